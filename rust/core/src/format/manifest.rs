@@ -1,0 +1,292 @@
+//! The shard manifest: the versioned protobuf that is the source of truth of a shard.
+//!
+//! Owns: the message (the field numbers are the format) and its Rust value.
+//! Does not own: which version is the newest, or who may write one.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+use super::paths;
+use crate::types::{Error, Generation, ManifestVersion, Result, ShardId, WalPosition, WriterEpoch};
+
+/// One immutable version of a shard's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardManifest {
+    /// The shard.
+    pub shard_id: ShardId,
+    /// This version; equal to the number in the file name.
+    pub version: ManifestVersion,
+    /// The sharding specification under which the shard was made; 0 for a manual shard.
+    pub shard_spec_id: u32,
+    /// Sharding field id to the raw little-endian Arrow value of this shard.
+    pub shard_field_values: BTreeMap<String, Vec<u8>>,
+    /// Fencing token of the present owner.
+    pub writer_epoch: WriterEpoch,
+    /// Replay starts after this WAL entry.
+    pub replay_after_wal_entry_position: WalPosition,
+    /// The highest WAL entry seen when this version was written. A hint.
+    pub wal_entry_position_last_seen: WalPosition,
+    /// Generation of the next flush.
+    pub current_generation: Generation,
+    /// Flushed runs that are not drained by compaction, oldest first.
+    pub sstables: Vec<SsTable>,
+    /// Whether the shard takes claims.
+    pub status: ShardStatus,
+}
+
+/// A flushed run as the manifest lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SsTable {
+    /// Its age in the shard.
+    pub generation: Generation,
+    /// Folder name inside the shard's folder.
+    pub path: String,
+    /// Payload bytes of the rows in memory, where measured.
+    pub in_memory_bytes: Option<u64>,
+    /// Rows in the data file, those that are superseded inside the run included.
+    pub physical_rows: Option<u64>,
+    /// Payload bytes of the key columns, where measured.
+    pub primary_key_bytes: Option<u64>,
+}
+
+/// Whether a shard takes claims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShardStatus {
+    /// The shard takes claims.
+    #[default]
+    Active,
+    /// A drop is under way: claims are refused.
+    Sealed,
+}
+
+impl ShardManifest {
+    /// The first version of a shard that nobody has claimed yet.
+    #[must_use]
+    pub fn initial(
+        shard_id: ShardId,
+        shard_spec_id: u32,
+        shard_field_values: BTreeMap<String, Vec<u8>>,
+    ) -> Self {
+        Self {
+            shard_id,
+            version: ManifestVersion(1),
+            shard_spec_id,
+            shard_field_values,
+            writer_epoch: WriterEpoch(0),
+            replay_after_wal_entry_position: WalPosition(0),
+            wal_entry_position_last_seen: WalPosition(0),
+            current_generation: Generation(1),
+            sstables: Vec::new(),
+            status: ShardStatus::Active,
+        }
+    }
+
+    /// The shard's value of the sharding field `field_id`, where it is an int32 such as a bucket.
+    #[must_use]
+    pub fn bucket(&self, field_id: &str) -> Option<i32> {
+        let bytes = self.shard_field_values.get(field_id)?;
+        bytes.as_slice().try_into().ok().map(i32::from_le_bytes)
+    }
+
+    /// The bytes of this version.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let message = ShardManifestMessage {
+            version: self.version.get(),
+            writer_epoch: self.writer_epoch.get(),
+            replay_after_wal_entry_position: self.replay_after_wal_entry_position.get(),
+            wal_entry_position_last_seen: self.wal_entry_position_last_seen.get(),
+            current_generation: self.current_generation.get(),
+            sstables: self.sstables.iter().map(SsTableMessage::from).collect(),
+            shard_spec_id: self.shard_spec_id,
+            shard_id: Some(UuidMessage { uuid: self.shard_id.as_bytes().to_vec() }),
+            shard_field_entries: self
+                .shard_field_values
+                .iter()
+                .map(|(field_id, value)| ShardFieldEntryMessage {
+                    field_id: field_id.clone(),
+                    value: value.clone(),
+                })
+                .collect(),
+            status: i32::from(self.status == ShardStatus::Sealed),
+        };
+        message.encode_to_vec()
+    }
+
+    /// Reads the bytes of one version; `what` names the file in errors.
+    ///
+    /// # Errors
+    /// Damage: undecodable bytes, no shard id, or an SSTable path that leaves the shard's folder.
+    pub fn decode(bytes: &[u8], what: &str) -> Result<Self> {
+        let message = ShardManifestMessage::decode(bytes)
+            .map_err(|error| Error::corrupt(what, "not a shard manifest", error))?;
+        let uuid = message.shard_id.map(|id| id.uuid).unwrap_or_default();
+        let shard_id = ShardId::from_slice(&uuid)
+            .map_err(|_| Error::corrupt(what, "no shard id", "16 bytes expected"))?;
+        let sstables = message
+            .sstables
+            .into_iter()
+            .map(|sstable| sstable.check(what))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            shard_id,
+            version: ManifestVersion(message.version),
+            shard_spec_id: message.shard_spec_id,
+            shard_field_values: message
+                .shard_field_entries
+                .into_iter()
+                .map(|entry| (entry.field_id, entry.value))
+                .collect(),
+            writer_epoch: WriterEpoch(message.writer_epoch),
+            replay_after_wal_entry_position: WalPosition(message.replay_after_wal_entry_position),
+            wal_entry_position_last_seen: WalPosition(message.wal_entry_position_last_seen),
+            current_generation: Generation(message.current_generation),
+            sstables,
+            status: if message.status == 1 { ShardStatus::Sealed } else { ShardStatus::Active },
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct UuidMessage {
+    #[prost(bytes = "vec", tag = "1")]
+    uuid: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ShardFieldEntryMessage {
+    #[prost(string, tag = "1")]
+    field_id: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct SsTableMessage {
+    #[prost(uint64, tag = "1")]
+    generation: u64,
+    #[prost(string, tag = "2")]
+    path: String,
+    #[prost(uint64, optional, tag = "3")]
+    in_memory_bytes: Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    physical_rows: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    primary_key_bytes: Option<u64>,
+}
+
+impl From<&SsTable> for SsTableMessage {
+    fn from(sstable: &SsTable) -> Self {
+        Self {
+            generation: sstable.generation.get(),
+            path: sstable.path.clone(),
+            in_memory_bytes: sstable.in_memory_bytes,
+            physical_rows: sstable.physical_rows,
+            primary_key_bytes: sstable.primary_key_bytes,
+        }
+    }
+}
+
+impl SsTableMessage {
+    fn check(self, what: &str) -> Result<SsTable> {
+        if !paths::is_plain_component(&self.path) {
+            return Err(Error::corrupt(
+                what,
+                "path outside the shard",
+                format!("generation {} has the path '{}'", self.generation, self.path),
+            ));
+        }
+        Ok(SsTable {
+            generation: Generation(self.generation),
+            path: self.path,
+            in_memory_bytes: self.in_memory_bytes,
+            physical_rows: self.physical_rows,
+            primary_key_bytes: self.primary_key_bytes,
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ShardManifestMessage {
+    #[prost(uint64, tag = "1")]
+    version: u64,
+    #[prost(uint64, tag = "2")]
+    writer_epoch: u64,
+    #[prost(uint64, tag = "3")]
+    replay_after_wal_entry_position: u64,
+    #[prost(uint64, tag = "4")]
+    wal_entry_position_last_seen: u64,
+    #[prost(uint64, tag = "6")]
+    current_generation: u64,
+    #[prost(message, repeated, tag = "8")]
+    sstables: Vec<SsTableMessage>,
+    #[prost(uint32, tag = "10")]
+    shard_spec_id: u32,
+    #[prost(message, optional, tag = "11")]
+    shard_id: Option<UuidMessage>,
+    #[prost(message, repeated, tag = "14")]
+    shard_field_entries: Vec<ShardFieldEntryMessage>,
+    #[prost(int32, tag = "15")]
+    status: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> ShardManifest {
+        ShardManifest {
+            version: ManifestVersion(7),
+            writer_epoch: WriterEpoch(3),
+            replay_after_wal_entry_position: WalPosition(12),
+            wal_entry_position_last_seen: WalPosition(15),
+            current_generation: Generation(4),
+            sstables: vec![SsTable {
+                generation: Generation(3),
+                path: "cc85c397_gen_3".to_owned(),
+                in_memory_bytes: Some(100),
+                physical_rows: Some(10),
+                primary_key_bytes: None,
+            }],
+            ..ShardManifest::initial(
+                ShardId::from_u128(0x1234),
+                1,
+                [("bucket".to_owned(), 2_i32.to_le_bytes().to_vec())].into(),
+            )
+        }
+    }
+
+    #[test]
+    fn a_manifest_reads_back_as_it_was_written() {
+        let manifest = manifest();
+        let read = ShardManifest::decode(&manifest.encode(), "m").unwrap();
+        assert_eq!(read, manifest);
+        assert_eq!(read.bucket("bucket"), Some(2));
+    }
+
+    #[test]
+    fn the_bytes_of_a_manifest_do_not_change() {
+        let hex: String = manifest().encode().iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "08071003180c200f30044216080312\
+             0e63633835633339375f67656e5f331864200a50015a120a10\
+             00000000000000000000000000001234720e0a066275636b6574120402000000"
+        );
+    }
+
+    #[test]
+    fn a_manifest_that_points_outside_its_shard_is_refused() {
+        let mut manifest = manifest();
+        manifest.sstables[0].path = "../../other".to_owned();
+        let error = ShardManifest::decode(&manifest.encode(), "m").unwrap_err();
+        assert!(error.to_string().contains("path outside the shard"), "{error}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_manifest_are_damage_and_not_an_empty_shard() {
+        assert!(ShardManifest::decode(&[], "m").is_err());
+        assert!(ShardManifest::decode(&[0xff; 20], "m").is_err());
+    }
+}

@@ -1,0 +1,19 @@
+//! The bytes on disk, as pure functions: paths, shard manifest, WAL entry, keys, sharding, rows.
+//!
+//! Owns: every byte that lancemem writes outside Lance's own files, following the MemWAL
+//! specification (lance-format/lance, `docs/src/format/table/mem_wal.md`) as lance 14.0.2
+//! writes it. `docs/format.md` is the prose twin of this module.
+//! Does not own: object storage, clocks, or when something is written.
+
+pub mod key;
+pub mod manifest;
+pub mod paths;
+pub mod rows;
+pub mod sharding;
+pub mod wal_entry;
+
+pub use key::KeyEncoder;
+pub use manifest::{ShardManifest, ShardStatus, SsTable};
+pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};
+pub use sharding::Sharding;
+pub use wal_entry::WalEntry;

@@ -1,0 +1,122 @@
+//! Names of files and folders under `_mem_wal/`, relative to the table root.
+//!
+//! Owns: the bit-reversed file names and the folder layout of the specification.
+//! Does not own: whether a file exists.
+
+use crate::types::{Generation, ManifestVersion, ShardId, WalPosition};
+
+/// Folder of everything that the MemWAL specification describes.
+pub const MEM_WAL: &str = "_mem_wal";
+
+const WAL_EXTENSION: &str = "arrow";
+const MANIFEST_EXTENSION: &str = "binpb";
+
+/// Folder of one shard.
+#[must_use]
+pub fn shard(shard: ShardId) -> String {
+    format!("{MEM_WAL}/{}", shard.as_hyphenated())
+}
+
+/// Folder of a shard's WAL entries.
+#[must_use]
+pub fn wal(shard_id: ShardId) -> String {
+    format!("{}/wal", shard(shard_id))
+}
+
+/// One WAL entry.
+#[must_use]
+pub fn wal_entry(shard_id: ShardId, position: WalPosition) -> String {
+    format!("{}/{}", wal(shard_id), bit_reversed(position.get(), WAL_EXTENSION))
+}
+
+/// The position in a WAL entry's file name; `None` for a name that is none.
+#[must_use]
+pub fn parse_wal_entry(file_name: &str) -> Option<WalPosition> {
+    parse_bit_reversed(file_name, WAL_EXTENSION).map(WalPosition)
+}
+
+/// Folder of a shard's manifest versions.
+#[must_use]
+pub fn manifests(shard_id: ShardId) -> String {
+    format!("{}/manifest", shard(shard_id))
+}
+
+/// One version of a shard manifest.
+#[must_use]
+pub fn manifest(shard_id: ShardId, version: ManifestVersion) -> String {
+    format!("{}/{}", manifests(shard_id), bit_reversed(version.get(), MANIFEST_EXTENSION))
+}
+
+/// The version in a manifest's file name; `None` for a name that is none.
+#[must_use]
+pub fn parse_manifest(file_name: &str) -> Option<ManifestVersion> {
+    parse_bit_reversed(file_name, MANIFEST_EXTENSION).map(ManifestVersion)
+}
+
+/// The best-effort pointer to the newest manifest version.
+#[must_use]
+pub fn version_hint(shard_id: ShardId) -> String {
+    format!("{}/version_hint.json", manifests(shard_id))
+}
+
+/// Folder name of a flushed run inside its shard; `nonce` makes a repeated flush a new folder.
+#[must_use]
+pub fn sstable_folder(nonce: u32, generation: Generation) -> String {
+    format!("{nonce:08x}_gen_{generation}")
+}
+
+/// Whether `name` is one plain path component, so that joining it cannot leave the shard.
+#[must_use]
+pub fn is_plain_component(name: &str) -> bool {
+    !name.is_empty()
+        && name != "."
+        && name != ".."
+        && !name.contains(['/', '\\', '\0', ':'])
+}
+
+fn bit_reversed(number: u64, extension: &str) -> String {
+    format!("{:064b}.{extension}", number.reverse_bits())
+}
+
+fn parse_bit_reversed(file_name: &str, extension: &str) -> Option<u64> {
+    let digits = file_name.strip_suffix(extension)?.strip_suffix('.')?;
+    if digits.len() != 64 || !digits.bytes().all(|b| b == b'0' || b == b'1') {
+        return None;
+    }
+    u64::from_str_radix(digits, 2).ok().map(u64::reverse_bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wal_entry_is_named_by_its_reversed_bits() {
+        let shard_id = ShardId::nil();
+        assert_eq!(
+            wal_entry(shard_id, WalPosition(5)),
+            "_mem_wal/00000000-0000-0000-0000-000000000000/wal/\
+             1010000000000000000000000000000000000000000000000000000000000000.arrow"
+        );
+    }
+
+    #[test]
+    fn a_parsed_name_gives_back_its_number_and_a_foreign_name_gives_none() {
+        for position in [1, 2, 77, u64::MAX] {
+            let path = wal_entry(ShardId::nil(), WalPosition(position));
+            let name = path.rsplit('/').next().unwrap();
+            assert_eq!(parse_wal_entry(name), Some(WalPosition(position)));
+            assert_eq!(parse_manifest(name), None);
+        }
+        assert_eq!(parse_wal_entry("entry.arrow"), None);
+        assert_eq!(parse_wal_entry(""), None);
+    }
+
+    #[test]
+    fn a_path_that_could_leave_the_shard_is_not_a_plain_component() {
+        for name in ["", ".", "..", "a/b", "/etc", "a\\b", "s3:x"] {
+            assert!(!is_plain_component(name), "{name}");
+        }
+        assert!(is_plain_component("cc85c397_gen_1"));
+    }
+}

@@ -1,0 +1,273 @@
+//! From the rows that a caller gives to the rows that are stored.
+//!
+//! Owns: the logical schema (the base table's), the storage schema (columns nullable except the
+//! key, then `_tombstone`), and the rules by which a batch is accepted.
+//! Does not own: routing to shards, or memory.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array,
+};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+
+use super::KeyEncoder;
+use crate::types::{Error, KeyBytes, Result};
+
+/// The trailing column of stored rows: true for a row that deletes its key.
+pub const TOMBSTONE: &str = "_tombstone";
+
+/// The two schemas of a table and its key.
+#[derive(Clone, Debug)]
+pub struct RowSchema {
+    logical: SchemaRef,
+    storage: SchemaRef,
+    key: KeyEncoder,
+}
+
+/// Rows in storage form with their encoded keys.
+#[derive(Clone, Debug)]
+pub struct AcceptedRows {
+    /// The rows under the storage schema.
+    pub batch: RecordBatch,
+    /// One key a row; empty for a table without a primary key.
+    pub keys: Vec<KeyBytes>,
+}
+
+impl AcceptedRows {
+    /// The part of these rows that starts at `offset` and has `length` rows, without a copy.
+    #[must_use]
+    pub fn slice(&self, offset: usize, length: usize) -> Self {
+        let keys = if self.keys.is_empty() {
+            Vec::new()
+        } else {
+            self.keys[offset..offset + length].to_vec()
+        };
+        Self { batch: self.batch.slice(offset, length), keys }
+    }
+}
+
+impl RowSchema {
+    /// The schemas of a table with the columns of `logical` and the primary key `key`.
+    ///
+    /// Field metadata is kept, so a field id that `logical` carries reaches the WAL.
+    ///
+    /// # Errors
+    /// An input error for a key column that is missing or of a type that cannot be a key, or a
+    /// column with the reserved name `_tombstone`.
+    pub fn new(logical: SchemaRef, key: &[String]) -> Result<Self> {
+        if logical.column_with_name(TOMBSTONE).is_some() {
+            return Err(Error::input(format!("the column name '{TOMBSTONE}' is reserved")));
+        }
+        let mut fields: Vec<Field> = logical
+            .fields()
+            .iter()
+            .map(|field| {
+                let is_key = key.contains(field.name());
+                field.as_ref().clone().with_nullable(field.is_nullable() || !is_key)
+            })
+            .collect();
+        fields.push(Field::new(TOMBSTONE, DataType::Boolean, false));
+        let storage = Schema::new_with_metadata(fields, logical.metadata().clone());
+        let key = KeyEncoder::new(&storage, key)?;
+        Ok(Self { logical, storage: Arc::new(storage), key })
+    }
+
+    /// The base table's schema.
+    #[must_use]
+    pub const fn logical(&self) -> &SchemaRef {
+        &self.logical
+    }
+
+    /// The schema of MemTables, WAL entries and SSTables.
+    #[must_use]
+    pub const fn storage(&self) -> &SchemaRef {
+        &self.storage
+    }
+
+    /// The key of rows in the storage schema.
+    #[must_use]
+    pub const fn key(&self) -> &KeyEncoder {
+        &self.key
+    }
+
+    /// Accepts rows to upsert: columns in any order, cast where nothing is lost.
+    ///
+    /// # Errors
+    /// One input error that names the column, and the row where a single value is at fault: a
+    /// missing or unknown column, a type that does not fit, a null where none may be.
+    pub fn accept(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
+        self.refuse_unknown_columns(batch)?;
+        let mut columns = Vec::with_capacity(self.storage.fields().len());
+        for field in self.logical.fields() {
+            let Some(array) = batch.column_by_name(field.name()) else {
+                return Err(Error::input(format!(
+                    "column '{}' of type {} is missing",
+                    field.name(),
+                    field.data_type()
+                )));
+            };
+            columns.push(self.accept_column(field, array)?);
+        }
+        columns.push(constant_tombstone(batch.num_rows(), false));
+        self.assemble(columns, batch.num_rows())
+    }
+
+    /// Accepts keys to delete: the key columns, other columns are ignored.
+    ///
+    /// # Errors
+    /// As [`Self::accept`], and for a table without a primary key.
+    pub fn accept_keys(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
+        if self.key.names().is_empty() {
+            return Err(Error::input("the table has no primary key, so rows cannot be deleted by key"));
+        }
+        let mut columns = Vec::with_capacity(self.storage.fields().len());
+        for field in self.logical.fields() {
+            if !self.key.names().contains(field.name()) {
+                columns.push(new_null_array(field.data_type(), batch.num_rows()));
+                continue;
+            }
+            let array = batch.column_by_name(field.name()).ok_or_else(|| {
+                Error::input(format!("primary key column '{}' is missing", field.name()))
+            })?;
+            columns.push(self.accept_column(field, array)?);
+        }
+        columns.push(constant_tombstone(batch.num_rows(), true));
+        self.assemble(columns, batch.num_rows())
+    }
+
+    /// Brings stored rows, such as those of a WAL entry, to today's storage schema by name.
+    ///
+    /// # Errors
+    /// An input error where a column changed its type in a way that loses values.
+    pub fn conform(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
+        let mut columns = Vec::with_capacity(self.storage.fields().len());
+        for field in self.storage.fields() {
+            let column = match batch.column_by_name(field.name()) {
+                Some(array) => self.accept_column(field, array)?,
+                None if field.name() == TOMBSTONE => constant_tombstone(batch.num_rows(), false),
+                None => new_null_array(field.data_type(), batch.num_rows()),
+            };
+            columns.push(column);
+        }
+        self.assemble(columns, batch.num_rows())
+    }
+
+    fn refuse_unknown_columns(&self, batch: &RecordBatch) -> Result<()> {
+        for (index, field) in batch.schema_ref().fields().iter().enumerate() {
+            let name = field.name();
+            if self.logical.column_with_name(name).is_none() {
+                return Err(Error::input(format!("column '{name}' is not in the table")));
+            }
+            if batch.schema_ref().fields()[..index].iter().any(|earlier| earlier.name() == name) {
+                return Err(Error::input(format!("column '{name}' is given twice")));
+            }
+        }
+        Ok(())
+    }
+
+    fn accept_column(&self, field: &Field, array: &ArrayRef) -> Result<ArrayRef> {
+        let name = field.name();
+        let array = if array.data_type() == field.data_type() {
+            array.clone()
+        } else {
+            lossless_cast(array, field)?
+        };
+        let is_key = self.key.names().contains(name);
+        if (is_key || !field.is_nullable()) && array.null_count() > 0 {
+            let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or_default();
+            let role = if is_key { "primary key column" } else { "column" };
+            return Err(Error::input(format!("{role} '{name}' is null in row {row}")));
+        }
+        Ok(array)
+    }
+
+    fn assemble(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(self.storage.clone(), columns, &options)
+            .map_err(|error| Error::input(error.to_string()))?;
+        let keys =
+            if self.key.names().is_empty() { Vec::new() } else { self.key.encode(&batch) };
+        Ok(AcceptedRows { batch, keys })
+    }
+}
+
+fn constant_tombstone(rows: usize, value: bool) -> ArrayRef {
+    Arc::new(BooleanArray::from(vec![value; rows]))
+}
+
+/// Casts where every value survives: the checked cast must succeed and lead back.
+fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
+    let refused = |reason: String| {
+        Error::input(format!(
+            "column '{}' is of type {}, expected {}: {reason}",
+            field.name(),
+            array.data_type(),
+            field.data_type()
+        ))
+    };
+    if !is_castable(array.data_type(), field.data_type()) {
+        return Err(refused("no cast keeps every value".to_owned()));
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let cast = cast_with_options(array, field.data_type(), &options)
+        .map_err(|error| refused(error.to_string()))?;
+    let back = cast_with_options(&cast, array.data_type(), &options)
+        .map_err(|error| refused(error.to_string()))?;
+    if back.to_data() != array.to_data() {
+        let row = first_difference(array, &back);
+        return Err(refused(format!("the value in row {row} does not fit")));
+    }
+    Ok(cast)
+}
+
+fn first_difference(left: &ArrayRef, right: &ArrayRef) -> usize {
+    (0..left.len())
+        .find(|row| left.slice(*row, 1).to_data() != right.slice(*row, 1).to_data())
+        .unwrap_or_default()
+}
+
+/// Casts that change how a value is held, never what kind of value it is.
+fn is_castable(from: &DataType, to: &DataType) -> bool {
+    let family = |data_type: &DataType| match data_type {
+        DataType::Null => Family::Null,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Family::Text,
+        DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::FixedSizeBinary(_) => Family::Binary,
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => Family::Float,
+        DataType::Decimal128(_, _) | DataType::Decimal256(_, _) => Family::Decimal,
+        DataType::Timestamp(_, zone) => Family::Timestamp(zone.is_some()),
+        DataType::Date32 | DataType::Date64 => Family::Date,
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(_, _) => Family::List,
+        DataType::Struct(_) => Family::Struct,
+        other if other.is_integer() => Family::Integer,
+        _ => Family::Other,
+    };
+    if let DataType::Dictionary(_, value) = from {
+        return is_castable(value, to) || value.as_ref() == to;
+    }
+    let (from, to) = (family(from), family(to));
+    from == Family::Null || (from == to && from != Family::Other)
+}
+
+#[derive(PartialEq)]
+enum Family {
+    Null,
+    Text,
+    Binary,
+    Integer,
+    Float,
+    Decimal,
+    Timestamp(bool),
+    Date,
+    List,
+    Struct,
+    Other,
+}
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod tests;

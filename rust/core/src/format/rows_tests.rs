@@ -1,0 +1,107 @@
+//! What a table accepts and what it refuses, in the words that a caller reads.
+//!
+//! Owns: the stories of `format::rows`. Does not own: helpers for other tests.
+
+use arrow_array::{Float64Array, Int32Array, Int64Array, LargeStringArray, StringArray};
+
+use super::*;
+
+fn schema() -> RowSchema {
+    let logical = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("v", DataType::Float64, false),
+        Field::new("s", DataType::Utf8, true),
+    ]);
+    RowSchema::new(Arc::new(logical), &["id".to_owned()]).unwrap()
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, array)| (name, array, true)),
+    )
+    .unwrap()
+}
+
+#[test]
+fn columns_in_another_order_and_wider_text_are_accepted() {
+    let rows = batch(vec![
+        ("s", Arc::new(LargeStringArray::from(vec![Some("a"), None]))),
+        ("v", Arc::new(Float64Array::from(vec![1.0, 2.0]))),
+        ("id", Arc::new(Int32Array::from(vec![1, 2]))),
+    ]);
+    let accepted = schema().accept(&rows).unwrap();
+    assert_eq!(accepted.batch.schema(), *schema().storage());
+    assert_eq!(accepted.keys.len(), 2);
+}
+
+#[test]
+fn an_integer_that_does_not_fit_is_named_by_column_and_row() {
+    let logical = Schema::new(vec![Field::new("id", DataType::Int8, false)]);
+    let schema = RowSchema::new(Arc::new(logical), &["id".to_owned()]).unwrap();
+    let rows = batch(vec![("id", Arc::new(Int64Array::from(vec![1, 300])))]);
+    let error = schema.accept(&rows).unwrap_err().to_string();
+    assert!(error.starts_with("column 'id' is of type Int64, expected Int8"), "{error}");
+}
+
+#[test]
+fn text_is_never_parsed_into_a_number() {
+    let rows = batch(vec![
+        ("id", Arc::new(StringArray::from(vec!["1"]))),
+        ("v", Arc::new(Float64Array::from(vec![1.0]))),
+        ("s", Arc::new(StringArray::from(vec!["a"]))),
+    ]);
+    let error = schema().accept(&rows).unwrap_err().to_string();
+    assert!(error.contains("column 'id' is of type Utf8, expected Int64"), "{error}");
+}
+
+#[test]
+fn a_missing_an_unknown_and_a_doubled_column_are_each_named() {
+    let id: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let v: ArrayRef = Arc::new(Float64Array::from(vec![1.0]));
+    let s: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+    let missing = batch(vec![("id", id.clone()), ("s", s.clone())]);
+    assert_eq!(
+        schema().accept(&missing).unwrap_err().to_string(),
+        "column 'v' of type Float64 is missing"
+    );
+    let all = [("id", id.clone()), ("v", v), ("s", s)];
+    let unknown = batch([all.to_vec(), vec![("x", id.clone())]].concat());
+    assert_eq!(
+        schema().accept(&unknown).unwrap_err().to_string(),
+        "column 'x' is not in the table"
+    );
+    let doubled = batch([all.to_vec(), vec![("id", id)]].concat());
+    assert_eq!(schema().accept(&doubled).unwrap_err().to_string(), "column 'id' is given twice");
+}
+
+#[test]
+fn a_null_key_is_named_by_column_and_row() {
+    let rows = batch(vec![
+        ("id", Arc::new(Int64Array::from(vec![Some(1), None]))),
+        ("v", Arc::new(Float64Array::from(vec![1.0, 2.0]))),
+        ("s", Arc::new(StringArray::from(vec!["a", "b"]))),
+    ]);
+    assert_eq!(
+        schema().accept(&rows).unwrap_err().to_string(),
+        "primary key column 'id' is null in row 1"
+    );
+}
+
+#[test]
+fn a_delete_needs_only_the_key_and_stores_nulls_beside_it() {
+    let rows = batch(vec![("id", Arc::new(Int64Array::from(vec![7])))]);
+    let accepted = schema().accept_keys(&rows).unwrap();
+    assert_eq!(accepted.batch.column_by_name("v").unwrap().null_count(), 1);
+    let tombstones = accepted.batch.column_by_name(TOMBSTONE).unwrap();
+    assert_eq!(tombstones.to_data(), BooleanArray::from(vec![true]).to_data());
+}
+
+#[test]
+fn stored_rows_without_a_newer_column_are_filled_with_nulls() {
+    let stored = batch(vec![
+        ("id", Arc::new(Int64Array::from(vec![7]))),
+        ("v", Arc::new(Float64Array::from(vec![7.0]))),
+    ]);
+    let rows = schema().conform(&stored).unwrap();
+    assert_eq!(rows.batch.column_by_name("s").unwrap().null_count(), 1);
+}

@@ -1,0 +1,252 @@
+//! A WAL entry: one Arrow IPC stream, followed by a checksum that other readers skip.
+//!
+//! Owns: encoding, decoding and the recognition of damage.
+//! Does not own: positions or fencing decisions.
+//!
+//! Layout: the IPC stream with `writer_epoch` and `generation` in its schema metadata, its
+//! end-of-stream marker, then 16 bytes: the magic `lmemcrc1`, CRC-32 (IEEE) of the stream and
+//! the stream's length modulo 2^32, both little-endian. Arrow readers stop at the marker, so
+//! lance reads such an entry unchanged; entries that lance wrote have no checksum.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{Fields, Schema};
+use bytes::Bytes;
+
+use crate::types::{Error, Generation, Result, WriterEpoch};
+
+const WRITER_EPOCH: &str = "writer_epoch";
+const GENERATION: &str = "generation";
+const FENCE_SENTINEL: &str = "fence_sentinel";
+const TRAILER_MAGIC: &[u8; 8] = b"lmemcrc1";
+const TRAILER_BYTES: usize = 16;
+const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+
+/// A decoded WAL entry.
+#[derive(Clone, Debug)]
+pub struct WalEntry {
+    /// Epoch of the writer that appended it.
+    pub writer_epoch: WriterEpoch,
+    /// Generation of its rows; absent in entries of writers without a MemTable.
+    pub generation: Option<Generation>,
+    /// Its rows in arrival order; empty for a fence sentinel.
+    pub batches: Vec<RecordBatch>,
+}
+
+/// The bytes of an entry that holds `batches`, all of one schema and none empty.
+///
+/// # Errors
+/// An internal error where the batches differ in schema or cannot be encoded.
+pub fn encode(
+    batches: &[RecordBatch],
+    writer_epoch: WriterEpoch,
+    generation: Generation,
+) -> Result<Bytes> {
+    let Some(first) = batches.first() else {
+        return Err(Error::Internal("a WAL entry needs at least one batch".to_owned()));
+    };
+    let mut metadata = first.schema_ref().metadata().clone();
+    metadata.insert(WRITER_EPOCH.to_owned(), writer_epoch.to_string());
+    metadata.insert(GENERATION.to_owned(), generation.to_string());
+    encode_stream(first.schema_ref().fields().clone(), metadata, batches)
+}
+
+/// The bytes of a fence sentinel: no rows, only the epoch that took the shard.
+///
+/// # Errors
+/// An internal error where the encoder fails.
+pub fn encode_sentinel(writer_epoch: WriterEpoch) -> Result<Bytes> {
+    let metadata = HashMap::from([
+        (WRITER_EPOCH.to_owned(), writer_epoch.to_string()),
+        (FENCE_SENTINEL.to_owned(), "true".to_owned()),
+    ]);
+    encode_stream(Fields::empty(), metadata, &[])
+}
+
+fn encode_stream(
+    fields: Fields,
+    metadata: HashMap<String, String>,
+    batches: &[RecordBatch],
+) -> Result<Bytes> {
+    let failed = |error| Error::Internal(format!("a WAL entry could not be encoded: {error}"));
+    let payload: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+    let schema = Schema::new_with_metadata(fields, metadata);
+    let mut writer = StreamWriter::try_new(Vec::with_capacity(payload + 4096), &schema)
+        .map_err(failed)?;
+    for batch in batches {
+        writer.write(batch).map_err(failed)?;
+    }
+    let mut bytes = writer.into_inner().map_err(failed)?;
+    let checksum = crc32fast::hash(&bytes);
+    let length = u32::try_from(bytes.len() & 0xffff_ffff).unwrap_or_default();
+    bytes.extend_from_slice(TRAILER_MAGIC);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes.extend_from_slice(&length.to_le_bytes());
+    Ok(bytes.into())
+}
+
+/// Reads an entry without copying its buffers; `what` names it in errors.
+///
+/// # Errors
+/// Damage, named by kind: zero length, no end of stream, checksum, undecodable, no epoch.
+pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
+    let stream = checked_stream(bytes, what)?;
+    let undecodable = |error| Error::corrupt(what, "undecodable", error);
+    let mut decoder = StreamDecoder::new();
+    let mut buffer = Buffer::from(stream);
+    let mut batches = Vec::new();
+    while !buffer.is_empty() {
+        match decoder.decode(&mut buffer).map_err(undecodable)? {
+            Some(batch) => batches.push(batch),
+            None => break,
+        }
+    }
+    let schema = decoder
+        .schema()
+        .ok_or_else(|| Error::corrupt(what, "undecodable", "the stream has no schema"))?;
+    let number = |key: &str| -> Result<Option<u64>> {
+        let Some(value) = schema.metadata().get(key) else { return Ok(None) };
+        let parsed = value.parse().map_err(|_| {
+            Error::corrupt(what, "undecodable", format!("{key} is '{value}', not a number"))
+        })?;
+        Ok(Some(parsed))
+    };
+    let writer_epoch = number(WRITER_EPOCH)?
+        .ok_or_else(|| Error::corrupt(what, "no writer epoch", "schema metadata lacks it"))?;
+    Ok(WalEntry {
+        writer_epoch: WriterEpoch(writer_epoch),
+        generation: number(GENERATION)?.map(Generation),
+        batches: without_entry_metadata(batches),
+    })
+}
+
+/// The IPC stream of an entry after the checks that need no decoding.
+fn checked_stream(bytes: &Bytes, what: &str) -> Result<Bytes> {
+    if bytes.is_empty() {
+        return Err(Error::corrupt(what, "zero length", "an entry is never empty"));
+    }
+    let split = bytes.len().saturating_sub(TRAILER_BYTES);
+    let (body, trailer) = (bytes.slice(..split), &bytes[split..]);
+    let stream = if trailer.starts_with(TRAILER_MAGIC) {
+        let stored = u32::from_le_bytes([trailer[8], trailer[9], trailer[10], trailer[11]]);
+        let computed = crc32fast::hash(&body);
+        if stored != computed {
+            return Err(Error::corrupt(
+                what,
+                "checksum",
+                format!("stored {stored:08x}, computed {computed:08x}"),
+            ));
+        }
+        body
+    } else {
+        bytes.clone()
+    };
+    if !stream.ends_with(&END_OF_STREAM) {
+        let kind = if bytes.iter().all(|byte| *byte == 0) { "zero filled" } else { "cut short" };
+        return Err(Error::corrupt(
+            what,
+            kind,
+            format!("{} bytes without the end-of-stream marker", bytes.len()),
+        ));
+    }
+    Ok(stream)
+}
+
+/// The batches with a schema that no longer carries what the entry says about itself.
+fn without_entry_metadata(batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
+    let Some(first) = batches.first() else { return batches };
+    let mut metadata = first.schema_ref().metadata().clone();
+    for key in [WRITER_EPOCH, GENERATION, FENCE_SENTINEL] {
+        metadata.remove(key);
+    }
+    let schema =
+        Arc::new(Schema::new_with_metadata(first.schema_ref().fields().clone(), metadata));
+    batches
+        .into_iter()
+        .map(|batch| {
+            let (_, columns, rows) = batch.into_parts();
+            let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
+            RecordBatch::try_new_with_options(schema.clone(), columns, &options)
+                .unwrap_or_else(|error| unreachable!("same fields, same columns: {error}"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Int64Array, StringArray};
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+
+    fn batch(ids: &[i64]) -> RecordBatch {
+        let schema = Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("s", DataType::Utf8, true),
+        ]);
+        let names: StringArray = ids.iter().map(|id| (id % 2 == 0).then(|| id.to_string())).collect();
+        RecordBatch::try_new(
+            Arc::new(schema),
+            vec![Arc::new(Int64Array::from(ids.to_vec())), Arc::new(names)],
+        )
+        .unwrap()
+    }
+
+    fn entry() -> Bytes {
+        let batches = [batch(&[1, 2, 3]), batch(&[4]), batch(&[5, 6])];
+        encode(&batches, WriterEpoch(7), Generation(3)).unwrap()
+    }
+
+    #[test]
+    fn an_entry_reads_back_with_its_epoch_generation_and_rows() {
+        let read = decode(&entry(), "e").unwrap();
+        assert_eq!(read.writer_epoch, WriterEpoch(7));
+        assert_eq!(read.generation, Some(Generation(3)));
+        assert_eq!(read.batches, [batch(&[1, 2, 3]), batch(&[4]), batch(&[5, 6])]);
+    }
+
+    #[test]
+    fn a_sentinel_has_an_epoch_and_no_rows() {
+        let read = decode(&encode_sentinel(WriterEpoch(9)).unwrap(), "e").unwrap();
+        assert_eq!(read.writer_epoch, WriterEpoch(9));
+        assert!(read.generation.is_none());
+        assert!(read.batches.is_empty());
+    }
+
+    #[test]
+    fn an_entry_without_a_checksum_is_read_because_lance_writes_none() {
+        let bytes = entry();
+        let read = decode(&bytes.slice(..bytes.len() - TRAILER_BYTES), "e").unwrap();
+        assert_eq!(read.batches.len(), 3);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = entry();
+        for position in 0..bytes.len() - 4 {
+            let mut damaged = bytes.to_vec();
+            damaged[position] ^= 1;
+            assert!(decode(&damaged.into(), "e").is_err(), "byte {position}");
+        }
+    }
+
+    #[test]
+    fn every_cut_but_that_of_the_checksum_alone_is_noticed() {
+        let bytes = entry();
+        let whole_stream = bytes.len() - TRAILER_BYTES;
+        for length in (0..bytes.len()).filter(|length| *length != whole_stream) {
+            assert!(decode(&bytes.slice(..length), "e").is_err(), "cut at {length}");
+        }
+    }
+
+    #[test]
+    fn a_zero_filled_entry_is_named_so() {
+        let error = decode(&vec![0; 4096].into(), "e").unwrap_err();
+        assert!(error.to_string().contains("zero filled"), "{error}");
+    }
+}

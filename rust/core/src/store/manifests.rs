@@ -1,0 +1,338 @@
+//! The versioned manifests of one shard: newest version, creation, claim, update.
+//!
+//! Owns: the compare-and-swap over gap-free version files, and the version hint.
+//! Does not own: what a manifest says beyond epoch and version.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+use parking_lot::Mutex;
+
+use super::{Created, Store};
+use crate::format::{ShardManifest, ShardStatus, paths};
+use crate::types::{Error, ManifestVersion, Result, ShardId, WriterEpoch};
+
+const ATTEMPTS: usize = 16;
+
+/// Reads and writes the manifest versions of one shard.
+#[derive(Debug)]
+pub struct ManifestStore {
+    store: Store,
+    shard_id: ShardId,
+    scan_batch: u64,
+    /// The newest manifest that this handle wrote or read. A writer starts from it without a
+    /// request; a lost race proves it stale.
+    last: Mutex<Option<Arc<ShardManifest>>>,
+}
+
+impl ManifestStore {
+    /// The manifests of `shard_id`; `scan_batch` versions are looked for in parallel.
+    #[must_use]
+    pub fn new(store: Store, shard_id: ShardId, scan_batch: usize) -> Self {
+        let scan_batch = u64::try_from(scan_batch.max(1)).unwrap_or(1);
+        Self { store, shard_id, scan_batch, last: Mutex::new(None) }
+    }
+
+    /// The newest manifest in storage; `None` for a shard that was never created.
+    ///
+    /// # Errors
+    /// A storage error, or damage.
+    pub async fn latest(&self) -> Result<Option<Arc<ShardManifest>>> {
+        let version = self.latest_version().await?;
+        if version == ManifestVersion(0) {
+            return Ok(None);
+        }
+        let manifest = Arc::new(self.read(version).await?);
+        *self.last.lock() = Some(manifest.clone());
+        Ok(Some(manifest))
+    }
+
+    /// Creates the shard, or returns it where it exists with the same identity.
+    ///
+    /// # Errors
+    /// An input error where the shard exists under another specification or value.
+    pub async fn initialize(
+        &self,
+        shard_spec_id: u32,
+        values: BTreeMap<String, Vec<u8>>,
+    ) -> Result<Arc<ShardManifest>> {
+        let initial = ShardManifest::initial(self.shard_id, shard_spec_id, values);
+        let existing = match self.latest().await? {
+            Some(existing) => existing,
+            None if self.try_write(&initial).await? => return Ok(Arc::new(initial)),
+            None => self.existing().await?,
+        };
+        if existing.shard_spec_id != initial.shard_spec_id
+            || existing.shard_field_values != initial.shard_field_values
+        {
+            return Err(Error::input(format!(
+                "shard {} exists under sharding specification {} with another shard value",
+                self.shard_id, existing.shard_spec_id
+            )));
+        }
+        Ok(existing)
+    }
+
+    /// Takes the shard with the next writer epoch.
+    ///
+    /// # Errors
+    /// Fenced where another claim took the same epoch first; an input error for a shard that is
+    /// sealed or was never created.
+    pub async fn claim(&self) -> Result<Arc<ShardManifest>> {
+        let mut current = self.existing().await?;
+        let target = current.writer_epoch.next();
+        for _ in 0..ATTEMPTS {
+            if current.status == ShardStatus::Sealed {
+                return Err(Error::input(format!(
+                    "shard {} is sealed because a drop is under way",
+                    self.shard_id
+                )));
+            }
+            if current.writer_epoch >= target {
+                return Err(self.fenced(target, current.writer_epoch));
+            }
+            let claimed = ShardManifest {
+                version: current.version.next(),
+                writer_epoch: target,
+                ..ShardManifest::clone(&current)
+            };
+            if self.try_write(&claimed).await? {
+                return Ok(Arc::new(claimed));
+            }
+            current = self.existing().await?;
+        }
+        Err(self.contended("claiming"))
+    }
+
+    /// Fails where a later claim took the shard from the writer of epoch `local`.
+    ///
+    /// # Errors
+    /// Fenced.
+    pub async fn check_fenced(&self, local: WriterEpoch) -> Result<()> {
+        let stored = self.existing().await?.writer_epoch;
+        if stored > local { Err(self.fenced(local, stored)) } else { Ok(()) }
+    }
+
+    /// Writes the next version as the owner of epoch `local`.
+    ///
+    /// `change` sees the version it builds on and may run again after a lost race.
+    ///
+    /// # Errors
+    /// Fenced where a later claim took the shard.
+    pub async fn update(
+        &self,
+        local: WriterEpoch,
+        change: impl Fn(&mut ShardManifest) + Send,
+    ) -> Result<Arc<ShardManifest>> {
+        self.swap(Some(local), change).await
+    }
+
+    /// Writes the next version beside a living owner, whose epoch stays in force.
+    ///
+    /// Only for changes that no writer makes: draining SSTables that compaction has covered.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn update_beside_owner(
+        &self,
+        change: impl Fn(&mut ShardManifest) + Send,
+    ) -> Result<Arc<ShardManifest>> {
+        self.swap(None, change).await
+    }
+
+    async fn swap(
+        &self,
+        local: Option<WriterEpoch>,
+        change: impl Fn(&mut ShardManifest) + Send,
+    ) -> Result<Arc<ShardManifest>> {
+        let remembered = self.last.lock().clone();
+        let mut current = match remembered {
+            Some(manifest) => manifest,
+            None => self.existing().await?,
+        };
+        for _ in 0..ATTEMPTS {
+            if let Some(local) = local
+                && current.writer_epoch > local
+            {
+                return Err(self.fenced(local, current.writer_epoch));
+            }
+            let mut next = ShardManifest::clone(&current);
+            change(&mut next);
+            next.version = current.version.next();
+            next.writer_epoch = current.writer_epoch;
+            if self.try_write(&next).await? {
+                return Ok(Arc::new(next));
+            }
+            current = self.existing().await?;
+        }
+        Err(self.contended("updating"))
+    }
+
+    /// Whether `manifest` became its version. Publishes it to this handle and the hint.
+    async fn try_write(&self, manifest: &ShardManifest) -> Result<bool> {
+        let path = paths::manifest(self.shard_id, manifest.version);
+        let bytes = Bytes::from(manifest.encode());
+        let created = match self.store.put_if_absent(&path, bytes.clone()).await {
+            Ok(created) => created,
+            // The write may have landed although its answer was lost: the bytes tell.
+            Err(error) => match self.store.get(&path).await? {
+                Some(stored) if stored == bytes => Created::Yes,
+                Some(_) => Created::AlreadyExists,
+                None => return Err(error),
+            },
+        };
+        if created == Created::AlreadyExists {
+            *self.last.lock() = None;
+            return Ok(false);
+        }
+        *self.last.lock() = Some(Arc::new(manifest.clone()));
+        self.write_hint(manifest.version).await;
+        Ok(true)
+    }
+
+    async fn existing(&self) -> Result<Arc<ShardManifest>> {
+        self.latest().await?.ok_or_else(|| {
+            Error::input(format!("shard {} does not exist in this table", self.shard_id))
+        })
+    }
+
+    async fn read(&self, version: ManifestVersion) -> Result<ShardManifest> {
+        let path = paths::manifest(self.shard_id, version);
+        let bytes = self
+            .store
+            .get(&path)
+            .await?
+            .ok_or_else(|| Error::corrupt(&path, "missing", "a listed manifest version is gone"))?;
+        let manifest = ShardManifest::decode(&bytes, &path)?;
+        if manifest.version != version || manifest.shard_id != self.shard_id {
+            return Err(Error::corrupt(
+                &path,
+                "misplaced",
+                format!("holds version {} of shard {}", manifest.version, manifest.shard_id),
+            ));
+        }
+        Ok(manifest)
+    }
+
+    /// The newest version: from the hint, or the newest listed one, forward while one exists.
+    async fn latest_version(&self) -> Result<ManifestVersion> {
+        let mut newest = match self.read_hint().await {
+            Some(hint) if self.version_exists(hint).await? => hint,
+            _ => self.listed_version().await?,
+        };
+        loop {
+            let candidates: Vec<ManifestVersion> = (1..=self.scan_batch)
+                .map(|offset| ManifestVersion(newest.get() + offset))
+                .collect();
+            let checks = candidates.iter().map(|version| self.version_exists(*version));
+            let found = try_join_all(checks).await?;
+            let run = found.iter().take_while(|exists| **exists).count();
+            if run > 0 {
+                newest = candidates[run - 1];
+            }
+            if run < candidates.len() {
+                return Ok(newest);
+            }
+        }
+    }
+
+    async fn listed_version(&self) -> Result<ManifestVersion> {
+        let files = self.store.list_files(&paths::manifests(self.shard_id)).await?;
+        Ok(files.iter().filter_map(|name| paths::parse_manifest(name)).max().unwrap_or_default())
+    }
+
+    async fn version_exists(&self, version: ManifestVersion) -> Result<bool> {
+        self.store.exists(&paths::manifest(self.shard_id, version)).await
+    }
+
+    /// Best effort: a hint that cannot be read only costs a listing.
+    async fn read_hint(&self) -> Option<ManifestVersion> {
+        let bytes = self.store.get(&paths::version_hint(self.shard_id)).await.ok()??;
+        let text = std::str::from_utf8(&bytes).ok()?;
+        let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+        digits.parse().ok().map(ManifestVersion)
+    }
+
+    async fn write_hint(&self, version: ManifestVersion) {
+        let path = paths::version_hint(self.shard_id);
+        let hint = format!("{{\"version\":{version}}}");
+        if let Err(error) = self.store.put(&path, hint.into()).await {
+            tracing::warn!(shard = %self.shard_id, %version, %error, "the version hint was not written");
+        }
+    }
+
+    const fn fenced(&self, local: WriterEpoch, stored: WriterEpoch) -> Error {
+        Error::Fenced { shard: self.shard_id, local, stored }
+    }
+
+    fn contended(&self, action: &str) -> Error {
+        Error::storage(
+            format!("{action} shard {}", self.shard_id),
+            format!("{ATTEMPTS} attempts lost against other writers"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Generation;
+
+    fn manifests() -> (ManifestStore, ManifestStore) {
+        let inner = Arc::new(object_store::memory::InMemory::new());
+        let store = Store::new(inner, "t".into());
+        let shard_id = ShardId::from_u128(1);
+        (ManifestStore::new(store.clone(), shard_id, 2), ManifestStore::new(store, shard_id, 2))
+    }
+
+    #[tokio::test]
+    async fn a_claim_raises_the_epoch_by_one_and_fences_the_writer_before() {
+        let (first, second) = manifests();
+        first.initialize(1, BTreeMap::new()).await.unwrap();
+        let old = first.claim().await.unwrap().writer_epoch;
+        let new = second.claim().await.unwrap().writer_epoch;
+        assert_eq!((old, new), (WriterEpoch(1), WriterEpoch(2)));
+        let error = first.update(old, |_| {}).await.unwrap_err();
+        assert!(matches!(error, Error::Fenced { .. }), "{error}");
+        assert!(second.check_fenced(new).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_compactor_drains_beside_a_living_writer_without_fencing_it() {
+        let (writer, compactor) = manifests();
+        writer.initialize(1, BTreeMap::new()).await.unwrap();
+        let epoch = writer.claim().await.unwrap().writer_epoch;
+        compactor.update_beside_owner(|m| m.sstables.clear()).await.unwrap();
+        let after = writer.update(epoch, |m| m.current_generation = Generation(9)).await.unwrap();
+        assert_eq!(after.writer_epoch, epoch);
+        assert_eq!(after.version, ManifestVersion(4));
+    }
+
+    #[tokio::test]
+    async fn a_shard_is_created_once_whoever_asks_first() {
+        let (first, second) = manifests();
+        let value = BTreeMap::from([("bucket".to_owned(), vec![1, 0, 0, 0])]);
+        first.initialize(1, value.clone()).await.unwrap();
+        assert!(second.initialize(1, value).await.is_ok());
+        assert!(second.initialize(1, BTreeMap::new()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_lost_hint_costs_a_listing_and_nothing_else() {
+        let (first, second) = manifests();
+        first.initialize(1, BTreeMap::new()).await.unwrap();
+        for _ in 0..5 {
+            first.claim().await.unwrap();
+        }
+        second.store.put(&paths::version_hint(second.shard_id), "{}".into()).await.unwrap();
+        assert_eq!(second.latest().await.unwrap().unwrap().version, ManifestVersion(6));
+    }
+
+    #[tokio::test]
+    async fn a_claim_of_a_shard_that_was_never_created_is_an_input_error() {
+        let (first, _) = manifests();
+        assert!(first.claim().await.unwrap_err().to_string().contains("does not exist"));
+    }
+}

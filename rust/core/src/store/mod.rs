@@ -1,0 +1,191 @@
+//! The only place that talks to object storage.
+//!
+//! Owns: the table's root in a store, and the few operations that the engine needs, each with
+//! the atomicity that it relies on; the versioned shard manifests built from them.
+//! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
+
+mod manifests;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+
+pub use manifests::ManifestStore;
+
+use crate::types::{Error, Result};
+
+/// Whether a put-if-absent created the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// The object is new, with exactly these bytes.
+    Yes,
+    /// Something was there before and is unchanged.
+    AlreadyExists,
+}
+
+/// Object storage below the root of one table. Paths are relative to that root.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<dyn ObjectStore>,
+    root: Path,
+}
+
+impl Store {
+    /// Opens the store of the table at `uri`: a local path, or a `file://` or `memory://` URL.
+    ///
+    /// With `fsync`, a local file and its folder are on disk before a put returns.
+    ///
+    /// # Errors
+    /// An input error for a scheme that this build has no store for.
+    pub fn open(uri: &str, fsync: bool) -> Result<Self> {
+        let path = match uri.split_once("://") {
+            None => std::path::absolute(uri)
+                .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?,
+            Some(("file", path)) => std::path::PathBuf::from(path),
+            Some(("memory", path)) => {
+                return Ok(Self::new(Arc::new(InMemory::new()), Path::from(path)));
+            }
+            Some((scheme, _)) => {
+                return Err(Error::input(format!(
+                    "there is no store for '{scheme}://' in this build; use a local path or file://"
+                )));
+            }
+        };
+        let root = Path::from_absolute_path(&path)
+            .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?;
+        Ok(Self::new(Arc::new(LocalFileSystem::new().with_fsync(fsync)), root))
+    }
+
+    /// The table at `root` in any object store.
+    #[must_use]
+    pub fn new(inner: Arc<dyn ObjectStore>, root: Path) -> Self {
+        Self { inner, root }
+    }
+
+    /// Creates an object in one atomic step, or changes nothing.
+    ///
+    /// # Errors
+    /// A storage error; the object may or may not exist then.
+    pub async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<Created> {
+        let options = PutOptions::from(PutMode::Create);
+        match self.inner.put_opts(&self.at(path), bytes.into(), options).await {
+            Ok(_) => Ok(Created::Yes),
+            Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. },
+            ) => Ok(Created::AlreadyExists),
+            Err(error) => Err(Error::storage(format!("creating {path}"), error)),
+        }
+    }
+
+    /// Writes an object, replacing what was there.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.inner
+            .put(&self.at(path), bytes.into())
+            .await
+            .map(|_| ())
+            .map_err(|error| Error::storage(format!("writing {path}"), error))
+    }
+
+    /// The bytes of an object; `None` where there is none.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn get(&self, path: &str) -> Result<Option<Bytes>> {
+        let failed = |error| Error::storage(format!("reading {path}"), error);
+        match self.inner.get(&self.at(path)).await {
+            Ok(result) => result.bytes().await.map(Some).map_err(failed),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Whether an object exists.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn exists(&self, path: &str) -> Result<bool> {
+        match self.inner.head(&self.at(path)).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(Error::storage(format!("looking for {path}"), error)),
+        }
+    }
+
+    /// File names of the objects directly in `folder`, in no order.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn list_files(&self, folder: &str) -> Result<Vec<String>> {
+        let prefix = self.at(folder);
+        self.inner
+            .list(Some(&prefix))
+            .map_ok(|meta| meta.location)
+            .try_filter_map(|location| {
+                let name = location
+                    .prefix_match(&prefix)
+                    .and_then(|mut parts| match (parts.next(), parts.next()) {
+                        (Some(name), None) => Some(name.as_ref().to_owned()),
+                        _ => None,
+                    });
+                futures::future::ok(name)
+            })
+            .try_collect()
+            .await
+            .map_err(|error| Error::storage(format!("listing {folder}"), error))
+    }
+
+    /// Names of the folders directly in `folder`, sorted.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn list_folders(&self, folder: &str) -> Result<Vec<String>> {
+        let listing = self
+            .inner
+            .list_with_delimiter(Some(&self.at(folder)))
+            .await
+            .map_err(|error| Error::storage(format!("listing {folder}"), error))?;
+        let mut names: Vec<String> = listing
+            .common_prefixes
+            .iter()
+            .filter_map(|prefix| prefix.filename().map(str::to_owned))
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn at(&self, path: &str) -> Path {
+        path.split('/').fold(self.root.clone(), |path, part| path.join(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_second_creation_of_an_object_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().to_str().unwrap(), true).unwrap();
+        let first = store.put_if_absent("a/b", Bytes::from_static(b"1")).await.unwrap();
+        let second = store.put_if_absent("a/b", Bytes::from_static(b"2")).await.unwrap();
+        assert_eq!((first, second), (Created::Yes, Created::AlreadyExists));
+        assert_eq!(store.get("a/b").await.unwrap().unwrap(), "1");
+        assert_eq!(store.list_files("a").await.unwrap(), ["b"]);
+        assert_eq!(store.list_folders("").await.unwrap(), ["a"]);
+    }
+
+    #[test]
+    fn a_scheme_without_a_store_is_refused_by_name() {
+        let error = Store::open("ftp://host/table", true).unwrap_err();
+        assert!(error.to_string().contains("'ftp://'"), "{error}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Settings of one job, under the names that Lance persists as `writer_config_defaults`.
+//!
+//! Owns: defaults, parsing and validation of settings.
+//! Does not own: shard identity, which is never a setting.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Error, Result};
+
+/// Settings of one job. Persisted table defaults apply first, a per-job value wins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriterConfig {
+    /// Whether `put` returns only after its rows are in the WAL.
+    pub durable_write: bool,
+    /// Whether files and folders are synced to disk on a local file system before they count
+    /// as written. Without it a put survives a killed process but not a power cut.
+    pub fsync: bool,
+    /// Bytes of queued rows that start a WAL append without waiting for the interval.
+    pub max_wal_buffer_size: usize,
+    /// How long rows of non-durable puts may wait for their WAL append.
+    pub max_wal_flush_interval: Duration,
+    /// Attempts after the first failed WAL append before the job stops.
+    pub max_wal_persist_retries: usize,
+    /// Pause before the first of those attempts; doubled each time.
+    pub wal_persist_retry_base_delay: Duration,
+    /// Bytes at which a MemTable is frozen.
+    pub max_memtable_size: usize,
+    /// Rows at which a MemTable is frozen.
+    pub max_memtable_rows: usize,
+    /// Batches at which a MemTable is frozen.
+    pub max_memtable_batches: usize,
+    /// Parallel existence checks while looking for the newest shard manifest.
+    pub manifest_scan_batch_size: usize,
+    /// Bytes in active and frozen MemTables above which `put` waits for a flush.
+    pub max_unflushed_memtable_bytes: usize,
+}
+
+impl Default for WriterConfig {
+    fn default() -> Self {
+        Self {
+            durable_write: true,
+            fsync: true,
+            max_wal_buffer_size: 10 << 20,
+            max_wal_flush_interval: Duration::from_millis(100),
+            max_wal_persist_retries: 3,
+            wal_persist_retry_base_delay: Duration::from_millis(50),
+            max_memtable_size: 256 << 20,
+            max_memtable_rows: 100_000,
+            max_memtable_batches: 8_000,
+            manifest_scan_batch_size: 2,
+            max_unflushed_memtable_bytes: 1 << 30,
+        }
+    }
+}
+
+impl WriterConfig {
+    /// The settings with those of `defaults` that this crate knows; other keys belong to others.
+    ///
+    /// # Errors
+    /// A known key with a value that does not parse is an input error that names the key.
+    pub fn with_defaults(mut self, defaults: &HashMap<String, String>) -> Result<Self> {
+        for (key, value) in defaults {
+            self.set(key, value)?;
+        }
+        Ok(self)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "durable_write" => self.durable_write = parse(key, value)?,
+            "fsync" => self.fsync = parse(key, value)?,
+            "max_wal_buffer_size" => self.max_wal_buffer_size = parse(key, value)?,
+            "max_wal_flush_interval_ms" => {
+                self.max_wal_flush_interval = Duration::from_millis(parse(key, value)?);
+            }
+            "max_wal_persist_retries" => self.max_wal_persist_retries = parse(key, value)?,
+            "wal_persist_retry_base_delay_ms" => {
+                self.wal_persist_retry_base_delay = Duration::from_millis(parse(key, value)?);
+            }
+            "max_memtable_size" => self.max_memtable_size = parse(key, value)?,
+            "max_memtable_rows" => self.max_memtable_rows = parse(key, value)?,
+            "max_memtable_batches" => self.max_memtable_batches = parse(key, value)?,
+            "manifest_scan_batch_size" => self.manifest_scan_batch_size = parse(key, value)?,
+            "max_unflushed_memtable_bytes" => {
+                self.max_unflushed_memtable_bytes = parse(key, value)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The settings as Lance persists them.
+    #[must_use]
+    pub fn to_defaults(&self) -> HashMap<String, String> {
+        let pairs = [
+            ("durable_write", self.durable_write.to_string()),
+            ("fsync", self.fsync.to_string()),
+            ("max_wal_buffer_size", self.max_wal_buffer_size.to_string()),
+            ("max_wal_flush_interval_ms", self.max_wal_flush_interval.as_millis().to_string()),
+            ("max_wal_persist_retries", self.max_wal_persist_retries.to_string()),
+            (
+                "wal_persist_retry_base_delay_ms",
+                self.wal_persist_retry_base_delay.as_millis().to_string(),
+            ),
+            ("max_memtable_size", self.max_memtable_size.to_string()),
+            ("max_memtable_rows", self.max_memtable_rows.to_string()),
+            ("max_memtable_batches", self.max_memtable_batches.to_string()),
+            ("manifest_scan_batch_size", self.manifest_scan_batch_size.to_string()),
+            ("max_unflushed_memtable_bytes", self.max_unflushed_memtable_bytes.to_string()),
+        ];
+        pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// Refuses settings under which a job could never accept a row.
+    ///
+    /// # Errors
+    /// An input error that names the setting.
+    pub fn validate(&self) -> Result<()> {
+        let positive = [
+            ("max_wal_buffer_size", self.max_wal_buffer_size),
+            ("max_memtable_size", self.max_memtable_size),
+            ("max_memtable_rows", self.max_memtable_rows),
+            ("max_memtable_batches", self.max_memtable_batches),
+            ("manifest_scan_batch_size", self.manifest_scan_batch_size),
+            ("max_unflushed_memtable_bytes", self.max_unflushed_memtable_bytes),
+        ];
+        for (name, value) in positive {
+            if value == 0 {
+                return Err(Error::input(format!("{name} must be at least 1, got 0")));
+            }
+        }
+        if u32::try_from(self.max_memtable_rows).is_err() {
+            return Err(Error::input(format!(
+                "max_memtable_rows must be below 2^32, got {}",
+                self.max_memtable_rows
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn parse<T: std::str::FromStr>(key: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|_| Error::input(format!("{key} has the invalid value '{value}'")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WriterConfig;
+
+    #[test]
+    fn persisted_defaults_read_back_as_the_same_settings() {
+        let config = WriterConfig {
+            durable_write: false,
+            max_memtable_rows: 500,
+            ..WriterConfig::default()
+        };
+        let read = WriterConfig::default().with_defaults(&config.to_defaults()).unwrap();
+        assert_eq!(read, config);
+    }
+
+    #[test]
+    fn a_setting_that_does_not_parse_is_named_in_the_error() {
+        let defaults = [("max_memtable_rows".to_owned(), "many".to_owned())].into();
+        let error = WriterConfig::default().with_defaults(&defaults).unwrap_err();
+        assert_eq!(error.to_string(), "max_memtable_rows has the invalid value 'many'");
+    }
+
+    #[test]
+    fn a_memtable_of_no_rows_is_refused() {
+        let config = WriterConfig { max_memtable_rows: 0, ..WriterConfig::default() };
+        assert!(config.validate().is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! Errors, sorted by what the caller does next.
+//!
+//! Owns: the kinds, and the text that names shard, column, row or position.
+//! Does not own: retries. An error that reaches a caller is final for that call.
+
+use super::{ShardId, WriterEpoch};
+
+/// The result of everything fallible in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the caller does next; a new kind exists only where that differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Fix the call or the data, nothing was written.
+    InvalidInput,
+    /// Another writer owns the shard: stop, or claim it again.
+    Fenced,
+    /// This job cannot go on: close it, open a new one, which replays what was durable.
+    Reopen,
+    /// A passing fault of the storage: call again.
+    Retry,
+    /// Stored bytes are damaged or missing: nothing was skipped, a person has to look.
+    Corruption,
+    /// A defect of lancemem: report it.
+    Internal,
+}
+
+/// Any failure of the engine.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The call or its data cannot be accepted.
+    #[error("{0}")]
+    InvalidInput(String),
+    /// A later claim took the shard.
+    #[error(
+        "writer of shard {shard} was fenced: its epoch {local} is older than the claimed {stored}; \
+         start a new job to take the shard back"
+    )]
+    Fenced {
+        /// The shard that was lost.
+        shard: ShardId,
+        /// The epoch of the writer that lost it.
+        local: WriterEpoch,
+        /// The epoch that is stored now.
+        stored: WriterEpoch,
+    },
+    /// A write could not be made durable, so memory and storage may differ.
+    #[error("job of shard {shard} stopped: {reason}; start a new job, it replays what is durable")]
+    Poisoned {
+        /// The shard of the job.
+        shard: ShardId,
+        /// What failed.
+        reason: String,
+    },
+    /// The job was closed before the call.
+    #[error("job of shard {shard} is closed; start a new one")]
+    Closed {
+        /// The shard of the job.
+        shard: ShardId,
+    },
+    /// The storage failed.
+    #[error("{action} failed: {reason}")]
+    Storage {
+        /// What was attempted, with the path relative to the table.
+        action: String,
+        /// The storage's own words.
+        reason: String,
+    },
+    /// Stored bytes are not what a writer can have left.
+    #[error("{what} is damaged ({kind}): {detail}")]
+    Corrupt {
+        /// The file or position, relative to the table.
+        what: String,
+        /// The kind of damage in one or two words, such as "hole" or "checksum".
+        kind: &'static str,
+        /// What was expected and found.
+        detail: String,
+    },
+    /// A broken invariant.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// What the caller does next.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InvalidInput(_) => ErrorKind::InvalidInput,
+            Self::Fenced { .. } => ErrorKind::Fenced,
+            Self::Poisoned { .. } | Self::Closed { .. } => ErrorKind::Reopen,
+            Self::Storage { .. } => ErrorKind::Retry,
+            Self::Corrupt { .. } => ErrorKind::Corruption,
+            Self::Internal(_) => ErrorKind::Internal,
+        }
+    }
+
+    /// An input error with `message`.
+    pub fn input(message: impl Into<String>) -> Self {
+        Self::InvalidInput(message.into())
+    }
+
+    /// A storage failure of `action`, in the storage's own words.
+    pub fn storage(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+        Self::Storage { action: action.into(), reason: reason.to_string() }
+    }
+
+    /// Damage of kind `kind` in `what`.
+    pub fn corrupt(
+        what: impl Into<String>,
+        kind: &'static str,
+        detail: impl std::fmt::Display,
+    ) -> Self {
+        Self::Corrupt { what: what.into(), kind, detail: detail.to_string() }
+    }
+}

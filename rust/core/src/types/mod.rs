@@ -1,0 +1,16 @@
+//! Words of the engine as types: counters, freshness, keys, settings and errors.
+//!
+//! Owns: values without behaviour that every other module shares.
+//! Does not own: I/O, locks, clocks, or anything that knows how a value is stored.
+
+mod config;
+mod counters;
+mod error;
+mod freshness;
+mod key;
+
+pub use config::WriterConfig;
+pub use counters::{Generation, ManifestVersion, RowPosition, ShardId, WalPosition, WriterEpoch};
+pub use error::{Error, ErrorKind, Result};
+pub use freshness::Freshness;
+pub use key::KeyBytes;

@@ -1,0 +1,1 @@
+pub use lance; pub use datafusion; pub use lance_index;
