@@ -1,0 +1,122 @@
+"""How long an acknowledged row takes to be seen by another process.
+
+Owns a side table with one marker row, the job that moves the marker, and a second process that
+watches it. One measurement: the watcher starts reading, this process puts the marker's next tick
+and notes when the put is acknowledged, the watcher notes when a read at "durable" first shows the
+tick. Both use the monotonic clock, which on Linux is the same for all processes of a machine.
+
+It does not touch the flight board. A read that shows the tick before the put has returned counts
+as zero.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+import lancemem
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MARKER = "board"
+GIVE_UP_SECONDS = 20.0
+SCHEMA = pa.schema([pa.field("marker", pa.string(), nullable=False), pa.field("tick", pa.int64())])
+
+
+class FreshnessProbe:
+    """A marker table, its one writer, and the process that watches it; a context manager."""
+
+    def __init__(self, uri: str) -> None:
+        """Create the marker table at `uri`, claim its shard and start the watcher."""
+        self._tick = 0
+        self._job = lancemem.create_table(uri, SCHEMA, primary_key=["marker"]).start_job(shard=0)
+        self._watcher = subprocess.Popen(  # noqa: S603 - this very module, under this very Python
+            [sys.executable, "-m", "demo.freshness", uri],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[1],
+        )
+
+    def __enter__(self) -> Self:
+        """Return the probe."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the watcher and give up the shard."""
+        self._watcher.communicate()
+        self._job.close()
+
+    def measure(self, count: int) -> list[float]:
+        """Move the marker `count` times; return the milliseconds each tick took to be seen."""
+        return [self._measure_once() for _ in range(count)]
+
+    def _measure_once(self) -> float:
+        self._tick += 1
+        row = pa.table({"marker": [MARKER], "tick": [self._tick]}, schema=SCHEMA)
+        self._tell(self._tick)
+        self._expect_watching()
+        self._job.put(row)
+        acknowledged_ns = time.monotonic_ns()
+        seen_ns = int(self._hear())
+        return max(0, seen_ns - acknowledged_ns) / 1e6
+
+    def _expect_watching(self) -> None:
+        heard = self._hear()
+        if heard != "watching":
+            raise RuntimeError(
+                f"the watcher said {heard!r} where it should say that it is watching"
+            )
+
+    def _tell(self, tick: int) -> None:
+        if self._watcher.stdin is None:
+            raise RuntimeError("the watcher has no input")
+        self._watcher.stdin.write(f"{tick}\n")
+        self._watcher.stdin.flush()
+
+    def _hear(self) -> str:
+        line = "" if self._watcher.stdout is None else self._watcher.stdout.readline()
+        if not line:
+            raise RuntimeError(
+                "the watcher of the freshness marker ended early; its error is above"
+            )
+        return line.strip()
+
+
+def watch(uri: str) -> None:
+    """For each tick named on standard input, print the instant at which a read shows it."""
+    table = lancemem.open_table(uri)
+    for line in sys.stdin:
+        tick = int(line)
+        _say("watching")
+        give_up = time.monotonic() + GIVE_UP_SECONDS
+        while _newest_tick(table) < tick:
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"tick {tick} was not seen within {GIVE_UP_SECONDS} seconds")
+        _say(str(time.monotonic_ns()))
+
+
+def _newest_tick(table: lancemem.Table) -> int:
+    scan = table.scan(columns=["tick"], filter=f"marker = '{MARKER}'", consistency="durable")
+    ticks: list[int] = pa.table(scan.to_table())["tick"].to_pylist()
+    return max(ticks, default=0)
+
+
+def _say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    watch(sys.argv[1])

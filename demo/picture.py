@@ -1,0 +1,60 @@
+"""One picture of a run: events a second and freshness over time.
+
+Owns the drawing. It measures nothing and decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+
+# Chosen before pyplot is imported: a demo must not need a display.
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from demo.measures import MicroBatch
+
+WRITE_COLOUR = "#2a6f97"
+FRESHNESS_COLOUR = "#c8553d"
+
+
+def draw(path: Path, micro_batches: Sequence[MicroBatch], title: str) -> None:
+    """Write the picture of a run to `path`."""
+    figure, (rate, freshness) = plt.subplots(2, 1, sharex=True, figsize=(9, 6))
+    rate.bar(
+        [batch.started_s for batch in micro_batches],
+        [batch.events_per_second for batch in micro_batches],
+        width=[batch.write_s for batch in micro_batches],
+        align="edge",
+        color=WRITE_COLOUR,
+    )
+    rate.set_ylabel("events a second")
+    rate.set_ylim(bottom=0)
+    rate.set_title(title)
+    seconds = [batch.probed_s for batch in micro_batches for _ in batch.freshness_ms]
+    values = [value for batch in micro_batches for value in batch.freshness_ms]
+    freshness.plot(seconds, values, "o", markersize=3, alpha=0.5, color=FRESHNESS_COLOUR)
+    if values:
+        _mark_percentiles(freshness, values)
+    freshness.set_ylabel("acknowledged to seen, ms")
+    freshness.set_ylim(bottom=0)
+    freshness.set_xlabel("seconds since the first micro-batch")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _mark_percentiles(axes: plt.Axes, values: Sequence[float]) -> None:
+    for percent, style in ((50, "-"), (99, "--")):
+        value = float(np.percentile(values, percent))
+        axes.axhline(
+            value, linestyle=style, linewidth=1, color="black", label=f"p{percent} {value:.1f} ms"
+        )
+    axes.legend(loc="upper right")

@@ -1,0 +1,10 @@
+"""lancemem for PySpark: upserts that route themselves to shards, and reads at a chosen consistency.
+
+Owns what a Spark user imports. It is the only package that imports pyspark, and it uses only the
+public names of ``lancemem``; the engine's work happens in the tasks, inside those names.
+"""
+
+from lancemem.spark.session import configure
+from lancemem.spark.table import ChangesResult, DeleteResult, LancememTable, UpsertResult
+
+__all__ = ["ChangesResult", "DeleteResult", "LancememTable", "UpsertResult", "configure"]

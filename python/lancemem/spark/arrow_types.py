@@ -1,0 +1,129 @@
+"""Arrow types on both sides of the Spark boundary.
+
+Owns the mapping from Spark's schema to the Arrow schema of a new table, and from a table's Arrow
+types to those that Spark accepts from Python. pyspark has such functions, but their signatures and
+gaps differ between the releases that lancemem supports. It moves no rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as st
+from pyspark.sql.pandas.types import from_arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FROM_SPARK: dict[type[st.DataType], pa.DataType] = {
+    st.BooleanType: pa.bool_(),
+    st.ByteType: pa.int8(),
+    st.ShortType: pa.int16(),
+    st.IntegerType: pa.int32(),
+    st.LongType: pa.int64(),
+    st.FloatType: pa.float32(),
+    st.DoubleType: pa.float64(),
+    st.StringType: pa.string(),
+    st.BinaryType: pa.binary(),
+    st.DateType: pa.date32(),
+    # Spark's timestamp is an instant, so it is stored as one.
+    st.TimestampType: pa.timestamp("us", tz="UTC"),
+    st.TimestampNTZType: pa.timestamp("us"),
+    st.DayTimeIntervalType: pa.duration("us"),
+}
+
+# What Spark does not take from Python, and the type that holds every value of it.
+_TO_SPARK: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_string_view, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_binary_view, pa.binary()),
+    (pa.types.is_fixed_size_binary, pa.binary()),
+    (pa.types.is_uint8, pa.int16()),
+    (pa.types.is_uint16, pa.int32()),
+    (pa.types.is_uint32, pa.int64()),
+    (pa.types.is_uint64, pa.decimal128(20, 0)),
+    (pa.types.is_float16, pa.float32()),
+    (pa.types.is_date64, pa.date32()),
+    (pa.types.is_duration, pa.duration("us")),
+]
+
+
+def arrow_schema(schema: st.StructType) -> pa.Schema:
+    """Return the Arrow schema of a table that holds the rows of a Spark schema."""
+    return pa.schema([_arrow_field(field) for field in schema])
+
+
+def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` with every type replaced by one that Spark accepts from a Python task."""
+    return pa.schema([_spark_field(field) for field in schema])
+
+
+def spark_schema(schema: pa.Schema) -> st.StructType:
+    """Return the Spark schema of batches with the Arrow schema of `spark_arrow_schema`."""
+    return from_arrow_schema(schema)
+
+
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Cast `batch` to `schema`, column by column in order; nanoseconds lose what Spark lacks."""
+    columns = [
+        column
+        if column.type.equals(field.type)
+        else pc.cast(column, options=pc.CastOptions(field.type, allow_time_truncate=True))
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _arrow_field(field: st.StructField) -> pa.Field:
+    return pa.field(field.name, _arrow_type(field.dataType, field.name), nullable=field.nullable)
+
+
+def _arrow_type(spark_type: st.DataType, column: str) -> pa.DataType:
+    plain = _FROM_SPARK.get(type(spark_type))
+    if plain is not None:
+        return plain
+    if isinstance(spark_type, st.DecimalType):
+        return pa.decimal128(spark_type.precision, spark_type.scale)
+    if isinstance(spark_type, st.ArrayType):
+        element = _arrow_type(spark_type.elementType, column)
+        return pa.list_(pa.field("element", element, nullable=spark_type.containsNull))
+    if isinstance(spark_type, st.MapType):
+        key = pa.field("key", _arrow_type(spark_type.keyType, column), nullable=False)
+        value = _arrow_type(spark_type.valueType, column)
+        return pa.map_(key, pa.field("value", value, nullable=spark_type.valueContainsNull))
+    if isinstance(spark_type, st.StructType):
+        return pa.struct([_arrow_field(field) for field in spark_type])
+    raise TypeError(
+        f"column {column!r}: a lancemem table cannot hold Spark's type {spark_type.simpleString()}"
+    )
+
+
+def _spark_field(field: pa.Field) -> pa.Field:
+    # Lance's field metadata (the primary key) means nothing to Spark, and may not be JSON.
+    return field.with_type(_spark_type(field.type)).remove_metadata()
+
+
+def _spark_type(arrow_type: pa.DataType) -> pa.DataType:
+    for matches, replacement in _TO_SPARK:
+        if matches(arrow_type):
+            return replacement
+    if pa.types.is_timestamp(arrow_type):
+        return pa.timestamp("us", tz=arrow_type.tz)
+    if pa.types.is_dictionary(arrow_type):
+        return _spark_type(arrow_type.value_type)
+    return _spark_nested_type(arrow_type)
+
+
+def _spark_nested_type(arrow_type: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_struct(arrow_type):
+        return pa.struct([_spark_field(field) for field in arrow_type])
+    if types.is_map(arrow_type):
+        return pa.map_(_spark_field(arrow_type.key_field), _spark_field(arrow_type.item_field))
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if any(matches(arrow_type) for matches in lists):
+        return pa.list_(_spark_field(arrow_type.value_field))
+    return arrow_type

@@ -1,0 +1,50 @@
+"""Which Spark partition a row goes to: the one of its shard.
+
+Owns the shard column and the shuffle on it, so that one task holds all rows of one shard and no
+two tasks fence each other. The ordinals come from the engine, because the table's bucket hash is
+neither Spark's nor Iceberg's. It opens no writer.
+"""
+
+# No `from __future__ import annotations`: Spark reads the Arrow UDF's kind from its annotations.
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
+
+import lancemem
+
+SHARD_COLUMN = "_lancemem_shard"
+
+
+def partition_by_shard(
+    rows: DataFrame,
+    uri: str,
+    primary_key: Sequence[str],
+    shard_count: int,
+    sequence_by: str | None = None,
+) -> DataFrame:
+    """Bring the rows of shard n to partition n, in the order of `sequence_by` if it is given.
+
+    The result has the columns of `rows` and, last, `SHARD_COLUMN`.
+    """
+    if SHARD_COLUMN in rows.columns:
+        raise lancemem.InvalidInputError(
+            f"the column name {SHARD_COLUMN!r} is lancemem's own; rename it in the DataFrame"
+        )
+    # Only the key crosses to Python here; the other columns stay in the JVM.
+    ordinal = _shard_ordinals_of(uri)(sf.struct(*[rows[name] for name in primary_key]))
+    routed = rows.withColumn(SHARD_COLUMN, ordinal).repartitionById(
+        shard_count, sf.col(SHARD_COLUMN)
+    )
+    return routed if sequence_by is None else routed.sortWithinPartitions(sequence_by)
+
+
+def _shard_ordinals_of(uri: str):  # noqa: ANN202 - pyspark has no public name for a UDF's type
+    def shard_ordinals(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        table = lancemem.open_table(uri)
+        for batch in keys:
+            yield pa.array(table.shard_ordinals(pa.RecordBatch.from_struct_array(batch)))
+
+    return arrow_udf(shard_ordinals, returnType="int")

@@ -1,0 +1,150 @@
+//! Frozen MemTables to flushed runs, oldest first, in the background.
+//!
+//! Owns: freezing, the order run file, then manifest, then memory; retries into new folders.
+//! Does not own: the files of a run.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+use tokio::sync::watch;
+
+use super::state::LiveMemTable;
+use super::writer::Shared;
+use crate::format::ShardManifest;
+use crate::memtable::MemTable;
+use crate::types::{Error, ErrorKind, Generation, Result, WalPosition};
+
+const ATTEMPTS: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// How far the flushes have come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FlushProgress {
+    /// Every generation up to this one is flushed.
+    pub flushed: Generation,
+    /// Why the oldest frozen MemTable could not be flushed; a later attempt clears it.
+    pub failure: Option<Error>,
+}
+
+impl Shared {
+    /// Closes the active MemTable for writes and opens the next; `None` where it is empty.
+    ///
+    /// The guard proves that no put is between its MemTable and its place in the log.
+    pub(super) fn freeze(&self, _placing: &MutexGuard<'_, ()>) -> Option<Generation> {
+        let state = self.state();
+        let generation = state.active.memtable.generation();
+        if state.active.memtable.rows() == 0 {
+            return None;
+        }
+        let memtable = Arc::new(MemTable::new(
+            generation.next(),
+            self.schema.storage().clone(),
+            self.has_key(),
+        ));
+        let next = LiveMemTable { memtable, recovered: 0, first_queued: self.queue.queued() };
+        self.publish(state.with_frozen(next));
+        self.queue.hurry();
+        self.frozen.notify_one();
+        Some(generation)
+    }
+
+    /// Flushes whatever is frozen until the job closes.
+    pub(super) async fn run_flushes(self: Arc<Self>) {
+        loop {
+            while let Some(oldest) = self.state().frozen.first().cloned() {
+                if let Err(error) = self.flush_with_retries(&oldest).await {
+                    let stops = matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Reopen);
+                    self.flushes.send_modify(|progress| progress.failure = Some(error.clone()));
+                    if stops {
+                        self.queue.fail(error);
+                        return;
+                    }
+                    break;
+                }
+            }
+            if self.is_closed() && self.state().frozen.is_empty() {
+                return;
+            }
+            self.frozen.notified().await;
+            if self.is_stopped() {
+                return;
+            }
+        }
+    }
+
+    async fn flush_with_retries(&self, oldest: &LiveMemTable) -> Result<()> {
+        let mut pause = FIRST_PAUSE;
+        let mut attempt = 1;
+        loop {
+            let error = match self.flush_one(oldest).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let passing = error.kind() == ErrorKind::Retry;
+            if !passing || attempt == ATTEMPTS {
+                return Err(error);
+            }
+            tracing::warn!(shard = %self.shard_id, attempt, %error, "a flush failed and is repeated");
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            attempt += 1;
+        }
+    }
+
+    /// Run, then manifest, then memory: a reader finds the rows in at least one of them.
+    async fn flush_one(&self, oldest: &LiveMemTable) -> Result<()> {
+        self.queue.wait_durable(oldest.last_queued()).await?;
+        let generation = oldest.memtable.generation();
+        let covered = self.covered_position(generation)?;
+        let rows = oldest.memtable.view(oldest.memtable.batches());
+        let sstable = self.sink.write(&rows).await?;
+        let manifest = self
+            .manifests
+            .update(self.epoch, |manifest: &mut ShardManifest| {
+                manifest.sstables.push(sstable.clone());
+                manifest.current_generation = generation.next();
+                manifest.replay_after_wal_entry_position = covered;
+                manifest.wal_entry_position_last_seen =
+                    manifest.wal_entry_position_last_seen.max(covered);
+            })
+            .await?;
+        {
+            let _placing = self.placing.lock();
+            let state = self.state().with_flushed(generation, manifest);
+            self.publish(state);
+        }
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.flushes.send_modify(|progress| {
+            progress.flushed = generation;
+            progress.failure = None;
+        });
+        Ok(())
+    }
+
+    fn covered_position(&self, generation: Generation) -> Result<WalPosition> {
+        self.last_positions.lock().get(&generation).copied().ok_or_else(|| {
+            Error::Internal(format!("generation {generation} is durable but has no WAL entry"))
+        })
+    }
+
+    /// Waits until `generation` is flushed.
+    ///
+    /// # Errors
+    /// Why it could not be flushed.
+    pub(super) async fn wait_flushed(
+        &self,
+        progress: &mut watch::Receiver<FlushProgress>,
+        generation: Generation,
+    ) -> Result<()> {
+        let reached = progress
+            .wait_for(|progress| progress.flushed >= generation || progress.failure.is_some())
+            .await
+            .map_err(|_| Error::Closed { shard: self.shard_id })?;
+        if reached.flushed >= generation {
+            return Ok(());
+        }
+        reached.failure.clone().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,41 @@
+//! One shard and its single writer: claim, put, freeze, flush, recover.
+//!
+//! Owns: the order of steps on the write path, visibility, and the state that readers of the
+//! same process pin.
+//! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
+//!
+//! Reading order: `writer` (the put path), `state`, `admission`, `flush`, `recover`, `claim`.
+
+mod admission;
+mod claim;
+mod flush;
+mod recover;
+mod state;
+mod stats;
+mod writer;
+
+use async_trait::async_trait;
+
+pub use claim::ShardIdentity;
+pub use recover::{Replay, Replayed};
+pub use state::ShardSnapshot;
+pub use stats::JobStats;
+pub use writer::{Acknowledged, ShardWriter};
+
+use crate::format::SsTable;
+use crate::memtable::MemTableView;
+use crate::types::Result;
+
+/// Turns a frozen MemTable into an immutable run on storage.
+///
+/// The contract, which the flush relies on:
+/// 1. `write` returns only when every file of the run is as durable as the table asks for.
+/// 2. Every call makes a new folder; a failed call may leave one behind, which nobody lists.
+/// 3. The run shows the newest row of each key of `rows`, tombstones included, and lists every
+///    row position in its key index.
+/// 4. `write` does not touch the shard manifest.
+#[async_trait]
+pub trait SsTableSink: Send + Sync + std::fmt::Debug {
+    /// Writes `rows`, all rows of one generation, and returns its manifest entry.
+    async fn write(&self, rows: &MemTableView) -> Result<SsTable>;
+}

@@ -1,0 +1,79 @@
+//! What a shard consists of at one moment, as one immutable value that is swapped whole.
+//!
+//! Owns: active and frozen MemTables beside the manifest that they continue.
+//! Does not own: the lock that orders writers, or durability.
+
+use std::sync::Arc;
+
+use crate::format::ShardManifest;
+use crate::memtable::{MemTable, MemTableView};
+use crate::types::Generation;
+
+/// A MemTable and how its batches count in the job's log.
+#[derive(Clone, Debug)]
+pub(super) struct LiveMemTable {
+    pub memtable: Arc<MemTable>,
+    /// Batches that replay put in: durable before the job began.
+    pub recovered: usize,
+    /// Batches that the job had queued before the first one of this MemTable.
+    pub first_queued: u64,
+}
+
+impl LiveMemTable {
+    /// Batches queued by this job up to and with the last one of this MemTable.
+    pub fn last_queued(&self) -> u64 {
+        self.first_queued + (self.memtable.batches() - self.recovered) as u64
+    }
+
+    /// Batches that are durable when the log holds `durable` batches of this job.
+    pub fn durable_batches(&self, durable: u64) -> usize {
+        let of_this = durable.saturating_sub(self.first_queued);
+        self.recovered + usize::try_from(of_this).unwrap_or(usize::MAX)
+    }
+}
+
+/// The shard as its writer knows it.
+#[derive(Clone, Debug)]
+pub(super) struct ShardState {
+    pub manifest: Arc<ShardManifest>,
+    /// Oldest first.
+    pub frozen: Vec<LiveMemTable>,
+    pub active: LiveMemTable,
+}
+
+impl ShardState {
+    /// This state with the active MemTable frozen and `next` in its place.
+    pub fn with_frozen(&self, next: LiveMemTable) -> Self {
+        let mut frozen = self.frozen.clone();
+        frozen.push(self.active.clone());
+        Self { manifest: self.manifest.clone(), frozen, active: next }
+    }
+
+    /// This state after the flush of `generation`, which `manifest` lists.
+    pub fn with_flushed(&self, generation: Generation, manifest: Arc<ShardManifest>) -> Self {
+        let frozen = self
+            .frozen
+            .iter()
+            .filter(|live| live.memtable.generation() != generation)
+            .cloned()
+            .collect();
+        Self { manifest, frozen, active: self.active.clone() }
+    }
+
+    pub fn memtables(&self) -> impl Iterator<Item = &LiveMemTable> {
+        self.frozen.iter().chain(std::iter::once(&self.active))
+    }
+
+    pub fn memtable_bytes(&self) -> usize {
+        self.memtables().map(|live| live.memtable.bytes()).sum()
+    }
+}
+
+/// What a reader of the same process pins of a running job.
+#[derive(Clone, Debug)]
+pub struct ShardSnapshot {
+    /// The manifest that lists the flushed runs below the MemTables.
+    pub manifest: Arc<ShardManifest>,
+    /// The readable rows in memory, oldest generation first; none is empty.
+    pub memtables: Vec<MemTableView>,
+}

@@ -1,0 +1,182 @@
+//! Rows that wait for their append, and the count of those that are durable.
+//!
+//! Owns: grouping: puts that arrive while an append runs share the next entry.
+//! Does not own: the append itself, or MemTables.
+
+use std::collections::VecDeque;
+
+use arrow_array::RecordBatch;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::types::{Error, Generation, Result};
+
+/// A batch on its way into the log.
+#[derive(Clone, Debug)]
+pub struct Queued {
+    /// Generation of the MemTable that holds it.
+    pub generation: Generation,
+    /// The rows under the storage schema.
+    pub batch: RecordBatch,
+}
+
+/// How far the log has come, counted in batches since the job started, and its end if it failed.
+#[derive(Clone, Debug, Default)]
+pub struct Durable {
+    /// Batches that are durable.
+    pub batches: u64,
+    /// The error that stopped the job.
+    pub failure: Option<Error>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    batches: VecDeque<Queued>,
+    bytes: usize,
+    /// Batches queued since the job started.
+    queued: u64,
+    urgent: bool,
+    closed: bool,
+}
+
+/// The queue between putting threads and the one appending task.
+#[derive(Debug)]
+pub struct WalQueue {
+    pending: Mutex<Pending>,
+    arrived: Notify,
+    urgent: Notify,
+    durable: watch::Sender<Durable>,
+    max_bytes: usize,
+}
+
+impl WalQueue {
+    /// A queue that asks for an append once `max_bytes` wait.
+    #[must_use]
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            pending: Mutex::default(),
+            arrived: Notify::new(),
+            urgent: Notify::new(),
+            durable: watch::Sender::default(),
+            max_bytes,
+        }
+    }
+
+    /// Queues a batch and returns how many were queued before and with it. The caller holds the
+    /// shard's placing lock, so queue order is row order.
+    pub fn push(&self, queued: Queued) -> u64 {
+        let mut pending = self.pending.lock();
+        pending.bytes += queued.batch.get_array_memory_size();
+        pending.batches.push_back(queued);
+        pending.queued += 1;
+        if pending.bytes >= self.max_bytes {
+            pending.urgent = true;
+            self.urgent.notify_one();
+        }
+        self.arrived.notify_one();
+        pending.queued
+    }
+
+    /// Asks for an append now; somebody waits for it.
+    pub fn hurry(&self) {
+        self.pending.lock().urgent = true;
+        self.urgent.notify_one();
+    }
+
+    /// Lets [`Self::next_group`] end once everything queued was taken.
+    pub fn close(&self) {
+        let mut pending = self.pending.lock();
+        pending.closed = true;
+        pending.urgent = true;
+        self.urgent.notify_one();
+        self.arrived.notify_one();
+    }
+
+    /// Batches queued since the job started.
+    pub fn queued(&self) -> u64 {
+        self.pending.lock().queued
+    }
+
+    /// The batches of the next entry, all of one generation; `None` after [`Self::close`].
+    ///
+    /// Waits until there are some, and without [`Self::hurry`] at most `interval` longer.
+    pub async fn next_group(&self, interval: std::time::Duration) -> Option<Vec<Queued>> {
+        loop {
+            let (empty, urgent, closed) = {
+                let pending = self.pending.lock();
+                (pending.batches.is_empty(), pending.urgent, pending.closed)
+            };
+            if empty && closed {
+                return None;
+            }
+            if empty {
+                self.arrived.notified().await;
+                continue;
+            }
+            if !urgent {
+                let _ = tokio::time::timeout(interval, self.urgent.notified()).await;
+            }
+            return Some(self.take_group());
+        }
+    }
+
+    fn take_group(&self) -> Vec<Queued> {
+        let mut pending = self.pending.lock();
+        let Some(generation) = pending.batches.front().map(|queued| queued.generation) else {
+            return Vec::new();
+        };
+        let end = pending
+            .batches
+            .iter()
+            .position(|queued| queued.generation != generation)
+            .unwrap_or(pending.batches.len());
+        let group: Vec<Queued> = pending.batches.drain(..end).collect();
+        let taken: usize = group.iter().map(|queued| queued.batch.get_array_memory_size()).sum();
+        pending.bytes = pending.bytes.saturating_sub(taken);
+        // What is left belongs to the next generation; whoever hurried may wait for that part.
+        pending.urgent = pending.urgent && (pending.closed || !pending.batches.is_empty());
+        group
+    }
+
+    /// Publishes that `batches` more are durable.
+    pub fn advance(&self, batches: usize) {
+        self.durable.send_modify(|durable| durable.batches += batches as u64);
+    }
+
+    /// Publishes the error that stops the job. The first one stays.
+    pub fn fail(&self, error: Error) {
+        self.durable.send_modify(|durable| {
+            durable.failure.get_or_insert(error);
+        });
+    }
+
+    /// How far the log has come.
+    #[must_use]
+    pub fn durable(&self) -> Durable {
+        self.durable.borrow().clone()
+    }
+
+    /// The error that stopped the job, if one did.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn check(&self) -> Result<()> {
+        self.durable.borrow().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits until the first `batches` batches are durable.
+    ///
+    /// # Errors
+    /// The error that stopped the job before.
+    pub async fn wait_durable(&self, batches: u64) -> Result<()> {
+        let mut watching = self.durable.subscribe();
+        let reached = watching
+            .wait_for(|durable| durable.batches >= batches || durable.failure.is_some())
+            .await
+            .map_err(|_| Error::Internal("the WAL queue was dropped".to_owned()))?;
+        if reached.batches >= batches {
+            return Ok(());
+        }
+        reached.failure.clone().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,146 @@
+//! SSTables: frozen rows as immutable one-fragment Lance datasets beside the base table.
+//!
+//! Owns: the bytes of one flushed run and how it is opened again. A run is a folder
+//! `{table}/_mem_wal/{shard}/{random}_gen_{generation}` with a Lance dataset at version 1 (one
+//! data file, the rows superseded inside the run as its deletion vector), `bloom_filter.bin`
+//! and the key index `_pk_index/`, as lance 14.0.2 writes and reads them.
+//! Does not own: when a MemTable is flushed, the shard manifest that lists a run, which runs a
+//! query reads, or their compaction and removal.
+//!
+//! Reading order: `write` (the order of the files), `sidecar`, `bloom`, `sync`, then `open`.
+
+mod bloom;
+mod open;
+mod sidecar;
+mod sync;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use lance::Dataset;
+use lance::dataset::mem_wal::util::shard_base_path;
+use lance::dataset::mem_wal::{
+    TOMBSTONE, arrow_schema_with_field_ids, relax_non_pk_nullability, schema_with_tombstone,
+};
+use lance::session::Session;
+use lance_core::datatypes::Schema;
+use lance_core::{Error, Result};
+use lance_file::version::ConcreteFileVersion;
+use lance_io::object_store::{ObjectStore, ObjectStoreParams};
+use lancemem_core::format::paths;
+use object_store::path::Path;
+use roaring::RoaringBitmap;
+use uuid::Uuid;
+
+pub use open::open_sstable;
+pub use write::write_sstable;
+
+/// The rows of one frozen MemTable, in the order in which they were put.
+#[derive(Clone, Copy, Debug)]
+pub struct SsTableInput<'a> {
+    /// The rows under [`storage_schema`]: the base table's columns, then `_tombstone`.
+    pub batches: &'a [RecordBatch],
+    /// Row positions, from 0, of rows that a later row of this MemTable replaces.
+    pub superseded: &'a RoaringBitmap,
+    /// Names of the key columns in primary-key order; empty for a table without a key.
+    pub key_columns: &'a [String],
+    /// Every row position, ordered by encoded key and then by position; not read without a key.
+    pub sorted_rows: &'a [u32],
+}
+
+/// What [`write_sstable`] wrote, for the entry of the run in the shard manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SsTableWritten {
+    /// Folder of the run inside its shard, `{rand8hex}_gen_{generation}`.
+    pub path: String,
+    /// Rows in the data file: tombstones and superseded rows count.
+    pub physical_rows: u64,
+    /// Size of the rows in memory, as lance measures it: the windows of the buffers.
+    pub in_memory_bytes: u64,
+    /// The part of `in_memory_bytes` that is key columns; 0 for a table without a key.
+    pub primary_key_bytes: u64,
+}
+
+/// Where the runs of one shard live and what they take over from the base table.
+#[derive(Clone)]
+pub struct SsTableContext {
+    /// The base table's object store.
+    pub object_store: Arc<ObjectStore>,
+    /// `{table}/_mem_wal/{shard}` inside that store.
+    pub shard_path: Path,
+    /// The same folder as a URI.
+    pub shard_uri: String,
+    /// The base table's schema with its field ids.
+    pub base_schema: Schema,
+    /// The file version of the base table, which its runs share.
+    pub storage_version: ConcreteFileVersion,
+    /// How the base table was opened, so that a run is opened with the same credentials.
+    store_params: Option<ObjectStoreParams>,
+    /// Caches and object stores shared with the base table.
+    session: Arc<Session>,
+}
+
+impl SsTableContext {
+    /// The context of `shard_id`'s runs beside the table version that `base` has open.
+    ///
+    /// # Errors
+    /// An input error for a base table with a column of the reserved name `_tombstone`.
+    pub async fn new(base: &Dataset, shard_id: Uuid) -> Result<Self> {
+        if base.schema().field(TOMBSTONE).is_some() {
+            return Err(Error::invalid_input(format!(
+                "table {} has a column with the reserved name '{TOMBSTONE}'",
+                base.uri()
+            )));
+        }
+        let base_path = base.branch_location().path;
+        Ok(Self {
+            object_store: base.object_store(None).await?,
+            shard_path: shard_base_path(&base_path, &shard_id),
+            shard_uri: format!("{}/{}", base.uri().trim_end_matches('/'), paths::shard(shard_id)),
+            base_schema: base.schema().clone(),
+            storage_version: base.manifest().data_storage_format.lance_file_format(),
+            store_params: base.store_params().cloned(),
+            session: base.session(),
+        })
+    }
+
+    /// The folder of the run `name` inside the object store.
+    fn folder(&self, name: &str) -> Path {
+        self.shard_path.clone().join(name)
+    }
+
+    /// The URI of the run `name`.
+    fn uri(&self, name: &str) -> String {
+        format!("{}/{name}", self.shard_uri)
+    }
+
+    /// The parameters that resolve [`Self::uri`] to the store that the base table uses.
+    ///
+    /// A store bound by `ObjectStoreParams::object_store` comes with the one location that every
+    /// open is sent to, whatever its URI. Unchanged it would send the run at the base table
+    /// itself, so it is bound anew to the run's folder.
+    fn store_params(&self, name: &str) -> Option<ObjectStoreParams> {
+        let mut params = self.store_params.clone()?;
+        #[allow(deprecated)]
+        if let Some((_, location)) = params.object_store.as_mut() {
+            location.set_path(self.folder(name).as_ref());
+        }
+        Some(params)
+    }
+}
+
+/// The schema of MemTables, WAL entries and SSTables of a table with the schema `base`.
+///
+/// The base table's columns with their field ids in the metadata key `lance:field_id`, nullable
+/// except the key because a tombstone has nothing but its key, then `_tombstone` (not null),
+/// which has no id before a run gives it one.
+#[must_use]
+pub fn storage_schema(base: &Schema, key_columns: &[String]) -> SchemaRef {
+    let with_tombstone = schema_with_tombstone(&arrow_schema_with_field_ids(base));
+    relax_non_pk_nullability(&with_tombstone, key_columns)
+}

@@ -1,0 +1,177 @@
+//! `_pk_index/`: the keys of one run as a lance BTree, which readers probe to learn whether the
+//! run replaces a row of an older one.
+//!
+//! Owns: the sorted pages that the index is built from. Every row position is in it, superseded
+//! ones too. One key column keeps its type; several become one Binary value, the encoded key.
+//! Does not own: the BTree format, which is lance's, or the sorting, which the MemTable did.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use arrow::array::make_comparator;
+use arrow_array::{Array, ArrayRef, BinaryArray, RecordBatch, UInt64Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, SortOptions};
+use arrow_select::interleave::interleave;
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use lance::dataset::mem_wal::util::pk_index_path;
+use lance_core::cache::LanceCache;
+use lance_core::{Error, ROW_ADDR, Result};
+use lance_index::scalar::btree::train_btree_index;
+use lance_index::scalar::lance_format::LanceIndexStore;
+use lance_index::scalar::registry::VALUE_COLUMN_NAME;
+use lance_io::object_store::ObjectStore;
+use lancemem_core::format::KeyEncoder;
+use object_store::path::Path;
+
+/// Rows of one index page, lance's choice for this index.
+const PAGE_ROWS: usize = 8192;
+
+/// Writes the key index of the run in `folder`.
+///
+/// `keys` are batches of nothing but the key columns, in primary-key order; `sorted_rows` are
+/// the positions of all their rows ordered by key and then by position.
+pub(super) async fn write_key_index(
+    store: Arc<ObjectStore>,
+    folder: &Path,
+    keys: Vec<RecordBatch>,
+    sorted_rows: Vec<u32>,
+) -> Result<()> {
+    let pages = KeyPages::new(keys, sorted_rows)?;
+    let schema = pages.schema.clone();
+    let pages = pages.map(|page| page.map_err(|error| DataFusionError::External(Box::new(error))));
+    let stream = RecordBatchStreamAdapter::new(schema, futures::stream::iter(pages));
+    // Nothing is read back through this store, so there is nothing to cache.
+    let index =
+        LanceIndexStore::new(store, pk_index_path(folder), Arc::new(LanceCache::no_cache()));
+    train_btree_index(Box::pin(stream), &index, PAGE_ROWS as u64, None, None).await?;
+    Ok(())
+}
+
+/// The pages of the index, made one at a time: the gathered keys never exist as a whole.
+struct KeyPages {
+    keys: Vec<RecordBatch>,
+    /// Position of the first row of each batch.
+    starts: Vec<usize>,
+    sorted_rows: Vec<u32>,
+    /// Present for a key of several columns.
+    encoder: Option<KeyEncoder>,
+    schema: SchemaRef,
+    next_row: usize,
+    /// The last value of the page before, one row, and its position.
+    last: Option<(ArrayRef, u32)>,
+}
+
+impl KeyPages {
+    fn new(keys: Vec<RecordBatch>, sorted_rows: Vec<u32>) -> Result<Self> {
+        let mut starts = Vec::with_capacity(keys.len());
+        let mut rows = 0;
+        for batch in &keys {
+            starts.push(rows);
+            rows += batch.num_rows();
+        }
+        if sorted_rows.len() != rows {
+            return Err(Error::internal(format!(
+                "{} sorted positions were given for {rows} rows",
+                sorted_rows.len()
+            )));
+        }
+        let key_schema = keys[0].schema();
+        let encoder = if key_schema.fields().len() > 1 {
+            let names: Vec<String> =
+                key_schema.fields().iter().map(|field| field.name().clone()).collect();
+            let encoder = KeyEncoder::new(&key_schema, &names);
+            Some(encoder.map_err(|error| Error::invalid_input(error.to_string()))?)
+        } else {
+            None
+        };
+        let value_type = match encoder {
+            Some(_) => DataType::Binary,
+            None => key_schema.field(0).data_type().clone(),
+        };
+        let schema = Arc::new(Schema::new(vec![
+            Field::new(VALUE_COLUMN_NAME, value_type, true),
+            Field::new(ROW_ADDR, DataType::UInt64, false),
+        ]));
+        Ok(Self { keys, starts, sorted_rows, encoder, schema, next_row: 0, last: None })
+    }
+
+    /// The page of the rows `sorted_rows[start..end]`.
+    fn page(&mut self, start: usize, end: usize) -> Result<RecordBatch> {
+        let positions = &self.sorted_rows[start..end];
+        let rows = self.locate(positions)?;
+        let value = self.values(&rows)?;
+        self.check_order(positions, &value)?;
+        self.last = Some((value.slice(value.len() - 1, 1), positions[positions.len() - 1]));
+        let addresses = UInt64Array::from_iter_values(positions.iter().map(|row| u64::from(*row)));
+        Ok(RecordBatch::try_new(self.schema.clone(), vec![value, Arc::new(addresses)])?)
+    }
+
+    /// Batch and row inside it of each position.
+    fn locate(&self, positions: &[u32]) -> Result<Vec<(usize, usize)>> {
+        let rows = self.sorted_rows.len();
+        positions
+            .iter()
+            .map(|position| {
+                let position = *position as usize;
+                if position >= rows {
+                    return Err(Error::internal(format!(
+                        "row position {position} is not one of {rows} rows"
+                    )));
+                }
+                // The last batch that starts at or before the position; empty ones come earlier.
+                let batch = self.starts.partition_point(|start| *start <= position) - 1;
+                Ok((batch, position - self.starts[batch]))
+            })
+            .collect()
+    }
+
+    fn values(&self, rows: &[(usize, usize)]) -> Result<ArrayRef> {
+        let mut columns = Vec::with_capacity(self.keys[0].num_columns());
+        for column in 0..self.keys[0].num_columns() {
+            let arrays: Vec<&dyn Array> =
+                self.keys.iter().map(|batch| batch.column(column).as_ref()).collect();
+            columns.push(interleave(&arrays, rows)?);
+        }
+        let Some(encoder) = &self.encoder else {
+            return Ok(columns.remove(0));
+        };
+        let page = RecordBatch::try_new(self.keys[0].schema(), columns)?;
+        let encoded = encoder.encode(&page);
+        Ok(Arc::new(BinaryArray::from_iter_values(encoded.iter().map(|key| key.as_slice()))))
+    }
+
+    /// Refuses pages out of order: the index trusts its input, and a key that it cannot find
+    /// again brings replaced rows back to life. Strict order of as many positions as there are
+    /// rows also means that no row is missing.
+    fn check_order(&self, positions: &[u32], value: &ArrayRef) -> Result<()> {
+        let check = |order: Ordering, before: u32, after: u32| {
+            if order.then(before.cmp(&after)) == Ordering::Less {
+                return Ok(());
+            }
+            Err(Error::internal(format!(
+                "row positions {before} and {after} are not in key order"
+            )))
+        };
+        if let Some((last, position)) = &self.last {
+            let compare = make_comparator(last, value, SortOptions::default())?;
+            check(compare(0, 0), *position, positions[0])?;
+        }
+        let compare = make_comparator(value, value, SortOptions::default())?;
+        for row in 1..positions.len() {
+            check(compare(row - 1, row), positions[row - 1], positions[row])?;
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for KeyPages {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = self.next_row;
+        let end = self.sorted_rows.len().min(start + PAGE_ROWS);
+        self.next_row = end;
+        (start < end).then(|| self.page(start, end))
+    }
+}
