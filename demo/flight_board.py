@@ -71,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     files = _write_micro_batches(events, options.micro_batches, work / "events")
     by_kind = ev.count_by_kind(events)
     say(f"{events.num_rows:,} events: " + ", ".join(f"{n:,} {kind}" for kind, n in by_kind.items()))
+    say(f"starting Spark on {options.master} ...")
     spark = _start_spark(options.master)
     try:
         board = _create_board(spark, work / "board.lance", events.num_rows, options.micro_batches)
@@ -152,8 +153,9 @@ def _check_whole_board(board: LancememTable, expected: pa.Table) -> int:
     board.compact()
     compacted = pa.table(lancemem.open_table(board.uri).scan().to_table())
     _raise_if_different("read after the last compaction", compare(compacted, expected))
-    say(f"equal: {expected.num_rows:,} rows of {expected.num_columns} columns, cell for cell")
-    return expected.num_rows
+    rows: int = expected.num_rows
+    say(f"equal: {rows:,} rows of {expected.num_columns} columns, cell for cell")
+    return rows
 
 
 def _raise_if_different(how: str, difference: Difference) -> None:
@@ -218,13 +220,15 @@ def _show_progress(number: int, measured: MicroBatch, on_board: dict[str, int]) 
 
 
 def _report(summary: dict[str, Any], measured: list[MicroBatch], out: Path) -> None:
+    warm = summary["events_per_second_warm"]
+    once_warm = "" if warm is None else f", {warm:,.0f} once Spark's workers had started"
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     title = f"Flight board: {summary['events']:,} events, {summary['rows']:,} rows, {SHARDS} shards"
     draw(out / "flight_board.png", measured, title)
     say(
         f"\nrows on the board      {summary['rows']:,}\n"
         f"events                 {summary['events']:,} in {summary['write_seconds']:.1f} s of "
-        f"writing: {summary['events_per_second']:,.0f} a second\n"
+        f"writing: {summary['events_per_second']:,.0f} a second{once_warm}\n"
         f"whole run              {summary['total_seconds']:.1f} s with reads, compaction, probes\n"
         f"generations            {summary['generations_flushed']} flushed, "
         f"{summary['generations_compacted']} compacted between micro-batches\n"

@@ -55,7 +55,10 @@ class FreshnessProbe:
         trace: TracebackType | None,
     ) -> None:
         """Stop the watcher and give up the shard."""
-        self._watcher.communicate()
+        try:
+            self._watcher.communicate(timeout=GIVE_UP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._watcher.kill()
         self._job.close()
 
     def measure(self, count: int) -> list[float]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from matplotlib.axes import Axes
+
     from demo.measures import MicroBatch
 
 WRITE_COLOUR = "#2a6f97"
@@ -37,6 +39,7 @@ def draw(path: Path, micro_batches: Sequence[MicroBatch], title: str) -> None:
     )
     rate.set_ylabel("events a second")
     rate.set_ylim(bottom=0)
+    rate.yaxis.set_major_formatter("{x:,.0f}")
     rate.set_title(title)
     seconds = [batch.probed_s for batch in micro_batches for _ in batch.freshness_ms]
     values = [value for batch in micro_batches for value in batch.freshness_ms]
@@ -44,14 +47,18 @@ def draw(path: Path, micro_batches: Sequence[MicroBatch], title: str) -> None:
     if values:
         _mark_percentiles(freshness, values)
     freshness.set_ylabel("acknowledged to seen, ms")
+    # Linear up to 1 ms, so that zero has a place; logarithmic above, so that one slow read does not
+    # flatten the others.
+    freshness.set_yscale("symlog", linthresh=1)
     freshness.set_ylim(bottom=0)
+    freshness.yaxis.set_major_formatter("{x:g}")
     freshness.set_xlabel("seconds since the first micro-batch")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
-def _mark_percentiles(axes: plt.Axes, values: Sequence[float]) -> None:
+def _mark_percentiles(axes: Axes, values: Sequence[float]) -> None:
     for percent, style in ((50, "-"), (99, "--")):
         value = float(np.percentile(values, percent))
         axes.axhline(

@@ -5,8 +5,9 @@ two tasks fence each other. The ordinals come from the engine, because the table
 neither Spark's nor Iceberg's. It opens no writer.
 """
 
-# No `from __future__ import annotations`: Spark reads the Arrow UDF's kind from its annotations.
+# No `from __future__ import annotations`: Spark reads an Arrow UDF's kind from its annotations.
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -14,6 +15,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 import lancemem
+
+if TYPE_CHECKING:
+    from pyspark.sql._typing import UserDefinedFunctionLike
 
 SHARD_COLUMN = "_lancemem_shard"
 
@@ -41,10 +45,12 @@ def partition_by_shard(
     return routed if sequence_by is None else routed.sortWithinPartitions(sequence_by)
 
 
-def _shard_ordinals_of(uri: str):  # noqa: ANN202 - pyspark has no public name for a UDF's type
+def _shard_ordinals_of(uri: str) -> "UserDefinedFunctionLike":
     def shard_ordinals(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
         table = lancemem.open_table(uri)
         for batch in keys:
             yield pa.array(table.shard_ordinals(pa.RecordBatch.from_struct_array(batch)))
 
-    return arrow_udf(shard_ordinals, returnType="int")
+    # pyspark's own stub wants the kind as an argument, which pyspark then warns about.
+    udf: UserDefinedFunctionLike = arrow_udf(shard_ordinals, returnType="int")  # type: ignore[call-overload]
+    return udf

@@ -53,7 +53,10 @@ def shard_writer(
             for batch in _first_and_rest(first, filled):
                 _check_same_shard(batch, shard)
                 for verb, rows in steps_of(batch.drop_columns([SHARD_COLUMN])):
-                    _ = job.put(rows) if verb == "put" else job.delete(rows)
+                    if verb == "put":
+                        job.put(rows)
+                    else:
+                        job.delete(rows)
                     written[verb] += rows.num_rows
             wal_entries = job.stats().wal_entries
         report = {

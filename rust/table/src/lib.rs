@@ -1,1 +1,26 @@
-pub use lance; pub use datafusion; pub use lance_index;
+//! Fast upserts and consistent reads on Lance tables.
+//!
+//! Owns: SSTables as Lance datasets, the cut that a query pins, the choice of the newest row,
+//! the DataFusion plan, compaction into the base table, and the table that ties them together.
+//! Does not own: the write path of a shard (`lancemem-core`) or Python.
+//!
+//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `compact`.
+
+#![forbid(unsafe_code)]
+#![recursion_limit = "256"]
+
+pub mod compact;
+mod errors;
+pub mod merge;
+pub mod plan;
+pub mod sstable;
+pub mod table;
+pub mod view;
+
+pub use compact::CompactionResult;
+pub use lancemem_core::format::Sharding;
+pub use lancemem_core::shard::JobStats;
+pub use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
+pub use plan::{ScanOptions, Scan};
+pub use table::{Job, Shard, Table, WriteResult};
+pub use view::Consistency;

@@ -1,1 +1,23 @@
+//! What lancemem's tests share: storage that fails on demand, batches, a sink and a reader model.
+//!
+//! Owns: faults, gates, batch builders, the in-memory SSTable sink and the base-less merge.
+//! Does not own: stories; those stand in the `tests/` folder of the crate that they are about.
 
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "only tests call this crate"
+)]
+
+pub mod batches;
+pub mod faults;
+pub mod gate;
+pub mod reader;
+pub mod sink;
+
+pub use batches::KeyShape;
+pub use faults::{Effect, Fault, FaultyStore, Request};
+pub use gate::Gate;
+pub use reader::{Rows, merge};
+pub use sink::MemorySink;

@@ -12,7 +12,7 @@ use arrow_array::{
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use super::KeyEncoder;
+use super::{KeyEncoder, Sharding};
 use crate::types::{Error, KeyBytes, Result};
 
 /// The trailing column of stored rows: true for a row that deletes its key.
@@ -152,6 +152,21 @@ impl RowSchema {
             columns.push(column);
         }
         self.assemble(columns, batch.num_rows())
+    }
+
+    /// The sharding column of `batch` in the table's type: text or integers of another width
+    /// would hash differently.
+    ///
+    /// # Errors
+    /// An input error where the column is missing or a value does not fit.
+    pub fn with_column_types(&self, batch: &RecordBatch, sharding: &Sharding) -> Result<RecordBatch> {
+        let Sharding::Bucket { column, .. } = sharding else { return Ok(batch.clone()) };
+        let missing = || Error::input(format!("sharding column '{column}' is missing"));
+        let field = self.storage.field_with_name(column).map_err(|_| missing())?;
+        let array = batch.column_by_name(column).ok_or_else(missing)?;
+        let array = self.accept_column(field, array)?;
+        let schema = Arc::new(Schema::new(vec![field.clone()]));
+        RecordBatch::try_new(schema, vec![array]).map_err(|error| Error::input(error.to_string()))
     }
 
     fn refuse_unknown_columns(&self, batch: &RecordBatch) -> Result<()> {

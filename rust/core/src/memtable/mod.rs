@@ -28,6 +28,8 @@ pub struct MemTable {
     has_key: bool,
     batches: RwLock<Vec<PlacedBatch>>,
     index: KeyIndex,
+    /// Batches whose keys are in the index too: what a reader may see.
+    indexed: AtomicUsize,
     bytes: AtomicUsize,
 }
 
@@ -54,6 +56,7 @@ impl MemTable {
             has_key,
             batches: RwLock::new(Vec::new()),
             index: KeyIndex::new(),
+            indexed: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
         }
     }
@@ -82,13 +85,14 @@ impl MemTable {
         assert_eq!(keys.len(), if self.has_key { batch.num_rows() } else { 0 }, "one key a row");
         let key_bytes: usize = keys.iter().map(KeyBytes::heap_bytes).sum();
         let payload = sliced_bytes(&batch);
-        let first_row = {
+        let (first_row, count) = {
             let mut batches = self.batches.write();
             let first_row = batches.last().map_or(0, PlacedBatch::end);
             batches.push(PlacedBatch { batch, first_row });
-            first_row
+            (first_row, batches.len())
         };
         self.index.insert(first_row, keys);
+        self.indexed.store(count, Ordering::Release);
         self.bytes.fetch_add(payload + key_bytes, Ordering::Relaxed);
     }
 
@@ -98,10 +102,10 @@ impl MemTable {
         self.batches.read().last().map_or(0, PlacedBatch::end)
     }
 
-    /// Batches pushed so far.
+    /// Batches pushed and indexed so far: a view of these never changes.
     #[must_use]
     pub fn batches(&self) -> usize {
-        self.batches.read().len()
+        self.indexed.load(Ordering::Acquire)
     }
 
     /// Bytes of rows and keys, an estimate that counts each shared buffer once per batch.

@@ -47,6 +47,15 @@ impl MemTableView {
         self.batches.iter().map(|placed| &placed.batch)
     }
 
+    /// The batch at `index`, counted from 0 in arrival order.
+    ///
+    /// # Panics
+    /// Where the view has no such batch.
+    #[must_use]
+    pub fn batch(&self, index: usize) -> &RecordBatch {
+        &self.batches[index].batch
+    }
+
     /// The position of the newest row of `key`.
     #[must_use]
     pub fn newest(&self, key: &KeyBytes) -> Option<RowPosition> {

@@ -24,6 +24,7 @@ impl Shared {
         while self.state().memtable_bytes() > self.config.max_unflushed_memtable_bytes {
             let generation = {
                 let placing = self.placing.lock();
+                self.retry_failed_flush();
                 let frozen_first = self.state().frozen.first().map(|l| l.memtable.generation());
                 frozen_first.or_else(|| self.freeze(&placing))
             };

@@ -77,7 +77,7 @@ impl ShardWriter {
         let manifest = manifests.claim().await?;
         let epoch = manifest.writer_epoch;
         let appender =
-            WalAppender::fence(store.clone(), manifests.clone(), shard_id, epoch, &config).await?;
+            WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
         let replay =
             replay_below(store, &manifest, &schema, appender.next_position()).await?;
         manifests.check_fenced(epoch).await?;

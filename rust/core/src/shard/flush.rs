@@ -11,6 +11,7 @@ use parking_lot::MutexGuard;
 use tokio::sync::watch;
 
 use super::state::LiveMemTable;
+use super::task_end::TaskEnd;
 use super::writer::Shared;
 use crate::format::ShardManifest;
 use crate::memtable::MemTable;
@@ -26,6 +27,8 @@ pub(super) struct FlushProgress {
     pub flushed: Generation,
     /// Why the oldest frozen MemTable could not be flushed; a later attempt clears it.
     pub failure: Option<Error>,
+    /// Whether no flush will follow: the failure stays.
+    pub ended: bool,
 }
 
 impl Shared {
@@ -50,27 +53,43 @@ impl Shared {
         Some(generation)
     }
 
-    /// Flushes whatever is frozen until the job closes.
+    /// Flushes whatever is frozen until the job stops.
     pub(super) async fn run_flushes(self: Arc<Self>) {
-        loop {
+        let end = TaskEnd::of(&self, "flush");
+        while !self.is_stopped() {
             while let Some(oldest) = self.state().frozen.first().cloned() {
                 if let Err(error) = self.flush_with_retries(&oldest).await {
-                    let stops = matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Reopen);
-                    self.flushes.send_modify(|progress| progress.failure = Some(error.clone()));
-                    if stops {
-                        self.queue.fail(error);
-                        return;
+                    if matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Reopen) {
+                        self.queue.fail(error.clone());
                     }
+                    self.flushes.send_modify(|progress| progress.failure = Some(error));
                     break;
                 }
             }
-            if self.is_closed() && self.state().frozen.is_empty() {
-                return;
+            if !self.is_stopped() {
+                self.frozen.notified().await;
             }
-            self.frozen.notified().await;
-            if self.is_stopped() {
-                return;
-            }
+        }
+        self.end_flushes();
+        end.expected();
+    }
+
+    /// Answers everybody who waits for a flush, now and later: there will be none.
+    pub(super) fn end_flushes(&self) {
+        let why = self.queue.check().err().unwrap_or(Error::Closed { shard: self.shard_id });
+        self.flushes.send_modify(|progress| {
+            progress.ended = true;
+            progress.failure.get_or_insert(why);
+        });
+    }
+
+    /// Starts the flush again that failed last, if one did.
+    pub(super) fn retry_failed_flush(&self) {
+        let again = self.flushes.send_if_modified(|progress| {
+            !progress.ended && progress.failure.take().is_some()
+        });
+        if again {
+            self.frozen.notify_one();
         }
     }
 
@@ -103,6 +122,10 @@ impl Shared {
         let manifest = self
             .manifests
             .update(self.epoch, |manifest: &mut ShardManifest| {
+                // An earlier attempt landed although nobody saw its answer.
+                if manifest.current_generation > generation {
+                    return;
+                }
                 manifest.sstables.push(sstable.clone());
                 manifest.current_generation = generation.next();
                 manifest.replay_after_wal_entry_position = covered;
@@ -115,6 +138,7 @@ impl Shared {
             let state = self.state().with_flushed(generation, manifest);
             self.publish(state);
         }
+        self.last_positions.lock().remove(&generation);
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.flushes.send_modify(|progress| {
             progress.flushed = generation;

@@ -12,6 +12,7 @@ mod flush;
 mod recover;
 mod state;
 mod stats;
+mod task_end;
 mod writer;
 
 use async_trait::async_trait;

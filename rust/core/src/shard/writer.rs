@@ -14,7 +14,9 @@ use tokio::sync::{Notify, watch};
 use super::flush::FlushProgress;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{Counters, JobStats};
+use super::task_end::TaskEnd;
 use super::{ShardIdentity, SsTableSink};
+use crate::format::wal_entry::row_bytes;
 use crate::format::{AcceptedRows, RowSchema};
 use crate::store::ManifestStore;
 use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
@@ -191,6 +193,7 @@ impl Shared {
 
     /// Appends group by group until the queue is closed or the log refuses.
     pub(super) async fn run_appends(self: Arc<Self>, mut appender: WalAppender) {
+        let end = TaskEnd::of(&self, "append");
         while let Some(group) = self.queue.next_group(self.config.max_wal_flush_interval).await {
             let Some(generation) = group.first().map(|queued| queued.generation) else { continue };
             let batches: Vec<RecordBatch> =
@@ -200,17 +203,18 @@ impl Shared {
                 Err(error) => {
                     tracing::error!(shard = %self.shard_id, %error, "the job stops");
                     self.queue.fail(error);
-                    self.frozen.notify_one();
-                    return;
+                    break;
                 }
             }
         }
+        end.expected();
+        self.frozen.notify_one();
     }
 
     /// Records the position before anybody learns that the rows are durable.
     fn appended(&self, generation: Generation, position: WalPosition, batches: &[RecordBatch]) {
         self.last_positions.lock().insert(generation, position);
-        let bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        let bytes = batches.iter().map(row_bytes).sum();
         Counters::add(&self.counters.wal_entries, 1);
         Counters::add(&self.counters.wal_bytes, bytes);
         self.counters.wal_position.store(position.get(), Ordering::Relaxed);
@@ -221,12 +225,11 @@ impl Shared {
         let mut progress = self.flushes.subscribe();
         let generation = {
             let placing = self.placing.lock();
-            self.flushes.send_modify(|progress| progress.failure = None);
+            self.retry_failed_flush();
             let frozen_last = self.state().frozen.last().map(|live| live.memtable.generation());
             self.freeze(&placing).or(frozen_last)
         };
         let Some(generation) = generation else { return Ok(()) };
-        self.frozen.notify_one();
         self.wait_flushed(&mut progress, generation).await
     }
 

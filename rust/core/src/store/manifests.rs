@@ -16,6 +16,17 @@ use crate::types::{Error, ManifestVersion, Result, ShardId, WriterEpoch};
 
 const ATTEMPTS: usize = 16;
 
+/// Who wrote a version, as far as its writer can tell.
+enum Landed {
+    /// This handle.
+    Ours,
+    /// Somebody wrote the same bytes: this handle, whose answer was lost, or one that wanted
+    /// exactly the same.
+    Equal,
+    /// Another change came first.
+    Foreign,
+}
+
 /// Reads and writes the manifest versions of one shard.
 #[derive(Debug)]
 pub struct ManifestStore {
@@ -61,7 +72,7 @@ impl ManifestStore {
         let initial = ShardManifest::initial(self.shard_id, shard_spec_id, values);
         let existing = match self.latest().await? {
             Some(existing) => existing,
-            None if self.try_write(&initial).await? => return Ok(Arc::new(initial)),
+            None if self.is_written(&initial).await? => return Ok(Arc::new(initial)),
             None => self.existing().await?,
         };
         if existing.shard_spec_id != initial.shard_spec_id
@@ -82,7 +93,7 @@ impl ManifestStore {
     /// sealed or was never created.
     pub async fn claim(&self) -> Result<Arc<ShardManifest>> {
         let mut current = self.existing().await?;
-        let target = current.writer_epoch.next();
+        let mut target = current.writer_epoch.next();
         for _ in 0..ATTEMPTS {
             if current.status == ShardStatus::Sealed {
                 return Err(Error::input(format!(
@@ -98,10 +109,16 @@ impl ManifestStore {
                 writer_epoch: target,
                 ..ShardManifest::clone(&current)
             };
-            if self.try_write(&claimed).await? {
-                return Ok(Arc::new(claimed));
-            }
-            current = self.existing().await?;
+            current = match self.try_write(&claimed).await? {
+                Landed::Ours => return Ok(Arc::new(claimed)),
+                // Two claims of one epoch have the same bytes, and only one may hold it: leave
+                // that epoch to nobody and take the next.
+                Landed::Equal => {
+                    target = target.next();
+                    Arc::new(claimed)
+                }
+                Landed::Foreign => self.existing().await?,
+            };
         }
         Err(self.contended("claiming"))
     }
@@ -162,7 +179,7 @@ impl ManifestStore {
             change(&mut next);
             next.version = current.version.next();
             next.writer_epoch = current.writer_epoch;
-            if self.try_write(&next).await? {
+            if self.is_written(&next).await? {
                 return Ok(Arc::new(next));
             }
             current = self.existing().await?;
@@ -170,26 +187,33 @@ impl ManifestStore {
         Err(self.contended("updating"))
     }
 
-    /// Whether `manifest` became its version. Publishes it to this handle and the hint.
-    async fn try_write(&self, manifest: &ShardManifest) -> Result<bool> {
+    /// Whether `manifest` became its version, whoever of those that wanted it wrote it.
+    async fn is_written(&self, manifest: &ShardManifest) -> Result<bool> {
+        Ok(!matches!(self.try_write(manifest).await?, Landed::Foreign))
+    }
+
+    /// Tries to make `manifest` its version. Publishes it to this handle and the hint.
+    async fn try_write(&self, manifest: &ShardManifest) -> Result<Landed> {
         let path = paths::manifest(self.shard_id, manifest.version);
         let bytes = Bytes::from(manifest.encode());
-        let created = match self.store.put_if_absent(&path, bytes.clone()).await {
-            Ok(created) => created,
-            // The write may have landed although its answer was lost: the bytes tell.
-            Err(error) => match self.store.get(&path).await? {
-                Some(stored) if stored == bytes => Created::Yes,
-                Some(_) => Created::AlreadyExists,
-                None => return Err(error),
+        let created = self.store.put_if_absent(&path, bytes.clone()).await;
+        let landed = match created {
+            Ok(Created::Yes) => Landed::Ours,
+            // The write may have landed although its answer was lost, to us or to a storage
+            // client that repeats requests: the bytes tell.
+            unsure => match (self.store.get(&path).await?, unsure) {
+                (Some(stored), _) if stored == bytes => Landed::Equal,
+                (None, Err(error)) => return Err(error),
+                _ => Landed::Foreign,
             },
         };
-        if created == Created::AlreadyExists {
+        if matches!(landed, Landed::Foreign) {
             *self.last.lock() = None;
-            return Ok(false);
+            return Ok(landed);
         }
         *self.last.lock() = Some(Arc::new(manifest.clone()));
         self.write_hint(manifest.version).await;
-        Ok(true)
+        Ok(landed)
     }
 
     async fn existing(&self) -> Result<Arc<ShardManifest>> {

@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 
 use super::tail::highest_position;
-use crate::format::{paths, wal_entry};
+use crate::format::{ShardManifest, paths, wal_entry};
 use crate::store::{Created, ManifestStore, Store};
 use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 
@@ -29,26 +29,25 @@ pub struct WalAppender {
 }
 
 impl WalAppender {
-    /// Takes the log for `epoch`: writes a sentinel behind the last entry, so that the next
-    /// append of a predecessor collides with it, then proves that the epoch is still ours.
+    /// Takes the log for the claim `manifest`: writes a sentinel behind the last entry, so that
+    /// the next append of a predecessor collides with it, then proves that the epoch is ours.
     ///
     /// # Errors
-    /// Fenced where a later claim took the shard meanwhile.
+    /// Fenced where a later claim took the shard meanwhile; the log stays as that claim left it.
     pub async fn fence(
         store: Store,
         manifests: Arc<ManifestStore>,
-        shard_id: ShardId,
-        epoch: WriterEpoch,
+        manifest: &ShardManifest,
         config: &WriterConfig,
     ) -> Result<Self> {
-        let sentinel = wal_entry::encode_sentinel(epoch)?;
-        let mut next = highest_position(&store, shard_id).await?.next();
-        // A predecessor may append until the sentinel stands; each such entry moves it by one.
-        while store.put_if_absent(&paths::wal_entry(shard_id, next), sentinel.clone()).await?
-            == Created::AlreadyExists
-        {
-            next = next.next();
-        }
+        let (shard_id, epoch) = (manifest.shard_id, manifest.writer_epoch);
+        // Entries that a flush has covered may be gone, their positions are used up all the same.
+        let covered = manifest.replay_after_wal_entry_position;
+        let last = highest_position(&store, shard_id).await?.max(covered);
+        // Checked after the listing: the sentinel of a later claim cannot stand at or before
+        // `last`, so the walk below meets it before it could write behind it.
+        manifests.check_fenced(epoch).await?;
+        let next = write_sentinel(&store, shard_id, epoch, last.next()).await?;
         manifests.check_fenced(epoch).await?;
         Ok(Self {
             store,
@@ -81,33 +80,35 @@ impl WalAppender {
         let path = paths::wal_entry(self.shard_id, self.next);
         let mut pause = self.first_pause;
         for attempt in 0..=self.retries {
-            match self.store.put_if_absent(&path, bytes.clone()).await {
-                Ok(Created::Yes) => return Ok(self.advance()),
-                Ok(Created::AlreadyExists) => return self.settle(&path, &bytes, attempt).await,
-                Err(error) => {
-                    self.manifests.check_fenced(self.epoch).await?;
-                    if attempt == self.retries {
-                        return Err(self.poisoned(&format!("{error}, {attempt} retries")));
-                    }
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
+            let error = match self.attempt(&path, &bytes).await {
+                Ok(()) => return Ok(self.advance()),
+                Err(error @ (Error::Fenced { .. } | Error::Poisoned { .. })) => return Err(error),
+                Err(error) => error,
+            };
+            // In an outage this check fails too, which says nothing about the shard.
+            if let Err(fenced @ Error::Fenced { .. }) =
+                self.manifests.check_fenced(self.epoch).await
+            {
+                return Err(fenced);
             }
+            if attempt == self.retries {
+                return Err(self.poisoned(&format!("{error}, {attempt} retries")));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Err(self.poisoned("no attempt was made"))
     }
 
-    /// Decides whose entry stands at our position: ours, after a lost answer, or a successor's.
+    /// Puts the entry, and where something stands there already decides whose it is: ours,
+    /// after an answer that we or the storage client lost, or a successor's.
     ///
     /// Equal bytes are proof: they carry our epoch, and an epoch has one appender.
-    async fn settle(
-        &mut self,
-        path: &str,
-        bytes: &Bytes,
-        earlier_attempts: usize,
-    ) -> Result<WalPosition> {
-        if earlier_attempts > 0 && self.store.get(path).await?.as_ref() == Some(bytes) {
-            return Ok(self.advance());
+    async fn attempt(&self, path: &str, bytes: &Bytes) -> Result<()> {
+        if self.store.put_if_absent(path, bytes.clone()).await? == Created::Yes
+            || self.store.get(path).await?.as_ref() == Some(bytes)
+        {
+            return Ok(());
         }
         self.manifests.check_fenced(self.epoch).await?;
         Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))
@@ -124,5 +125,34 @@ impl WalAppender {
             shard: self.shard_id,
             reason: format!("WAL entry {} could not be made durable: {reason}", self.next),
         }
+    }
+}
+
+/// Puts the sentinel of `epoch` at the first free position from `next` on and returns it.
+///
+/// A predecessor may append until the sentinel stands; each such entry moves it by one.
+async fn write_sentinel(
+    store: &Store,
+    shard_id: ShardId,
+    epoch: WriterEpoch,
+    mut next: WalPosition,
+) -> Result<WalPosition> {
+    let sentinel = wal_entry::encode_sentinel(epoch)?;
+    loop {
+        let path = paths::wal_entry(shard_id, next);
+        if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {
+            return Ok(next);
+        }
+        if let Some(bytes) = store.get(&path).await? {
+            if bytes == sentinel {
+                return Ok(next);
+            }
+            let what = format!("WAL entry {next} of shard {shard_id}");
+            let stored = wal_entry::decode(&bytes, &what)?.writer_epoch;
+            if stored > epoch {
+                return Err(Error::Fenced { shard: shard_id, local: epoch, stored });
+            }
+        }
+        next = next.next();
     }
 }

@@ -9,6 +9,7 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::format::wal_entry::row_bytes;
 use crate::types::{Error, Generation, Result};
 
 /// A batch on its way into the log.
@@ -66,7 +67,7 @@ impl WalQueue {
     /// shard's placing lock, so queue order is row order.
     pub fn push(&self, queued: Queued) -> u64 {
         let mut pending = self.pending.lock();
-        pending.bytes += queued.batch.get_array_memory_size();
+        pending.bytes += row_bytes(&queued.batch);
         pending.batches.push_back(queued);
         pending.queued += 1;
         if pending.bytes >= self.max_bytes {
@@ -131,7 +132,7 @@ impl WalQueue {
             .position(|queued| queued.generation != generation)
             .unwrap_or(pending.batches.len());
         let group: Vec<Queued> = pending.batches.drain(..end).collect();
-        let taken: usize = group.iter().map(|queued| queued.batch.get_array_memory_size()).sum();
+        let taken: usize = group.iter().map(|queued| row_bytes(&queued.batch)).sum();
         pending.bytes = pending.bytes.saturating_sub(taken);
         // What is left belongs to the next generation; whoever hurried may wait for that part.
         pending.urgent = pending.urgent && (pending.closed || !pending.batches.is_empty());

@@ -1,9 +1,9 @@
-//! `_pk_index/`: the keys of one run as a lance BTree, which readers probe to learn whether the
+//! `_pk_index/`: the keys of one run as a lance B-tree, which readers probe to learn whether the
 //! run replaces a row of an older one.
 //!
 //! Owns: the sorted pages that the index is built from. Every row position is in it, superseded
 //! ones too. One key column keeps its type; several become one Binary value, the encoded key.
-//! Does not own: the BTree format, which is lance's, or the sorting, which the MemTable did.
+//! Does not own: the index format, which is lance's, or the sorting, which the MemTable did.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use lance_index::scalar::lance_format::LanceIndexStore;
 use lance_index::scalar::registry::VALUE_COLUMN_NAME;
 use lance_io::object_store::ObjectStore;
 use lancemem_core::format::KeyEncoder;
+use lancemem_core::types::KeyBytes;
 use object_store::path::Path;
 
 /// Rows of one index page, lance's choice for this index.
@@ -137,8 +138,8 @@ impl KeyPages {
             return Ok(columns.remove(0));
         };
         let page = RecordBatch::try_new(self.keys[0].schema(), columns)?;
-        let encoded = encoder.encode(&page);
-        Ok(Arc::new(BinaryArray::from_iter_values(encoded.iter().map(|key| key.as_slice()))))
+        let keys = encoder.encode(&page);
+        Ok(Arc::new(BinaryArray::from_iter_values(keys.iter().map(KeyBytes::as_slice))))
     }
 
     /// Refuses pages out of order: the index trusts its input, and a key that it cannot find
@@ -149,9 +150,7 @@ impl KeyPages {
             if order.then(before.cmp(&after)) == Ordering::Less {
                 return Ok(());
             }
-            Err(Error::internal(format!(
-                "row positions {before} and {after} are not in key order"
-            )))
+            Err(Error::internal(format!("row positions {before} and {after} are not in key order")))
         };
         if let Some((last, position)) = &self.last {
             let compare = make_comparator(last, value, SortOptions::default())?;

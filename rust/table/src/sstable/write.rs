@@ -55,12 +55,11 @@ pub async fn write_sstable(
     let schema = Schema::try_from(arrow_schema.as_ref())?;
 
     // Boxed: the futures of lance are large, and a caller's would hold all of theirs.
-    let data = Box::pin(write_data(context, &path, &schema, &arrow_schema, input.batches));
+    let data = Box::pin(write_data(context, &path, &schema, &arrow_schema, input.batches.to_vec()));
     let deletions = Box::pin(write_deletions(context, &folder, &input));
     let filter = Box::pin(write_filter(context, &folder, &keys, rows - input.superseded.len()));
     let index = Box::pin(write_index(context, &folder, &keys, input.sorted_rows));
-    let (mut fragment, deletion_file, (), ()) =
-        futures::try_join!(data, deletions, filter, index)?;
+    let (mut fragment, deletion_file, (), ()) = futures::try_join!(data, deletions, filter, index)?;
     if fragment.physical_rows != usize::try_from(rows).ok() {
         return Err(Error::internal(format!(
             "{:?} of {rows} rows were written to {}",
@@ -114,9 +113,9 @@ fn key_batches(input: &SsTableInput<'_>) -> Result<Vec<RecordBatch>> {
     let schema = input.batches[0].schema();
     let mut columns = Vec::with_capacity(input.key_columns.len());
     for name in input.key_columns {
-        let column = schema.index_of(name).map_err(|_| {
-            Error::invalid_input(format!("primary key column '{name}' is missing"))
-        })?;
+        let column = schema
+            .index_of(name)
+            .map_err(|_| Error::invalid_input(format!("primary key column '{name}' is missing")))?;
         columns.push(column);
     }
     input.batches.iter().map(|batch| Ok(batch.project(&columns)?)).collect()
@@ -127,7 +126,7 @@ async fn write_data(
     path: &str,
     schema: &Schema,
     arrow_schema: &SchemaRef,
-    batches: &[RecordBatch],
+    batches: Vec<RecordBatch>,
 ) -> Result<Fragment> {
     let params = WriteParams {
         // Row positions are offsets in one file.
@@ -138,8 +137,7 @@ async fn write_data(
         session: Some(context.session.clone()),
         ..Default::default()
     };
-    let rows = batches.to_vec().into_iter().map(Ok);
-    let rows = RecordBatchIterator::new(rows, arrow_schema.clone());
+    let rows = RecordBatchIterator::new(batches.into_iter().map(Ok), arrow_schema.clone());
     // The fragment builder writes the ids of the schema that it is given. A dataset that is
     // created the usual way gets new ones from 0.
     let uri = context.uri(path);
@@ -198,13 +196,18 @@ async fn write_manifest(
 ) -> Result<()> {
     let format = DataStorageFormat::new(context.storage_version);
     let mut manifest = Manifest::new(schema, Arc::new(vec![fragment]), format, HashMap::new());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    manifest.set_timestamp(now.as_nanos());
+    manifest.set_timestamp(nanoseconds_now());
     manifest.update_max_fragment_id();
     apply_feature_flags(&mut manifest, false, false)?;
     let path = ManifestNamingScheme::V2.manifest_path(folder, VERSION);
     write_manifest_file_to_path(&context.object_store, &mut manifest, None, &path, None).await?;
     Ok(())
+}
+
+/// The time of a manifest, which people see in the list of a dataset's versions.
+#[expect(clippy::disallowed_methods, reason = "a label for people; nothing decides by it")]
+fn nanoseconds_now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
 }
 
 /// What lance adds to the size of each batch.

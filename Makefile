@@ -1,0 +1,146 @@
+# One command each; a second run of any of them is quick. `make` alone lists them.
+
+# How long Lance and DataFusion take to compile from nothing, on two cores.
+FIRST_BUILD_MINUTES := 35
+
+PYTHON ?= python3
+
+# Outside the clone and shared by every checkout of this machine, because of those minutes.
+CARGO_TARGET_DIR ?= $(HOME)/.cache/lancemem/target
+export CARGO_TARGET_DIR
+
+# protoc comes with the development requirements; Lance's build scripts ask for it by this name.
+VENV := $(CURDIR)/.venv
+export PROTOC := $(VENV)/bin/protoc
+export VIRTUAL_ENV := $(VENV)
+unexport CONDA_PREFIX
+unexport PYTHONHOME
+unexport PYTHONPATH
+
+ifndef LANCEMEM_STARTED
+export LANCEMEM_STARTED := $(shell date +%s)
+endif
+
+STAGE := scripts/stage.sh
+SUBMAKE := $(MAKE) --no-print-directory
+BIN := .venv/bin
+NEXTEST := $(BIN)/cargo-nextest nextest run --cargo-profile release
+
+# Folders that hold Python, and only those: mypy stops at a folder without any.
+PYTHON_DIRS := $(foreach dir,python demo tests benches scripts,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -1),$(dir)))
+RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml 2>/dev/null)
+
+# Maturin sets these for its own build. Clippy gets the same, or each would make the other compile PyO3 again.
+PYO3_ENV = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(VENV)/bin/python \
+	PYO3_ENVIRONMENT_SIGNATURE=$$($(BIN)/python -c 'import sys; print("cpython-%d.%d-%dbit" % (*sys.version_info[:2], 64 if sys.maxsize > 2**32 else 32))') \
+	PYTHON_SYS_EXECUTABLE=$(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help setup build fmt fmt-check lint lint-text lint-python lint-rust \
+	test test-core test-rust test-py test-spark demo bench-build ci clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+# --- set up and build ------------------------------------------------------
+
+TOOLS := .venv/.tools-installed
+MODULE := .venv/.module-installed
+
+setup: $(MODULE) ## make .venv, install the tools, build and install lancemem
+
+build: ## build and install the module now, whatever make thinks
+	@rm -f $(MODULE)
+	@$(SUBMAKE) $(MODULE)
+
+$(TOOLS): requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lancemem needs Python 3.11 or newer; name one: make PYTHON=python3.11")'
+	@command -v cargo >/dev/null || { echo "lancemem needs cargo (Rust 1.94 or newer) on the PATH"; exit 1; }
+	@$(STAGE) "Python environment in .venv" $(PYTHON) -m venv .venv
+	@$(STAGE) "tools from requirements/dev.txt (one to three minutes)" \
+		$(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off -r requirements/dev.txt
+	@touch $@
+
+$(MODULE): $(TOOLS) $(RUST_SOURCES) Cargo.toml Cargo.lock pyproject.toml
+	@$(SUBMAKE) say-how-long
+	@$(STAGE) "module lancemem._lancemem" scripts/build_module.sh
+	@touch $@
+
+.PHONY: say-how-long
+say-how-long:
+	@ls $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib >/dev/null 2>&1 || { \
+		echo "First build on this machine: Lance and DataFusion are compiled from source,"; \
+		echo "about $(FIRST_BUILD_MINUTES) minutes on two cores. What is compiled is kept in"; \
+		echo "$(CARGO_TARGET_DIR) and shared by all checkouts; an interrupted build goes on where it was."; }
+
+# --- format and lint -------------------------------------------------------
+
+fmt: $(TOOLS) ## format Rust and Python
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only --exit-zero --quiet $(PYTHON_DIRS)
+	$(BIN)/ruff format $(PYTHON_DIRS)
+
+fmt-check: $(TOOLS) ## say what `make fmt` would change
+	cargo fmt --all --check
+	$(BIN)/ruff format --check $(PYTHON_DIRS)
+
+lint: lint-text lint-python lint-rust ## everything that reads the code without running it
+
+lint-text: fmt-check
+	$(BIN)/ruff check $(PYTHON_DIRS)
+	$(BIN)/typos
+
+lint-python: $(MODULE)
+	$(BIN)/mypy $(PYTHON_DIRS)
+	MYPYPATH=python $(BIN)/stubtest lancemem._lancemem
+	$(BIN)/lint-imports
+
+lint-rust: $(TOOLS)
+	$(PYO3_ENV) cargo clippy --release --workspace --all-targets -- -D warnings
+
+# --- test ------------------------------------------------------------------
+
+test-core: $(TOOLS) ## the engine without Lance: seconds
+	$(NEXTEST) -p lancemem-core -p lancemem-testkit
+
+test-rust: $(TOOLS) ## all Rust tests
+	@$(SUBMAKE) say-how-long
+	$(NEXTEST) --workspace
+
+test-py: $(MODULE) ## Python tests that need no Spark
+	$(BIN)/python -m pytest -m "not spark"
+
+test-spark: $(MODULE) ## Python tests on a local Spark (needs Java 17)
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { echo "the Spark tests need Java 17"; exit 1; }
+	$(BIN)/python -m pytest -m spark
+
+# What fails quickly comes first: nobody should wait for Lance to learn of a missing comma.
+test: $(TOOLS) ## everything, as CI runs it
+	@$(SUBMAKE) say-how-long
+	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
+	@$(STAGE) "core tests (no Lance)" $(SUBMAKE) test-core
+	@$(SUBMAKE) setup
+	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
+	@$(STAGE) "Rust tests" $(SUBMAKE) test-rust
+	@$(STAGE) "Python tests" $(SUBMAKE) test-py
+	@$(STAGE) "Spark tests" $(SUBMAKE) test-spark
+	@$(STAGE) "clippy" $(SUBMAKE) lint-rust
+	@$(STAGE) "benches compile" $(SUBMAKE) bench-build
+
+ci: test ## the same as test
+
+# --- show ------------------------------------------------------------------
+
+demo: setup ## the flight board: upserts and reads on real flights, from PySpark
+	$(BIN)/python -m demo.flight_board
+
+bench-build: $(TOOLS) ## compile the benches, run none
+	cargo bench --workspace --no-run
+
+clean: ## remove what make made in this checkout (the shared target folder stays)
+	rm -rf .venv dist out site spark-warehouse metastore_db derby.log
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f python/lancemem/_lancemem*.so
+	find $(PYTHON_DIRS) -name __pycache__ -type d -prune -exec rm -rf {} +

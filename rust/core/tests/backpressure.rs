@@ -1,0 +1,106 @@
+//! Puts wait while the shard holds too many bytes, and go on when a flush has freed them.
+//!
+//! Owns: the wait, its release and its failure.
+//! Does not own: the limits that freeze a MemTable (`flushing`).
+
+use std::sync::Arc;
+
+use lancemem_core::Error;
+use lancemem_core::types::WriterConfig;
+
+use crate::bench::{Bench, gate, quick, within};
+
+/// One row fills the budget.
+fn narrow() -> WriterConfig {
+    WriterConfig {
+        max_unflushed_memtable_bytes: 1,
+        ..quick()
+    }
+}
+
+#[tokio::test]
+async fn a_put_waits_for_the_flush_and_then_goes_on() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let hold = gate();
+        bench.sink.hold(hold.clone());
+        let writer = Arc::new(bench.open_with(narrow()).await);
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let waiting: Vec<_> = (2..6)
+            .map(|number| {
+                let (bench, writer) = (bench.clone(), writer.clone());
+                tokio::spawn(async move { bench.put(&writer, &[(number, number)]).await })
+            })
+            .collect();
+        hold.wait_for_visitors(1).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(waiting.iter().all(|put| !put.is_finished()));
+        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
+        hold.open();
+        for put in waiting {
+            put.await.unwrap().unwrap();
+        }
+        assert_eq!(
+            bench.seen(&writer),
+            bench.rows(&[(1, 10), (2, 2), (3, 3), (4, 4), (5, 5)])
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_put_far_larger_than_the_budget_gets_through_piece_by_piece() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench
+            .open_with(WriterConfig {
+                max_memtable_rows: 3,
+                ..narrow()
+            })
+            .await;
+        let rows: Vec<(i64, i64)> = (0..20).map(|number| (number, number)).collect();
+        bench.put(&writer, &rows).await.unwrap();
+        assert_eq!(bench.seen(&writer), bench.rows(&rows));
+        assert_eq!(writer.stats().flushes, 6);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_put_learns_why_no_memory_comes_free_and_a_later_one_tries_again() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open_with(narrow()).await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        bench.sink.fail_next(Error::input("the sink has a bad day"));
+        let error = bench.put(&writer, &[(2, 20)]).await.unwrap_err();
+        assert!(error.to_string().contains("bad day"), "{error}");
+        bench.put(&writer, &[(3, 30)]).await.unwrap();
+        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10), (3, 30)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_put_that_waits_for_memory_when_the_job_is_closed_gets_an_answer() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let hold = gate();
+        bench.sink.hold(hold.clone());
+        let writer = Arc::new(bench.open_with(narrow()).await);
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let waiting = {
+            let (bench, writer) = (bench.clone(), writer.clone());
+            tokio::spawn(async move { bench.put(&writer, &[(2, 20)]).await })
+        };
+        hold.wait_for_visitors(1).await;
+        writer.close(false).await.unwrap();
+        hold.open();
+        assert!(waiting.await.unwrap().is_err());
+        let again = bench.open().await;
+        assert_eq!(bench.seen(&again), bench.rows(&[(1, 10)]));
+    })
+    .await;
+}

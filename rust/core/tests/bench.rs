@@ -1,0 +1,189 @@
+//! One shard on faulty storage with an in-memory sink, and the questions that stories ask of it.
+//!
+//! Owns: opening writers, reading what is stored past the writer, and the time limit.
+//! Does not own: assertions of a story.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lancemem_core::Result;
+use lancemem_core::format::{ShardManifest, WalEntry, paths, wal_entry};
+use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter};
+use lancemem_core::store::{ManifestStore, Store};
+use lancemem_core::types::{ShardId, WalPosition, WriterConfig};
+use lancemem_core::wal::WalTail;
+use lancemem_testkit::{FaultyStore, Gate, KeyShape, MemorySink, Rows, merge};
+
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// A shard that was created and that nobody has claimed yet.
+pub struct Bench {
+    pub storage: Arc<FaultyStore>,
+    pub sink: Arc<MemorySink>,
+    pub shape: KeyShape,
+    pub shard_id: ShardId,
+}
+
+impl Bench {
+    pub async fn new() -> Self {
+        Self::with_key(KeyShape::Int64).await
+    }
+
+    pub async fn with_key(shape: KeyShape) -> Self {
+        let bench = Self {
+            storage: Arc::default(),
+            sink: Arc::default(),
+            shape,
+            shard_id: ShardId::from_u128(0xabcd),
+        };
+        bench
+            .manifests()
+            .initialize(1, BTreeMap::new())
+            .await
+            .unwrap();
+        bench
+    }
+
+    pub fn store(&self) -> Store {
+        Store::new(self.storage.clone(), "table".into())
+    }
+
+    pub fn manifests(&self) -> ManifestStore {
+        ManifestStore::new(self.store(), self.shard_id, 2)
+    }
+
+    pub async fn open(&self) -> ShardWriter {
+        self.try_open(quick()).await.unwrap()
+    }
+
+    pub async fn open_with(&self, config: WriterConfig) -> ShardWriter {
+        self.try_open(config).await.unwrap()
+    }
+
+    pub async fn try_open(&self, config: WriterConfig) -> Result<ShardWriter> {
+        let identity = ShardIdentity {
+            shard_id: self.shard_id,
+            routing: None,
+        };
+        self.try_open_as(identity, config).await
+    }
+
+    pub async fn try_open_as(
+        &self,
+        identity: ShardIdentity,
+        config: WriterConfig,
+    ) -> Result<ShardWriter> {
+        let schema = self.shape.row_schema();
+        ShardWriter::open(self.store(), identity, schema, self.sink.clone(), config).await
+    }
+
+    /// What a reader of the same process sees.
+    pub fn seen(&self, writer: &ShardWriter) -> Rows {
+        let snapshot = writer.snapshot().unwrap();
+        merge(&snapshot.manifest, &snapshot.memtables, &self.sink)
+    }
+
+    /// What a reader of another process sees: the manifest and the log behind it.
+    pub async fn stored(&self) -> Rows {
+        let manifest = self.manifest().await;
+        let mut replay = Replay::new(self.shard_id, self.shape.row_schema());
+        let after = manifest.replay_after_wal_entry_position;
+        let mut tail = WalTail::new(self.store(), self.shard_id, after);
+        for entry in tail.read_new().await.unwrap() {
+            replay.apply(&entry, manifest.current_generation).unwrap();
+        }
+        let views: Vec<_> = replay
+            .memtables()
+            .iter()
+            .map(|replayed| replayed.memtable.view(usize::MAX))
+            .collect();
+        merge(&manifest, &views, &self.sink)
+    }
+
+    pub async fn manifest(&self) -> Arc<ShardManifest> {
+        self.manifests().latest().await.unwrap().unwrap()
+    }
+
+    pub fn wal_path(&self, position: u64) -> String {
+        format!(
+            "table/{}",
+            paths::wal_entry(self.shard_id, WalPosition(position))
+        )
+    }
+
+    /// Every entry with rows, by position.
+    pub async fn data_entries(&self) -> Vec<(u64, WalEntry)> {
+        let mut entries = Vec::new();
+        for path in self.storage.paths("/wal/").await {
+            let name = path.rsplit('/').next().unwrap();
+            let position = paths::parse_wal_entry(name).unwrap().get();
+            let entry = wal_entry::decode(&self.storage.bytes(&path).await, name).unwrap();
+            if !entry.batches.is_empty() {
+                entries.push((position, entry));
+            }
+        }
+        entries.sort_by_key(|(position, _)| *position);
+        entries
+    }
+
+    /// The rows with these numbers and values, as a reader gives them.
+    pub fn rows(&self, rows: &[(i64, i64)]) -> Rows {
+        rows.iter()
+            .map(|(number, value)| (self.shape.key(*number), *value))
+            .collect()
+    }
+
+    pub async fn put(&self, writer: &ShardWriter, rows: &[(i64, i64)]) -> Result<()> {
+        writer.put(&self.shape.rows(rows)).await.map(|_| ())
+    }
+
+    pub async fn delete(&self, writer: &ShardWriter, numbers: &[i64]) -> Result<()> {
+        writer.delete(&self.shape.keys(numbers)).await.map(|_| ())
+    }
+}
+
+/// Durable puts, no pauses to speak of.
+pub fn quick() -> WriterConfig {
+    WriterConfig {
+        max_wal_flush_interval: Duration::from_millis(10),
+        wal_persist_retry_base_delay: Duration::from_millis(1),
+        ..WriterConfig::default()
+    }
+}
+
+/// Puts that wait for nobody, and no timer that would help them.
+pub fn patient() -> WriterConfig {
+    WriterConfig {
+        durable_write: false,
+        max_wal_flush_interval: HOUR,
+        ..quick()
+    }
+}
+
+/// Durable puts into MemTables of at most `rows` rows.
+pub fn tiny(rows: usize) -> WriterConfig {
+    WriterConfig {
+        max_memtable_rows: rows,
+        ..quick()
+    }
+}
+
+pub fn gate() -> Arc<Gate> {
+    Arc::default()
+}
+
+/// Ends a story that hangs.
+pub async fn within<T>(story: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), story)
+        .await
+        .expect("the story hangs")
+}
+
+/// Looks again until `condition` holds; a story that waits for nothing runs into its limit.
+pub async fn until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

@@ -1,0 +1,166 @@
+//! Damaged logs: an open names what is wrong and where, skips nothing and overwrites nothing.
+//!
+//! Owns: holes, cuts, flipped bits, empty and misplaced files.
+//! Does not own: every byte of an entry, which the unit tests of `format::wal_entry` cover.
+
+use lancemem_core::format::{paths, wal_entry};
+use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, WalPosition, WriterEpoch};
+use lancemem_core::wal::WalTail;
+
+use crate::bench::{Bench, quick, within};
+
+/// Five entries with rows at positions 2 to 6.
+async fn written() -> Bench {
+    let bench = Bench::new().await;
+    let writer = bench.open().await;
+    for number in 1..=5 {
+        bench.put(&writer, &[(number, number * 10)]).await.unwrap();
+    }
+    writer.close(false).await.unwrap();
+    bench
+}
+
+async fn assert_refused(bench: &Bench, position: u64, kind: &str) {
+    let error = bench.try_open(quick()).await.unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{text}");
+    assert!(text.contains(&format!("WAL entry {position} ")), "{text}");
+    assert!(text.contains(&bench.shard_id.to_string()), "{text}");
+    assert!(text.contains(&format!("({kind})")), "{text}");
+    let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+    assert_eq!(
+        tail.read_new().await.unwrap_err().to_string(),
+        text,
+        "a reader says the same"
+    );
+}
+
+#[tokio::test]
+async fn a_hole_in_the_log_is_named_and_heals_when_the_entry_comes_back() {
+    within(async {
+        for position in [1, 2, 4, 6] {
+            let bench = written().await;
+            // The sentinel of a later claim stands behind the last entry.
+            bench.open().await.close(false).await.unwrap();
+            let path = bench.wal_path(position);
+            let bytes = bench.storage.bytes(&path).await;
+            bench.storage.drop_file(&path).await;
+            assert_refused(&bench, position, "hole").await;
+            bench.storage.overwrite(&path, bytes).await;
+            let writer = bench.open().await;
+            assert_eq!(bench.seen(&writer).len(), 5);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hole_longer_than_the_read_ahead_is_noticed() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        for number in 0..60 {
+            bench.put(&writer, &[(number, number)]).await.unwrap();
+        }
+        writer.close(false).await.unwrap();
+        for position in 20..50 {
+            bench.storage.drop_file(&bench.wal_path(position)).await;
+        }
+        assert_refused(&bench, 20, "hole").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cut_entry_is_named() {
+    within(async {
+        for (length, kind) in [(1, "cut short"), (100, "cut short"), (0, "zero length")] {
+            let bench = written().await;
+            bench.storage.cut(&bench.wal_path(3), length).await;
+            assert_refused(&bench, 3, kind).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_entry_of_zeros_is_named() {
+    within(async {
+        let bench = written().await;
+        let length = bench.storage.bytes(&bench.wal_path(6)).await.len();
+        bench
+            .storage
+            .overwrite(&bench.wal_path(6), vec![0; length].into())
+            .await;
+        assert_refused(&bench, 6, "zero filled").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_named() {
+    within(async {
+        for offset in [0, 200, 400] {
+            let bench = written().await;
+            bench.storage.flip_bit(&bench.wal_path(4), offset).await;
+            assert_refused(&bench, 4, "checksum").await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_entry_of_an_older_epoch_or_generation_behind_a_newer_one_is_named() {
+    within(async {
+        let bench = written().await;
+        bench.open().await.close(false).await.unwrap();
+        let entry = &bench.data_entries().await[0].1;
+        let old = wal_entry::encode(&entry.batches, WriterEpoch(1), Generation(1)).unwrap();
+        bench.storage.overwrite(&bench.wal_path(8), old).await;
+        assert_refused(&bench, 8, "epoch goes back").await;
+
+        let bench = written().await;
+        let new = wal_entry::encode(&entry.batches, WriterEpoch(1), Generation(2)).unwrap();
+        bench.storage.overwrite(&bench.wal_path(4), new).await;
+        let error = bench.try_open(quick()).await.unwrap_err().to_string();
+        assert!(
+            error.contains("WAL entry 5") && error.contains("(generation goes back)"),
+            "{error}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn damage_in_entries_that_a_flush_has_covered_does_not_matter() {
+    within(async {
+        let bench = written().await;
+        bench.open().await.close(true).await.unwrap();
+        bench.storage.cut(&bench.wal_path(3), 0).await;
+        let writer = bench.open().await;
+        assert_eq!(bench.seen(&writer).len(), 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_damaged_or_misplaced_manifest_is_named() {
+    within(async {
+        let bench = written().await;
+        let path = |version| {
+            format!(
+                "table/{}",
+                paths::manifest(bench.shard_id, ManifestVersion(version))
+            )
+        };
+        let first = bench.storage.bytes(&path(1)).await;
+        bench.storage.overwrite(&path(2), first).await;
+        let error = bench.try_open(quick()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        assert!(error.to_string().contains("misplaced"), "{error}");
+        bench.storage.cut(&path(2), 3).await;
+        let error = bench.try_open(quick()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    })
+    .await;
+}

@@ -1,0 +1,150 @@
+//! A writer that lost its shard: everything it tries fails, and nothing it kept back appears.
+//!
+//! Owns: the incumbent's side of a takeover.
+//! Does not own: races between claims (`takeover`).
+
+use lancemem_core::Error;
+use lancemem_core::shard::ShardWriter;
+use lancemem_core::types::{ErrorKind, WriterConfig};
+use lancemem_testkit::{Effect, Fault, Request};
+
+use crate::bench::{Bench, patient, quick, within};
+
+/// A writer with one durable row, and the one that took its shard.
+async fn taken_over(bench: &Bench) -> (ShardWriter, ShardWriter) {
+    let old = bench.open().await;
+    bench.put(&old, &[(1, 10)]).await.unwrap();
+    let new = bench.open().await;
+    (old, new)
+}
+
+#[track_caller]
+fn assert_fenced<T>(answer: Result<T, Error>) {
+    let error = answer.err().expect("a fenced writer refuses");
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("epoch 1 is older than the claimed 2"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_put_of_a_fenced_writer_fails_and_so_does_everything_after_it() {
+    within(async {
+        let bench = Bench::new().await;
+        let (old, new) = taken_over(&bench).await;
+        assert_fenced(bench.put(&old, &[(2, 20)]).await);
+        assert_fenced(bench.put(&old, &[(3, 30)]).await);
+        assert_fenced(bench.delete(&old, &[1]).await);
+        assert_fenced(old.flush().await);
+        assert_fenced(old.snapshot());
+        assert_fenced(old.close(true).await);
+        assert_eq!(bench.seen(&new), bench.rows(&[(1, 10)]));
+        bench.put(&new, &[(2, 21)]).await.unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 21)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_delete_of_a_fenced_writer_deletes_nothing() {
+    within(async {
+        let bench = Bench::new().await;
+        let (old, new) = taken_over(&bench).await;
+        assert_fenced(bench.delete(&old, &[1]).await);
+        assert_eq!(bench.seen(&new), bench.rows(&[(1, 10)]));
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_flush_of_a_fenced_writer_lists_nothing() {
+    within(async {
+        let bench = Bench::new().await;
+        let (old, _new) = taken_over(&bench).await;
+        assert_fenced(old.flush().await);
+        assert!(bench.manifest().await.sstables.is_empty());
+        assert_fenced(bench.put(&old, &[(2, 20)]).await);
+        assert_fenced(old.snapshot());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_closing_flush_of_a_fenced_writer_fails_and_does_not_hang() {
+    within(async {
+        let bench = Bench::new().await;
+        let (old, _new) = taken_over(&bench).await;
+        assert_fenced(old.close(true).await);
+        let bench = Bench::new().await;
+        let (old, _new) = taken_over(&bench).await;
+        assert_fenced(old.flush().await);
+        assert_fenced(old.close(true).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rows_that_a_fenced_writer_never_acknowledged_are_not_visible_to_its_successor() {
+    within(async {
+        let bench = Bench::new().await;
+        let old = bench.open_with(patient()).await;
+        bench.put(&old, &[(1, 10)]).await.unwrap();
+        let new = bench.open().await;
+        assert!(bench.seen(&new).is_empty());
+        assert_fenced(old.close(false).await);
+        assert_fenced(old.snapshot());
+        bench.put(&new, &[(2, 20)]).await.unwrap();
+        assert_eq!(bench.seen(&new), bench.rows(&[(2, 20)]));
+        new.close(false).await.unwrap();
+        let third = bench.open().await;
+        assert_eq!(bench.seen(&third), bench.rows(&[(2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_append_that_storage_refuses_finds_out_that_the_shard_was_taken() {
+    within(async {
+        let bench = Bench::new().await;
+        let (old, _new) = taken_over(&bench).await;
+        bench
+            .storage
+            .inject(Fault::new(Request::Put, "/wal/", Effect::Refuse));
+        assert_fenced(bench.put(&old, &[(2, 20)]).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_open_that_cannot_work_does_not_fence_the_incumbent() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        let bad = [
+            WriterConfig {
+                max_memtable_rows: 0,
+                ..quick()
+            },
+            WriterConfig {
+                max_wal_buffer_size: 0,
+                ..quick()
+            },
+            WriterConfig {
+                manifest_scan_batch_size: 0,
+                ..quick()
+            },
+        ];
+        for config in bad {
+            let error = bench.try_open(config).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        }
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
+    })
+    .await;
+}

@@ -1,0 +1,191 @@
+//! Flushes that fail: repeated where that helps, reported where it does not, never doubled.
+//!
+//! Owns: failures of the sink and of the manifest commit, and closing meanwhile.
+//! Does not own: failing WAL appends (`lost_answers`).
+
+use std::sync::Arc;
+
+use lancemem_core::Error;
+use lancemem_core::types::{ErrorKind, Generation};
+use lancemem_testkit::{Effect, Fault, Request};
+
+use crate::bench::{Bench, gate, tiny, until, within};
+
+#[tokio::test]
+async fn a_sink_that_fails_once_is_asked_again_and_one_run_is_listed() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        bench
+            .sink
+            .fail_next(Error::storage("writing a run", "disk is busy"));
+        writer.flush().await.unwrap();
+        assert_eq!(bench.sink.calls(), 2);
+        assert_eq!(bench.manifest().await.sstables.len(), 1);
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_flush_that_cannot_work_says_why_and_a_later_one_succeeds() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        bench
+            .sink
+            .fail_next(Error::input("the table has an impossible column"));
+        let error = writer.flush().await.unwrap_err();
+        assert!(error.to_string().contains("impossible column"), "{error}");
+        assert_eq!(
+            bench.seen(&writer),
+            bench.rows(&[(1, 10)]),
+            "the rows stay readable"
+        );
+        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(bench.manifest().await.sstables.len(), 2);
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_sink_that_panics_ends_the_job_with_an_error_for_every_waiter() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        bench.sink.panic_next();
+        assert!(writer.flush().await.is_err());
+        let error = bench.put(&writer, &[(2, 20)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Reopen);
+        let _ = writer.close(true).await;
+        let again = bench.open().await;
+        assert_eq!(bench.seen(&again), bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_manifest_commit_whose_answer_is_lost_lists_the_run_once() {
+    for effect in [Effect::LoseAnswer, Effect::AnswerExists] {
+        within(async {
+            let bench = Bench::new().await;
+            let writer = bench.open().await;
+            bench.put(&writer, &[(1, 10)]).await.unwrap();
+            bench
+                .storage
+                .inject(Fault::new(Request::Put, ".binpb", effect));
+            writer.flush().await.unwrap();
+            assert_eq!(bench.manifest().await.sstables.len(), 1);
+            assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_landed_unseen_is_not_repeated_by_the_next_attempt() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        bench
+            .storage
+            .inject(Fault::new(Request::Put, ".binpb", Effect::LoseAnswer));
+        bench
+            .storage
+            .inject(Fault::new(Request::Get, ".binpb", Effect::Refuse));
+        writer.flush().await.unwrap();
+        let manifest = bench.manifest().await;
+        assert_eq!(manifest.sstables.len(), 1, "{:?}", manifest.sstables);
+        assert_eq!(manifest.current_generation, Generation(2));
+        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_compactor_that_commits_between_does_not_hurt_the_flush() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.flush().await.unwrap();
+        let compactor = bench.manifests();
+        compactor
+            .update_beside_owner(|manifest| manifest.sstables.clear())
+            .await
+            .unwrap();
+        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        writer.flush().await.unwrap();
+        let manifest = bench.manifest().await;
+        assert_eq!(manifest.sstables.len(), 1);
+        assert_eq!(manifest.sstables[0].generation, Generation(2));
+        assert_eq!(manifest.current_generation, Generation(3));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn close_with_a_flush_ends_although_an_earlier_flush_ends_meanwhile() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let (run, append) = (gate(), gate());
+        bench.sink.hold(run.clone());
+        let config = lancemem_core::types::WriterConfig {
+            durable_write: false,
+            ..tiny(1)
+        };
+        let writer = Arc::new(bench.open_with(config).await);
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        until(|| writer.stats().wal_entries == 1).await;
+        bench.storage.inject(Fault::new(
+            Request::Put,
+            "/wal/",
+            Effect::Hold(append.clone()),
+        ));
+        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        run.wait_for_visitors(1).await;
+        let closing = {
+            let writer = writer.clone();
+            tokio::spawn(async move { writer.close(true).await })
+        };
+        append.wait_for_visitors(1).await;
+        run.open();
+        until(|| writer.stats().flushes == 1).await;
+        tokio::task::yield_now().await;
+        append.open();
+        closing.await.unwrap().unwrap();
+        assert_eq!(bench.manifest().await.sstables.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_flush_that_waits_while_the_job_is_closed_gets_an_answer() {
+    within(async {
+        for _ in 0..20 {
+            let bench = Arc::new(Bench::new().await);
+            let writer = Arc::new(bench.open().await);
+            bench.put(&writer, &[(1, 10)]).await.unwrap();
+            let flush = {
+                let writer = writer.clone();
+                tokio::spawn(async move { writer.flush().await })
+            };
+            tokio::task::yield_now().await;
+            writer.close(false).await.unwrap();
+            match flush.await.unwrap() {
+                Ok(()) => assert_eq!(bench.manifest().await.sstables.len(), 1),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Reopen, "{error}"),
+            }
+            assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        }
+    })
+    .await;
+}

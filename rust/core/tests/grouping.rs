@@ -1,0 +1,157 @@
+//! Which puts share a WAL entry, and what starts an append.
+//!
+//! Owns: group commit, the interval and the buffer limit.
+//! Does not own: failing appends (`lost_answers`).
+
+use std::sync::Arc;
+
+use lancemem_core::types::{Generation, WriterConfig};
+use lancemem_testkit::{Effect, Fault, Request};
+
+use crate::bench::{Bench, HOUR, gate, patient, quick, until, within};
+
+#[tokio::test]
+async fn puts_that_arrive_while_an_append_runs_share_the_next_entry() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let writer = Arc::new(bench.open().await);
+        let hold = gate();
+        bench.storage.inject(Fault::new(
+            Request::Put,
+            "/wal/",
+            Effect::Hold(hold.clone()),
+        ));
+        let mut puts = Vec::new();
+        for number in 0..21 {
+            let (bench, writer) = (bench.clone(), writer.clone());
+            puts.push(tokio::spawn(async move {
+                bench.put(&writer, &[(number, number)]).await
+            }));
+            if number == 0 {
+                hold.wait_for_visitors(1).await;
+            }
+        }
+        until(|| writer.stats().active_rows == 21).await;
+        assert!(
+            bench.seen(&writer).is_empty(),
+            "nothing is durable yet, so nothing is visible"
+        );
+        hold.open();
+        for put in puts {
+            put.await.unwrap().unwrap();
+        }
+        let entries = bench.data_entries().await;
+        let sizes: Vec<usize> = entries
+            .iter()
+            .map(|(_, entry)| entry.batches.len())
+            .collect();
+        assert_eq!(sizes, [1, 20]);
+        assert_eq!(bench.seen(&writer).len(), 21);
+        assert_eq!(writer.stats().wal_entries, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_durable_put_never_waits_for_the_interval() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench
+            .open_with(WriterConfig {
+                max_wal_flush_interval: HOUR,
+                ..quick()
+            })
+            .await;
+        for number in 0..50 {
+            bench.put(&writer, &[(number, number)]).await.unwrap();
+        }
+        assert_eq!(bench.data_entries().await.len(), 50);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rows_beyond_the_buffer_limit_start_an_append_without_the_interval() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench
+            .open_with(WriterConfig {
+                max_wal_buffer_size: 4096,
+                ..patient()
+            })
+            .await;
+        let rows: Vec<(i64, i64)> = (0..1000).map(|number| (number, 0)).collect();
+        bench.put(&writer, &rows).await.unwrap();
+        until(|| writer.stats().wal_entries == 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_freeze_starts_the_append_of_rows_that_nobody_waits_for() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open_with(patient()).await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(bench.manifest().await.sstables.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_entry_never_mixes_generations() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench
+            .open_with(WriterConfig {
+                max_memtable_rows: 2,
+                ..patient()
+            })
+            .await;
+        for number in 0..7 {
+            bench.put(&writer, &[(number, number)]).await.unwrap();
+        }
+        writer.close(false).await.unwrap();
+        let mut rows_by_generation = std::collections::BTreeMap::<Generation, usize>::new();
+        let mut generations = Vec::new();
+        for (_, entry) in bench.data_entries().await {
+            let rows: usize = entry.batches.iter().map(|batch| batch.num_rows()).sum();
+            generations.push(entry.generation.unwrap());
+            *rows_by_generation
+                .entry(entry.generation.unwrap())
+                .or_default() += rows;
+        }
+        assert!(generations.is_sorted());
+        assert_eq!(
+            rows_by_generation.into_values().collect::<Vec<_>>(),
+            [2, 2, 2, 1]
+        );
+        assert_eq!(bench.stored().await.len(), 7);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slice_of_a_large_batch_costs_the_log_its_own_rows_only() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        let rows: Vec<(i64, i64)> = (0..100_000).map(|number| (number, 0)).collect();
+        let large = bench.shape.rows(&rows);
+        for offset in 0..10 {
+            writer.put(&large.slice(offset * 10, 10)).await.unwrap();
+        }
+        assert!(
+            writer.stats().wal_bytes < 10_000,
+            "{}",
+            writer.stats().wal_bytes
+        );
+        assert!(
+            writer.stats().memtable_bytes < 20_000,
+            "{}",
+            writer.stats().memtable_bytes
+        );
+    })
+    .await;
+}

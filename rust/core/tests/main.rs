@@ -1,0 +1,18 @@
+//! Stories of the shard layer, in one binary: what a writer promises and what survives a fault.
+//!
+//! Owns: the list of chapters. Each chapter opens a shard on storage that fails on demand.
+//! Does not own: the faults, batches and the reader model, which are the testkit's.
+
+mod backpressure;
+mod bench;
+mod damage;
+mod durability;
+mod fencing;
+mod flush_failures;
+mod flushing;
+mod grouping;
+mod lost_answers;
+mod model;
+mod routing;
+mod snapshots;
+mod takeover;

@@ -1,0 +1,65 @@
+//! What a reader pins while a writer works: whole puts, for ever the same.
+//!
+//! Owns: snapshots beside running puts.
+//! Does not own: snapshots beside flushes (`flushing`).
+
+use std::sync::Arc;
+
+use lancemem_core::types::WriterConfig;
+use lancemem_testkit::reader::newest_of;
+
+use crate::bench::{Bench, quick, within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_never_shows_half_a_put() {
+    within(async {
+        for durable_write in [false, true] {
+            let bench = Arc::new(Bench::new().await);
+            let config = WriterConfig {
+                durable_write,
+                ..quick()
+            };
+            let writer = Arc::new(bench.open_with(config).await);
+            let putting = {
+                let (bench, writer) = (bench.clone(), writer.clone());
+                tokio::spawn(async move {
+                    for value in 0..12 {
+                        let rows: Vec<(i64, i64)> = (0..8000).map(|n| (n, value)).collect();
+                        bench.put(&writer, &rows).await.unwrap();
+                        tokio::task::yield_now().await;
+                    }
+                })
+            };
+            while !putting.is_finished() {
+                for view in writer.snapshot().unwrap().memtables {
+                    let newest = newest_of(&view);
+                    assert_eq!(newest.len(), 8000);
+                    let first = newest.values().next().unwrap();
+                    assert!(
+                        newest.values().all(|value| value == first),
+                        "two puts are mixed"
+                    );
+                }
+                tokio::task::yield_now().await;
+            }
+            putting.await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_snapshot_outlives_the_flush_of_its_memtables_and_the_end_of_the_job() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let pinned = writer.snapshot().unwrap();
+        bench.put(&writer, &[(1, 11)]).await.unwrap();
+        writer.close(true).await.unwrap();
+        drop(writer);
+        let seen = lancemem_testkit::merge(&pinned.manifest, &pinned.memtables, &bench.sink);
+        assert_eq!(seen, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}

@@ -1,0 +1,98 @@
+//! Errors of lance and DataFusion in the words of lancemem.
+//!
+//! Owns: the mapping to what the caller does next, and the removal of build paths.
+//! Does not own: new kinds; those are in the core crate.
+
+use std::sync::LazyLock;
+
+use datafusion::error::DataFusionError;
+use lancemem_core::Error;
+
+/// The ending of lance's messages: a source file of the machine that built it.
+static BUILD_PATH: LazyLock<Option<regex::Regex>> =
+    LazyLock::new(|| regex::Regex::new(r",?\s*(location: )?\S+\.rs:\d+:\d+").ok());
+
+/// Extends results with the conversion to lancemem's error.
+pub trait Context<T> {
+    /// The error in lancemem's words; `action` says what was attempted.
+    fn context(self, action: &str) -> Result<T, Error>;
+}
+
+impl<T> Context<T> for Result<T, lance_core::Error> {
+    fn context(self, action: &str) -> Result<T, Error> {
+        self.map_err(|error| from_lance(action, &error))
+    }
+}
+
+impl<T> Context<T> for Result<T, DataFusionError> {
+    fn context(self, action: &str) -> Result<T, Error> {
+        self.map_err(|error| from_datafusion(action, &error))
+    }
+}
+
+impl<T> Context<T> for Result<T, arrow_schema::ArrowError> {
+    fn context(self, action: &str) -> Result<T, Error> {
+        self.map_err(|error| Error::Internal(format!("{action}: {}", without_path(&error))))
+    }
+}
+
+fn from_lance(action: &str, error: &lance_core::Error) -> Error {
+    let text = without_path(error);
+    match error {
+        lance_core::Error::InvalidInput { .. }
+        | lance_core::Error::DatasetNotFound { .. }
+        | lance_core::Error::DatasetAlreadyExists { .. }
+        | lance_core::Error::SchemaMismatch { .. }
+        | lance_core::Error::NotSupported { .. }
+        | lance_core::Error::FieldNotFound { .. }
+        | lance_core::Error::Schema { .. } => Error::InvalidInput(format!("{action}: {text}")),
+        lance_core::Error::CorruptFile { .. } => Error::corrupt(action, "undecodable", text),
+        lance_core::Error::Internal { .. } => Error::Internal(format!("{action}: {text}")),
+        _ => Error::storage(action, text),
+    }
+}
+
+/// The engine's own error where DataFusion only carried it.
+pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
+    let root = error.find_root();
+    if let DataFusionError::External(source) = root {
+        if let Some(own) = source.downcast_ref::<Error>() {
+            return own.clone();
+        }
+        if let Some(lance) = source.downcast_ref::<lance_core::Error>() {
+            return from_lance(action, lance);
+        }
+    }
+    let text = without_path(root);
+    match root {
+        DataFusionError::SQL(..)
+        | DataFusionError::Plan(_)
+        | DataFusionError::SchemaError(..)
+        | DataFusionError::ArrowError(..)
+        | DataFusionError::NotImplemented(_) => Error::InvalidInput(format!("{action}: {text}")),
+        DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
+            Error::storage(action, text)
+        }
+        _ => Error::Internal(format!("{action}: {text}")),
+    }
+}
+
+fn without_path(error: &impl ToString) -> String {
+    let text = error.to_string();
+    match BUILD_PATH.as_ref() {
+        Some(path) => path.replace_all(&text, "").into_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_lance_loses_the_path_of_the_machine_that_built_it() {
+        let error = lance_core::Error::invalid_input("no such column");
+        let text = from_lance("scanning", &error).to_string();
+        assert_eq!(text, "scanning: Invalid user input: no such column");
+    }
+}

@@ -1,0 +1,229 @@
+//! Making a table, and giving an existing Lance table its MemWAL index.
+//!
+//! Owns: the schema metadata that names the key, the MemWAL index and the first manifests.
+//! Does not own: what happens after the table is open.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::{Field, Schema, SchemaRef};
+use futures::future::try_join_all;
+use lance::Dataset;
+use lance::dataset::mem_wal::DatasetMemWalExt;
+use lance::dataset::{WriteMode, WriteParams};
+use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
+use lancemem_core::format::Sharding;
+use lancemem_core::format::key::is_key_type;
+use lancemem_core::store::{ManifestStore, Store};
+use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
+
+use super::{Table, details_of, key_of};
+use crate::errors::Context;
+
+/// Name of the sharding field in the specification that lance writes.
+pub(super) const SHARDING_FIELD: &str = "bucket";
+const KEY_MARK: &str = "lance-schema:unenforced-primary-key";
+const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
+
+/// What a new table is made of.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// Columns.
+    pub schema: SchemaRef,
+    /// Names of the key columns, in order; none for an append-only table.
+    pub primary_key: Vec<String>,
+    /// How rows are spread over shards.
+    pub sharding: Sharding,
+    /// Settings that every job of the table starts from.
+    pub config: WriterConfig,
+}
+
+impl Table {
+    /// Creates an empty table with its shards.
+    ///
+    /// # Errors
+    /// An input error where a table exists at `uri`, or the key or sharding cannot be used.
+    pub async fn create(uri: &str, options: &CreateOptions) -> Result<Arc<Self>> {
+        options.config.validate()?;
+        let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
+        options.sharding.validate(&schema, &options.primary_key)?;
+        let action = format!("creating table {uri}");
+        let empty = RecordBatch::new_empty(schema.clone());
+        let reader = RecordBatchIterator::new([Ok(empty)], schema);
+        let params = WriteParams { mode: WriteMode::Create, ..WriteParams::default() };
+        let base = Dataset::write(reader, uri, Some(params)).await.context(&action)?;
+        enable(base, uri, &options.sharding, &options.config).await
+    }
+
+    /// Gives an existing Lance table with a primary key its MemWAL index; a table that has one
+    /// is opened as it is.
+    ///
+    /// # Errors
+    /// An input error where the table has no key or exists with another sharding.
+    pub async fn enable(
+        uri: &str,
+        sharding: &Sharding,
+        config: &WriterConfig,
+    ) -> Result<Arc<Self>> {
+        let base = Dataset::open(uri).await.context(&format!("opening table {uri}"))?;
+        if let Some(details) = details_of(&base).await? {
+            let (_, existing) = sharding_of(&base, &details)?;
+            if existing.as_ref() != Some(sharding) {
+                return Err(Error::input(format!(
+                    "table {uri} is sharded by {existing:?} and cannot become {sharding:?}"
+                )));
+            }
+            return Self::with_details(uri, base, &details).await;
+        }
+        enable(base, uri, sharding, config).await
+    }
+}
+
+/// Commits the MemWAL index and creates the shards.
+pub(super) async fn enable(
+    mut base: Dataset,
+    uri: &str,
+    sharding: &Sharding,
+    config: &WriterConfig,
+) -> Result<Arc<Table>> {
+    let key = key_of(&base);
+    let schema = Schema::from(base.schema());
+    for name in &key {
+        check_key_field(schema.field_with_name(name).context("reading the primary key")?)?;
+    }
+    sharding.validate(&schema, &key)?;
+    let action = format!("adding the MemWAL index to table {uri}");
+    let builder = match sharding {
+        Sharding::Unsharded => base.initialize_mem_wal().unsharded(),
+        Sharding::Bucket { column, buckets } => {
+            base.initialize_mem_wal().bucket_sharding(column, *buckets)
+        }
+    };
+    let builder = config
+        .to_defaults()
+        .into_iter()
+        .fold(builder, |builder, (name, value)| builder.add_writer_config_default(name, value));
+    if let Err(error) = builder.execute().await {
+        // Somebody may have been faster; their index is as good as ours.
+        base.checkout_latest().await.context(&action)?;
+        if details_of(&base).await?.is_none() {
+            return Err(error).context(&action);
+        }
+    }
+    let details = details_of(&base)
+        .await?
+        .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
+    let (spec_id, sharding) = sharding_of(&base, &details)?;
+    let store = Store::open(uri, config.fsync)?;
+    create_shards(&store, spec_id, sharding.as_ref()).await?;
+    Table::with_details(uri, base, &details).await
+}
+
+/// Creates every shard of the sharding that does not exist.
+async fn create_shards(store: &Store, spec_id: u32, sharding: Option<&Sharding>) -> Result<()> {
+    let shards = sharding.map_or(0, Sharding::shards);
+    let created = (0..shards).map(|ordinal| create_shard(store, spec_id, ordinal));
+    try_join_all(created).await.map(|_| ())
+}
+
+/// Creates the shard of one ordinal, which records its bucket for every reader.
+pub(super) async fn create_shard(store: &Store, spec_id: u32, ordinal: u32) -> Result<ShardId> {
+    let shard_id = shard_id_of(spec_id, ordinal);
+    let manifests = ManifestStore::new(store.clone(), shard_id, 2);
+    let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
+    let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);
+    manifests.initialize(spec_id, values).await?;
+    Ok(shard_id)
+}
+
+/// The id of the shard that lancemem creates for an ordinal. Derived, so that two processes
+/// that create it at once create the same one: two shards of one bucket would show a key twice.
+pub(super) fn shard_id_of(spec_id: u32, ordinal: u32) -> ShardId {
+    let mut bytes = *b"lncmem\0\0\0\0\0\0\0\0\0\0";
+    bytes[9..12].copy_from_slice(&spec_id.to_be_bytes()[1..]);
+    bytes[12..].copy_from_slice(&ordinal.to_be_bytes());
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// The specification's id and its meaning; no meaning for shards that the caller names.
+pub(super) fn sharding_of(
+    base: &Dataset,
+    details: &MemWalIndexDetails,
+) -> Result<(u32, Option<Sharding>)> {
+    let spec = match details.sharding_specs.as_slice() {
+        [] => return Ok((0, None)),
+        [spec] => spec,
+        specs => {
+            return Err(Error::input(format!(
+                "the table has {} sharding specifications, at most one is supported",
+                specs.len()
+            )));
+        }
+    };
+    Ok((spec.spec_id, Some(meaning_of(base, spec)?)))
+}
+
+fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<Sharding> {
+    let unsupported = |reason: String| {
+        Error::input(format!("sharding specification {} is not supported: {reason}", spec.spec_id))
+    };
+    let [field] = spec.fields.as_slice() else {
+        return Err(unsupported(format!("it has {} fields", spec.fields.len())));
+    };
+    match field.transform.as_deref() {
+        Some("unsharded") => Ok(Sharding::Unsharded),
+        Some("bucket") => {
+            let buckets = field
+                .parameters
+                .get("num_buckets")
+                .and_then(|number| number.parse().ok())
+                .ok_or_else(|| unsupported("it does not say how many buckets".to_owned()))?;
+            let column = field
+                .source_ids
+                .first()
+                .and_then(|id| base.schema().field_by_id(*id))
+                .map(|field| field.name.clone())
+                .ok_or_else(|| unsupported("its column is not in the table".to_owned()))?;
+            Ok(Sharding::Bucket { column, buckets })
+        }
+        other => Err(unsupported(format!("transform {other:?}; use bucket or unsharded"))),
+    }
+}
+
+/// The schema with its key in the metadata that Lance reads.
+fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
+    for name in key {
+        schema
+            .field_with_name(name)
+            .map_err(|_| Error::input(format!("primary key column '{name}' is not in the schema")))?;
+    }
+    let fields = schema.fields().iter().map(|field| {
+        let mut metadata: HashMap<String, String> = field.metadata().clone();
+        metadata.remove(KEY_MARK);
+        metadata.remove(KEY_POSITION);
+        let Some(position) = key.iter().position(|name| name == field.name()) else {
+            return Ok(field.as_ref().clone().with_metadata(metadata));
+        };
+        metadata.insert(KEY_MARK.to_owned(), "true".to_owned());
+        metadata.insert(KEY_POSITION.to_owned(), (position + 1).to_string());
+        // A key column is never null, whatever the caller's schema allows.
+        let field = field.as_ref().clone().with_nullable(false).with_metadata(metadata);
+        check_key_field(&field)?;
+        Ok(field)
+    });
+    let fields = fields.collect::<Result<Vec<Field>>>()?;
+    Ok(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+fn check_key_field(field: &Field) -> Result<()> {
+    if is_key_type(field.data_type()) {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "column '{}' of type {} cannot be a primary key; use an integer, bool, utf8, large_utf8, \
+         binary or large_binary column",
+        field.name(),
+        field.data_type()
+    )))
+}

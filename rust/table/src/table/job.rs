@@ -1,0 +1,141 @@
+//! A running job: the writer of one shard with Lance below it.
+//!
+//! Owns: the sink that makes SSTables of frozen MemTables, and the job's identity.
+//! Does not own: the put path, which is the core's.
+
+use std::sync::Arc;
+
+use arrow_array::{BooleanArray, RecordBatch};
+use async_trait::async_trait;
+use lance::Dataset;
+use lancemem_core::format::SsTable;
+use lancemem_core::memtable::MemTableView;
+use lancemem_core::shard::{
+    Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink,
+};
+use lancemem_core::store::Store;
+use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
+use roaring::RoaringBitmap;
+
+use super::Table;
+use crate::errors::Context;
+use crate::sstable::{SsTableContext, SsTableInput, write_sstable};
+
+/// The one writer of a shard while it runs.
+#[derive(Debug)]
+pub struct Job {
+    writer: ShardWriter,
+}
+
+impl Table {
+    /// Claims a shard and starts its job. A job that ran before is fenced.
+    ///
+    /// # Errors
+    /// An input error for a shard that does not exist or settings that cannot work.
+    pub async fn start_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Arc<Job>> {
+        config.validate()?;
+        let base = self.latest_base().await?;
+        let manifest = self
+            .manifests()
+            .await?
+            .into_iter()
+            .find(|manifest| manifest.shard_id == shard_id)
+            .ok_or_else(|| {
+                Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
+            })?;
+        let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
+        let routing = self.sharding().cloned().zip(ordinal);
+        let identity = ShardIdentity { shard_id, routing };
+        let sink = Arc::new(LanceSink { base, shard_id, key: self.key().clone() });
+        let store = Store::open(self.uri(), config.fsync)?;
+        let writer =
+            ShardWriter::open(store, identity, self.rows.clone(), sink, config).await?;
+        Ok(Arc::new(Job { writer }))
+    }
+}
+
+impl Job {
+    /// Adds or replaces rows; see [`ShardWriter::put`].
+    ///
+    /// # Errors
+    /// As [`ShardWriter::put`].
+    pub async fn put(&self, rows: &RecordBatch) -> Result<Acknowledged> {
+        self.writer.put(rows).await
+    }
+
+    /// Deletes keys; see [`ShardWriter::delete`].
+    ///
+    /// # Errors
+    /// As [`ShardWriter::delete`].
+    pub async fn delete(&self, keys: &RecordBatch) -> Result<Acknowledged> {
+        self.writer.delete(keys).await
+    }
+
+    /// Flushes what was put; see [`ShardWriter::flush`].
+    ///
+    /// # Errors
+    /// As [`ShardWriter::flush`].
+    pub async fn flush(&self) -> Result<()> {
+        self.writer.flush().await
+    }
+
+    /// Ends the job; see [`ShardWriter::close`].
+    ///
+    /// # Errors
+    /// As [`ShardWriter::close`].
+    pub async fn close(&self, flush: bool) -> Result<()> {
+        self.writer.close(flush).await
+    }
+
+    /// The shard.
+    #[must_use]
+    pub fn shard_id(&self) -> ShardId {
+        self.writer.shard_id()
+    }
+
+    /// The job's counters.
+    #[must_use]
+    pub fn stats(&self) -> JobStats {
+        self.writer.stats()
+    }
+
+    pub(crate) fn snapshot(&self) -> Result<ShardSnapshot> {
+        self.writer.snapshot()
+    }
+}
+
+/// Writes frozen MemTables as Lance datasets beside the base table.
+#[derive(Debug)]
+struct LanceSink {
+    base: Arc<Dataset>,
+    shard_id: ShardId,
+    key: Arc<[String]>,
+}
+
+#[async_trait]
+impl SsTableSink for LanceSink {
+    async fn write(&self, rows: &MemTableView) -> Result<SsTable> {
+        let action = format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
+        let context = SsTableContext::new(&self.base, self.shard_id).await.context(&action)?;
+        let batches: Vec<RecordBatch> = rows.batches().cloned().collect();
+        let input = SsTableInput {
+            batches: &batches,
+            superseded: &positions_of_false(rows.newest_rows()),
+            key_columns: &self.key,
+            sorted_rows: &rows.rows_by_key(),
+        };
+        let written =
+            write_sstable(&context, rows.generation().get(), input).await.context(&action)?;
+        Ok(SsTable {
+            generation: rows.generation(),
+            path: written.path,
+            in_memory_bytes: Some(written.in_memory_bytes),
+            physical_rows: Some(written.physical_rows),
+            primary_key_bytes: Some(written.primary_key_bytes).filter(|bytes| *bytes > 0),
+        })
+    }
+}
+
+fn positions_of_false(newest: &BooleanArray) -> RoaringBitmap {
+    (0_u32..).zip(newest.values().iter()).filter(|(_, newest)| !newest).map(|(row, _)| row).collect()
+}

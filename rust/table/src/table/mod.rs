@@ -1,0 +1,180 @@
+//! A table: the way in for everything that a program does with it.
+//!
+//! Owns: the Lance dataset under the table, its key, sharding and shards, and what this process
+//! keeps open for reading it again.
+//! Does not own: running jobs; a caller holds those and passes them to a scan.
+
+mod create;
+mod get;
+mod job;
+mod read;
+mod shards;
+mod write;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{Schema, SchemaRef};
+use lance::Dataset;
+use lance::dataset::mem_wal::{DatasetMemWalExt, arrow_schema_with_field_ids};
+use lance_index::mem_wal::MemWalIndexDetails;
+use lancemem_core::format::{RowSchema, Sharding};
+use lancemem_core::store::Store;
+use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
+use parking_lot::RwLock;
+
+pub use create::CreateOptions;
+pub use get::Found;
+pub use job::Job;
+pub use shards::Shard;
+pub use write::WriteResult;
+
+use crate::errors::Context;
+use crate::plan::{Scan, ScanOptions};
+use crate::view::SsTableCache;
+use read::TailCache;
+
+/// A Lance table with shards that take upserts.
+#[derive(Debug)]
+pub struct Table {
+    uri: String,
+    base: RwLock<Arc<Dataset>>,
+    schema: SchemaRef,
+    rows: Arc<RowSchema>,
+    key: Arc<[String]>,
+    sharding: Option<Sharding>,
+    shard_spec_id: u32,
+    defaults: WriterConfig,
+    store: Store,
+    sstables: SsTableCache,
+    tails: TailCache,
+}
+
+impl Table {
+    /// Opens the Lance table at `uri`. A table with a primary key that has no shards yet gets
+    /// one; other tables need [`Table::create`] or `enable` with a sharding first.
+    ///
+    /// # Errors
+    /// An input error where there is no table, or its key cannot be used.
+    pub async fn open(uri: &str) -> Result<Arc<Self>> {
+        let base = Dataset::open(uri).await.context(&format!("opening table {uri}"))?;
+        let details = details_of(&base).await?;
+        let Some(details) = details else {
+            return create::enable(base, uri, &Sharding::Unsharded, &WriterConfig::default()).await;
+        };
+        Self::with_details(uri, base, &details).await
+    }
+
+    async fn with_details(
+        uri: &str,
+        base: Dataset,
+        details: &MemWalIndexDetails,
+    ) -> Result<Arc<Self>> {
+        let key: Arc<[String]> = key_of(&base).into();
+        let with_ids = Arc::new(arrow_schema_with_field_ids(base.schema()));
+        let rows = Arc::new(RowSchema::new(with_ids, &key)?);
+        let schema = Arc::new(Schema::from(base.schema()));
+        let (shard_spec_id, sharding) = create::sharding_of(&base, details)?;
+        let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;
+        let store = Store::open(uri, defaults.fsync)?;
+        let table = Self {
+            uri: uri.to_owned(),
+            base: RwLock::new(Arc::new(base)),
+            schema,
+            rows,
+            key,
+            sharding,
+            shard_spec_id,
+            defaults,
+            store,
+            sstables: SsTableCache::default(),
+            tails: TailCache::default(),
+        };
+        Ok(Arc::new(table))
+    }
+
+    /// Where the table is.
+    #[must_use]
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Columns of the table.
+    #[must_use]
+    pub const fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Names of the key columns in primary-key order.
+    #[must_use]
+    pub fn primary_key(&self) -> &[String] {
+        &self.key
+    }
+
+    /// How rows are spread over shards; `None` where the caller names shards.
+    #[must_use]
+    pub const fn sharding(&self) -> Option<&Sharding> {
+        self.sharding.as_ref()
+    }
+
+    /// The settings that the table's jobs start from.
+    #[must_use]
+    pub const fn writer_defaults(&self) -> &WriterConfig {
+        &self.defaults
+    }
+
+    /// A lazy read. `jobs` are running jobs of this process whose MemTables a live scan sees.
+    #[must_use]
+    pub fn scan(self: &Arc<Self>, options: ScanOptions, jobs: Vec<Arc<Job>>) -> Scan {
+        Scan::new(self.clone(), jobs, options)
+    }
+
+    /// The newest version of the base table.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn latest_base(&self) -> Result<Arc<Dataset>> {
+        let known = self.base.read().clone();
+        let mut base = Dataset::clone(&known);
+        base.checkout_latest().await.context("looking for the newest version of the base table")?;
+        if base.version().version == known.version().version {
+            return Ok(known);
+        }
+        let base = Arc::new(base);
+        *self.base.write() = base.clone();
+        Ok(base)
+    }
+
+    pub(crate) const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) const fn key(&self) -> &Arc<[String]> {
+        &self.key
+    }
+
+    pub(crate) const fn sstable_cache(&self) -> &SsTableCache {
+        &self.sstables
+    }
+}
+
+/// The MemWAL index of a base version.
+pub async fn details_of(base: &Dataset) -> Result<Option<MemWalIndexDetails>> {
+    base.mem_wal_index_details().await.context("reading the MemWAL index")
+}
+
+/// Newest compacted generation of each shard at a base version.
+pub async fn compacted_of(base: &Dataset) -> Result<HashMap<ShardId, Generation>> {
+    let details = details_of(base)
+        .await?
+        .ok_or_else(|| Error::input("the table has no MemWAL index; somebody dropped it"))?;
+    Ok(details
+        .compacted_sstables
+        .iter()
+        .map(|compacted| (compacted.shard_id, Generation(compacted.generation)))
+        .collect())
+}
+
+fn key_of(base: &Dataset) -> Vec<String> {
+    base.schema().unenforced_primary_key().iter().map(|field| field.name.clone()).collect()
+}

@@ -1,0 +1,147 @@
+//! Gathering a cut: manifests first, then WAL tails, then the base version.
+//!
+//! Owns: the order that makes the parts one cut, and the tails that this process keeps reading.
+//! Does not own: the plan over the cut.
+//!
+//! A manifest read before the base version lists every run that this version lacks, because
+//! compaction commits to the base before it drains a manifest. WAL entries behind the manifest's
+//! replay position hold every row that its runs lack.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use lance::Dataset;
+use lancemem_core::format::ShardManifest;
+use lancemem_core::memtable::MemTableView;
+use lancemem_core::shard::Replay;
+use lancemem_core::store::ManifestStore;
+use lancemem_core::types::{Generation, Result, ShardId};
+use lancemem_core::wal::WalTail;
+use parking_lot::Mutex;
+
+use super::shards::uncompacted;
+use super::{Job, Table, compacted_of};
+use crate::view::{Consistency, ReadView, ShardView};
+
+/// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
+/// fetches only new entries.
+#[derive(Debug, Default)]
+pub struct TailCache(Mutex<HashMap<ShardId, Arc<tokio::sync::Mutex<ShardTail>>>>);
+
+#[derive(Debug)]
+struct ShardTail {
+    manifests: ManifestStore,
+    place: Option<(WalTail, Replay)>,
+}
+
+struct ShardParts {
+    manifest: Arc<ShardManifest>,
+    memtables: Vec<MemTableView>,
+}
+
+impl Table {
+    /// Pins one cut.
+    ///
+    /// # Errors
+    /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
+    pub async fn read_view(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<Job>],
+    ) -> Result<ReadView> {
+        let jobs: &[Arc<Job>] = if consistency == Consistency::Live { jobs } else { &[] };
+        let shard_ids = self.shard_ids().await?;
+        let parts = shard_ids.into_iter().map(|shard_id| {
+            let job = jobs.iter().find(|job| job.shard_id() == shard_id);
+            self.shard_parts(shard_id, consistency, job)
+        });
+        let parts: Vec<ShardParts> = try_join_all(parts).await?.into_iter().flatten().collect();
+
+        let base = self.latest_base().await?;
+        let compacted = compacted_of(&base).await?;
+        let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
+        let shards = try_join_all(shards).await?;
+        Ok(ReadView { base, schema: self.schema.clone(), key: self.key.clone(), shards })
+    }
+
+    /// Opens the runs that the base version lacks.
+    async fn open_shard(
+        &self,
+        base: &Dataset,
+        compacted: &HashMap<ShardId, Generation>,
+        part: ShardParts,
+    ) -> Result<ShardView> {
+        let shard_id = part.manifest.shard_id;
+        let listed = uncompacted(&part.manifest, compacted);
+        let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
+        let sstables = try_join_all(opened).await?;
+        self.sstables.retain(shard_id, &part.manifest.sstables);
+        Ok(ShardView { shard_id, sstables, memtables: part.memtables })
+    }
+
+    async fn shard_parts(
+        &self,
+        shard_id: ShardId,
+        consistency: Consistency,
+        job: Option<&Arc<Job>>,
+    ) -> Result<Option<ShardParts>> {
+        if let Some(job) = job {
+            let snapshot = job.snapshot()?;
+            return Ok(Some(ShardParts {
+                manifest: snapshot.manifest,
+                memtables: snapshot.memtables,
+            }));
+        }
+        let tail = self.tail_of(shard_id);
+        // Held over the whole step: another reader of this process could otherwise forget a
+        // generation that the manifest which we hold does not list yet.
+        let mut tail = tail.lock().await;
+        let Some(manifest) = tail.manifests.latest().await? else { return Ok(None) };
+        let memtables = match consistency {
+            Consistency::Flushed => Vec::new(),
+            Consistency::Durable | Consistency::Live => {
+                self.read_tail(&mut tail, &manifest).await?
+            }
+        };
+        Ok(Some(ShardParts { manifest, memtables }))
+    }
+
+    async fn read_tail(
+        &self,
+        tail: &mut ShardTail,
+        manifest: &ShardManifest,
+    ) -> Result<Vec<MemTableView>> {
+        let (wal, replay) = tail.place.get_or_insert_with(|| {
+            let after = manifest.replay_after_wal_entry_position;
+            let wal = WalTail::new(self.store.clone(), manifest.shard_id, after);
+            (wal, Replay::new(manifest.shard_id, self.rows.clone()))
+        });
+        let current = manifest.current_generation;
+        let read = wal.read_new().await;
+        let applied = read.and_then(|entries| {
+            entries.iter().try_for_each(|entry| replay.apply(entry, current))
+        });
+        if let Err(error) = applied {
+            // A tail that stopped half-way starts again from the manifest.
+            tail.place = None;
+            return Err(error);
+        }
+        replay.forget_flushed(current);
+        Ok(replay
+            .memtables()
+            .iter()
+            .map(|replayed| replayed.memtable.view(replayed.memtable.batches()))
+            .collect())
+    }
+
+    fn tail_of(&self, shard_id: ShardId) -> Arc<tokio::sync::Mutex<ShardTail>> {
+        let mut tails = self.tails.0.lock();
+        let tail = tails.entry(shard_id).or_insert_with(|| {
+            let scan_batch = self.defaults.manifest_scan_batch_size;
+            let manifests = ManifestStore::new(self.store.clone(), shard_id, scan_batch);
+            Arc::new(tokio::sync::Mutex::new(ShardTail { manifests, place: None }))
+        });
+        tail.clone()
+    }
+}

@@ -1,0 +1,138 @@
+//! The shards of a table, found from the table itself.
+//!
+//! Owns: which shard stands for which ordinal, from the manifests' recorded values.
+//! Does not own: the manifests' contents.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use lancemem_core::format::{ShardManifest, Sharding, SsTable, paths};
+use lancemem_core::store::ManifestStore;
+use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
+
+use super::create::{SHARDING_FIELD, create_shard};
+use super::{Table, compacted_of};
+use crate::view::is_compacted;
+
+/// One shard as its manifest and the base table describe it.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    /// The shard.
+    pub shard_id: ShardId,
+    /// Its bucket; 0 in an unsharded table; `None` where its manifest does not say.
+    pub ordinal: Option<i32>,
+    /// Epoch of its present or last owner; 0 before the first claim.
+    pub writer_epoch: WriterEpoch,
+    /// Generation of its next flush.
+    pub current_generation: Generation,
+    /// Replay starts after this entry.
+    pub replay_after_wal_position: WalPosition,
+    /// The highest entry that its manifest knows of.
+    pub last_wal_position: WalPosition,
+    /// Flushed runs that compaction has not covered, oldest first.
+    pub sstables: Vec<SsTable>,
+}
+
+impl Table {
+    /// Every shard of the table, by ordinal.
+    ///
+    /// # Errors
+    /// A storage error or a damaged manifest.
+    pub async fn shards(&self) -> Result<Vec<Shard>> {
+        let manifests = self.manifests().await?;
+        let compacted = compacted_of(&*self.latest_base().await?).await?;
+        let mut shards: Vec<Shard> = manifests
+            .into_iter()
+            .map(|manifest| Shard {
+                shard_id: manifest.shard_id,
+                ordinal: self.ordinal_of(&manifest),
+                writer_epoch: manifest.writer_epoch,
+                current_generation: manifest.current_generation,
+                replay_after_wal_position: manifest.replay_after_wal_entry_position,
+                last_wal_position: manifest.wal_entry_position_last_seen,
+                sstables: uncompacted(&manifest, &compacted),
+            })
+            .collect();
+        shards.sort_by_key(|shard| (shard.ordinal.unwrap_or(i32::MAX), shard.shard_id));
+        Ok(shards)
+    }
+
+    /// The newest manifest of every shard that exists.
+    pub(crate) async fn manifests(&self) -> Result<Vec<Arc<ShardManifest>>> {
+        let manifests = self.shard_ids().await?.into_iter().map(|shard_id| async move {
+            ManifestStore::new(self.store.clone(), shard_id, self.defaults.manifest_scan_batch_size)
+                .latest()
+                .await
+        });
+        Ok(try_join_all(manifests).await?.into_iter().flatten().collect())
+    }
+
+    pub(crate) async fn shard_ids(&self) -> Result<Vec<ShardId>> {
+        let folders = self.store.list_folders(paths::MEM_WAL).await?;
+        Ok(folders.iter().filter_map(|name| ShardId::parse_str(name).ok()).collect())
+    }
+
+    /// The shard of every ordinal, created where it does not exist.
+    ///
+    /// # Errors
+    /// An input error for a table whose shards the caller names, or where a shard does not say
+    /// which bucket it holds: rows could then land in two shards.
+    pub async fn routing(&self) -> Result<HashMap<i32, ShardId>> {
+        let Some(sharding) = &self.sharding else {
+            return Err(Error::input(format!(
+                "table {} has no sharding; name the shard with start_job",
+                self.uri
+            )));
+        };
+        let mut routing = HashMap::new();
+        for manifest in self.manifests().await? {
+            let ordinal = self.ordinal_of(&manifest).ok_or_else(|| {
+                Error::input(format!(
+                    "shard {} of table {} does not record its bucket, so rows cannot be routed; \
+                     flush it with its own writer and compact the table first",
+                    manifest.shard_id, self.uri
+                ))
+            })?;
+            if let Some(other) = routing.insert(ordinal, manifest.shard_id) {
+                return Err(Error::input(format!(
+                    "shards {other} and {} of table {} both hold bucket {ordinal}",
+                    manifest.shard_id, self.uri
+                )));
+            }
+        }
+        for ordinal in 0..sharding.shards() {
+            let key = i32::try_from(ordinal).unwrap_or(i32::MAX);
+            if !routing.contains_key(&key) {
+                let shard_id = create_shard(&self.store, self.shard_spec_id, ordinal).await?;
+                routing.insert(key, shard_id);
+            }
+        }
+        Ok(routing)
+    }
+
+    /// The bucket that a shard records. The only shard of an unsharded table needs no record.
+    fn ordinal_of(&self, manifest: &ShardManifest) -> Option<i32> {
+        let recorded = manifest.bucket(SHARDING_FIELD);
+        match &self.sharding {
+            Some(Sharding::Unsharded) => Some(recorded.unwrap_or(0)),
+            _ => recorded,
+        }
+    }
+}
+
+/// The listed runs that the base version of `compacted` does not contain.
+pub fn uncompacted(
+    manifest: &ShardManifest,
+    compacted: &HashMap<ShardId, Generation>,
+) -> Vec<SsTable> {
+    let through = compacted.get(&manifest.shard_id).copied();
+    let mut sstables: Vec<SsTable> = manifest
+        .sstables
+        .iter()
+        .filter(|sstable| !is_compacted(through, sstable.generation))
+        .cloned()
+        .collect();
+    sstables.sort_by_key(|sstable| sstable.generation);
+    sstables
+}

@@ -1,0 +1,89 @@
+//! What one query pins: a base version and, per shard, the runs and rows above it.
+//!
+//! Owns: [`ReadView`], the immutable cut, and the open SSTables that it keeps.
+//! Does not own: how a view is gathered from storage and jobs (`table`), or how it is read.
+
+mod sstables;
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use lance::Dataset;
+use lancemem_core::memtable::MemTableView;
+use lancemem_core::types::{Freshness, Generation, ShardId};
+
+pub use sstables::{SsTableCache, SsTableHandle};
+
+/// Which rows a read must see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// The base table and flushed runs.
+    Flushed,
+    /// Also the WAL tail of every shard: every acknowledged durable write of any process.
+    #[default]
+    Durable,
+    /// Also the MemTables of the jobs that the caller passes.
+    Live,
+}
+
+/// One consistent cut of a table. Never changes; reads of one view always agree.
+#[derive(Clone, Debug)]
+pub struct ReadView {
+    /// The base table at one version.
+    pub base: Arc<Dataset>,
+    /// Columns of the result, in order: the base table's.
+    pub schema: SchemaRef,
+    /// Names of the key columns in primary-key order; empty for an append-only table.
+    pub key: Arc<[String]>,
+    /// What the shards hold above the base table.
+    pub shards: Vec<ShardView>,
+}
+
+/// The part of a view that one shard contributes.
+#[derive(Clone, Debug)]
+pub struct ShardView {
+    /// The shard.
+    pub shard_id: ShardId,
+    /// Runs that compaction has not covered at the view's base version, oldest first.
+    pub sstables: Vec<Arc<SsTableHandle>>,
+    /// Rows in memory, oldest generation first.
+    pub memtables: Vec<MemTableView>,
+}
+
+impl ReadView {
+    /// Whether nothing lies above the base table, so that no choice by key is needed.
+    #[must_use]
+    pub fn is_base_only(&self) -> bool {
+        self.shards.iter().all(|shard| shard.sstables.is_empty() && shard.memtables.is_empty())
+    }
+
+    /// Every source above the base table.
+    pub fn sources(&self) -> impl Iterator<Item = (Freshness, Source<'_>)> {
+        self.shards.iter().flat_map(|shard| {
+            let runs = shard
+                .sstables
+                .iter()
+                .map(|run| (Freshness::SsTable(run.generation), Source::SsTable(run)));
+            let memory = shard
+                .memtables
+                .iter()
+                .map(|view| (Freshness::MemTable(view.generation()), Source::MemTable(view)));
+            runs.chain(memory)
+        })
+    }
+}
+
+/// A source of rows above the base table.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// A flushed run.
+    SsTable(&'a Arc<SsTableHandle>),
+    /// Rows in memory.
+    MemTable(&'a MemTableView),
+}
+
+/// Whether compaction has moved `generation` into the base version that lists `compacted`.
+#[must_use]
+pub fn is_compacted(compacted: Option<Generation>, generation: Generation) -> bool {
+    compacted.is_some_and(|through| generation <= through)
+}

@@ -1,0 +1,677 @@
+//! The tree reads itself: sizes, headers, layers and words of DESIGN, so that a review need not.
+//! It sees text only. What needs types is clippy's; the order between crates is Cargo's.
+//!
+//! A failing test prints `file:line: rule`, one line for each place. To give a new module its
+//! layer, add a line to `LAYERS`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+const FILE_LINES: usize = 600;
+const FUNCTION_LINES: usize = 70;
+const HEADER_LINES: usize = 2;
+
+/// What one module may name with `crate::`, and words that have no business in it.
+struct Layer {
+    source: &'static str,
+    module: &'static str,
+    may_import: &'static [&'static str],
+    never: &'static [&'static str],
+}
+
+const fn layer(
+    source: &'static str,
+    module: &'static str,
+    may_import: &'static [&'static str],
+    never: &'static [&'static str],
+) -> Layer {
+    Layer {
+        source,
+        module,
+        may_import,
+        never,
+    }
+}
+
+const CORE: &str = "rust/core/src";
+const TABLE: &str = "rust/table/src";
+
+/// No I/O, no locks, no runtime: values only.
+const PURE: &[&str] = &[
+    "tokio",
+    "object_store",
+    "parking_lot",
+    "std::fs",
+    "Mutex",
+    "RwLock",
+];
+/// Bytes and values; the same input gives the same bytes, whatever the clock says.
+const BYTES: &[&str] = &["tokio", "object_store", "std::fs", "SystemTime", "Instant"];
+/// Only `store` knows where bytes live.
+const NO_STORE: &[&str] = &["object_store"];
+/// A reader never takes the pen.
+const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
+
+const BELOW_VIEW: &[&str] = &["errors", "sstable", "index"];
+const BELOW_PLAN: &[&str] = &["errors", "sstable", "index", "view", "merge", "deletes"];
+const BELOW_TABLE: &[&str] = &[
+    "errors", "sstable", "index", "view", "merge", "deletes", "plan", "compact", "table", "job",
+    "session",
+];
+
+/// Section 2 of DESIGN. `lib.rs` stands above all of them.
+const LAYERS: &[Layer] = &[
+    layer(CORE, "types", &[], PURE),
+    layer(CORE, "format", &["types"], BYTES),
+    layer(CORE, "store", &["types", "format"], &[]),
+    layer(CORE, "memtable", &["types"], NO_STORE),
+    layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
+    layer(
+        CORE,
+        "shard",
+        &["types", "format", "store", "memtable", "wal"],
+        NO_STORE,
+    ),
+    layer(TABLE, "errors", &[], NO_WRITER),
+    layer(TABLE, "sstable", &["errors", "index"], NO_WRITER),
+    layer(TABLE, "index", &["errors"], NO_WRITER),
+    layer(TABLE, "view", BELOW_VIEW, NO_WRITER),
+    layer(TABLE, "merge", BELOW_VIEW, NO_WRITER),
+    layer(TABLE, "deletes", BELOW_VIEW, NO_WRITER),
+    layer(TABLE, "plan", BELOW_PLAN, NO_WRITER),
+    layer(TABLE, "compact", BELOW_PLAN, NO_WRITER),
+    layer(TABLE, "table", BELOW_TABLE, &[]),
+    layer(TABLE, "job", BELOW_TABLE, &[]),
+    layer(TABLE, "session", BELOW_TABLE, &[]),
+];
+
+/// Not in any Rust file of ours: work that is not done, or a look that was not taken back.
+const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
+/// Not in a library: it speaks through errors, statistics and `tracing`.
+const PRINTS: &[&str] = &["println!", "print!", "eprintln!", "eprint!"];
+
+#[test]
+fn every_rust_file_opens_with_what_it_owns() {
+    let mut broken = Report::default();
+    for file in rust_sources() {
+        let header = file
+            .text
+            .lines()
+            .take_while(|line| line.starts_with("//!"))
+            .count();
+        if header < HEADER_LINES {
+            broken.add(
+                &file,
+                1,
+                "open with `//!`: what this file owns and what it does not, in two lines or more",
+            );
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn no_file_outgrows_its_limit() {
+    let mut broken = Report::default();
+    for file in rust_sources().into_iter().filter(|file| !file.is_test()) {
+        let lines = without_test_module(&file.text).lines().count();
+        if lines > FILE_LINES {
+            broken.add(
+                &file,
+                lines,
+                &format!("{lines} lines without tests; at most {FILE_LINES}"),
+            );
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn no_function_outgrows_its_limit() {
+    let mut broken = Report::default();
+    for file in rust_files() {
+        for (name, line, lines) in functions(&code_only(&file.text)) {
+            if lines > FUNCTION_LINES {
+                let rule = format!("`{name}` has {lines} lines; at most {FUNCTION_LINES}");
+                broken.add(&file, line, &rule);
+            }
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn a_module_names_only_what_lies_below_it() {
+    let mut broken = Report::default();
+    for file in rust_sources().into_iter().filter(|file| !file.is_test()) {
+        let Some((source, module)) = place(&file.path) else {
+            continue;
+        };
+        let Some(layer) = LAYERS
+            .iter()
+            .find(|it| it.source == source && it.module == module)
+        else {
+            broken.add(
+                &file,
+                1,
+                &format!("`{module}` has no layer; give it one in LAYERS of tidy.rs"),
+            );
+            continue;
+        };
+        let code = code_only(without_test_module(&file.text));
+        for (line, import) in crate_imports(&code) {
+            if import != module && !layer.may_import.contains(&import.as_str()) {
+                broken.add(
+                    &file,
+                    line,
+                    &format!("`{module}` may not name `crate::{import}`"),
+                );
+            }
+        }
+        for (line, word) in words(&code, layer.never) {
+            broken.add(&file, line, &format!("`{word}` has no place in `{module}`"));
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let mut broken = Report::default();
+    for file in rust_files() {
+        let code = code_only(&file.text);
+        for (line, word) in words(&code, UNFINISHED) {
+            broken.add(
+                &file,
+                line,
+                &format!("`{word}` does not belong in the tree"),
+            );
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn the_library_does_not_print() {
+    let mut broken = Report::default();
+    for file in rust_sources().into_iter().filter(|file| !file.is_test()) {
+        let code = code_only(without_test_module(&file.text));
+        for (line, word) in words(&code, PRINTS) {
+            broken.add(
+                &file,
+                line,
+                &format!("`{word}`: a library speaks through errors and tracing"),
+            );
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn no_file_names_a_folder_of_one_machine() {
+    // In two pieces, or this file would find itself.
+    let folders = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
+    let mut broken = Report::default();
+    for file in tracked_text_files() {
+        for (number, line) in file.text.lines().enumerate() {
+            for folder in folders
+                .iter()
+                .filter(|folder| has_absolute_path(line, folder))
+            {
+                broken.add(
+                    &file,
+                    number + 1,
+                    &format!("`{folder}` is a folder of one machine"),
+                );
+            }
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn the_set_up_names_packages_and_never_addresses() {
+    let set_up = ["requirements/", "scripts/", ".ci/", ".cargo/", "Makefile"];
+    let address = concat!(":", "//");
+    let mut broken = Report::default();
+    for file in tracked_text_files() {
+        if !set_up.iter().any(|start| file.path.starts_with(start)) {
+            continue;
+        }
+        for (number, _) in file
+            .text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| line.contains(address))
+        {
+            broken.add(
+                &file,
+                number + 1,
+                "where packages come from is the machine's choice",
+            );
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn every_python_file_says_what_it_is_for() {
+    let mut broken = Report::default();
+    for file in files_with("python", &["py"]) {
+        let first = file
+            .text
+            .lines()
+            .find(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        if !first.is_some_and(|line| line.starts_with("\"\"\"") || line.starts_with("r\"\"\"")) {
+            broken.add(&file, 1, "open with a docstring");
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn the_spark_side_never_reaches_for_the_extension() {
+    let mut broken = Report::default();
+    for file in files_with("python/lancemem/spark", &["py"]) {
+        for (number, line) in file.text.lines().enumerate() {
+            if line.contains("_lancemem") && line.contains("import") {
+                broken.add(
+                    &file,
+                    number + 1,
+                    "use lancemem's public names, not `_lancemem`",
+                );
+            }
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn tidy_sees_through_strings_comments_and_lifetimes() {
+    let text = "fn a<'x>() -> char {\n let s = r#\"fn b() { todo!() \"#; /* { */ '{' // }\n}\n";
+    let code = code_only(text);
+    assert_eq!(functions(&code), [("a".to_owned(), 1, 3)]);
+    assert!(words(&code, UNFINISHED).is_empty());
+    assert_eq!(words("x = todo!()", UNFINISHED), [(1, "todo!")]);
+    assert!(words("my_todo!()", UNFINISHED).is_empty());
+}
+
+#[test]
+fn tidy_reads_imports_in_every_form() {
+    let code = "use crate::wal::Tail;\nuse crate::{types::{Error, Result}, store as s};\nlet x = crate::plan::y();";
+    let found: Vec<_> = crate_imports(code)
+        .into_iter()
+        .map(|(line, name)| format!("{line} {name}"))
+        .collect();
+    assert_eq!(found, ["1 wal", "2 types", "2 store", "3 plan"]);
+}
+
+// --- what a rule has found -------------------------------------------------
+
+#[derive(Default)]
+struct Report(String);
+
+impl Report {
+    fn add(&mut self, file: &Source, line: usize, rule: &str) {
+        let _ = writeln!(self.0, "{}:{line}: {rule}", file.path);
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        assert!(self.0.is_empty(), "\n{}", self.0);
+    }
+}
+
+// --- files -----------------------------------------------------------------
+
+/// One text file; its path is relative to the root of the tree, with `/`.
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn read(path: &Path) -> Option<Self> {
+        let bytes = fs::read(path).ok()?;
+        let text = String::from_utf8(bytes)
+            .ok()
+            .filter(|text| !text.contains('\0'))?;
+        let path = path
+            .strip_prefix(root())
+            .ok()?
+            .to_string_lossy()
+            .replace('\\', "/");
+        Some(Self { path, text })
+    }
+
+    /// Tests beside the code: `tests.rs`, `x_tests.rs`, or anything under a folder `tests`.
+    fn is_test(&self) -> bool {
+        self.path.contains("/tests/") || self.path.ends_with("tests.rs")
+    }
+}
+
+fn root() -> PathBuf {
+    // At run time first: cargo and nextest set it, and a shared target folder may hold the
+    // binary of a checkout that has moved.
+    let manifest =
+        env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
+    PathBuf::from(manifest)
+        .ancestors()
+        .nth(2)
+        .map(Path::to_path_buf)
+        .unwrap_or_default()
+}
+
+/// Every file under `folder` (relative to the root) with one of the endings, in a fixed order.
+fn files_with(folder: &str, endings: &[&str]) -> Vec<Source> {
+    let mut paths = Vec::new();
+    walk(&root().join(folder), &mut paths);
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|it| endings.iter().any(|ending| it == *ending))
+    });
+    paths.iter().filter_map(|path| Source::read(path)).collect()
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    let mut entries: Vec<_> = entries.flatten().collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        let name = entry.file_name();
+        if kind.is_dir() && ![".git", ".venv", "target"].iter().any(|skip| name == *skip) {
+            walk(&entry.path(), found);
+        } else if kind.is_file() {
+            found.push(entry.path());
+        }
+    }
+}
+
+fn rust_files() -> Vec<Source> {
+    let files = files_with("rust", &["rs"]);
+    assert!(
+        !files.is_empty(),
+        "no Rust below {}: has the layout moved?",
+        root().display()
+    );
+    files
+}
+
+/// The `.rs` files of the crates themselves, without `tests/` and `benches/` beside them.
+fn rust_sources() -> Vec<Source> {
+    let mut files = rust_files();
+    files.retain(|file| file.path.split('/').nth(2) == Some("src"));
+    files
+}
+
+/// What git tracks or would track; in a tree without git, every file.
+fn tracked_text_files() -> Vec<Source> {
+    let listed = Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root())
+        .output();
+    let paths = match listed {
+        Ok(output) if output.status.success() => {
+            let names = String::from_utf8_lossy(&output.stdout).into_owned();
+            names
+                .split('\0')
+                .filter(|name| !name.is_empty())
+                .map(|name| root().join(name))
+                .collect()
+        }
+        _ => {
+            let mut found = Vec::new();
+            walk(&root(), &mut found);
+            found
+        }
+    };
+    paths.iter().filter_map(|path| Source::read(path)).collect()
+}
+
+/// Source folder and module of a file: `rust/core/src/wal/tail.rs` is `(rust/core/src, wal)`.
+/// Nothing for `lib.rs`, and for crates without layers.
+fn place(path: &str) -> Option<(&'static str, String)> {
+    let source = [CORE, TABLE]
+        .into_iter()
+        .find(|source| path.starts_with(source))?;
+    let inside = path.strip_prefix(source)?.trim_start_matches('/');
+    let module = inside.split('/').next()?.trim_end_matches(".rs");
+    (module != "lib").then(|| (source, module.to_owned()))
+}
+
+// --- text ------------------------------------------------------------------
+
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+fn line_of(text: &str, position: usize) -> usize {
+    text[..position].matches('\n').count() + 1
+}
+
+/// Where `word` stands in `code`, not as a part of a longer word.
+fn words<'w>(code: &str, wanted: &[&'w str]) -> Vec<(usize, &'w str)> {
+    let mut found = Vec::new();
+    for word in wanted {
+        for (at, _) in code.match_indices(word) {
+            let joined_before = code[..at].chars().next_back().is_some_and(is_word);
+            let joined_after = code[at + word.len()..].chars().next().is_some_and(is_word);
+            if !joined_before && (!joined_after || word.ends_with('!')) {
+                found.push((line_of(code, at), *word));
+            }
+        }
+    }
+    found
+}
+
+/// Whether `folder` stands in `line` as the start of a path, not in the middle of one.
+fn has_absolute_path(line: &str, folder: &str) -> bool {
+    line.match_indices(folder).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|character| is_word(character) || "-.*})/".contains(character))
+    })
+}
+
+/// The text up to `#[cfg(test)] mod tests {`, if there is one.
+fn without_test_module(text: &str) -> &str {
+    let inline = text.match_indices("#[cfg(test)]").find(|(at, mark)| {
+        let rest = text[at + mark.len()..].trim_start();
+        let declared = rest.lines().next().unwrap_or_default();
+        rest.starts_with("mod ") && declared.contains('{')
+    });
+    inline.map_or(text, |(at, _)| &text[..at])
+}
+
+/// The first name after each `crate::`, with its line; a group `{a, b::c}` gives several.
+fn crate_imports(code: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, mark) in code.match_indices("crate::") {
+        if code[..at]
+            .chars()
+            .next_back()
+            .is_some_and(|before| is_word(before) || before == '$')
+        {
+            continue;
+        }
+        let rest = &code[at + mark.len()..];
+        let line = line_of(code, at);
+        if rest.starts_with('{') {
+            found.extend(group_heads(rest).into_iter().map(|name| (line, name)));
+        } else {
+            found.push((line, first_word(rest)));
+        }
+    }
+    found
+}
+
+fn first_word(text: &str) -> String {
+    text.trim_start()
+        .chars()
+        .take_while(|character| is_word(*character))
+        .collect()
+}
+
+/// The first word of each element of `{a::{x, y}, b}`: `a` and `b`.
+fn group_heads(group: &str) -> Vec<String> {
+    let mut heads = Vec::new();
+    let mut depth = 0;
+    for (at, character) in group.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+        if depth == 1 && (at == 0 || character == ',') {
+            heads.push(first_word(&group[at + 1..]));
+        }
+    }
+    heads.retain(|head| !head.is_empty());
+    heads
+}
+
+/// Name, first line and number of lines of every function with a body.
+fn functions(code: &str) -> Vec<(String, usize, usize)> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("fn ") {
+        if code[..at].chars().next_back().is_some_and(is_word) {
+            continue;
+        }
+        if let Some(end) = end_of_body(&code[at..]) {
+            let lines = code[at..at + end].matches('\n').count() + 1;
+            found.push((first_word(&code[at + 3..]), line_of(code, at), lines));
+        }
+    }
+    found
+}
+
+/// Where the body that starts in `code` ends; nothing if it ends in `;` before any body.
+fn end_of_body(code: &str) -> Option<usize> {
+    let mut brackets = 0;
+    let mut braces = 0;
+    for (at, character) in code.char_indices() {
+        match character {
+            '(' | '[' => brackets += 1,
+            ')' | ']' => brackets -= 1,
+            ';' if brackets == 0 && braces == 0 => return None,
+            '{' => braces += 1,
+            '}' => {
+                braces -= 1;
+                if braces <= 0 {
+                    return (braces == 0).then_some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The text with comments, strings and characters blanked; lines and positions stay.
+fn code_only(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let joined = code.chars().next_back().is_some_and(is_word);
+        let length = match first {
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => block_comment(rest),
+            '"' => 1 + quoted(&rest[1..], '"'),
+            '\'' => character_literal(rest),
+            'r' | 'b' | 'c' if !joined => raw_string(rest),
+            _ => 0,
+        };
+        if length == 0 {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+        } else {
+            let blanked = rest[..length]
+                .bytes()
+                .map(|byte| if byte == b'\n' { '\n' } else { ' ' });
+            code.extend(blanked);
+            rest = &rest[length..];
+        }
+    }
+    code
+}
+
+/// Length of the comment at the start; they nest.
+fn block_comment(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut depth = 0;
+    let mut at = 0;
+    while at + 1 < bytes.len() {
+        match &bytes[at..at + 2] {
+            b"/*" => {
+                depth += 1;
+                at += 2;
+            }
+            b"*/" => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// Length up to and with the closing quote; a backslash hides the next character.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut hidden = false;
+    for (at, character) in text.char_indices() {
+        if hidden {
+            hidden = false;
+        } else if character == '\\' {
+            hidden = true;
+        } else if character == quote {
+            return at + quote.len_utf8();
+        }
+    }
+    text.len()
+}
+
+/// Length of a character at the start, or 0 for a lifetime.
+fn character_literal(text: &str) -> usize {
+    let mut inside = text[1..].chars();
+    match (inside.next(), inside.next()) {
+        (Some('\\'), _) => 1 + quoted(&text[1..], '\''),
+        (Some(one), Some('\'')) => 2 + one.len_utf8(),
+        _ => 0,
+    }
+}
+
+/// Length of `r"..."`, `r#"..."#`, `br"..."` at the start, or 0 if a name starts here.
+fn raw_string(text: &str) -> usize {
+    let after_prefix = text.trim_start_matches(['b', 'c']);
+    let Some(after_r) = after_prefix.strip_prefix('r') else {
+        return 0;
+    };
+    let body = after_r.trim_start_matches('#');
+    let hashes = &after_r[..after_r.len() - body.len()];
+    let Some(body) = body.strip_prefix('"') else {
+        return 0;
+    };
+    let opened = text.len() - body.len();
+    let closing = format!("\"{hashes}");
+    body.find(&closing)
+        .map_or(text.len(), |at| opened + at + closing.len())
+}

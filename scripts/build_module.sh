@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Builds the extension module `lancemem._lancemem` and installs it, editable, into .venv.
+#
+# All checkouts of one machine share one target folder, and cargo gives the library of the module the same file
+# name in each of them. So one checkout builds at a time, and a library that another checkout left is removed
+# first: only the last step, its link, is then done again.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+export VIRTUAL_ENV=$PWD/.venv
+target=${CARGO_TARGET_DIR:?set by the Makefile}
+owner_file=$target/lancemem-module-owner
+mkdir -p "$target"
+
+if command -v flock >/dev/null; then
+    exec 9>"$target/lancemem-module.lock"
+    flock --nonblock 9 || { echo "another checkout builds the module; waiting for it" && flock 9; }
+fi
+
+if [ "$(cat "$owner_file" 2>/dev/null)" != "$PWD" ]; then
+    rm -f "$target"/release/deps/lib_lancemem.* "$target"/release/lib_lancemem.*
+    echo "$PWD" >"$owner_file"
+fi
+
+.venv/bin/maturin develop --release
+.venv/bin/python -c "import lancemem"
