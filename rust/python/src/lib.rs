@@ -1,1 +1,29 @@
+//! The Python module `lancemem._lancemem`: translation and nothing else.
+//!
+//! Owns: Arrow in and out, the runtime of this process, and exceptions.
+//! Does not own: decisions. Every call extracts its arguments, lets go of the GIL, calls one
+//! function of the crate `lancemem` and wraps what it returns.
 
+mod errors;
+mod input;
+mod job;
+mod output;
+mod runtime;
+mod scan;
+mod table;
+mod values;
+
+use pyo3::prelude::*;
+
+/// Registers classes, functions and exceptions.
+#[pymodule(gil_used = false)]
+fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::register(module)?;
+    values::register(module)?;
+    table::register(module)?;
+    module.add_class::<job::Job>()?;
+    module.add_class::<scan::Scan>()?;
+    module.add_class::<output::ArrowStream>()?;
+    module.add_class::<output::ArrowArray>()?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

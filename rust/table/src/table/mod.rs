@@ -26,7 +26,7 @@ use parking_lot::RwLock;
 pub use create::CreateOptions;
 pub use get::Found;
 pub use job::Job;
-pub use shards::Shard;
+pub use shards::{Shard, TableStats};
 pub use write::WriteResult;
 
 use crate::errors::Context;
@@ -151,10 +151,6 @@ impl Table {
 
     pub(crate) const fn key(&self) -> &Arc<[String]> {
         &self.key
-    }
-
-    pub(crate) const fn sstable_cache(&self) -> &SsTableCache {
-        &self.sstables
     }
 }
 

@@ -13,6 +13,7 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, Writ
 
 use super::create::{SHARDING_FIELD, create_shard};
 use super::{Table, compacted_of};
+use crate::errors::Context;
 use crate::view::is_compacted;
 
 /// One shard as its manifest and the base table describe it.
@@ -34,7 +35,40 @@ pub struct Shard {
     pub sstables: Vec<SsTable>,
 }
 
+/// A table at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableStats {
+    /// Version of the base table.
+    pub base_version: u64,
+    /// Live rows of the base table.
+    pub base_rows: usize,
+    /// Shards.
+    pub shards: usize,
+    /// Flushed runs that compaction has not covered.
+    pub sstables: usize,
+    /// Rows in those runs, superseded ones and tombstones included.
+    pub sstable_rows: u64,
+}
+
 impl Table {
+    /// Counts what lies above the base table.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn stats(&self) -> Result<TableStats> {
+        let shards = self.shards().await?;
+        let base = self.latest_base().await?;
+        let base_rows = base.count_rows(None).await.context("counting the base table's rows")?;
+        let sstables: Vec<&SsTable> = shards.iter().flat_map(|shard| &shard.sstables).collect();
+        Ok(TableStats {
+            base_version: base.version().version,
+            base_rows,
+            shards: shards.len(),
+            sstables: sstables.len(),
+            sstable_rows: sstables.iter().filter_map(|sstable| sstable.physical_rows).sum(),
+        })
+    }
+
     /// Every shard of the table, by ordinal.
     ///
     /// # Errors

@@ -4,7 +4,6 @@
 //! Does not own: throughput; a program that writes often starts jobs of its own.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow_array::{RecordBatch, UInt32Array};
@@ -112,11 +111,5 @@ impl Table {
                 Ok((ordinal, part))
             })
             .collect()
-    }
-
-    /// The settings of a job that does not say otherwise.
-    #[must_use]
-    pub fn job_config(self: &Arc<Self>) -> WriterConfig {
-        self.defaults.clone()
     }
 }

@@ -1,0 +1,66 @@
+"""Fast upserts and consistent reads on Lance tables.
+
+Owns the names that people import. Everything is implemented in the extension module, whose stub
+`_lancemem.pyi` is the reference. Does not own Spark: see `lancemem.spark`. Importing this package
+starts no thread and loads neither pandas nor pyarrow.
+"""
+
+from lancemem._lancemem import (
+    Acknowledged,
+    ArrowArray,
+    ArrowStream,
+    CompactionResult,
+    CorruptionError,
+    ForkedHandleError,
+    InternalError,
+    InvalidInputError,
+    Job,
+    JobStats,
+    JobStoppedError,
+    LancememError,
+    RetryableError,
+    Scan,
+    Shard,
+    Sharding,
+    SsTable,
+    Table,
+    TableStats,
+    WriteResult,
+    WriterConfig,
+    WriterFencedError,
+    __version__,
+    bucket,
+    create_table,
+    open_table,
+    unsharded,
+)
+
+__all__ = [
+    "Acknowledged",
+    "ArrowArray",
+    "ArrowStream",
+    "CompactionResult",
+    "CorruptionError",
+    "ForkedHandleError",
+    "InternalError",
+    "InvalidInputError",
+    "Job",
+    "JobStats",
+    "JobStoppedError",
+    "LancememError",
+    "RetryableError",
+    "Scan",
+    "Shard",
+    "Sharding",
+    "SsTable",
+    "Table",
+    "TableStats",
+    "WriteResult",
+    "WriterConfig",
+    "WriterFencedError",
+    "__version__",
+    "bucket",
+    "create_table",
+    "open_table",
+    "unsharded",
+]

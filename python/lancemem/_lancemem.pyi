@@ -1,0 +1,435 @@
+"""The reference of lancemem's Python surface.
+
+Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow tables and
+batches, pandas and polars frames. It is copied once; nothing of the caller's is kept.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeAlias, final
+
+import pyarrow as pa
+
+__all__ = [
+    "Acknowledged",
+    "ArrowArray",
+    "ArrowStream",
+    "CompactionResult",
+    "CorruptionError",
+    "ForkedHandleError",
+    "InternalError",
+    "InvalidInputError",
+    "Job",
+    "JobStats",
+    "JobStoppedError",
+    "LancememError",
+    "RetryableError",
+    "Scan",
+    "Shard",
+    "Sharding",
+    "SsTable",
+    "Table",
+    "TableStats",
+    "WriteResult",
+    "WriterConfig",
+    "WriterFencedError",
+    "__version__",
+    "bucket",
+    "create_table",
+    "open_table",
+    "unsharded",
+]
+
+__version__: str
+
+class _Stream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class _Array(Protocol):
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[object, object]: ...
+
+class _Schema(Protocol):
+    def __arrow_c_schema__(self) -> object: ...
+
+_Data: TypeAlias = _Stream | _Array
+_Consistency: TypeAlias = Literal["flushed", "durable", "live"]
+
+class LancememError(Exception):
+    """Any failure of lancemem."""
+
+class InvalidInputError(LancememError):
+    """The call or its data cannot be accepted; nothing was written. Fix it and call again."""
+
+class WriterFencedError(LancememError):
+    """Another job took the shard. Stop, or start a job to take it back."""
+
+class JobStoppedError(LancememError):
+    """The job cannot go on. Start a new one: it replays everything that is durable."""
+
+class RetryableError(LancememError):
+    """The storage failed or was contended. Call again."""
+
+class CorruptionError(LancememError):
+    """Stored bytes are damaged or missing; nothing was skipped. The text names the place."""
+
+class InternalError(LancememError):
+    """A defect of lancemem. Report it."""
+
+class ForkedHandleError(LancememError):
+    """The object was opened before a fork of the process. Open it again in this process."""
+
+def create_table(
+    uri: str,
+    schema: _Schema,
+    *,
+    primary_key: str | Sequence[str] | None = None,
+    sharding: Sharding | None = None,
+    config: WriterConfig | None = None,
+) -> Table:
+    """Create an empty table with its shards.
+
+    `schema` is an Arrow schema; key columns become not nullable. `primary_key` names them in key
+    order: integers, bool, utf8, large_utf8, binary or large_binary; without it the table is
+    append-only. `sharding` defaults to one shard. `config` becomes the default of every job.
+
+    Raises `InvalidInputError` where a table exists at `uri` or the key cannot be used.
+    """
+
+def open_table(
+    uri: str, *, sharding: Sharding | None = None, config: WriterConfig | None = None
+) -> Table:
+    """Open a table.
+
+    A Lance table with a primary key in its field metadata that has no MemWAL index yet gets one,
+    with `sharding` (default: one shard) and `config`. A table that has one keeps its sharding;
+    naming another raises `InvalidInputError`.
+    """
+
+def bucket(column: str, buckets: int) -> Sharding:
+    """Shard rows by the hash of `column`, which is part of the key, into 1 to 1,024 buckets."""
+
+def unsharded() -> Sharding:
+    """Keep all rows in one shard."""
+
+@final
+class Sharding:
+    """How rows are spread over shards. Made by `bucket` and `unsharded`."""
+
+    @property
+    def shards(self) -> int: ...
+    @property
+    def column(self) -> str | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class WriterConfig:
+    """Settings of a job; those that are None come from the table."""
+
+    def __new__(
+        cls,
+        *,
+        durable: bool | None = None,
+        fsync: bool | None = None,
+        max_memtable_rows: int | None = None,
+        max_memtable_bytes: int | None = None,
+        max_memtable_batches: int | None = None,
+        max_wal_buffer_bytes: int | None = None,
+        max_wal_flush_interval_ms: int | None = None,
+        max_unflushed_memtable_bytes: int | None = None,
+    ) -> Self:
+        """Name the settings to change.
+
+        `durable`: a put returns only when its rows are in the WAL (default true).
+        `fsync`: on a local disk, file and folder are synced before that (default true); without
+        it a put survives a killed process but not a power cut.
+        `max_memtable_*`: limits at which a MemTable is frozen and flushed.
+        `max_wal_buffer_bytes`, `max_wal_flush_interval_ms`: how long rows of a job that is not
+        durable may wait for the WAL.
+        `max_unflushed_memtable_bytes`: memory above which puts wait for a flush.
+        """
+
+    @property
+    def durable(self) -> bool | None: ...
+    @property
+    def fsync(self) -> bool | None: ...
+    @property
+    def max_memtable_rows(self) -> int | None: ...
+    @property
+    def max_memtable_bytes(self) -> int | None: ...
+    @property
+    def max_memtable_batches(self) -> int | None: ...
+    @property
+    def max_wal_buffer_bytes(self) -> int | None: ...
+    @property
+    def max_wal_flush_interval_ms(self) -> int | None: ...
+    @property
+    def max_unflushed_memtable_bytes(self) -> int | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class Table:
+    """A Lance table with shards that take upserts.
+
+    Belongs to the process that opened it: in a fork every call raises `ForkedHandleError`.
+    """
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def primary_key(self) -> list[str]: ...
+    @property
+    def sharding(self) -> Sharding | None: ...
+    def upsert(self, data: _Data) -> WriteResult:
+        """Add or replace rows by key, routed to their shards. Returns when all are durable.
+
+        Claims each shard for the length of the call; a program that writes often uses
+        `start_job`. Raises `InvalidInputError`, which names column and row, with nothing written.
+        """
+
+    def delete(self, keys: _Data) -> WriteResult:
+        """Delete the rows with these keys, whether they exist or not."""
+
+    def shard_ordinals(self, data: _Data) -> ArrowArray:
+        """Return the shard ordinal of every row as int32. `data` has the sharding column."""
+
+    def start_job(self, *, shard: int | str, config: WriterConfig | None = None) -> Job:
+        """Claim a shard, named by ordinal or id, and start its job.
+
+        A job that ran before is fenced. Rows that were durable are in memory again.
+        """
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        limit: int | None = None,
+        *,
+        consistency: _Consistency = "durable",
+        jobs: Sequence[Job] = [],
+    ) -> Scan:
+        """Prepare a read of the newest row of every key.
+
+        `filter` is a SQL condition. `consistency`: "flushed" reads the base table and flushed
+        runs; "durable" also the WAL, so every acknowledged durable write of any process; "live"
+        also the MemTables of `jobs`, which run in this process.
+        """
+
+    def get(
+        self,
+        keys: _Data,
+        columns: Sequence[str] | None = None,
+        *,
+        consistency: _Consistency = "durable",
+        jobs: Sequence[Job] = [],
+    ) -> pa.Table:
+        """Return the newest rows of `keys`, in the order of the keys; keys without a row are left out."""
+
+    def compact(self) -> CompactionResult:
+        """Move every flushed run into the base table, all shards in one commit."""
+
+    def shards(self) -> list[Shard]:
+        """Describe every shard, by ordinal."""
+
+    def stats(self) -> TableStats:
+        """Count what lies above the base table."""
+
+@final
+class Job:
+    """The one writer of a shard while it runs. Usable from several threads; a context manager."""
+
+    @property
+    def shard_id(self) -> str: ...
+    def put(self, data: _Data) -> Acknowledged:
+        """Add or replace rows of this shard. Durable when it returns, unless set otherwise."""
+
+    def delete(self, keys: _Data) -> Acknowledged:
+        """Delete keys of this shard."""
+
+    def flush(self) -> None:
+        """Flush what was put; returns when the shard manifest lists it."""
+
+    def close(self, *, flush: bool = False) -> None:
+        """End the job when every put is durable. Without `flush` rows stay in the WAL."""
+
+    def stats(self) -> JobStats:
+        """Return the job's counters."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> bool: ...
+
+@final
+class Scan:
+    """A read that has not begun. Every call below pins a consistent cut of its own."""
+
+    def to_reader(self) -> ArrowStream:
+        """Return the rows as a stream, for `pyarrow.RecordBatchReader.from_stream` and others."""
+
+    def to_table(self) -> pa.Table:
+        """Return all rows."""
+
+    def count_rows(self) -> int:
+        """Count the rows without reading columns that no condition needs."""
+
+    def explain(self) -> str:
+        """Return the plan as text."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class ArrowStream:
+    """A stream of record batches that is read once."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+
+@final
+class ArrowArray:
+    """An Arrow array, for `pyarrow.array` and others."""
+
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[object, object]: ...
+    def __len__(self) -> int: ...
+
+@final
+class WriteResult:
+    """What a write did: rows, shards that took them, WAL entries that hold them."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def shards(self) -> int: ...
+    @property
+    def wal_entries(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class Acknowledged:
+    """What a put promised when it returned."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def durable(self) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class CompactionResult:
+    """What a compaction did."""
+
+    @property
+    def generations(self) -> int: ...
+    @property
+    def rows_written(self) -> int: ...
+    @property
+    def rows_deleted(self) -> int: ...
+    @property
+    def base_version(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class SsTable:
+    """A flushed run; `rows` counts superseded rows and tombstones."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def rows(self) -> int | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class Shard:
+    """A shard as its manifest describes it; `sstables` are those not compacted."""
+
+    @property
+    def ordinal(self) -> int | None: ...
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def writer_epoch(self) -> int: ...
+    @property
+    def current_generation(self) -> int: ...
+    @property
+    def sstables(self) -> list[SsTable]: ...
+    @property
+    def replay_after_wal_position(self) -> int: ...
+    @property
+    def last_wal_position(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class TableStats:
+    """A table at one moment; `sstable_rows` counts superseded rows and tombstones."""
+
+    @property
+    def base_version(self) -> int: ...
+    @property
+    def base_rows(self) -> int: ...
+    @property
+    def shards(self) -> int: ...
+    @property
+    def sstables(self) -> int: ...
+    @property
+    def sstable_rows(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class JobStats:
+    """A job's counters."""
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def writer_epoch(self) -> int: ...
+    @property
+    def puts(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def wal_entries(self) -> int: ...
+    @property
+    def wal_bytes(self) -> int: ...
+    @property
+    def wal_position(self) -> int: ...
+    @property
+    def flushes(self) -> int: ...
+    @property
+    def active_generation(self) -> int: ...
+    @property
+    def active_rows(self) -> int: ...
+    @property
+    def frozen_memtables(self) -> int: ...
+    @property
+    def memtable_bytes(self) -> int: ...
+    @property
+    def backpressure_ms(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]

@@ -1,0 +1,84 @@
+//! Exceptions, one for each thing that a caller can do next.
+//!
+//! Owns: the exception tree and the one mapping into it.
+//! Does not own: messages.
+
+use lancemem::{Error, ErrorKind};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyOSError};
+use pyo3::prelude::*;
+
+create_exception!(_lancemem, LancememError, PyException, "Any failure of lancemem.");
+create_exception!(
+    _lancemem,
+    InvalidInputError,
+    LancememError,
+    "The call or its data cannot be accepted; nothing was written. Fix it and call again."
+);
+create_exception!(
+    _lancemem,
+    WriterFencedError,
+    LancememError,
+    "Another job took the shard. Stop, or start a job to take it back."
+);
+create_exception!(
+    _lancemem,
+    JobStoppedError,
+    LancememError,
+    "The job cannot go on. Start a new one: it replays everything that is durable."
+);
+create_exception!(
+    _lancemem,
+    RetryableError,
+    LancememError,
+    "The storage failed or was contended. Call again."
+);
+create_exception!(
+    _lancemem,
+    CorruptionError,
+    LancememError,
+    "Stored bytes are damaged or missing; nothing was skipped. The text names the place."
+);
+create_exception!(_lancemem, InternalError, LancememError, "A defect of lancemem. Report it.");
+create_exception!(
+    _lancemem,
+    ForkedHandleError,
+    LancememError,
+    "The object was opened before a fork of the process. Open it again in this process."
+);
+
+/// The exception of an error.
+pub fn to_py(error: &Error) -> PyErr {
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::InvalidInput => InvalidInputError::new_err(text),
+        ErrorKind::Fenced => WriterFencedError::new_err(text),
+        ErrorKind::Reopen => JobStoppedError::new_err(text),
+        ErrorKind::Retry => RetryableError::new_err(text),
+        ErrorKind::Corruption => CorruptionError::new_err(text),
+        ErrorKind::Internal => InternalError::new_err(text),
+        _ => LancememError::new_err(text),
+    }
+}
+
+/// The exception of data that is no Arrow data.
+pub fn not_arrow(error: &impl ToString) -> PyErr {
+    InvalidInputError::new_err(format!("the data could not be read as Arrow: {}", error.to_string()))
+}
+
+/// The exception of a stream that its producer broke.
+pub fn broken_stream(error: &impl ToString) -> PyErr {
+    PyOSError::new_err(error.to_string())
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("LancememError", py.get_type::<LancememError>())?;
+    module.add("InvalidInputError", py.get_type::<InvalidInputError>())?;
+    module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
+    module.add("JobStoppedError", py.get_type::<JobStoppedError>())?;
+    module.add("RetryableError", py.get_type::<RetryableError>())?;
+    module.add("CorruptionError", py.get_type::<CorruptionError>())?;
+    module.add("InternalError", py.get_type::<InternalError>())?;
+    module.add("ForkedHandleError", py.get_type::<ForkedHandleError>())
+}

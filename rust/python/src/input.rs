@@ -1,0 +1,143 @@
+//! Arrow data from Python, copied once into memory that Rust owns.
+//!
+//! Owns: the import through `__arrow_c_stream__`, `__arrow_c_array__` and `__arrow_c_schema__`.
+//! Does not own: what the rows mean.
+//!
+//! Safety model: the PyCapsule protocol hands over C structs of the Arrow C data interface. A
+//! capsule is checked by name before its pointer is used, and `from_raw` moves the struct out,
+//! leaving a released one behind, so nothing is freed twice. The structs' own contract (valid
+//! buffers until release) is the producer's. Everything is copied before the GIL is given up,
+//! so no Python-owned buffer is ever dropped on another thread.
+//!
+//! Buffers are realigned first: PySpark hands over decimals at 8-byte addresses, and arrow 58
+//! panics on them.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, from_ffi_and_data_type};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{RecordBatch, RecordBatchOptions, StructArray, make_array};
+use arrow_data::ArrayData;
+use arrow_data::transform::MutableArrayData;
+use arrow_schema::{DataType, Schema, SchemaRef};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyCapsuleMethods, PyTuple};
+
+use crate::errors::{InvalidInputError, broken_stream, not_arrow};
+
+const SCHEMA: &CStr = c"arrow_schema";
+const ARRAY: &CStr = c"arrow_array";
+const STREAM: &CStr = c"arrow_array_stream";
+
+/// The batches of anything that exports a stream or a single batch.
+pub fn batches(data: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
+    if data.hasattr("__arrow_c_stream__")? {
+        let capsule: Bound<'_, PyCapsule> =
+            data.call_method0("__arrow_c_stream__")?.cast_into()?;
+        return stream_batches(&capsule);
+    }
+    if data.hasattr("__arrow_c_array__")? {
+        let pair: Bound<'_, PyTuple> = data.call_method0("__arrow_c_array__")?.cast_into()?;
+        return Ok(vec![array_batch(&pair)?]);
+    }
+    Err(InvalidInputError::new_err(format!(
+        "expected Arrow data (an object with __arrow_c_stream__ or __arrow_c_array__, such as a \
+         pyarrow table, a pandas or a polars frame), got {}",
+        data.get_type().name()?
+    )))
+}
+
+/// The schema of anything that exports one.
+pub fn schema(data: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+    if !data.hasattr("__arrow_c_schema__")? {
+        return Err(InvalidInputError::new_err(format!(
+            "expected an Arrow schema (an object with __arrow_c_schema__), got {}",
+            data.get_type().name()?
+        )));
+    }
+    let capsule: Bound<'_, PyCapsule> = data.call_method0("__arrow_c_schema__")?.cast_into()?;
+    let pointer = capsule.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: the name was checked; the capsule outlives the borrow.
+    let exported = unsafe { pointer.as_ref() };
+    Schema::try_from(exported).map(Arc::new).map_err(|error| not_arrow(&error))
+}
+
+fn stream_batches(capsule: &Bound<'_, PyCapsule>) -> PyResult<Vec<RecordBatch>> {
+    let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
+    // SAFETY: the name was checked; the struct is moved out and a released one left behind.
+    let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
+    let schema = stream_schema(&mut stream)?;
+    let data_type = DataType::Struct(schema.fields().clone());
+    let mut batches = Vec::new();
+    while let Some(array) = next_array(&mut stream)? {
+        // SAFETY: the producer promises that the array is of the stream's schema.
+        let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) }
+            .map_err(|error| not_arrow(&error))?;
+        batches.push(owned_batch(data, &schema)?);
+    }
+    Ok(batches)
+}
+
+fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<SchemaRef> {
+    let get_schema = stream.get_schema.ok_or_else(|| broken_stream(&"the stream was consumed"))?;
+    let mut exported = FFI_ArrowSchema::empty();
+    // SAFETY: a stream that is not released has this callback, which fills `exported`.
+    if unsafe { get_schema(stream, &raw mut exported) } != 0 {
+        return Err(broken_stream(&last_error(stream)));
+    }
+    Schema::try_from(&exported).map(Arc::new).map_err(|error| not_arrow(&error))
+}
+
+fn next_array(stream: &mut FFI_ArrowArrayStream) -> PyResult<Option<FFI_ArrowArray>> {
+    let get_next = stream.get_next.ok_or_else(|| broken_stream(&"the stream was consumed"))?;
+    let mut array = FFI_ArrowArray::empty();
+    // SAFETY: as in `stream_schema`.
+    if unsafe { get_next(stream, &raw mut array) } != 0 {
+        return Err(broken_stream(&last_error(stream)));
+    }
+    Ok((!array.is_released()).then_some(array))
+}
+
+fn last_error(stream: &mut FFI_ArrowArrayStream) -> String {
+    let Some(get_last_error) = stream.get_last_error else { return String::new() };
+    // SAFETY: the text, if any, is valid until the next call on the stream.
+    unsafe {
+        let text = get_last_error(stream);
+        if text.is_null() {
+            return "the producer of the stream failed".to_owned();
+        }
+        CStr::from_ptr(text).to_string_lossy().into_owned()
+    }
+}
+
+fn array_batch(pair: &Bound<'_, PyTuple>) -> PyResult<RecordBatch> {
+    let schema_capsule: Bound<'_, PyCapsule> = pair.get_item(0)?.cast_into()?;
+    let array_capsule: Bound<'_, PyCapsule> = pair.get_item(1)?.cast_into()?;
+    let schema = schema_capsule.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    let array = array_capsule.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
+    // SAFETY: the names were checked; the schema is borrowed while its capsule lives, the array
+    // is moved out.
+    let (exported, data) = unsafe {
+        let exported = schema.as_ref();
+        (exported, from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), exported))
+    };
+    let schema = Schema::try_from(exported).map(Arc::new).map_err(|error| not_arrow(&error))?;
+    owned_batch(data.map_err(|error| not_arrow(&error))?, &schema)
+}
+
+/// The batch in aligned memory of our own.
+fn owned_batch(mut data: ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
+    data.align_buffers();
+    let rows = data.len();
+    let mut copy = MutableArrayData::new(vec![&data], false, rows);
+    copy.extend(0, 0, rows);
+    let array = make_array(copy.freeze());
+    let columns = match array.as_any().downcast_ref::<StructArray>() {
+        Some(rows) => rows.columns().to_vec(),
+        None => return Err(not_arrow(&"the data is not a batch of columns")),
+    };
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema.clone(), columns, &options)
+        .map_err(|error| not_arrow(&error))
+}

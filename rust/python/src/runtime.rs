@@ -1,0 +1,77 @@
+//! The runtime of this process, and only of this one.
+//!
+//! Owns: threads, started at the first call that needs them, never at import.
+//! Does not own: handles. Each remembers its process through [`Origin`] and refuses another.
+//!
+//! PySpark forks its workers. Threads do not cross a fork, so a runtime that did is unusable:
+//! the child leaks it and starts its own.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::errors::{ForkedHandleError, to_py};
+
+static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
+
+/// Threads of the runtime; `LANCEMEM_THREADS` overrides the number of processors.
+fn threads() -> usize {
+    let configured = std::env::var("LANCEMEM_THREADS").ok().and_then(|number| number.parse().ok());
+    let available = || std::thread::available_parallelism().map_or(2, usize::from);
+    configured.filter(|threads| *threads > 0).unwrap_or_else(available)
+}
+
+/// The runtime of the calling process.
+pub fn runtime() -> PyResult<Arc<Runtime>> {
+    let mut slot = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((pid, runtime)) = slot.as_ref()
+        && *pid == std::process::id()
+    {
+        return Ok(runtime.clone());
+    }
+    let started = Builder::new_multi_thread()
+        .worker_threads(threads())
+        .thread_stack_size(8 << 20)
+        .thread_name("lancemem")
+        .enable_all()
+        .build()?;
+    let started = Arc::new(started);
+    // Dropping the parent's runtime would wait for threads that are not here.
+    std::mem::forget(slot.replace((std::process::id(), started.clone())));
+    Ok(started)
+}
+
+/// Runs `work` to its end without the GIL.
+pub fn run<T: Send>(
+    py: Python<'_>,
+    work: impl Future<Output = lancemem::Result<T>> + Send,
+) -> PyResult<T> {
+    let runtime = runtime()?;
+    py.detach(|| runtime.block_on(Box::pin(work))).map_err(|error| to_py(&error))
+}
+
+/// The process that a handle was made in.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin(u32);
+
+impl Origin {
+    pub fn here() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Refuses a handle that crossed a fork: its threads stayed behind, a call would wait for
+    /// ever.
+    pub fn check(self, what: &str) -> PyResult<()> {
+        let now = std::process::id();
+        if self.0 == now {
+            return Ok(());
+        }
+        Err(ForkedHandleError::new_err(format!(
+            "this {what} was opened in process {} and cannot be used in its fork {now}; open it \
+             again here",
+            self.0
+        )))
+    }
+}

@@ -1,0 +1,280 @@
+//! `Table` and the functions that make one.
+//!
+//! Owns: the table's verbs in Python.
+//! Does not own: jobs and scans, which are objects of their own.
+
+use std::sync::Arc;
+
+use arrow_array::Int32Array;
+use lancemem::table::CreateOptions;
+use lancemem::{Consistency, ScanOptions, ShardId, Sharding as RustSharding};
+use pyo3::prelude::*;
+
+use crate::errors::{InvalidInputError, to_py};
+use crate::input;
+use crate::job::Job;
+use crate::output::{ArrowArray, ArrowStream, pyarrow_schema, pyarrow_table, single};
+use crate::runtime::{Origin, run, runtime};
+use crate::scan::Scan;
+use crate::values::{
+    CompactionResult, Shard, Sharding, SsTable, TableStats, WriteResult, WriterConfig,
+};
+
+/// A Lance table with shards that take upserts.
+#[pyclass(frozen, module = "lancemem")]
+pub struct Table {
+    inner: Arc<lancemem::Table>,
+    origin: Origin,
+}
+
+impl Table {
+    fn new(inner: Arc<lancemem::Table>) -> Self {
+        Self { inner, origin: Origin::here() }
+    }
+
+    fn inner(&self) -> PyResult<Arc<lancemem::Table>> {
+        self.origin.check("table")?;
+        Ok(self.inner.clone())
+    }
+}
+
+/// Creates an empty table with its shards.
+#[pyfunction]
+#[pyo3(signature = (uri, schema, *, primary_key=None, sharding=None, config=None))]
+fn create_table(
+    py: Python<'_>,
+    uri: &str,
+    schema: &Bound<'_, PyAny>,
+    primary_key: Option<KeyNames>,
+    sharding: Option<&Sharding>,
+    config: Option<&WriterConfig>,
+) -> PyResult<Table> {
+    let options = CreateOptions {
+        schema: input::schema(schema)?,
+        primary_key: primary_key.map_or_else(Vec::new, KeyNames::into_vec),
+        sharding: sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()),
+        config: WriterConfig::over(config, lancemem::WriterConfig::default()),
+    };
+    run(py, lancemem::Table::create(uri, &options)).map(Table::new)
+}
+
+/// Opens a table; a Lance table with a primary key becomes one of lancemem's.
+#[pyfunction]
+#[pyo3(signature = (uri, *, sharding=None, config=None))]
+fn open_table(
+    py: Python<'_>,
+    uri: &str,
+    sharding: Option<&Sharding>,
+    config: Option<&WriterConfig>,
+) -> PyResult<Table> {
+    let Some(sharding) = sharding else {
+        return run(py, lancemem::Table::open(uri)).map(Table::new);
+    };
+    let config = WriterConfig::over(config, lancemem::WriterConfig::default());
+    run(py, lancemem::Table::enable(uri, &sharding.0, &config)).map(Table::new)
+}
+
+/// One name or several.
+#[derive(FromPyObject)]
+enum KeyNames {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl KeyNames {
+    fn into_vec(self) -> Vec<String> {
+        match self {
+            Self::One(name) => vec![name],
+            Self::Several(names) => names,
+        }
+    }
+}
+
+/// A shard by its ordinal or its id.
+#[derive(FromPyObject)]
+enum ShardName {
+    Ordinal(i32),
+    Id(String),
+}
+
+#[pymethods]
+impl Table {
+    #[getter]
+    fn uri(&self) -> &str {
+        self.inner.uri()
+    }
+
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        pyarrow_schema(py, self.inner.schema())
+    }
+
+    #[getter]
+    fn primary_key(&self) -> Vec<String> {
+        self.inner.primary_key().to_vec()
+    }
+
+    #[getter]
+    fn sharding(&self) -> Option<Sharding> {
+        self.inner.sharding().cloned().map(Sharding)
+    }
+
+    fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<WriteResult> {
+        let table = self.inner()?;
+        let batches = input::batches(data)?;
+        run(py, async move { table.upsert(&batches).await }).map(write_result)
+    }
+
+    fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<WriteResult> {
+        let table = self.inner()?;
+        let batches = input::batches(keys)?;
+        run(py, async move { table.delete(&batches).await }).map(write_result)
+    }
+
+    fn shard_ordinals(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
+        let table = self.inner()?;
+        let batches = input::batches(data)?;
+        let ordinals = py
+            .detach(|| {
+                batches.iter().map(|batch| table.shard_ordinals(batch)).collect::<Result<Vec<_>, _>>()
+            })
+            .map_err(|error| to_py(&error))?;
+        Ok(ArrowArray::new(Arc::new(Int32Array::from(ordinals.concat()))))
+    }
+
+    #[pyo3(signature = (*, shard, config=None))]
+    fn start_job(
+        &self,
+        py: Python<'_>,
+        shard: ShardName,
+        config: Option<&WriterConfig>,
+    ) -> PyResult<Job> {
+        let table = self.inner()?;
+        let config = WriterConfig::over(config, table.writer_defaults().clone());
+        let shard_id = match shard {
+            ShardName::Id(id) => ShardId::parse_str(&id)
+                .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,
+            ShardName::Ordinal(ordinal) => {
+                let routing = run(py, table.routing())?;
+                routing.get(&ordinal).copied().ok_or_else(|| {
+                    InvalidInputError::new_err(format!(
+                        "table {} has no shard {ordinal}; it has {}",
+                        table.uri(),
+                        routing.len()
+                    ))
+                })?
+            }
+        };
+        run(py, async move { table.start_job(shard_id, config).await }).map(Job::new)
+    }
+
+    #[pyo3(signature = (columns=None, filter=None, limit=None, *, consistency="durable", jobs=vec![]))]
+    fn scan(
+        &self,
+        columns: Option<Vec<String>>,
+        filter: Option<String>,
+        limit: Option<usize>,
+        consistency: &str,
+        jobs: Vec<Py<Job>>,
+    ) -> PyResult<Scan> {
+        let table = self.inner()?;
+        let jobs = jobs.iter().map(|job| job.get().inner()).collect::<PyResult<Vec<_>>>()?;
+        let consistency = parse_consistency(consistency)?;
+        let options = ScanOptions { columns, filter, limit, consistency };
+        Ok(Scan::new(table.scan(options, jobs)))
+    }
+
+    #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=vec![]))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        columns: Option<Vec<String>>,
+        consistency: &str,
+        jobs: Vec<Py<Job>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let table = self.inner()?;
+        let jobs = jobs.iter().map(|job| job.get().inner()).collect::<PyResult<Vec<_>>>()?;
+        let consistency = parse_consistency(consistency)?;
+        let keys = single(input::batches(keys)?, "keys must come as one batch")?;
+        let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
+        let schema = found.rows.schema();
+        let rows = futures::stream::iter([Ok::<_, lancemem::Error>(found.rows)]);
+        pyarrow_table(py, ArrowStream::new(schema, rows, runtime()?))
+    }
+
+    fn compact(&self, py: Python<'_>) -> PyResult<CompactionResult> {
+        let table = self.inner()?;
+        let result = run(py, async move { table.compact().await })?;
+        Ok(CompactionResult {
+            generations: result.generations,
+            rows_written: result.rows_written,
+            rows_deleted: result.rows_deleted,
+            base_version: result.base_version,
+        })
+    }
+
+    fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {
+        let table = self.inner()?;
+        let shards = run(py, async move { table.shards().await })?;
+        Ok(shards.into_iter().map(shard_value).collect())
+    }
+
+    fn stats(&self, py: Python<'_>) -> PyResult<TableStats> {
+        let table = self.inner()?;
+        let stats = run(py, async move { table.stats().await })?;
+        Ok(TableStats {
+            base_version: stats.base_version,
+            base_rows: stats.base_rows,
+            shards: stats.shards,
+            sstables: stats.sstables,
+            sstable_rows: stats.sstable_rows,
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Table({:?})", self.inner.uri())
+    }
+}
+
+fn parse_consistency(name: &str) -> PyResult<Consistency> {
+    match name {
+        "flushed" => Ok(Consistency::Flushed),
+        "durable" => Ok(Consistency::Durable),
+        "live" => Ok(Consistency::Live),
+        other => Err(InvalidInputError::new_err(format!(
+            "consistency must be 'flushed', 'durable' or 'live', got '{other}'"
+        ))),
+    }
+}
+
+const fn write_result(result: lancemem::WriteResult) -> WriteResult {
+    WriteResult { rows: result.rows, shards: result.shards, wal_entries: result.wal_entries }
+}
+
+fn shard_value(shard: lancemem::Shard) -> Shard {
+    let sstables = shard
+        .sstables
+        .into_iter()
+        .map(|sstable| SsTable {
+            generation: sstable.generation.get(),
+            path: sstable.path,
+            rows: sstable.physical_rows,
+        })
+        .collect();
+    Shard {
+        ordinal: shard.ordinal,
+        shard_id: shard.shard_id.to_string(),
+        writer_epoch: shard.writer_epoch.get(),
+        current_generation: shard.current_generation.get(),
+        sstables,
+        replay_after_wal_position: shard.replay_after_wal_position.get(),
+        last_wal_position: shard.last_wal_position.get(),
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Table>()?;
+    module.add_function(wrap_pyfunction!(create_table, module)?)?;
+    module.add_function(wrap_pyfunction!(open_table, module)?)
+}
