@@ -12,10 +12,7 @@ use crate::bench::{Bench, gate, quick, within};
 
 /// One row fills the budget.
 fn narrow() -> WriterConfig {
-    WriterConfig {
-        max_unflushed_memtable_bytes: 1,
-        ..quick()
-    }
+    WriterConfig { max_unflushed_memtable_bytes: 1, ..quick() }
 }
 
 #[tokio::test]
@@ -42,10 +39,7 @@ async fn a_put_waits_for_the_flush_and_then_goes_on() {
         for put in waiting {
             put.await.unwrap().unwrap();
         }
-        assert_eq!(
-            bench.seen(&writer),
-            bench.rows(&[(1, 10), (2, 2), (3, 3), (4, 4), (5, 5)])
-        );
+        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10), (2, 2), (3, 3), (4, 4), (5, 5)]));
     })
     .await;
 }
@@ -54,12 +48,7 @@ async fn a_put_waits_for_the_flush_and_then_goes_on() {
 async fn a_put_far_larger_than_the_budget_gets_through_piece_by_piece() {
     within(async {
         let bench = Bench::new().await;
-        let writer = bench
-            .open_with(WriterConfig {
-                max_memtable_rows: 3,
-                ..narrow()
-            })
-            .await;
+        let writer = bench.open_with(WriterConfig { max_memtable_rows: 3, ..narrow() }).await;
         let rows: Vec<(i64, i64)> = (0..20).map(|number| (number, number)).collect();
         bench.put(&writer, &rows).await.unwrap();
         assert_eq!(bench.seen(&writer), bench.rows(&rows));

@@ -38,11 +38,7 @@ impl Bench {
             shape,
             shard_id: ShardId::from_u128(0xabcd),
         };
-        bench
-            .manifests()
-            .initialize(1, BTreeMap::new())
-            .await
-            .unwrap();
+        bench.manifests().initialize(1, BTreeMap::new()).await.unwrap();
         bench
     }
 
@@ -63,10 +59,7 @@ impl Bench {
     }
 
     pub async fn try_open(&self, config: WriterConfig) -> Result<ShardWriter> {
-        let identity = ShardIdentity {
-            shard_id: self.shard_id,
-            routing: None,
-        };
+        let identity = ShardIdentity { shard_id: self.shard_id, routing: None };
         self.try_open_as(identity, config).await
     }
 
@@ -94,11 +87,8 @@ impl Bench {
         for entry in tail.read_new().await.unwrap() {
             replay.apply(&entry, manifest.current_generation).unwrap();
         }
-        let views: Vec<_> = replay
-            .memtables()
-            .iter()
-            .map(|replayed| replayed.memtable.view(usize::MAX))
-            .collect();
+        let views: Vec<_> =
+            replay.memtables().iter().map(|replayed| replayed.memtable.view(usize::MAX)).collect();
         merge(&manifest, &views, &self.sink)
     }
 
@@ -107,10 +97,7 @@ impl Bench {
     }
 
     pub fn wal_path(&self, position: u64) -> String {
-        format!(
-            "table/{}",
-            paths::wal_entry(self.shard_id, WalPosition(position))
-        )
+        format!("table/{}", paths::wal_entry(self.shard_id, WalPosition(position)))
     }
 
     /// Every entry with rows, by position.
@@ -130,9 +117,7 @@ impl Bench {
 
     /// The rows with these numbers and values, as a reader gives them.
     pub fn rows(&self, rows: &[(i64, i64)]) -> Rows {
-        rows.iter()
-            .map(|(number, value)| (self.shape.key(*number), *value))
-            .collect()
+        rows.iter().map(|(number, value)| (self.shape.key(*number), *value)).collect()
     }
 
     pub async fn put(&self, writer: &ShardWriter, rows: &[(i64, i64)]) -> Result<()> {
@@ -155,19 +140,12 @@ pub fn quick() -> WriterConfig {
 
 /// Puts that wait for nobody, and no timer that would help them.
 pub fn patient() -> WriterConfig {
-    WriterConfig {
-        durable_write: false,
-        max_wal_flush_interval: HOUR,
-        ..quick()
-    }
+    WriterConfig { durable_write: false, max_wal_flush_interval: HOUR, ..quick() }
 }
 
 /// Durable puts into MemTables of at most `rows` rows.
 pub fn tiny(rows: usize) -> WriterConfig {
-    WriterConfig {
-        max_memtable_rows: rows,
-        ..quick()
-    }
+    WriterConfig { max_memtable_rows: rows, ..quick() }
 }
 
 pub fn gate() -> Arc<Gate> {
@@ -176,9 +154,7 @@ pub fn gate() -> Arc<Gate> {
 
 /// Ends a story that hangs.
 pub async fn within<T>(story: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), story)
-        .await
-        .expect("the story hangs")
+    tokio::time::timeout(Duration::from_secs(10), story).await.expect("the story hangs")
 }
 
 /// Looks again until `condition` holds; a story that waits for nothing runs into its limit.

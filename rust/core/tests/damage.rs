@@ -28,11 +28,7 @@ async fn assert_refused(bench: &Bench, position: u64, kind: &str) {
     assert!(text.contains(&bench.shard_id.to_string()), "{text}");
     assert!(text.contains(&format!("({kind})")), "{text}");
     let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
-    assert_eq!(
-        tail.read_new().await.unwrap_err().to_string(),
-        text,
-        "a reader says the same"
-    );
+    assert_eq!(tail.read_new().await.unwrap_err().to_string(), text, "a reader says the same");
 }
 
 #[tokio::test]
@@ -88,10 +84,7 @@ async fn an_entry_of_zeros_is_named() {
     within(async {
         let bench = written().await;
         let length = bench.storage.bytes(&bench.wal_path(6)).await.len();
-        bench
-            .storage
-            .overwrite(&bench.wal_path(6), vec![0; length].into())
-            .await;
+        bench.storage.overwrite(&bench.wal_path(6), vec![0; length].into()).await;
         assert_refused(&bench, 6, "zero filled").await;
     })
     .await;
@@ -148,10 +141,7 @@ async fn a_damaged_or_misplaced_manifest_is_named() {
     within(async {
         let bench = written().await;
         let path = |version| {
-            format!(
-                "table/{}",
-                paths::manifest(bench.shard_id, ManifestVersion(version))
-            )
+            format!("table/{}", paths::manifest(bench.shard_id, ManifestVersion(version)))
         };
         let first = bench.storage.bytes(&path(1)).await;
         bench.storage.overwrite(&path(2), first).await;

@@ -62,12 +62,7 @@ async fn rows_put_after_a_reopen_win_over_replayed_ones_of_the_same_generation()
 async fn a_put_that_waits_for_nobody_becomes_durable_by_the_interval() {
     within(async {
         let bench = Bench::new().await;
-        let writer = bench
-            .open_with(WriterConfig {
-                durable_write: false,
-                ..quick()
-            })
-            .await;
+        let writer = bench.open_with(WriterConfig { durable_write: false, ..quick() }).await;
         let answer = writer.put(&bench.shape.rows(&[(1, 10)])).await.unwrap();
         assert!(!answer.durable);
         assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
@@ -137,11 +132,7 @@ async fn closing_flushes_only_what_it_was_asked_to_flush() {
         bench.open().await.close(true).await.unwrap();
         assert_eq!(bench.manifest().await.sstables.len(), 1);
         bench.open().await.close(true).await.unwrap();
-        assert_eq!(
-            bench.manifest().await.sstables.len(),
-            1,
-            "nothing was left to flush"
-        );
+        assert_eq!(bench.manifest().await.sstables.len(), 1, "nothing was left to flush");
     })
     .await;
 }
@@ -167,10 +158,7 @@ async fn generations_that_were_frozen_but_never_flushed_are_replayed_and_flushed
         bench.sink.hold(hold.clone());
         let writer = bench.open_with(tiny(2)).await;
         for value in 0..7 {
-            bench
-                .put(&writer, &[(1, value), (value + 10, value)])
-                .await
-                .unwrap();
+            bench.put(&writer, &[(1, value), (value + 10, value)]).await.unwrap();
         }
         let before = bench.seen(&writer);
         writer.close(false).await.unwrap();
@@ -181,11 +169,7 @@ async fn generations_that_were_frozen_but_never_flushed_are_replayed_and_flushed
         assert_eq!(bench.seen(&again), before);
         again.close(false).await.unwrap();
         let manifest = bench.manifest().await;
-        let flushed: Vec<u64> = manifest
-            .sstables
-            .iter()
-            .map(|s| s.generation.get())
-            .collect();
+        let flushed: Vec<u64> = manifest.sstables.iter().map(|s| s.generation.get()).collect();
         assert_eq!(flushed, [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(bench.stored().await, before);
     })

@@ -22,12 +22,7 @@ async fn taken_over(bench: &Bench) -> (ShardWriter, ShardWriter) {
 fn assert_fenced<T>(answer: Result<T, Error>) {
     let error = answer.err().expect("a fenced writer refuses");
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains("epoch 1 is older than the claimed 2"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("epoch 1 is older than the claimed 2"), "{error}");
 }
 
 #[tokio::test]
@@ -111,9 +106,7 @@ async fn an_append_that_storage_refuses_finds_out_that_the_shard_was_taken() {
     within(async {
         let bench = Bench::new().await;
         let (old, _new) = taken_over(&bench).await;
-        bench
-            .storage
-            .inject(Fault::new(Request::Put, "/wal/", Effect::Refuse));
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse));
         assert_fenced(bench.put(&old, &[(2, 20)]).await);
     })
     .await;
@@ -125,18 +118,9 @@ async fn an_open_that_cannot_work_does_not_fence_the_incumbent() {
         let bench = Bench::new().await;
         let writer = bench.open().await;
         let bad = [
-            WriterConfig {
-                max_memtable_rows: 0,
-                ..quick()
-            },
-            WriterConfig {
-                max_wal_buffer_size: 0,
-                ..quick()
-            },
-            WriterConfig {
-                manifest_scan_batch_size: 0,
-                ..quick()
-            },
+            WriterConfig { max_memtable_rows: 0, ..quick() },
+            WriterConfig { max_wal_buffer_size: 0, ..quick() },
+            WriterConfig { manifest_scan_batch_size: 0, ..quick() },
         ];
         for config in bad {
             let error = bench.try_open(config).await.unwrap_err();

@@ -17,9 +17,7 @@ async fn a_sink_that_fails_once_is_asked_again_and_one_run_is_listed() {
         let bench = Bench::new().await;
         let writer = bench.open().await;
         bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench
-            .sink
-            .fail_next(Error::storage("writing a run", "disk is busy"));
+        bench.sink.fail_next(Error::storage("writing a run", "disk is busy"));
         writer.flush().await.unwrap();
         assert_eq!(bench.sink.calls(), 2);
         assert_eq!(bench.manifest().await.sstables.len(), 1);
@@ -34,16 +32,10 @@ async fn a_flush_that_cannot_work_says_why_and_a_later_one_succeeds() {
         let bench = Bench::new().await;
         let writer = bench.open().await;
         bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench
-            .sink
-            .fail_next(Error::input("the table has an impossible column"));
+        bench.sink.fail_next(Error::input("the table has an impossible column"));
         let error = writer.flush().await.unwrap_err();
         assert!(error.to_string().contains("impossible column"), "{error}");
-        assert_eq!(
-            bench.seen(&writer),
-            bench.rows(&[(1, 10)]),
-            "the rows stay readable"
-        );
+        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]), "the rows stay readable");
         bench.put(&writer, &[(2, 20)]).await.unwrap();
         writer.flush().await.unwrap();
         assert_eq!(bench.manifest().await.sstables.len(), 2);
@@ -76,9 +68,7 @@ async fn a_manifest_commit_whose_answer_is_lost_lists_the_run_once() {
             let bench = Bench::new().await;
             let writer = bench.open().await;
             bench.put(&writer, &[(1, 10)]).await.unwrap();
-            bench
-                .storage
-                .inject(Fault::new(Request::Put, ".binpb", effect));
+            bench.storage.inject(Fault::new(Request::Put, ".binpb", effect));
             writer.flush().await.unwrap();
             assert_eq!(bench.manifest().await.sstables.len(), 1);
             assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
@@ -93,12 +83,8 @@ async fn a_commit_that_landed_unseen_is_not_repeated_by_the_next_attempt() {
         let bench = Bench::new().await;
         let writer = bench.open().await;
         bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench
-            .storage
-            .inject(Fault::new(Request::Put, ".binpb", Effect::LoseAnswer));
-        bench
-            .storage
-            .inject(Fault::new(Request::Get, ".binpb", Effect::Refuse));
+        bench.storage.inject(Fault::new(Request::Put, ".binpb", Effect::LoseAnswer));
+        bench.storage.inject(Fault::new(Request::Get, ".binpb", Effect::Refuse));
         writer.flush().await.unwrap();
         let manifest = bench.manifest().await;
         assert_eq!(manifest.sstables.len(), 1, "{:?}", manifest.sstables);
@@ -118,10 +104,7 @@ async fn a_compactor_that_commits_between_does_not_hurt_the_flush() {
         bench.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();
         let compactor = bench.manifests();
-        compactor
-            .update_beside_owner(|manifest| manifest.sstables.clear())
-            .await
-            .unwrap();
+        compactor.update_beside_owner(|manifest| manifest.sstables.clear()).await.unwrap();
         bench.put(&writer, &[(2, 20)]).await.unwrap();
         writer.flush().await.unwrap();
         let manifest = bench.manifest().await;
@@ -138,18 +121,11 @@ async fn close_with_a_flush_ends_although_an_earlier_flush_ends_meanwhile() {
         let bench = Arc::new(Bench::new().await);
         let (run, append) = (gate(), gate());
         bench.sink.hold(run.clone());
-        let config = lancemem_core::types::WriterConfig {
-            durable_write: false,
-            ..tiny(1)
-        };
+        let config = lancemem_core::types::WriterConfig { durable_write: false, ..tiny(1) };
         let writer = Arc::new(bench.open_with(config).await);
         bench.put(&writer, &[(1, 10)]).await.unwrap();
         until(|| writer.stats().wal_entries == 1).await;
-        bench.storage.inject(Fault::new(
-            Request::Put,
-            "/wal/",
-            Effect::Hold(append.clone()),
-        ));
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(append.clone())));
         bench.put(&writer, &[(2, 20)]).await.unwrap();
         run.wait_for_visitors(1).await;
         let closing = {

@@ -27,10 +27,7 @@ async fn a_flush_moves_the_replay_position_and_the_generation() {
         assert_eq!(manifest.sstables[0].physical_rows, Some(3));
         assert_eq!(bench.stored().await, bench.rows(&[(1, 11), (2, 20)]));
         let stats = writer.stats();
-        assert_eq!(
-            (stats.flushes, stats.frozen_memtables, stats.active_rows),
-            (1, 0, 0)
-        );
+        assert_eq!((stats.flushes, stats.frozen_memtables, stats.active_rows), (1, 0, 0));
     })
     .await;
 }
@@ -41,10 +38,7 @@ async fn rows_stay_readable_before_during_and_after_their_flush() {
         let bench = Arc::new(Bench::new().await);
         let writer = Arc::new(bench.open_with(tiny(5)).await);
         let expected = bench.rows(&[(0, 0), (1, 1), (2, 2), (3, 3)]);
-        bench
-            .put(&writer, &[(0, 0), (1, 1), (2, 2), (3, 3)])
-            .await
-            .unwrap();
+        bench.put(&writer, &[(0, 0), (1, 1), (2, 2), (3, 3)]).await.unwrap();
         let flushing = {
             let (bench, writer) = (bench.clone(), writer.clone());
             tokio::spawn(async move {
@@ -117,10 +111,7 @@ async fn the_newest_generation_wins_whichever_level_it_is_on() {
     within(async {
         let bench = Bench::new().await;
         let writer = bench.open().await;
-        bench
-            .put(&writer, &[(1, 10), (2, 20), (3, 30), (4, 40)])
-            .await
-            .unwrap();
+        bench.put(&writer, &[(1, 10), (2, 20), (3, 30), (4, 40)]).await.unwrap();
         writer.flush().await.unwrap();
         bench.put(&writer, &[(2, 21), (3, 31)]).await.unwrap();
         bench.delete(&writer, &[4]).await.unwrap();
@@ -144,13 +135,8 @@ async fn a_put_larger_than_a_memtable_is_split_over_generations() {
         assert_eq!((answer.rows, answer.durable), (35, true));
         assert_eq!(bench.seen(&writer), bench.rows(&rows));
         writer.close(true).await.unwrap();
-        let physical: Vec<Option<u64>> = bench
-            .manifest()
-            .await
-            .sstables
-            .iter()
-            .map(|s| s.physical_rows)
-            .collect();
+        let physical: Vec<Option<u64>> =
+            bench.manifest().await.sstables.iter().map(|s| s.physical_rows).collect();
         assert_eq!(physical, [Some(10), Some(10), Some(10), Some(5)]);
         assert_eq!(bench.stored().await, bench.rows(&rows));
     })
@@ -161,14 +147,8 @@ async fn a_put_larger_than_a_memtable_is_split_over_generations() {
 async fn a_memtable_is_frozen_at_its_limit_of_batches_and_of_bytes() {
     within(async {
         for config in [
-            WriterConfig {
-                max_memtable_batches: 3,
-                ..quick()
-            },
-            WriterConfig {
-                max_memtable_size: 1,
-                ..quick()
-            },
+            WriterConfig { max_memtable_batches: 3, ..quick() },
+            WriterConfig { max_memtable_size: 1, ..quick() },
         ] {
             let bench = Bench::new().await;
             let by_batches = config.max_memtable_size > 1;

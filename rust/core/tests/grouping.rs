@@ -16,35 +16,23 @@ async fn puts_that_arrive_while_an_append_runs_share_the_next_entry() {
         let bench = Arc::new(Bench::new().await);
         let writer = Arc::new(bench.open().await);
         let hold = gate();
-        bench.storage.inject(Fault::new(
-            Request::Put,
-            "/wal/",
-            Effect::Hold(hold.clone()),
-        ));
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
         let mut puts = Vec::new();
         for number in 0..21 {
             let (bench, writer) = (bench.clone(), writer.clone());
-            puts.push(tokio::spawn(async move {
-                bench.put(&writer, &[(number, number)]).await
-            }));
+            puts.push(tokio::spawn(async move { bench.put(&writer, &[(number, number)]).await }));
             if number == 0 {
                 hold.wait_for_visitors(1).await;
             }
         }
         until(|| writer.stats().active_rows == 21).await;
-        assert!(
-            bench.seen(&writer).is_empty(),
-            "nothing is durable yet, so nothing is visible"
-        );
+        assert!(bench.seen(&writer).is_empty(), "nothing is durable yet, so nothing is visible");
         hold.open();
         for put in puts {
             put.await.unwrap().unwrap();
         }
         let entries = bench.data_entries().await;
-        let sizes: Vec<usize> = entries
-            .iter()
-            .map(|(_, entry)| entry.batches.len())
-            .collect();
+        let sizes: Vec<usize> = entries.iter().map(|(_, entry)| entry.batches.len()).collect();
         assert_eq!(sizes, [1, 20]);
         assert_eq!(bench.seen(&writer).len(), 21);
         assert_eq!(writer.stats().wal_entries, 2);
@@ -56,12 +44,8 @@ async fn puts_that_arrive_while_an_append_runs_share_the_next_entry() {
 async fn a_durable_put_never_waits_for_the_interval() {
     within(async {
         let bench = Bench::new().await;
-        let writer = bench
-            .open_with(WriterConfig {
-                max_wal_flush_interval: HOUR,
-                ..quick()
-            })
-            .await;
+        let writer =
+            bench.open_with(WriterConfig { max_wal_flush_interval: HOUR, ..quick() }).await;
         for number in 0..50 {
             bench.put(&writer, &[(number, number)]).await.unwrap();
         }
@@ -74,12 +58,7 @@ async fn a_durable_put_never_waits_for_the_interval() {
 async fn rows_beyond_the_buffer_limit_start_an_append_without_the_interval() {
     within(async {
         let bench = Bench::new().await;
-        let writer = bench
-            .open_with(WriterConfig {
-                max_wal_buffer_size: 4096,
-                ..patient()
-            })
-            .await;
+        let writer = bench.open_with(WriterConfig { max_wal_buffer_size: 4096, ..patient() }).await;
         let rows: Vec<(i64, i64)> = (0..1000).map(|number| (number, 0)).collect();
         bench.put(&writer, &rows).await.unwrap();
         until(|| writer.stats().wal_entries == 1).await;
@@ -103,12 +82,7 @@ async fn a_freeze_starts_the_append_of_rows_that_nobody_waits_for() {
 async fn an_entry_never_mixes_generations() {
     within(async {
         let bench = Bench::new().await;
-        let writer = bench
-            .open_with(WriterConfig {
-                max_memtable_rows: 2,
-                ..patient()
-            })
-            .await;
+        let writer = bench.open_with(WriterConfig { max_memtable_rows: 2, ..patient() }).await;
         for number in 0..7 {
             bench.put(&writer, &[(number, number)]).await.unwrap();
         }
@@ -118,15 +92,10 @@ async fn an_entry_never_mixes_generations() {
         for (_, entry) in bench.data_entries().await {
             let rows: usize = entry.batches.iter().map(|batch| batch.num_rows()).sum();
             generations.push(entry.generation.unwrap());
-            *rows_by_generation
-                .entry(entry.generation.unwrap())
-                .or_default() += rows;
+            *rows_by_generation.entry(entry.generation.unwrap()).or_default() += rows;
         }
         assert!(generations.is_sorted());
-        assert_eq!(
-            rows_by_generation.into_values().collect::<Vec<_>>(),
-            [2, 2, 2, 1]
-        );
+        assert_eq!(rows_by_generation.into_values().collect::<Vec<_>>(), [2, 2, 2, 1]);
         assert_eq!(bench.stored().await.len(), 7);
     })
     .await;
@@ -142,16 +111,8 @@ async fn a_slice_of_a_large_batch_costs_the_log_its_own_rows_only() {
         for offset in 0..10 {
             writer.put(&large.slice(offset * 10, 10)).await.unwrap();
         }
-        assert!(
-            writer.stats().wal_bytes < 10_000,
-            "{}",
-            writer.stats().wal_bytes
-        );
-        assert!(
-            writer.stats().memtable_bytes < 20_000,
-            "{}",
-            writer.stats().memtable_bytes
-        );
+        assert!(writer.stats().wal_bytes < 10_000, "{}", writer.stats().wal_bytes);
+        assert!(writer.stats().memtable_bytes < 20_000, "{}", writer.stats().memtable_bytes);
     })
     .await;
 }

@@ -16,9 +16,7 @@ async fn an_append_whose_answer_is_lost_is_recognised_as_ours_and_stands_once() 
         within(async {
             let bench = Bench::new().await;
             let writer = bench.open().await;
-            bench
-                .storage
-                .inject(Fault::new(Request::Put, "/wal/", effect));
+            bench.storage.inject(Fault::new(Request::Put, "/wal/", effect));
             bench.put(&writer, &[(1, 10)]).await.unwrap();
             bench.put(&writer, &[(1, 11)]).await.unwrap();
             assert_eq!(bench.data_entries().await.len(), 2);
@@ -34,9 +32,7 @@ async fn an_append_that_fails_as_often_as_it_is_repeated_is_repeated_to_success(
     within(async {
         let bench = Bench::new().await;
         let writer = bench.open().await;
-        bench
-            .storage
-            .inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).times(3));
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).times(3));
         bench.put(&writer, &[(1, 10)]).await.unwrap();
         assert_eq!(bench.data_entries().await.len(), 1);
     })
@@ -48,12 +44,8 @@ async fn an_outage_of_reads_and_writes_that_passes_is_survived() {
     within(async {
         let bench = Bench::new().await;
         let writer = bench.open().await;
-        bench
-            .storage
-            .inject(Fault::new(Request::Put, "/wal/", Effect::LoseAnswer));
-        bench
-            .storage
-            .inject(Fault::new(Request::Get, "", Effect::Refuse).times(5));
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::LoseAnswer));
+        bench.storage.inject(Fault::new(Request::Get, "", Effect::Refuse).times(5));
         bench.put(&writer, &[(1, 10)]).await.unwrap();
         bench.put(&writer, &[(2, 20)]).await.unwrap();
         assert_eq!(bench.data_entries().await.len(), 2);
@@ -68,27 +60,17 @@ async fn storage_that_goes_on_failing_stops_the_job_and_every_waiter_learns_it()
         let writer = Arc::new(bench.open().await);
         bench.put(&writer, &[(0, 0)]).await.unwrap();
         let hold = gate();
-        bench.storage.inject(Fault::new(
-            Request::Put,
-            "/wal/",
-            Effect::Hold(hold.clone()),
-        ));
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
         let mut puts = Vec::new();
         for number in 1..=10 {
             let (bench, writer) = (bench.clone(), writer.clone());
-            puts.push(tokio::spawn(async move {
-                bench.put(&writer, &[(number, number)]).await
-            }));
+            puts.push(tokio::spawn(async move { bench.put(&writer, &[(number, number)]).await }));
             hold.wait_for_visitors(1).await;
         }
         until(|| writer.stats().active_rows == 11).await;
         bench.storage.clear_faults();
-        bench
-            .storage
-            .inject(Fault::new(Request::Put, "", Effect::Refuse).for_ever());
-        bench
-            .storage
-            .inject(Fault::new(Request::Get, "", Effect::Refuse).for_ever());
+        bench.storage.inject(Fault::new(Request::Put, "", Effect::Refuse).for_ever());
+        bench.storage.inject(Fault::new(Request::Get, "", Effect::Refuse).for_ever());
         hold.open();
         let mut stopped = 0;
         for put in puts {
@@ -99,20 +81,11 @@ async fn storage_that_goes_on_failing_stops_the_job_and_every_waiter_learns_it()
             }
         }
         assert_eq!(stopped, 9, "all but the one whose append was held");
-        assert_eq!(
-            bench.put(&writer, &[(99, 99)]).await.unwrap_err().kind(),
-            ErrorKind::Reopen
-        );
-        assert_eq!(
-            bench.delete(&writer, &[0]).await.unwrap_err().kind(),
-            ErrorKind::Reopen
-        );
+        assert_eq!(bench.put(&writer, &[(99, 99)]).await.unwrap_err().kind(), ErrorKind::Reopen);
+        assert_eq!(bench.delete(&writer, &[0]).await.unwrap_err().kind(), ErrorKind::Reopen);
         assert_eq!(writer.flush().await.unwrap_err().kind(), ErrorKind::Reopen);
         assert_eq!(writer.snapshot().unwrap_err().kind(), ErrorKind::Reopen);
-        assert_eq!(
-            writer.close(true).await.unwrap_err().kind(),
-            ErrorKind::Reopen
-        );
+        assert_eq!(writer.close(true).await.unwrap_err().kind(), ErrorKind::Reopen);
         bench.storage.clear_faults();
         let again = bench.open().await;
         assert!(bench.seen(&again).contains_key(&bench.shape.key(0)));
@@ -127,19 +100,10 @@ async fn a_flush_that_waits_for_an_append_which_fails_for_good_gets_the_error() 
         let bench = Arc::new(Bench::new().await);
         let writer = Arc::new(bench.open_with(crate::bench::patient()).await);
         bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench
-            .storage
-            .inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
         assert_eq!(writer.flush().await.unwrap_err().kind(), ErrorKind::Reopen);
-        assert_eq!(
-            writer.close(false).await.unwrap_err().kind(),
-            ErrorKind::Reopen
-        );
-        assert_eq!(
-            bench.sink.calls(),
-            0,
-            "rows that are not durable are never flushed"
-        );
+        assert_eq!(writer.close(false).await.unwrap_err().kind(), ErrorKind::Reopen);
+        assert_eq!(bench.sink.calls(), 0, "rows that are not durable are never flushed");
     })
     .await;
 }

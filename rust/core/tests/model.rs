@@ -13,11 +13,7 @@ use tokio::runtime::Runtime;
 use crate::bench::{Bench, quick, within};
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
 #[derive(Clone, Debug)]
@@ -49,19 +45,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn settings() -> impl Strategy<Value = WriterConfig> {
-    (
-        1_usize..8,
-        1_usize..4,
-        any::<bool>(),
-        prop_oneof![Just(1_usize), Just(1 << 20)],
-    )
-        .prop_map(|(rows, batches, durable_write, budget)| WriterConfig {
+    (1_usize..8, 1_usize..4, any::<bool>(), prop_oneof![Just(1_usize), Just(1 << 20)]).prop_map(
+        |(rows, batches, durable_write, budget)| WriterConfig {
             max_memtable_rows: rows,
             max_memtable_batches: batches,
             max_unflushed_memtable_bytes: budget,
             durable_write,
             ..quick()
-        })
+        },
+    )
 }
 
 /// One shard, its present writer and what must be in it.
@@ -76,12 +68,7 @@ impl Life {
     async fn begin(shape: KeyShape, config: WriterConfig) -> Self {
         let bench = Bench::with_key(shape).await;
         let writer = bench.open_with(config.clone()).await;
-        Self {
-            bench,
-            writer,
-            config,
-            model: Rows::new(),
-        }
+        Self { bench, writer, config, model: Rows::new() }
     }
 
     async fn live(&mut self, step: &Step) {
@@ -108,10 +95,7 @@ impl Life {
                 let next = self.bench.open_with(self.config.clone()).await;
                 let old = std::mem::replace(&mut self.writer, next);
                 if matches!(step, Step::Takeover) {
-                    assert!(
-                        self.bench.delete(&old, &[1]).await.is_err(),
-                        "it was fenced"
-                    );
+                    assert!(self.bench.delete(&old, &[1]).await.is_err(), "it was fenced");
                 }
             }
         }

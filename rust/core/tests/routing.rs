@@ -9,10 +9,7 @@ use lancemem_core::types::ErrorKind;
 use crate::bench::{Bench, quick, within};
 
 fn sharding() -> Sharding {
-    Sharding::Bucket {
-        column: "id".to_owned(),
-        buckets: 4,
-    }
+    Sharding::Bucket { column: "id".to_owned(), buckets: 4 }
 }
 
 #[tokio::test]
@@ -22,45 +19,23 @@ async fn a_row_of_a_foreign_shard_is_refused_with_row_and_column() {
         let numbers: Vec<i64> = (0..40).collect();
         let ordinals = sharding().ordinals(&bench.shape.keys(&numbers)).unwrap();
         let of = |shard: i32| -> Vec<i64> {
-            numbers
-                .iter()
-                .zip(&ordinals)
-                .filter(|(_, o)| **o == shard)
-                .map(|(n, _)| *n)
-                .collect()
+            numbers.iter().zip(&ordinals).filter(|(_, o)| **o == shard).map(|(n, _)| *n).collect()
         };
         let (own, foreign) = (of(2), of(3));
-        let identity = ShardIdentity {
-            shard_id: bench.shard_id,
-            routing: Some((sharding(), 2)),
-        };
+        let identity = ShardIdentity { shard_id: bench.shard_id, routing: Some((sharding(), 2)) };
         let writer = bench.try_open_as(identity, quick()).await.unwrap();
-        let error = bench
-            .put(&writer, &[(own[0], 0), (own[1], 0), (foreign[0], 0)])
-            .await;
+        let error = bench.put(&writer, &[(own[0], 0), (own[1], 0), (foreign[0], 0)]).await;
         let error = error.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert_eq!(
             error.to_string(),
             "row 2 belongs to shard 3 by its column 'id', this job owns shard 2"
         );
-        let error = bench
-            .delete(&writer, &[own[0], foreign[0]])
-            .await
-            .unwrap_err();
-        assert!(
-            error.to_string().starts_with("row 1 belongs to shard 3"),
-            "{error}"
-        );
-        assert!(
-            bench.seen(&writer).is_empty(),
-            "nothing of a refused put is written"
-        );
+        let error = bench.delete(&writer, &[own[0], foreign[0]]).await.unwrap_err();
+        assert!(error.to_string().starts_with("row 1 belongs to shard 3"), "{error}");
+        assert!(bench.seen(&writer).is_empty(), "nothing of a refused put is written");
         assert!(bench.data_entries().await.is_empty());
-        bench
-            .put(&writer, &[(own[0], 1), (own[1], 2)])
-            .await
-            .unwrap();
+        bench.put(&writer, &[(own[0], 1), (own[1], 2)]).await.unwrap();
         assert_eq!(bench.seen(&writer), bench.rows(&[(own[0], 1), (own[1], 2)]));
     })
     .await;
@@ -74,14 +49,8 @@ async fn a_refused_row_anywhere_in_a_split_put_writes_none_of_its_pieces() {
         let wrong = lancemem_testkit::KeyShape::Utf8.rows(&[(1, 1)]);
         let error = writer.put(&wrong).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        let identity = ShardIdentity {
-            shard_id: bench.shard_id,
-            routing: Some((sharding(), 0)),
-        };
-        let writer = bench
-            .try_open_as(identity, crate::bench::tiny(2))
-            .await
-            .unwrap();
+        let identity = ShardIdentity { shard_id: bench.shard_id, routing: Some((sharding(), 0)) };
+        let writer = bench.try_open_as(identity, crate::bench::tiny(2)).await.unwrap();
         let rows: Vec<(i64, i64)> = (0..40).map(|number| (number, 0)).collect();
         assert!(bench.put(&writer, &rows).await.is_err());
         assert!(bench.data_entries().await.is_empty());

@@ -15,10 +15,7 @@ async fn a_snapshot_never_shows_half_a_put() {
     within(async {
         for durable_write in [false, true] {
             let bench = Arc::new(Bench::new().await);
-            let config = WriterConfig {
-                durable_write,
-                ..quick()
-            };
+            let config = WriterConfig { durable_write, ..quick() };
             let writer = Arc::new(bench.open_with(config).await);
             let putting = {
                 let (bench, writer) = (bench.clone(), writer.clone());
@@ -35,10 +32,7 @@ async fn a_snapshot_never_shows_half_a_put() {
                     let newest = newest_of(&view);
                     assert_eq!(newest.len(), 8000);
                     let first = newest.values().next().unwrap();
-                    assert!(
-                        newest.values().all(|value| value == first),
-                        "two puts are mixed"
-                    );
+                    assert!(newest.values().all(|value| value == first), "two puts are mixed");
                 }
                 tokio::task::yield_now().await;
             }

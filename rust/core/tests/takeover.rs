@@ -15,11 +15,7 @@ async fn a_sentinel_that_comes_late_does_not_disturb_the_newer_claim() {
     within(async {
         let bench = Arc::new(Bench::new().await);
         let hold = gate();
-        bench.storage.inject(Fault::new(
-            Request::Put,
-            "/wal/",
-            Effect::Hold(hold.clone()),
-        ));
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
         let slow = {
             let bench = bench.clone();
             tokio::spawn(async move { bench.try_open(quick()).await.map(|_| ()) })
@@ -43,9 +39,7 @@ async fn a_claim_that_stalls_before_it_looks_at_the_log_writes_nothing_into_it()
         let bench = Arc::new(Bench::new().await);
         let hold = gate();
         // The hint is the last thing that a claim writes before it goes on to the log.
-        bench
-            .storage
-            .inject(Fault::new(Request::Put, "hint", Effect::Hold(hold.clone())));
+        bench.storage.inject(Fault::new(Request::Put, "hint", Effect::Hold(hold.clone())));
         let slow = {
             let bench = bench.clone();
             tokio::spawn(async move { bench.try_open(quick()).await.map(|_| ()) })
@@ -68,9 +62,7 @@ async fn a_claim_whose_answer_is_lost_still_opens_the_shard() {
     for effect in [Effect::LoseAnswer, Effect::AnswerExists] {
         within(async {
             let bench = Bench::new().await;
-            bench
-                .storage
-                .inject(Fault::new(Request::Put, ".binpb", effect));
+            bench.storage.inject(Fault::new(Request::Put, ".binpb", effect));
             let writer = bench.open().await;
             bench.put(&writer, &[(1, 10)]).await.unwrap();
             assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
@@ -85,9 +77,7 @@ async fn two_claims_never_share_an_epoch_although_their_bytes_are_equal() {
         let bench = Arc::new(Bench::new().await);
         let hold = gate();
         let effect = Effect::HoldAndRefuse(hold.clone());
-        bench
-            .storage
-            .inject(Fault::new(Request::Put, ".binpb", effect));
+        bench.storage.inject(Fault::new(Request::Put, ".binpb", effect));
         let first = {
             let bench = bench.clone();
             tokio::spawn(async move { bench.manifests().claim().await })
@@ -107,9 +97,7 @@ async fn a_sentinel_whose_answer_is_lost_does_not_keep_the_shard_closed() {
     for effect in [Effect::LoseAnswer, Effect::AnswerExists, Effect::Refuse] {
         within(async {
             let bench = Bench::new().await;
-            bench
-                .storage
-                .inject(Fault::new(Request::Put, "/wal/", effect));
+            bench.storage.inject(Fault::new(Request::Put, "/wal/", effect));
             let writer = match bench.try_open(quick()).await {
                 Ok(writer) => writer,
                 Err(error) => {

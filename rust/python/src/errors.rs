@@ -63,7 +63,10 @@ pub fn to_py(error: &Error) -> PyErr {
 
 /// The exception of data that is no Arrow data.
 pub fn not_arrow(error: &impl ToString) -> PyErr {
-    InvalidInputError::new_err(format!("the data could not be read as Arrow: {}", error.to_string()))
+    InvalidInputError::new_err(format!(
+        "the data could not be read as Arrow: {}",
+        error.to_string()
+    ))
 }
 
 /// The exception of a stream that its producer broke.

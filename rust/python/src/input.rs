@@ -12,6 +12,8 @@
 //! Buffers are realigned first: PySpark hands over decimals at 8-byte addresses, and arrow 58
 //! panics on them.
 
+#![expect(unsafe_code, reason = "the Arrow C data interface; the safety model is above")]
+
 use std::ffi::CStr;
 use std::sync::Arc;
 
@@ -33,8 +35,7 @@ const STREAM: &CStr = c"arrow_array_stream";
 /// The batches of anything that exports a stream or a single batch.
 pub fn batches(data: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
     if data.hasattr("__arrow_c_stream__")? {
-        let capsule: Bound<'_, PyCapsule> =
-            data.call_method0("__arrow_c_stream__")?.cast_into()?;
+        let capsule: Bound<'_, PyCapsule> = data.call_method0("__arrow_c_stream__")?.cast_into()?;
         return stream_batches(&capsule);
     }
     if data.hasattr("__arrow_c_array__")? {

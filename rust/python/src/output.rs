@@ -12,7 +12,9 @@ use futures::{StreamExt, TryStreamExt};
 use lancemem::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
-use pyo3_arrow::ffi::{ArrayIterator, to_array_pycapsules, to_schema_pycapsule, to_stream_pycapsule};
+use pyo3_arrow::ffi::{
+    ArrayIterator, to_array_pycapsules, to_schema_pycapsule, to_stream_pycapsule,
+};
 use tokio::runtime::Runtime;
 
 use crate::errors::{InvalidInputError, not_arrow};

@@ -136,7 +136,10 @@ impl Table {
         let batches = input::batches(data)?;
         let ordinals = py
             .detach(|| {
-                batches.iter().map(|batch| table.shard_ordinals(batch)).collect::<Result<Vec<_>, _>>()
+                batches
+                    .iter()
+                    .map(|batch| table.shard_ordinals(batch))
+                    .collect::<Result<Vec<_>, _>>()
             })
             .map_err(|error| to_py(&error))?;
         Ok(ArrowArray::new(Arc::new(Int32Array::from(ordinals.concat()))))

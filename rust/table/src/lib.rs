@@ -21,6 +21,6 @@ pub use compact::CompactionResult;
 pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::JobStats;
 pub use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
-pub use plan::{ScanOptions, Scan};
+pub use plan::{Scan, ScanOptions};
 pub use table::{Job, Shard, Table, WriteResult};
 pub use view::Consistency;

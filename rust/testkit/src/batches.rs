@@ -25,11 +25,7 @@ impl KeyShape {
     /// The schemas of a table with this key.
     #[must_use]
     pub fn row_schema(self) -> Arc<RowSchema> {
-        let names: Vec<String> = self
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect();
+        let names: Vec<String> = self.fields().iter().map(|field| field.name().clone()).collect();
         let mut fields = self.fields();
         fields.push(Field::new("v", DataType::Int64, true));
         Arc::new(RowSchema::new(Arc::new(Schema::new(fields)), &names).unwrap())
@@ -57,10 +53,7 @@ impl KeyShape {
     /// The encoded key of a number.
     #[must_use]
     pub fn key(self, number: i64) -> KeyBytes {
-        let accepted = self
-            .row_schema()
-            .accept_keys(&self.keys(&[number]))
-            .unwrap();
+        let accepted = self.row_schema().accept_keys(&self.keys(&[number])).unwrap();
         accepted.keys[0].clone()
     }
 
@@ -83,14 +76,9 @@ impl KeyShape {
                 vec![Arc::new(names)]
             }
             Self::Composite => {
-                let a: Int32Array = numbers
-                    .iter()
-                    .map(|n| i32::try_from(n.div_euclid(3)).ok())
-                    .collect();
-                let b: StringArray = numbers
-                    .iter()
-                    .map(|n| Some(name(n.rem_euclid(3))))
-                    .collect();
+                let a: Int32Array =
+                    numbers.iter().map(|n| i32::try_from(n.div_euclid(3)).ok()).collect();
+                let b: StringArray = numbers.iter().map(|n| Some(name(n.rem_euclid(3)))).collect();
                 vec![Arc::new(a), Arc::new(b)]
             }
         }
@@ -99,9 +87,5 @@ impl KeyShape {
 
 /// Text with a zero byte, and for every other number longer than a key that is held inline.
 fn name(number: i64) -> String {
-    if number % 2 == 0 {
-        format!("{number}\0")
-    } else {
-        format!("{number}{:>30}", "long")
-    }
+    if number % 2 == 0 { format!("{number}\0") } else { format!("{number}{:>30}", "long") }
 }

@@ -57,13 +57,7 @@ impl Fault {
     /// A fault of the next `request` whose path contains `path_part`.
     #[must_use]
     pub fn new(request: Request, path_part: &str, effect: Effect) -> Self {
-        Self {
-            request,
-            path_part: path_part.to_owned(),
-            skip: 0,
-            times: 1,
-            effect,
-        }
+        Self { request, path_part: path_part.to_owned(), skip: 0, times: 1, effect }
     }
 
     /// Lets `skip` such requests pass first.
@@ -121,12 +115,7 @@ impl FaultyStore {
     /// Paths of all puts that were tried, in order.
     #[must_use]
     pub fn tried_puts(&self, path_part: &str) -> Vec<String> {
-        self.puts
-            .lock()
-            .iter()
-            .filter(|path| path.contains(path_part))
-            .cloned()
-            .collect()
+        self.puts.lock().iter().filter(|path| path.contains(path_part)).cloned().collect()
     }
 
     /// Paths of all objects that contain `path_part`, sorted.
@@ -143,21 +132,12 @@ impl FaultyStore {
 
     /// The bytes of an object.
     pub async fn bytes(&self, path: &str) -> Bytes {
-        self.inner
-            .get(&Path::from(path))
-            .await
-            .unwrap()
-            .bytes()
-            .await
-            .unwrap()
+        self.inner.get(&Path::from(path)).await.unwrap().bytes().await.unwrap()
     }
 
     /// Replaces the bytes of an object, past all faults.
     pub async fn overwrite(&self, path: &str, bytes: Bytes) {
-        self.inner
-            .put(&Path::from(path), bytes.into())
-            .await
-            .unwrap();
+        self.inner.put(&Path::from(path), bytes.into()).await.unwrap();
     }
 
     /// Removes an object.
@@ -181,9 +161,7 @@ impl FaultyStore {
     fn effect(&self, request: Request, location: &Path) -> Option<Effect> {
         let path = location.as_ref();
         let mut faults = self.faults.lock();
-        faults
-            .iter_mut()
-            .find_map(|fault| fault.meets(request, path).then(|| fault.effect.clone()))
+        faults.iter_mut().find_map(|fault| fault.meets(request, path).then(|| fault.effect.clone()))
     }
 }
 
@@ -194,17 +172,11 @@ impl fmt::Display for FaultyStore {
 }
 
 fn outage() -> Error {
-    Error::Generic {
-        store: "faulty",
-        source: "injected outage".into(),
-    }
+    Error::Generic { store: "faulty", source: "injected outage".into() }
 }
 
 fn exists(location: &Path) -> Error {
-    Error::AlreadyExists {
-        path: location.to_string(),
-        source: "injected answer".into(),
-    }
+    Error::AlreadyExists { path: location.to_string(), source: "injected answer".into() }
 }
 
 #[async_trait]

@@ -14,10 +14,7 @@ pub struct Gate {
 
 impl Default for Gate {
     fn default() -> Self {
-        Self {
-            open: watch::Sender::new(false),
-            arrived: watch::Sender::new(0),
-        }
+        Self { open: watch::Sender::new(false), arrived: watch::Sender::new(0) }
     }
 }
 
@@ -35,10 +32,6 @@ impl Gate {
 
     /// Waits until `visitors` have come, whether they still wait or not.
     pub async fn wait_for_visitors(&self, visitors: usize) {
-        let _ = self
-            .arrived
-            .subscribe()
-            .wait_for(|arrived| *arrived >= visitors)
-            .await;
+        let _ = self.arrived.subscribe().wait_for(|arrived| *arrived >= visitors).await;
     }
 }

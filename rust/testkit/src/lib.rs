@@ -4,11 +4,7 @@
 //! Does not own: stories; those stand in the `tests/` folder of the crate that they are about.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::missing_panics_doc,
-    reason = "only tests call this crate"
-)]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests call this crate")]
 
 pub mod batches;
 pub mod faults;

@@ -25,10 +25,7 @@ pub fn merge(manifest: &ShardManifest, memtables: &[MemTableView], sink: &Memory
     let mut rows = Rows::new();
     let mut newest = Generation(0);
     let mut ascend = |generation: Generation| {
-        assert!(
-            generation > newest,
-            "generation {generation} after {newest}"
-        );
+        assert!(generation > newest, "generation {generation} after {newest}");
         newest = generation;
     };
     for sstable in &manifest.sstables {
@@ -40,10 +37,7 @@ pub fn merge(manifest: &ShardManifest, memtables: &[MemTableView], sink: &Memory
     }
     for memtable in memtables {
         ascend(memtable.generation());
-        assert!(
-            memtable.generation() >= manifest.current_generation,
-            "flushed and in memory"
-        );
+        assert!(memtable.generation() >= manifest.current_generation, "flushed and in memory");
         apply(&mut rows, newest_of(memtable));
     }
     rows
@@ -67,27 +61,11 @@ pub fn newest_of(view: &MemTableView) -> BTreeMap<KeyBytes, Option<i64>> {
     let mut newest = BTreeMap::new();
     view.for_each_newest(|key, position| {
         let (batch, row) = view.locate(position);
-        let dead = batch
-            .column_by_name(TOMBSTONE)
-            .unwrap()
-            .as_boolean()
-            .value(row);
-        let value = batch
-            .column_by_name("v")
-            .unwrap()
-            .as_primitive::<Int64Type>()
-            .value(row);
+        let dead = batch.column_by_name(TOMBSTONE).unwrap().as_boolean().value(row);
+        let value = batch.column_by_name("v").unwrap().as_primitive::<Int64Type>().value(row);
         newest.insert(key.clone(), (!dead).then_some(value));
-        assert_eq!(
-            view.newest(key),
-            Some(position),
-            "a lookup and a visit find the same row"
-        );
+        assert_eq!(view.newest(key), Some(position), "a lookup and a visit find the same row");
     });
-    assert_eq!(
-        view.newest_rows().true_count(),
-        newest.len(),
-        "one newest row a key"
-    );
+    assert_eq!(view.newest_rows().true_count(), newest.len(), "one newest row a key");
     newest
 }

@@ -88,11 +88,7 @@ impl SsTableSink for MemorySink {
             Some(Failure::Panic) => panic!("injected panic of the sink"),
             None => {}
         }
-        assert_eq!(
-            rows.rows_by_key().len(),
-            rows.rows(),
-            "every row position is indexed"
-        );
+        assert_eq!(rows.rows_by_key().len(), rows.rows(), "every row position is indexed");
         let path = paths::sstable_folder(nonce, rows.generation());
         let run = Run {
             generation: rows.generation(),

@@ -27,26 +27,14 @@ const fn layer(
     may_import: &'static [&'static str],
     never: &'static [&'static str],
 ) -> Layer {
-    Layer {
-        source,
-        module,
-        may_import,
-        never,
-    }
+    Layer { source, module, may_import, never }
 }
 
 const CORE: &str = "rust/core/src";
 const TABLE: &str = "rust/table/src";
 
 /// No I/O, no locks, no runtime: values only.
-const PURE: &[&str] = &[
-    "tokio",
-    "object_store",
-    "parking_lot",
-    "std::fs",
-    "Mutex",
-    "RwLock",
-];
+const PURE: &[&str] = &["tokio", "object_store", "parking_lot", "std::fs", "Mutex", "RwLock"];
 /// Bytes and values; the same input gives the same bytes, whatever the clock says.
 const BYTES: &[&str] = &["tokio", "object_store", "std::fs", "SystemTime", "Instant"];
 /// Only `store` knows where bytes live.
@@ -68,12 +56,7 @@ const LAYERS: &[Layer] = &[
     layer(CORE, "store", &["types", "format"], &[]),
     layer(CORE, "memtable", &["types"], NO_STORE),
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
-    layer(
-        CORE,
-        "shard",
-        &["types", "format", "store", "memtable", "wal"],
-        NO_STORE,
-    ),
+    layer(CORE, "shard", &["types", "format", "store", "memtable", "wal"], NO_STORE),
     layer(TABLE, "errors", &[], NO_WRITER),
     layer(TABLE, "sstable", &["errors", "index"], NO_WRITER),
     layer(TABLE, "index", &["errors"], NO_WRITER),
@@ -96,11 +79,7 @@ const PRINTS: &[&str] = &["println!", "print!", "eprintln!", "eprint!"];
 fn every_rust_file_opens_with_what_it_owns() {
     let mut broken = Report::default();
     for file in rust_sources() {
-        let header = file
-            .text
-            .lines()
-            .take_while(|line| line.starts_with("//!"))
-            .count();
+        let header = file.text.lines().take_while(|line| line.starts_with("//!")).count();
         if header < HEADER_LINES {
             broken.add(
                 &file,
@@ -118,11 +97,7 @@ fn no_file_outgrows_its_limit() {
     for file in rust_sources().into_iter().filter(|file| !file.is_test()) {
         let lines = without_test_module(&file.text).lines().count();
         if lines > FILE_LINES {
-            broken.add(
-                &file,
-                lines,
-                &format!("{lines} lines without tests; at most {FILE_LINES}"),
-            );
+            broken.add(&file, lines, &format!("{lines} lines without tests; at most {FILE_LINES}"));
         }
     }
     broken.check();
@@ -149,9 +124,7 @@ fn a_module_names_only_what_lies_below_it() {
         let Some((source, module)) = place(&file.path) else {
             continue;
         };
-        let Some(layer) = LAYERS
-            .iter()
-            .find(|it| it.source == source && it.module == module)
+        let Some(layer) = LAYERS.iter().find(|it| it.source == source && it.module == module)
         else {
             broken.add(
                 &file,
@@ -163,11 +136,7 @@ fn a_module_names_only_what_lies_below_it() {
         let code = code_only(without_test_module(&file.text));
         for (line, import) in crate_imports(&code) {
             if import != module && !layer.may_import.contains(&import.as_str()) {
-                broken.add(
-                    &file,
-                    line,
-                    &format!("`{module}` may not name `crate::{import}`"),
-                );
+                broken.add(&file, line, &format!("`{module}` may not name `crate::{import}`"));
             }
         }
         for (line, word) in words(&code, layer.never) {
@@ -183,11 +152,7 @@ fn nothing_is_left_unfinished() {
     for file in rust_files() {
         let code = code_only(&file.text);
         for (line, word) in words(&code, UNFINISHED) {
-            broken.add(
-                &file,
-                line,
-                &format!("`{word}` does not belong in the tree"),
-            );
+            broken.add(&file, line, &format!("`{word}` does not belong in the tree"));
         }
     }
     broken.check();
@@ -216,15 +181,8 @@ fn no_file_names_a_folder_of_one_machine() {
     let mut broken = Report::default();
     for file in tracked_text_files() {
         for (number, line) in file.text.lines().enumerate() {
-            for folder in folders
-                .iter()
-                .filter(|folder| has_absolute_path(line, folder))
-            {
-                broken.add(
-                    &file,
-                    number + 1,
-                    &format!("`{folder}` is a folder of one machine"),
-                );
+            for folder in folders.iter().filter(|folder| has_absolute_path(line, folder)) {
+                broken.add(&file, number + 1, &format!("`{folder}` is a folder of one machine"));
             }
         }
     }
@@ -240,17 +198,9 @@ fn the_set_up_names_packages_and_never_addresses() {
         if !set_up.iter().any(|start| file.path.starts_with(start)) {
             continue;
         }
-        for (number, _) in file
-            .text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| line.contains(address))
+        for (number, _) in file.text.lines().enumerate().filter(|(_, line)| line.contains(address))
         {
-            broken.add(
-                &file,
-                number + 1,
-                "where packages come from is the machine's choice",
-            );
+            broken.add(&file, number + 1, "where packages come from is the machine's choice");
         }
     }
     broken.check();
@@ -260,10 +210,8 @@ fn the_set_up_names_packages_and_never_addresses() {
 fn every_python_file_says_what_it_is_for() {
     let mut broken = Report::default();
     for file in files_with("python", &["py"]) {
-        let first = file
-            .text
-            .lines()
-            .find(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        let first =
+            file.text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
         if !first.is_some_and(|line| line.starts_with("\"\"\"") || line.starts_with("r\"\"\"")) {
             broken.add(&file, 1, "open with a docstring");
         }
@@ -277,11 +225,7 @@ fn the_spark_side_never_reaches_for_the_extension() {
     for file in files_with("python/lancemem/spark", &["py"]) {
         for (number, line) in file.text.lines().enumerate() {
             if line.contains("_lancemem") && line.contains("import") {
-                broken.add(
-                    &file,
-                    number + 1,
-                    "use lancemem's public names, not `_lancemem`",
-                );
+                broken.add(&file, number + 1, "use lancemem's public names, not `_lancemem`");
             }
         }
     }
@@ -301,10 +245,8 @@ fn tidy_sees_through_strings_comments_and_lifetimes() {
 #[test]
 fn tidy_reads_imports_in_every_form() {
     let code = "use crate::wal::Tail;\nuse crate::{types::{Error, Result}, store as s};\nlet x = crate::plan::y();";
-    let found: Vec<_> = crate_imports(code)
-        .into_iter()
-        .map(|(line, name)| format!("{line} {name}"))
-        .collect();
+    let found: Vec<_> =
+        crate_imports(code).into_iter().map(|(line, name)| format!("{line} {name}")).collect();
     assert_eq!(found, ["1 wal", "2 types", "2 store", "3 plan"]);
 }
 
@@ -335,14 +277,8 @@ struct Source {
 impl Source {
     fn read(path: &Path) -> Option<Self> {
         let bytes = fs::read(path).ok()?;
-        let text = String::from_utf8(bytes)
-            .ok()
-            .filter(|text| !text.contains('\0'))?;
-        let path = path
-            .strip_prefix(root())
-            .ok()?
-            .to_string_lossy()
-            .replace('\\', "/");
+        let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?;
+        let path = path.strip_prefix(root()).ok()?.to_string_lossy().replace('\\', "/");
         Some(Self { path, text })
     }
 
@@ -357,11 +293,7 @@ fn root() -> PathBuf {
     // binary of a checkout that has moved.
     let manifest =
         env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
-    PathBuf::from(manifest)
-        .ancestors()
-        .nth(2)
-        .map(Path::to_path_buf)
-        .unwrap_or_default()
+    PathBuf::from(manifest).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
 }
 
 /// Every file under `folder` (relative to the root) with one of the endings, in a fixed order.
@@ -369,8 +301,7 @@ fn files_with(folder: &str, endings: &[&str]) -> Vec<Source> {
     let mut paths = Vec::new();
     walk(&root().join(folder), &mut paths);
     paths.retain(|path| {
-        path.extension()
-            .is_some_and(|it| endings.iter().any(|ending| it == *ending))
+        path.extension().is_some_and(|it| endings.iter().any(|ending| it == *ending))
     });
     paths.iter().filter_map(|path| Source::read(path)).collect()
 }
@@ -396,11 +327,7 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn rust_files() -> Vec<Source> {
     let files = files_with("rust", &["rs"]);
-    assert!(
-        !files.is_empty(),
-        "no Rust below {}: has the layout moved?",
-        root().display()
-    );
+    assert!(!files.is_empty(), "no Rust below {}: has the layout moved?", root().display());
     files
 }
 
@@ -414,13 +341,7 @@ fn rust_sources() -> Vec<Source> {
 /// What git tracks or would track; in a tree without git, every file.
 fn tracked_text_files() -> Vec<Source> {
     let listed = Command::new("git")
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root())
         .output();
     let paths = match listed {
@@ -444,9 +365,7 @@ fn tracked_text_files() -> Vec<Source> {
 /// Source folder and module of a file: `rust/core/src/wal/tail.rs` is `(rust/core/src, wal)`.
 /// Nothing for `lib.rs`, and for crates without layers.
 fn place(path: &str) -> Option<(&'static str, String)> {
-    let source = [CORE, TABLE]
-        .into_iter()
-        .find(|source| path.starts_with(source))?;
+    let source = [CORE, TABLE].into_iter().find(|source| path.starts_with(source))?;
     let inside = path.strip_prefix(source)?.trim_start_matches('/');
     let module = inside.split('/').next()?.trim_end_matches(".rs");
     (module != "lib").then(|| (source, module.to_owned()))
@@ -499,11 +418,7 @@ fn without_test_module(text: &str) -> &str {
 fn crate_imports(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, mark) in code.match_indices("crate::") {
-        if code[..at]
-            .chars()
-            .next_back()
-            .is_some_and(|before| is_word(before) || before == '$')
-        {
+        if code[..at].chars().next_back().is_some_and(|before| is_word(before) || before == '$') {
             continue;
         }
         let rest = &code[at + mark.len()..];
@@ -518,10 +433,7 @@ fn crate_imports(code: &str) -> Vec<(usize, String)> {
 }
 
 fn first_word(text: &str) -> String {
-    text.trim_start()
-        .chars()
-        .take_while(|character| is_word(*character))
-        .collect()
+    text.trim_start().chars().take_while(|character| is_word(*character)).collect()
 }
 
 /// The first word of each element of `{a::{x, y}, b}`: `a` and `b`.
@@ -600,9 +512,7 @@ fn code_only(text: &str) -> String {
             code.push(first);
             rest = &rest[first.len_utf8()..];
         } else {
-            let blanked = rest[..length]
-                .bytes()
-                .map(|byte| if byte == b'\n' { '\n' } else { ' ' });
+            let blanked = rest[..length].bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' });
             code.extend(blanked);
             rest = &rest[length..];
         }
@@ -672,6 +582,5 @@ fn raw_string(text: &str) -> usize {
     };
     let opened = text.len() - body.len();
     let closing = format!("\"{hashes}");
-    body.find(&closing)
-        .map_or(text.len(), |at| opened + at + closing.len())
+    body.find(&closing).map_or(text.len(), |at| opened + at + closing.len())
 }

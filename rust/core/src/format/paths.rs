@@ -68,10 +68,7 @@ pub fn sstable_folder(nonce: u32, generation: Generation) -> String {
 /// Whether `name` is one plain path component, so that joining it cannot leave the shard.
 #[must_use]
 pub fn is_plain_component(name: &str) -> bool {
-    !name.is_empty()
-        && name != "."
-        && name != ".."
-        && !name.contains(['/', '\\', '\0', ':'])
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0', ':'])
 }
 
 fn bit_reversed(number: u64, extension: &str) -> String {

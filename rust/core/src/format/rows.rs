@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array,
-};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
@@ -120,7 +118,9 @@ impl RowSchema {
     /// As [`Self::accept`], and for a table without a primary key.
     pub fn accept_keys(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
         if self.key.names().is_empty() {
-            return Err(Error::input("the table has no primary key, so rows cannot be deleted by key"));
+            return Err(Error::input(
+                "the table has no primary key, so rows cannot be deleted by key",
+            ));
         }
         let mut columns = Vec::with_capacity(self.storage.fields().len());
         for field in self.logical.fields() {
@@ -159,7 +159,11 @@ impl RowSchema {
     ///
     /// # Errors
     /// An input error where the column is missing or a value does not fit.
-    pub fn with_column_types(&self, batch: &RecordBatch, sharding: &Sharding) -> Result<RecordBatch> {
+    pub fn with_column_types(
+        &self,
+        batch: &RecordBatch,
+        sharding: &Sharding,
+    ) -> Result<RecordBatch> {
         let Sharding::Bucket { column, .. } = sharding else { return Ok(batch.clone()) };
         let missing = || Error::input(format!("sharding column '{column}' is missing"));
         let field = self.storage.field_with_name(column).map_err(|_| missing())?;
@@ -202,8 +206,7 @@ impl RowSchema {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(self.storage.clone(), columns, &options)
             .map_err(|error| Error::input(error.to_string()))?;
-        let keys =
-            if self.key.names().is_empty() { Vec::new() } else { self.key.encode(&batch) };
+        let keys = if self.key.names().is_empty() { Vec::new() } else { self.key.encode(&batch) };
         Ok(AcceptedRows { batch, keys })
     }
 }

@@ -192,10 +192,8 @@ fn hash_bytes(bytes: &[u8]) -> i32 {
 }
 
 fn mix_state(state: i32, word: i32) -> i32 {
-    let word = word
-        .wrapping_mul(0xcc9e_2d51_u32.cast_signed())
-        .rotate_left(15)
-        .wrapping_mul(0x1b87_3593);
+    let word =
+        word.wrapping_mul(0xcc9e_2d51_u32.cast_signed()).rotate_left(15).wrapping_mul(0x1b87_3593);
     (state ^ word).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64_u32.cast_signed())
 }
 

@@ -86,8 +86,8 @@ fn encode_stream(
     let failed = |error| Error::Internal(format!("a WAL entry could not be encoded: {error}"));
     let payload: usize = batches.iter().map(row_bytes).sum();
     let schema = Schema::new_with_metadata(fields, metadata);
-    let mut writer = StreamWriter::try_new(Vec::with_capacity(payload + 4096), &schema)
-        .map_err(failed)?;
+    let mut writer =
+        StreamWriter::try_new(Vec::with_capacity(payload + 4096), &schema).map_err(failed)?;
     for batch in batches {
         writer.write(batch).map_err(failed)?;
     }
@@ -174,8 +174,7 @@ fn without_entry_metadata(batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
     for key in [WRITER_EPOCH, GENERATION, FENCE_SENTINEL] {
         metadata.remove(key);
     }
-    let schema =
-        Arc::new(Schema::new_with_metadata(first.schema_ref().fields().clone(), metadata));
+    let schema = Arc::new(Schema::new_with_metadata(first.schema_ref().fields().clone(), metadata));
     batches
         .into_iter()
         .map(|batch| {
@@ -199,7 +198,8 @@ mod tests {
             Field::new("id", DataType::Int64, false),
             Field::new("s", DataType::Utf8, true),
         ]);
-        let names: StringArray = ids.iter().map(|id| (id % 2 == 0).then(|| id.to_string())).collect();
+        let names: StringArray =
+            ids.iter().map(|id| (id % 2 == 0).then(|| id.to_string())).collect();
         RecordBatch::try_new(
             Arc::new(schema),
             vec![Arc::new(Int64Array::from(ids.to_vec())), Arc::new(names)],

@@ -117,8 +117,7 @@ impl MemTable {
     /// The first `batches` batches as they are for ever.
     #[must_use]
     pub fn view(self: &std::sync::Arc<Self>, batches: usize) -> MemTableView {
-        let placed: Vec<PlacedBatch> =
-            self.batches.read().iter().take(batches).cloned().collect();
+        let placed: Vec<PlacedBatch> = self.batches.read().iter().take(batches).cloned().collect();
         MemTableView::new(self.clone(), placed)
     }
 }

@@ -136,9 +136,11 @@ mod tests {
     use super::*;
 
     fn push(memtable: &MemTable, ids: &[i64]) {
-        let batch =
-            RecordBatch::try_new(memtable.schema().clone(), vec![Arc::new(Int64Array::from(ids.to_vec()))])
-                .unwrap();
+        let batch = RecordBatch::try_new(
+            memtable.schema().clone(),
+            vec![Arc::new(Int64Array::from(ids.to_vec()))],
+        )
+        .unwrap();
         let keys = ids.iter().map(|id| KeyBytes::new(&id.to_be_bytes())).collect();
         memtable.push(batch, keys);
     }

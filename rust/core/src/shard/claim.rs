@@ -11,12 +11,12 @@ use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
+use super::SsTableSink;
 use super::flush::FlushProgress;
 use super::recover::Replay;
 use super::state::{LiveMemTable, ShardState};
 use super::stats::Counters;
-use super::writer::{Shared, ShardWriter};
-use super::SsTableSink;
+use super::writer::{ShardWriter, Shared};
 use crate::format::{RowSchema, ShardManifest, Sharding};
 use crate::memtable::MemTable;
 use crate::store::{ManifestStore, Store};
@@ -78,8 +78,7 @@ impl ShardWriter {
         let epoch = manifest.writer_epoch;
         let appender =
             WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
-        let replay =
-            replay_below(store, &manifest, &schema, appender.next_position()).await?;
+        let replay = replay_below(store, &manifest, &schema, appender.next_position()).await?;
         manifests.check_fenced(epoch).await?;
 
         let (state, last_positions) = recovered_state(manifest, &schema, &replay);

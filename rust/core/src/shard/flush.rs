@@ -85,9 +85,9 @@ impl Shared {
 
     /// Starts the flush again that failed last, if one did.
     pub(super) fn retry_failed_flush(&self) {
-        let again = self.flushes.send_if_modified(|progress| {
-            !progress.ended && progress.failure.take().is_some()
-        });
+        let again = self
+            .flushes
+            .send_if_modified(|progress| !progress.ended && progress.failure.take().is_some());
         if again {
             self.frozen.notify_one();
         }

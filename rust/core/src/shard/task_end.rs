@@ -17,11 +17,7 @@ pub(super) struct TaskEnd {
 
 impl TaskEnd {
     pub fn of(shared: &Arc<Shared>, task: &'static str) -> Self {
-        Self {
-            shared: shared.clone(),
-            task,
-            expected: false,
-        }
+        Self { shared: shared.clone(), task, expected: false }
     }
 
     /// The task ends as it should.

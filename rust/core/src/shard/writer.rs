@@ -196,8 +196,7 @@ impl Shared {
         let end = TaskEnd::of(&self, "append");
         while let Some(group) = self.queue.next_group(self.config.max_wal_flush_interval).await {
             let Some(generation) = group.first().map(|queued| queued.generation) else { continue };
-            let batches: Vec<RecordBatch> =
-                group.into_iter().map(|queued| queued.batch).collect();
+            let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
             match appender.append(&batches, generation).await {
                 Ok(position) => self.appended(generation, position, &batches),
                 Err(error) => {

@@ -224,11 +224,10 @@ impl ManifestStore {
 
     async fn read(&self, version: ManifestVersion) -> Result<ShardManifest> {
         let path = paths::manifest(self.shard_id, version);
-        let bytes = self
-            .store
-            .get(&path)
-            .await?
-            .ok_or_else(|| Error::corrupt(&path, "missing", "a listed manifest version is gone"))?;
+        let bytes =
+            self.store.get(&path).await?.ok_or_else(|| {
+                Error::corrupt(&path, "missing", "a listed manifest version is gone")
+            })?;
         let manifest = ShardManifest::decode(&bytes, &path)?;
         if manifest.version != version || manifest.shard_id != self.shard_id {
             return Err(Error::corrupt(

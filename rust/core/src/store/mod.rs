@@ -130,12 +130,12 @@ impl Store {
             .list(Some(&prefix))
             .map_ok(|meta| meta.location)
             .try_filter_map(|location| {
-                let name = location
-                    .prefix_match(&prefix)
-                    .and_then(|mut parts| match (parts.next(), parts.next()) {
+                let name = location.prefix_match(&prefix).and_then(|mut parts| {
+                    match (parts.next(), parts.next()) {
                         (Some(name), None) => Some(name.as_ref().to_owned()),
                         _ => None,
-                    });
+                    }
+                });
                 futures::future::ok(name)
             })
             .try_collect()
@@ -163,7 +163,9 @@ impl Store {
     }
 
     fn at(&self, path: &str) -> Path {
-        path.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), |path, part| path.join(part))
+        path.split('/')
+            .filter(|part| !part.is_empty())
+            .fold(self.root.clone(), |path, part| path.join(part))
     }
 }
 

@@ -66,7 +66,9 @@ impl Table {
 
     async fn compact_once(&self) -> Result<CompactionResult> {
         if self.primary_key().is_empty() {
-            return Err(Error::input("compaction of a table without a primary key is not built yet"));
+            return Err(Error::input(
+                "compaction of a table without a primary key is not built yet",
+            ));
         }
         let view = self.read_view(Consistency::Flushed, &[]).await?;
         let generations: usize = view.shards.iter().map(|shard| shard.sstables.len()).sum();

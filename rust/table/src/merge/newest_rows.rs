@@ -98,7 +98,10 @@ impl Selector {
             .iter()
             .map(|field| {
                 batch.column_by_name(field.name()).cloned().ok_or_else(|| {
-                    DataFusionError::Internal(format!("column {} is not in the source", field.name()))
+                    DataFusionError::Internal(format!(
+                        "column {} is not in the source",
+                        field.name()
+                    ))
                 })
             })
             .collect::<PlanResult<Vec<_>>>()?;
@@ -194,4 +197,3 @@ impl ExecutionPlan for NewestRowsExec {
         Some(self.metrics.clone_inner())
     }
 }
-

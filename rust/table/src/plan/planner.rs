@@ -49,8 +49,8 @@ pub struct ScanRequest {
 
 /// A session whose SQL keeps the case of names, as Arrow and Lance do.
 pub fn session() -> SessionContext {
-    let config = SessionConfig::new()
-        .set_bool("datafusion.sql_parser.enable_ident_normalization", false);
+    let config =
+        SessionConfig::new().set_bool("datafusion.sql_parser.enable_ident_normalization", false);
     SessionContext::new_with_config(config)
 }
 
@@ -110,13 +110,8 @@ fn needed_columns(view: &ReadView, request: &ScanRequest, output: &[String]) -> 
         let first = view.key.first().or_else(|| view.schema.fields().first().map(|f| f.name()));
         names.extend(first.cloned());
     }
-    let fields: Vec<_> = view
-        .schema
-        .fields()
-        .iter()
-        .filter(|field| names.contains(field.name()))
-        .cloned()
-        .collect();
+    let fields: Vec<_> =
+        view.schema.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
     if fields.is_empty() {
         return Err(Error::input("the table has no columns"));
     }
@@ -128,7 +123,8 @@ async fn choose_newest(
     request: &ScanRequest,
     needed: &SchemaRef,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let choice = if view.key.is_empty() { KeyChoice::default() } else { KeyChoice::of(view).await? };
+    let choice =
+        if view.key.is_empty() { KeyChoice::default() } else { KeyChoice::of(view).await? };
     let choice = Arc::new(choice);
     let on_key = request.filter.as_ref().and_then(|filter| filter.key_part(&view.key));
     let newest = |input, freshness| {
@@ -171,8 +167,7 @@ async fn scan_dataset(
     filter: Option<Expr>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let action = "planning a scan";
-    let mut names: Vec<&str> =
-        columns.fields().iter().map(|field| field.name().as_str()).collect();
+    let mut names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
     names.extend(extra);
     let mut scanner = dataset.scan();
     scanner.project(&names).context(action)?;
@@ -212,10 +207,7 @@ fn filtered(
     Ok(Arc::new(FilterExec::try_new(condition, rows).context("planning the filter")?))
 }
 
-fn projected(
-    rows: Arc<dyn ExecutionPlan>,
-    output: &[String],
-) -> Result<Arc<dyn ExecutionPlan>> {
+fn projected(rows: Arc<dyn ExecutionPlan>, output: &[String]) -> Result<Arc<dyn ExecutionPlan>> {
     let schema = rows.schema();
     let names = schema.fields().iter().map(|field| field.name());
     if names.eq(output.iter()) {

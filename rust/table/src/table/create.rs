@@ -194,9 +194,9 @@ fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<Sharding> {
 /// The schema with its key in the metadata that Lance reads.
 fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
     for name in key {
-        schema
-            .field_with_name(name)
-            .map_err(|_| Error::input(format!("primary key column '{name}' is not in the schema")))?;
+        schema.field_with_name(name).map_err(|_| {
+            Error::input(format!("primary key column '{name}' is not in the schema"))
+        })?;
     }
     let fields = schema.fields().iter().map(|field| {
         let mut metadata: HashMap<String, String> = field.metadata().clone();

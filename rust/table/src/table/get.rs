@@ -76,9 +76,7 @@ impl Table {
                 .ok_or_else(|| Error::Internal(format!("no key column {name}")))?;
             let mut values = HashSet::new();
             for row in 0..column.len() {
-                values.insert(
-                    ScalarValue::try_from_array(column, row).context("reading a key")?,
-                );
+                values.insert(ScalarValue::try_from_array(column, row).context("reading a key")?);
             }
             let list = in_list(ident(name), values.into_iter().map(lit).collect(), false);
             condition = Some(condition.map_or(list.clone(), |c| c.and(list)));
@@ -88,11 +86,8 @@ impl Table {
 }
 
 fn order_by_keys(rows: &RecordBatch, key: &[String], wanted: &[KeyBytes]) -> Result<Found> {
-    let found: HashMap<KeyBytes, u32> = KeyEncoder::new(rows.schema_ref(), key)?
-        .encode(rows)
-        .into_iter()
-        .zip(0_u32..)
-        .collect();
+    let found: HashMap<KeyBytes, u32> =
+        KeyEncoder::new(rows.schema_ref(), key)?.encode(rows).into_iter().zip(0_u32..).collect();
     let mut positions = Vec::with_capacity(wanted.len());
     let mut missing = Vec::new();
     for (index, key) in wanted.iter().enumerate() {

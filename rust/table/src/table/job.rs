@@ -48,8 +48,7 @@ impl Table {
         let identity = ShardIdentity { shard_id, routing };
         let sink = Arc::new(LanceSink { base, shard_id, key: self.key().clone() });
         let store = Store::open(self.uri(), config.fsync)?;
-        let writer =
-            ShardWriter::open(store, identity, self.rows.clone(), sink, config).await?;
+        let writer = ShardWriter::open(store, identity, self.rows.clone(), sink, config).await?;
         Ok(Arc::new(Job { writer }))
     }
 }
@@ -115,7 +114,8 @@ struct LanceSink {
 #[async_trait]
 impl SsTableSink for LanceSink {
     async fn write(&self, rows: &MemTableView) -> Result<SsTable> {
-        let action = format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
+        let action =
+            format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
         let context = SsTableContext::new(&self.base, self.shard_id).await.context(&action)?;
         let batches: Vec<RecordBatch> = rows.batches().cloned().collect();
         let input = SsTableInput {
@@ -137,5 +137,9 @@ impl SsTableSink for LanceSink {
 }
 
 fn positions_of_false(newest: &BooleanArray) -> RoaringBitmap {
-    (0_u32..).zip(newest.values().iter()).filter(|(_, newest)| !newest).map(|(row, _)| row).collect()
+    (0_u32..)
+        .zip(newest.values().iter())
+        .filter(|(_, newest)| !newest)
+        .map(|(row, _)| row)
+        .collect()
 }

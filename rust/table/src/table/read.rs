@@ -45,11 +45,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
-    pub async fn read_view(
-        &self,
-        consistency: Consistency,
-        jobs: &[Arc<Job>],
-    ) -> Result<ReadView> {
+    pub async fn read_view(&self, consistency: Consistency, jobs: &[Arc<Job>]) -> Result<ReadView> {
         let jobs: &[Arc<Job>] = if consistency == Consistency::Live { jobs } else { &[] };
         let shard_ids = self.shard_ids().await?;
         let parts = shard_ids.into_iter().map(|shard_id| {
@@ -119,9 +115,8 @@ impl Table {
         });
         let current = manifest.current_generation;
         let read = wal.read_new().await;
-        let applied = read.and_then(|entries| {
-            entries.iter().try_for_each(|entry| replay.apply(entry, current))
-        });
+        let applied = read
+            .and_then(|entries| entries.iter().try_for_each(|entry| replay.apply(entry, current)));
         if let Err(error) = applied {
             // A tail that stopped half-way starts again from the manifest.
             tail.place = None;

@@ -106,8 +106,8 @@ impl Table {
         positions
             .into_iter()
             .map(|(ordinal, rows_of)| {
-                let part = take_record_batch(rows, &UInt32Array::from(rows_of))
-                    .context("routing rows")?;
+                let part =
+                    take_record_batch(rows, &UInt32Array::from(rows_of)).context("routing rows")?;
                 Ok((ordinal, part))
             })
             .collect()

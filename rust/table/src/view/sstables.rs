@@ -69,8 +69,7 @@ impl SsTableCache {
         if let Some(handle) = self.0.lock().get(&place) {
             return Ok(handle.clone());
         }
-        let context =
-            SsTableContext::new(base, shard_id).await.context("opening an SSTable")?;
+        let context = SsTableContext::new(base, shard_id).await.context("opening an SSTable")?;
         let dataset = open_sstable(&context, &sstable.path).await.context("opening an SSTable")?;
         let handle = Arc::new(SsTableHandle {
             generation: sstable.generation,

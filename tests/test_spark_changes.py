@@ -1,0 +1,116 @@
+"""The Spark side's own logic that needs no session: change order and types at the boundary."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import types as st
+
+from lancemem.spark.arrow_types import (
+    arrow_schema,
+    cast_batch,
+    spark_arrow_schema,
+    spark_schema,
+)
+from lancemem.spark.writing import change_steps
+
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("name", pa.string()), ("v", pa.int64()), ("op", pa.string())]
+)
+
+
+def applied(state: dict, steps) -> tuple[dict, int]:
+    count = 0
+    for verb, rows in steps:
+        count += 1
+        for row in rows.to_pylist():
+            key = (row["id"], row["name"])
+            if verb == "put":
+                state[key] = row["v"]
+            else:
+                assert list(row) == ["id", "name"]
+                state.pop(key, None)
+    return state, count
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_of_one_batch_end_as_if_done_one_by_one(seed):
+    chance = random.Random(seed)  # noqa: S311 - a test needs a seed, not a secret
+    rows = [
+        {"id": chance.randrange(6), "name": chance.choice("ab"), "v": n, "op": chance.choice("IUD")}
+        for n in range(200)
+    ]
+    expected: dict = {}
+    for row in rows:
+        key = (row["id"], row["name"])
+        if row["op"] == "D":
+            expected.pop(key, None)
+        else:
+            expected[key] = row["v"]
+    steps_of = change_steps(["id", "name", "v"], ["id", "name"], "op")
+    state, _ = applied({}, steps_of(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
+    assert state == expected
+
+
+def test_a_batch_whose_keys_do_not_come_back_is_one_put_and_one_delete():
+    rows = [{"id": n % 50, "name": "a", "v": n, "op": "U"} for n in range(100)]
+    rows += [{"id": n, "name": "a", "v": None, "op": "D"} for n in range(0, 50, 5)]
+    steps_of = change_steps(["id", "name", "v"], ["id", "name"], "op")
+    state, count = applied({}, steps_of(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
+    assert count == 2
+    assert len(state) == 40
+
+
+@pytest.mark.parametrize(("ops", "verbs"), [("UUU", ["put"]), ("DDD", ["delete"])])
+def test_a_batch_of_one_kind_is_one_step(ops, verbs):
+    rows = [{"id": 1, "name": "a", "v": 0, "op": op} for op in ops]
+    steps = change_steps(["id", "name", "v"], ["id", "name"], "op")(
+        pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    )
+    assert [verb for verb, _ in steps] == verbs
+
+
+def test_types_that_spark_refuses_are_cast_to_ones_it_takes():
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "vector": pa.array([[1.0, 2.0]], pa.list_(pa.float16(), 2)),
+            "big": pa.array([2**64 - 1], pa.uint64()),
+            "small": pa.array([255], pa.uint8()),
+            "at": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", tz="UTC")),
+            "text": pa.array(["x"], pa.large_string()),
+            "word": pa.array(["y"]).dictionary_encode(),
+        }
+    )
+    schema = spark_arrow_schema(batch.schema)
+    cast = cast_batch(batch, schema)
+    assert cast.schema.equals(schema)
+    assert cast["vector"].to_pylist() == [[1.0, 2.0]]
+    assert int(cast["big"][0].as_py()) == 2**64 - 1
+    assert cast["at"].cast(pa.int64()).to_pylist() == [1_700_000_000_123_456]
+    assert spark_schema(schema)["vector"].dataType == st.ArrayType(st.FloatType())
+
+
+def test_a_spark_schema_survives_the_way_to_arrow_and_back():
+    schema = st.StructType(
+        [
+            st.StructField("id", st.LongType(), nullable=False),
+            st.StructField("at", st.TimestampType()),
+            st.StructField("wall", st.TimestampNTZType()),
+            st.StructField("price", st.DecimalType(12, 2)),
+            st.StructField("tags", st.ArrayType(st.StringType(), containsNull=False)),
+            st.StructField("by_name", st.MapType(st.StringType(), st.IntegerType())),
+            st.StructField("pair", st.StructType([st.StructField("left", st.ByteType())])),
+        ]
+    )
+    assert spark_schema(spark_arrow_schema(arrow_schema(schema))) == schema
+
+
+def test_a_spark_type_without_a_place_names_its_column():
+    schema = st.StructType([st.StructField("odd", st.NullType())])
+    with pytest.raises(TypeError, match="column 'odd'"):
+        arrow_schema(schema)
