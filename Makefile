@@ -94,7 +94,7 @@ lint-text: fmt-check
 
 lint-python: $(MODULE)
 	$(BIN)/mypy $(PYTHON_DIRS)
-	MYPYPATH=python $(BIN)/stubtest lancemem._lancemem
+	MYPYPATH=python $(BIN)/stubtest --mypy-config-file pyproject.toml lancemem._lancemem
 	$(BIN)/lint-imports
 
 lint-rust: $(TOOLS)

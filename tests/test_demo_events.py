@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pytest
 
@@ -16,16 +18,19 @@ from demo.events import (
 from demo.flights import load_flights
 from demo.reference import ExpectedCounts, compare, final_board
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FLIGHTS = 12_000
 
 
 @pytest.fixture(scope="module")
-def flights():
+def flights() -> pd.DataFrame:
     return load_flights(FLIGHTS)
 
 
 @pytest.fixture(scope="module")
-def events(flights) -> pa.Table:
+def events(flights: pd.DataFrame) -> pa.Table:
     return derive_events(flights)
 
 
@@ -34,7 +39,7 @@ def replay(events: pa.Table) -> pa.Table:
     return pa.Table.from_pandas(last[last["op"] != "D"], schema=BOARD_SCHEMA, preserve_index=False)
 
 
-def test_the_whole_year_has_the_known_number_of_events_of_each_kind():
+def test_the_whole_year_has_the_known_number_of_events_of_each_kind() -> None:
     counts = count_by_kind(derive_events(load_flights()))
     assert counts == {
         "scheduled": 336_776,
@@ -44,36 +49,40 @@ def test_the_whole_year_has_the_known_number_of_events_of_each_kind():
     }
 
 
-def test_events_come_in_event_time_order_and_are_numbered(events):
+def test_events_come_in_event_time_order_and_are_numbered(events: pa.Table) -> None:
     assert events.schema.equals(EVENT_SCHEMA)
     assert events["sequence"].to_pylist() == list(range(events.num_rows))
     assert events["updated_at"].to_pandas().is_monotonic_increasing
 
 
-def test_every_flight_is_inserted_first_and_deleted_last(events):
+def test_every_flight_is_inserted_first_and_deleted_last(events: pa.Table) -> None:
     ops = events.group_by(KEY).aggregate([("op", "list")])["op_list"].to_pylist()
     assert len(ops) == FLIGHTS
     assert {"".join(ops_of_key) for ops_of_key in ops} <= {"IUU", "IU", "ID"}
 
 
-def test_a_departure_shows_the_local_clock_of_the_source(flights):
+def test_a_departure_shows_the_local_clock_of_the_source(flights: pd.DataFrame) -> None:
     left = flights[flights["dep_time"].notna()]
     local = left["departed_at"].dt.tz_convert("America/New_York")
     assert (local.dt.hour * 100 + local.dt.minute == left["dep_time"] % 2400).all()
 
 
-def test_micro_batches_are_the_whole_stream_in_order(events):
+def test_micro_batches_are_the_whole_stream_in_order(events: pa.Table) -> None:
     batches = list(split_into_micro_batches(events, 5))
     assert len(batches) == 5
     assert pa.concat_tables(batches).equals(events)
 
 
-def test_replayed_events_give_the_state_computed_from_the_flights(flights, events):
+def test_replayed_events_give_the_state_computed_from_the_flights(
+    flights: pd.DataFrame, events: pa.Table
+) -> None:
     difference = compare(replay(events), final_board(flights))
     assert difference.is_empty, "\n".join(difference.lines)
 
 
-def test_counts_after_the_last_micro_batch_are_those_of_the_final_board(flights, events):
+def test_counts_after_the_last_micro_batch_are_those_of_the_final_board(
+    flights: pd.DataFrame, events: pa.Table
+) -> None:
     expected = ExpectedCounts()
     for batch in split_into_micro_batches(events, 4):
         counts = expected.apply(batch)
@@ -81,7 +90,7 @@ def test_counts_after_the_last_micro_batch_are_those_of_the_final_board(flights,
     assert counts == {pair["values"]: pair["counts"] for pair in board}
 
 
-def test_compare_finds_missing_unexpected_repeated_and_changed(flights):
+def test_compare_finds_missing_unexpected_repeated_and_changed(flights: pd.DataFrame) -> None:
     board = final_board(flights)
     tails = board["tailnum"].to_pylist()
     tails[20], tails[21] = None, "N00000"

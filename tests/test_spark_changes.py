@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -24,7 +26,11 @@ SCHEMA = pa.schema(
 )
 
 
-def applied(state: dict, steps) -> tuple[dict, int]:
+State: TypeAlias = dict[tuple[int, str], int]
+Steps: TypeAlias = Iterable[tuple[str, Any]]
+
+
+def applied(state: State, steps: Steps) -> tuple[State, int]:
     count = 0
     for verb, rows in steps:
         count += 1
@@ -39,13 +45,13 @@ def applied(state: dict, steps) -> tuple[dict, int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_changes_of_one_batch_end_as_if_done_one_by_one(seed):
+def test_changes_of_one_batch_end_as_if_done_one_by_one(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test needs a seed, not a secret
     rows = [
         {"id": chance.randrange(6), "name": chance.choice("ab"), "v": n, "op": chance.choice("IUD")}
         for n in range(200)
     ]
-    expected: dict = {}
+    expected: State = {}
     for row in rows:
         key = (row["id"], row["name"])
         if row["op"] == "D":
@@ -57,7 +63,7 @@ def test_changes_of_one_batch_end_as_if_done_one_by_one(seed):
     assert state == expected
 
 
-def test_a_batch_whose_keys_do_not_come_back_is_one_put_and_one_delete():
+def test_a_batch_whose_keys_do_not_come_back_is_one_put_and_one_delete() -> None:
     rows = [{"id": n % 50, "name": "a", "v": n, "op": "U"} for n in range(100)]
     rows += [{"id": n, "name": "a", "v": None, "op": "D"} for n in range(0, 50, 5)]
     steps_of = change_steps(["id", "name", "v"], ["id", "name"], "op")
@@ -67,7 +73,7 @@ def test_a_batch_whose_keys_do_not_come_back_is_one_put_and_one_delete():
 
 
 @pytest.mark.parametrize(("ops", "verbs"), [("UUU", ["put"]), ("DDD", ["delete"])])
-def test_a_batch_of_one_kind_is_one_step(ops, verbs):
+def test_a_batch_of_one_kind_is_one_step(ops: str, verbs: list[str]) -> None:
     rows = [{"id": 1, "name": "a", "v": 0, "op": op} for op in ops]
     steps = change_steps(["id", "name", "v"], ["id", "name"], "op")(
         pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
@@ -75,7 +81,7 @@ def test_a_batch_of_one_kind_is_one_step(ops, verbs):
     assert [verb for verb, _ in steps] == verbs
 
 
-def test_types_that_spark_refuses_are_cast_to_ones_it_takes():
+def test_types_that_spark_refuses_are_cast_to_ones_it_takes() -> None:
     batch = pa.RecordBatch.from_pydict(
         {
             "vector": pa.array([[1.0, 2.0]], pa.list_(pa.float16(), 2)),
@@ -95,7 +101,7 @@ def test_types_that_spark_refuses_are_cast_to_ones_it_takes():
     assert spark_schema(schema)["vector"].dataType == st.ArrayType(st.FloatType())
 
 
-def test_a_spark_schema_survives_the_way_to_arrow_and_back():
+def test_a_spark_schema_survives_the_way_to_arrow_and_back() -> None:
     schema = st.StructType(
         [
             st.StructField("id", st.LongType(), nullable=False),
@@ -110,7 +116,7 @@ def test_a_spark_schema_survives_the_way_to_arrow_and_back():
     assert spark_schema(spark_arrow_schema(arrow_schema(schema))) == schema
 
 
-def test_a_spark_type_without_a_place_names_its_column():
+def test_a_spark_type_without_a_place_names_its_column() -> None:
     schema = st.StructType([st.StructField("odd", st.NullType())])
     with pytest.raises(TypeError, match="column 'odd'"):
         arrow_schema(schema)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pytest
 
@@ -9,6 +11,9 @@ pytest.importorskip("pyspark")
 
 import lancemem
 from lancemem.spark import ChangesResult, DeleteResult, LancememTable, UpsertResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = pa.schema(
     [
@@ -21,7 +26,7 @@ SCHEMA = pa.schema(
 
 
 @pytest.fixture
-def table(spark, table_uri) -> LancememTable:
+def table(spark: SparkSession, table_uri: str) -> LancememTable:
     return LancememTable.create(
         spark,
         table_uri,
@@ -31,7 +36,7 @@ def table(spark, table_uri) -> LancememTable:
     )
 
 
-def rows(spark, start: int, end: int, price: str):
+def rows(spark: SparkSession, start: int, end: int, price: str) -> DataFrame:
     return spark.range(start, end).selectExpr(
         "timestamp_micros(id) at",
         f"if(id % 7 = 0, null, cast({price} as decimal(12,2))) price",
@@ -40,7 +45,9 @@ def rows(spark, start: int, end: int, price: str):
     )
 
 
-def test_upsert_replaces_delete_removes_and_reads_agree(spark, table):
+def test_upsert_replaces_delete_removes_and_reads_agree(
+    spark: SparkSession, table: LancememTable
+) -> None:
     first = table.upsert(rows(spark, 0, 1000, "id / 4"))
     assert isinstance(first, UpsertResult)
     assert (first.rows, first.shards) == (1000, 4)
@@ -59,7 +66,9 @@ def test_upsert_replaces_delete_removes_and_reads_agree(spark, table):
     assert sorted(map(tuple, read.collect())) == sorted(map(tuple, expected.collect()))
 
 
-def test_changes_of_one_key_are_applied_in_sequence_order(spark, table):
+def test_changes_of_one_key_are_applied_in_sequence_order(
+    spark: SparkSession, table: LancememTable
+) -> None:
     changes = spark.createDataFrame(
         [(9, "I", 1, "a"), (1, "U", 3, "a"), (2, "D", 2, "a"), (7, "D", 4, "b"), (8, "I", 3, "b")],
         "price int, op string, seq int, name string",
@@ -70,18 +79,20 @@ def test_changes_of_one_key_are_applied_in_sequence_order(spark, table):
     assert [(r.id, r.name, r.price) for r in table.toDF().collect()] == [(5, "a", 1)]
 
 
-def test_columns_that_are_missing_or_unknown_are_named(spark, table):
+def test_columns_that_are_missing_or_unknown_are_named(
+    spark: SparkSession, table: LancememTable
+) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="no column 'at'"):
         table.upsert(rows(spark, 0, 1, "0").drop("at"))
     with pytest.raises(lancemem.InvalidInputError, match="no column 'nope'"):
         table.toDF(columns=["id", "nope"])
 
 
-def test_an_empty_dataframe_claims_no_shard(spark, table):
+def test_an_empty_dataframe_claims_no_shard(spark: SparkSession, table: LancememTable) -> None:
     assert table.upsert(rows(spark, 0, 0, "0")) == UpsertResult(rows=0, shards=0, wal_entries=0)
 
 
-def test_a_projection_keeps_the_order_asked_for(spark, table):
+def test_a_projection_keeps_the_order_asked_for(spark: SparkSession, table: LancememTable) -> None:
     table.upsert(rows(spark, 1, 3, "1"))
     read = table.toDF(columns=["price", "id"])
     assert sorted(map(tuple, read.collect())) == [(1, 1), (1, 2)]

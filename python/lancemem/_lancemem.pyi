@@ -213,7 +213,7 @@ class Table:
         limit: int | None = None,
         *,
         consistency: _Consistency = "durable",
-        jobs: Sequence[Job] = [],
+        jobs: Sequence[Job] | None = None,
     ) -> Scan:
         """Prepare a read of the newest row of every key.
 
@@ -228,7 +228,7 @@ class Table:
         columns: Sequence[str] | None = None,
         *,
         consistency: _Consistency = "durable",
-        jobs: Sequence[Job] = [],
+        jobs: Sequence[Job] | None = None,
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys; keys without a row are left out."""
 

@@ -167,9 +167,13 @@ class LancememTable:
         sequence_by: str | None,
     ) -> list[dict[str, int]]:
         """Route, write with one task a shard, and return what each task reported."""
-        shard_count = 1 + max(shard.ordinal for shard in self._table.shards())
+        sharding = self._table.sharding
+        if sharding is None:
+            raise lancemem.InvalidInputError(
+                f"table {self.uri} has no sharding, so its rows cannot be routed"
+            )
         routed = routing.partition_by_shard(
-            rows, self.uri, self.primary_key, shard_count, sequence_by
+            rows, self.uri, self.primary_key, sharding.shards, sequence_by
         )
         written = routed.mapInArrow(writing.shard_writer(self.uri, steps_of), writing.REPORT_DDL)
         return [report.asDict() for report in written.collect()]

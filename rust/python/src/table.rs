@@ -171,33 +171,33 @@ impl Table {
         run(py, async move { table.start_job(shard_id, config).await }).map(Job::new)
     }
 
-    #[pyo3(signature = (columns=None, filter=None, limit=None, *, consistency="durable", jobs=vec![]))]
+    #[pyo3(signature = (columns=None, filter=None, limit=None, *, consistency="durable", jobs=None))]
     fn scan(
         &self,
         columns: Option<Vec<String>>,
         filter: Option<String>,
         limit: Option<usize>,
         consistency: &str,
-        jobs: Vec<Py<Job>>,
+        jobs: Option<Vec<Py<Job>>>,
     ) -> PyResult<Scan> {
         let table = self.inner()?;
-        let jobs = jobs.iter().map(|job| job.get().inner()).collect::<PyResult<Vec<_>>>()?;
+        let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
         let options = ScanOptions { columns, filter, limit, consistency };
         Ok(Scan::new(table.scan(options, jobs)))
     }
 
-    #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=vec![]))]
+    #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=None))]
     fn get<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
         columns: Option<Vec<String>>,
         consistency: &str,
-        jobs: Vec<Py<Job>>,
+        jobs: Option<Vec<Py<Job>>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let table = self.inner()?;
-        let jobs = jobs.iter().map(|job| job.get().inner()).collect::<PyResult<Vec<_>>>()?;
+        let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
         let keys = single(input::batches(keys)?, "keys must come as one batch")?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
@@ -238,6 +238,10 @@ impl Table {
     fn __repr__(&self) -> String {
         format!("Table({:?})", self.inner.uri())
     }
+}
+
+fn running(jobs: Option<Vec<Py<Job>>>) -> PyResult<Vec<Arc<lancemem::Job>>> {
+    jobs.unwrap_or_default().iter().map(|job| job.get().inner()).collect()
 }
 
 fn parse_consistency(name: &str) -> PyResult<Consistency> {

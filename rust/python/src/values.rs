@@ -8,6 +8,42 @@ use std::time::Duration;
 use lancemem::{JobStats as RustJobStats, Sharding as RustSharding, WriterConfig as RustConfig};
 use pyo3::prelude::*;
 
+/// How Python writes a value.
+trait Repr {
+    fn repr(&self) -> String;
+}
+
+macro_rules! repr_as_is {
+    ($($type:ty),*) => {
+        $(impl Repr for $type {
+            fn repr(&self) -> String {
+                format!("{self:?}")
+            }
+        })*
+    };
+}
+
+repr_as_is!(usize, u64, i32, String);
+
+impl Repr for bool {
+    fn repr(&self) -> String {
+        if *self { "True" } else { "False" }.to_owned()
+    }
+}
+
+impl<T: Repr> Repr for Option<T> {
+    fn repr(&self) -> String {
+        self.as_ref().map_or_else(|| "None".to_owned(), Repr::repr)
+    }
+}
+
+impl<T: Repr> Repr for Vec<T> {
+    fn repr(&self) -> String {
+        let items: Vec<String> = self.iter().map(Repr::repr).collect();
+        format!("[{}]", items.join(", "))
+    }
+}
+
 macro_rules! value {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
@@ -15,12 +51,18 @@ macro_rules! value {
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name { $(pub $field: $type),* }
 
+        impl Repr for $name {
+            fn repr(&self) -> String {
+                let fields: Vec<String> =
+                    vec![$(format!("{}={}", stringify!($field), self.$field.repr())),*];
+                format!("{}({})", stringify!($name), fields.join(", "))
+            }
+        }
+
         #[pymethods]
         impl $name {
             fn __repr__(&self) -> String {
-                let fields: Vec<String> =
-                    vec![$(format!("{}={:?}", stringify!($field), self.$field)),*];
-                format!("{}({})", stringify!($name), fields.join(", "))
+                self.repr()
             }
         }
     };
@@ -183,7 +225,19 @@ impl WriterConfig {
     }
 
     fn __repr__(&self) -> String {
-        format!("{self:?}")
+        let settings = [
+            ("durable", self.durable.repr()),
+            ("fsync", self.fsync.repr()),
+            ("max_memtable_rows", self.max_memtable_rows.repr()),
+            ("max_memtable_bytes", self.max_memtable_bytes.repr()),
+            ("max_memtable_batches", self.max_memtable_batches.repr()),
+            ("max_wal_buffer_bytes", self.max_wal_buffer_bytes.repr()),
+            ("max_wal_flush_interval_ms", self.max_wal_flush_interval_ms.repr()),
+            ("max_unflushed_memtable_bytes", self.max_unflushed_memtable_bytes.repr()),
+        ];
+        let given = settings.iter().filter(|(_, value)| value != "None");
+        let given: Vec<String> = given.map(|(name, value)| format!("{name}={value}")).collect();
+        format!("WriterConfig({})", given.join(", "))
     }
 }
 

@@ -21,6 +21,5 @@ pub use compact::CompactionResult;
 pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::JobStats;
 pub use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
-pub use plan::{Scan, ScanOptions};
-pub use table::{Job, Shard, Table, WriteResult};
+pub use table::{Job, Scan, ScanOptions, Shard, Table, WriteResult};
 pub use view::Consistency;

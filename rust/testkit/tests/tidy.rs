@@ -43,6 +43,7 @@ const NO_STORE: &[&str] = &["object_store"];
 const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
 const BELOW_VIEW: &[&str] = &["errors", "sstable", "index"];
+const BELOW_MERGE: &[&str] = &["errors", "sstable", "index", "view"];
 const BELOW_PLAN: &[&str] = &["errors", "sstable", "index", "view", "merge", "deletes"];
 const BELOW_TABLE: &[&str] = &[
     "errors", "sstable", "index", "view", "merge", "deletes", "plan", "compact", "table", "job",
@@ -61,7 +62,8 @@ const LAYERS: &[Layer] = &[
     layer(TABLE, "sstable", &["errors", "index"], NO_WRITER),
     layer(TABLE, "index", &["errors"], NO_WRITER),
     layer(TABLE, "view", BELOW_VIEW, NO_WRITER),
-    layer(TABLE, "merge", BELOW_VIEW, NO_WRITER),
+    // Beside `view`, whose sources it compares; `view` knows nothing of it.
+    layer(TABLE, "merge", BELOW_MERGE, NO_WRITER),
     layer(TABLE, "deletes", BELOW_VIEW, NO_WRITER),
     layer(TABLE, "plan", BELOW_PLAN, NO_WRITER),
     layer(TABLE, "compact", BELOW_PLAN, NO_WRITER),

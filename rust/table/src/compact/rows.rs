@@ -12,6 +12,7 @@ use arrow_array::types::UInt64Type;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::transaction::Operation;
@@ -23,7 +24,6 @@ use roaring::RoaringBitmap;
 
 use crate::errors::Context;
 use crate::merge::{KeyChoice, NewestRowsExec};
-use crate::plan::planner_session;
 use crate::view::{ReadView, Source};
 
 const ROW_ADDRESS: &str = "_rowaddr";
@@ -95,7 +95,7 @@ pub async fn write_newest(
     let plan = UnionExec::try_new(arms).context(action)?;
     let rows = Arc::new(AtomicUsize::new(0));
     let counted = rows.clone();
-    let stream = execute_stream(plan, planner_session().task_ctx()).context(action)?;
+    let stream = execute_stream(plan, SessionContext::new().task_ctx()).context(action)?;
     let schema = stream.schema();
     let stream = stream.inspect_ok(move |batch| {
         counted.fetch_add(batch.num_rows(), Ordering::Relaxed);

@@ -1,105 +1,12 @@
-//! From a cut and a request to a DataFusion plan, and from the plan to rows.
+//! From a cut and a request to a DataFusion plan.
 //!
 //! Owns: every decision about how a read is done; nobody else builds plan nodes.
-//! Does not own: what the cut contains (`view`) or the choice by key (`merge`).
+//! Does not own: what the cut contains (`view`), the choice by key (`merge`), or when a plan
+//! runs (`table`).
 
 mod filter;
 mod memtable_scan;
 mod planner;
 
-use std::sync::Arc;
-
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
-use datafusion::prelude::SessionContext;
-use futures::TryStreamExt;
-use lancemem_core::types::Result;
-
 pub use filter::Filter;
-pub use planner::{ScanRequest, plan_scan, session as planner_session};
-
-use crate::errors::Context;
-use crate::table::{Job, Table};
-use crate::view::Consistency;
-
-/// What to read.
-#[derive(Clone, Debug, Default)]
-pub struct ScanOptions {
-    /// Columns of the result, in order; all where absent.
-    pub columns: Option<Vec<String>>,
-    /// A SQL condition on the table's columns.
-    pub filter: Option<String>,
-    /// Most rows of the result.
-    pub limit: Option<usize>,
-    /// Which rows must be seen.
-    pub consistency: Consistency,
-}
-
-/// A read that has not begun. Each execution pins a new cut.
-#[derive(Clone, Debug)]
-pub struct Scan {
-    table: Arc<Table>,
-    jobs: Vec<Arc<Job>>,
-    options: ScanOptions,
-}
-
-impl Scan {
-    pub(crate) const fn new(table: Arc<Table>, jobs: Vec<Arc<Job>>, options: ScanOptions) -> Self {
-        Self { table, jobs, options }
-    }
-
-    /// The rows as a stream of batches; memory is bounded by what runs in parallel.
-    ///
-    /// # Errors
-    /// An input error for an unknown column or a condition that does not parse.
-    pub async fn stream(&self) -> Result<SendableRecordBatchStream> {
-        let (plan, session) = self.plan(self.options.columns.clone()).await?;
-        execute_stream(plan, session.task_ctx()).context("scanning")
-    }
-
-    /// The number of rows that [`Self::stream`] gives.
-    ///
-    /// # Errors
-    /// As [`Self::stream`].
-    pub async fn count_rows(&self) -> Result<usize> {
-        let (plan, session) = self.plan(Some(Vec::new())).await?;
-        let stream = execute_stream(plan, session.task_ctx()).context("counting")?;
-        stream
-            .try_fold(0, |rows, batch| futures::future::ready(Ok(rows + batch.num_rows())))
-            .await
-            .context("counting")
-    }
-
-    /// The plan as text.
-    ///
-    /// # Errors
-    /// As [`Self::stream`].
-    pub async fn explain(&self) -> Result<String> {
-        let (plan, _) = self.plan(self.options.columns.clone()).await?;
-        Ok(displayable(plan.as_ref()).indent(true).to_string())
-    }
-
-    /// The schema of the result.
-    ///
-    /// # Errors
-    /// As [`Self::stream`].
-    pub async fn schema(&self) -> Result<arrow_schema::SchemaRef> {
-        let (plan, _) = self.plan(self.options.columns.clone()).await?;
-        Ok(plan.schema())
-    }
-
-    async fn plan(
-        &self,
-        columns: Option<Vec<String>>,
-    ) -> Result<(Arc<dyn ExecutionPlan>, SessionContext)> {
-        let view = self.table.read_view(self.options.consistency, &self.jobs).await?;
-        let session = planner::session();
-        let filter = match &self.options.filter {
-            Some(sql) => Some(Filter::parse(&session, &view.schema, sql)?),
-            None => None,
-        };
-        let request = ScanRequest { columns, filter, limit: self.options.limit };
-        let plan = plan_scan(&session, &view, &request).await?;
-        Ok((plan, session))
-    }
-}
+pub use planner::{ScanRequest, plan_scan, session};

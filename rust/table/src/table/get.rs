@@ -17,7 +17,7 @@ use lancemem_core::types::{Error, KeyBytes, Result};
 
 use super::{Job, Table};
 use crate::errors::Context;
-use crate::plan::{Filter, ScanRequest, plan_scan, planner_session};
+use crate::plan::{self, Filter, ScanRequest, plan_scan};
 use crate::view::Consistency;
 
 /// Rows found by key.
@@ -43,7 +43,7 @@ impl Table {
     ) -> Result<Found> {
         let wanted = self.rows.accept_keys(keys)?;
         let view = self.read_view(consistency, jobs).await?;
-        let session = planner_session();
+        let session = plan::session();
         let output = match columns {
             Some(columns) => columns,
             None => view.schema.fields().iter().map(|field| field.name().clone()).collect(),

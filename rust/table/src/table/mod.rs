@@ -7,7 +7,9 @@
 mod create;
 mod get;
 mod job;
+mod maintain;
 mod read;
+mod scan;
 mod shards;
 mod write;
 
@@ -26,11 +28,11 @@ use parking_lot::RwLock;
 pub use create::CreateOptions;
 pub use get::Found;
 pub use job::Job;
+pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
 pub use write::WriteResult;
 
 use crate::errors::Context;
-use crate::plan::{Scan, ScanOptions};
 use crate::view::SsTableCache;
 use read::TailCache;
 
