@@ -16,7 +16,7 @@ use lancemem_core::types::{ShardId, WalPosition, WriterConfig};
 use lancemem_core::wal::WalTail;
 use lancemem_testkit::{FaultyStore, Gate, KeyShape, MemorySink, Rows, merge};
 
-pub const HOUR: Duration = Duration::from_secs(3600);
+pub const HOUR: Duration = Duration::from_hours(1);
 
 /// A shard that was created and that nobody has claimed yet.
 pub struct Bench {
@@ -160,6 +160,7 @@ pub async fn within<T>(story: impl Future<Output = T>) -> T {
 /// Looks again until `condition` holds; a story that waits for nothing runs into its limit.
 pub async fn until(mut condition: impl FnMut() -> bool) {
     while !condition() {
+        #[expect(clippy::disallowed_methods, reason = "the test waits for real tasks")]
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

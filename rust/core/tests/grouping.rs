@@ -3,6 +3,7 @@
 //! Owns: group commit, the interval and the buffer limit.
 //! Does not own: failing appends (`lost_answers`).
 
+use arrow_array::RecordBatch;
 use std::sync::Arc;
 
 use lancemem_core::types::{Generation, WriterConfig};
@@ -90,7 +91,7 @@ async fn an_entry_never_mixes_generations() {
         let mut rows_by_generation = std::collections::BTreeMap::<Generation, usize>::new();
         let mut generations = Vec::new();
         for (_, entry) in bench.data_entries().await {
-            let rows: usize = entry.batches.iter().map(|batch| batch.num_rows()).sum();
+            let rows: usize = entry.batches.iter().map(RecordBatch::num_rows).sum();
             generations.push(entry.generation.unwrap());
             *rows_by_generation.entry(entry.generation.unwrap()).or_default() += rows;
         }

@@ -3,6 +3,8 @@
 //! Owns: the list of chapters. Each chapter opens a shard on storage that fails on demand.
 //! Does not own: the faults, batches and the reader model, which are the testkit's.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 mod backpressure;
 mod bench;
 mod damage;

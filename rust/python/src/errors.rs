@@ -8,40 +8,40 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
 
-create_exception!(_lancemem, LancememError, PyException, "Any failure of lancemem.");
+create_exception!(lancemem, LancememError, PyException, "Any failure of lancemem.");
 create_exception!(
-    _lancemem,
+    lancemem,
     InvalidInputError,
     LancememError,
     "The call or its data cannot be accepted; nothing was written. Fix it and call again."
 );
 create_exception!(
-    _lancemem,
+    lancemem,
     WriterFencedError,
     LancememError,
     "Another job took the shard. Stop, or start a job to take it back."
 );
 create_exception!(
-    _lancemem,
+    lancemem,
     JobStoppedError,
     LancememError,
     "The job cannot go on. Start a new one: it replays everything that is durable."
 );
 create_exception!(
-    _lancemem,
+    lancemem,
     RetryableError,
     LancememError,
     "The storage failed or was contended. Call again."
 );
 create_exception!(
-    _lancemem,
+    lancemem,
     CorruptionError,
     LancememError,
     "Stored bytes are damaged or missing; nothing was skipped. The text names the place."
 );
-create_exception!(_lancemem, InternalError, LancememError, "A defect of lancemem. Report it.");
+create_exception!(lancemem, InternalError, LancememError, "A defect of lancemem. Report it.");
 create_exception!(
-    _lancemem,
+    lancemem,
     ForkedHandleError,
     LancememError,
     "The object was opened before a fork of the process. Open it again in this process."

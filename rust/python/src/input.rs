@@ -3,7 +3,7 @@
 //! Owns: the import through `__arrow_c_stream__`, `__arrow_c_array__` and `__arrow_c_schema__`.
 //! Does not own: what the rows mean.
 //!
-//! Safety model: the PyCapsule protocol hands over C structs of the Arrow C data interface. A
+//! Safety model: the `PyCapsule` protocol hands over C structs of the Arrow C data interface. A
 //! capsule is checked by name before its pointer is used, and `from_raw` moves the struct out,
 //! leaving a released one behind, so nothing is freed twice. The structs' own contract (valid
 //! buffers until release) is the producer's. Everything is copied before the GIL is given up,
@@ -23,6 +23,7 @@ use arrow_array::{RecordBatch, RecordBatchOptions, StructArray, make_array};
 use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyTuple};
 
@@ -32,15 +33,16 @@ const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 const STREAM: &CStr = c"arrow_array_stream";
 
-/// The batches of anything that exports a stream or a single batch.
-pub fn batches(data: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
+/// The rows of anything that exports a stream or a single batch, as one batch: a call that
+/// fails has then written nothing.
+pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     if data.hasattr("__arrow_c_stream__")? {
         let capsule: Bound<'_, PyCapsule> = data.call_method0("__arrow_c_stream__")?.cast_into()?;
-        return stream_batches(&capsule);
+        return stream_batch(&capsule);
     }
     if data.hasattr("__arrow_c_array__")? {
         let pair: Bound<'_, PyTuple> = data.call_method0("__arrow_c_array__")?.cast_into()?;
-        return Ok(vec![array_batch(&pair)?]);
+        return array_batch(&pair);
     }
     Err(InvalidInputError::new_err(format!(
         "expected Arrow data (an object with __arrow_c_stream__ or __arrow_c_array__, such as a \
@@ -64,7 +66,7 @@ pub fn schema(data: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     Schema::try_from(exported).map(Arc::new).map_err(|error| not_arrow(&error))
 }
 
-fn stream_batches(capsule: &Bound<'_, PyCapsule>) -> PyResult<Vec<RecordBatch>> {
+fn stream_batch(capsule: &Bound<'_, PyCapsule>) -> PyResult<RecordBatch> {
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: the name was checked; the struct is moved out and a released one left behind.
     let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
@@ -77,7 +79,10 @@ fn stream_batches(capsule: &Bound<'_, PyCapsule>) -> PyResult<Vec<RecordBatch>> 
             .map_err(|error| not_arrow(&error))?;
         batches.push(owned_batch(data, &schema)?);
     }
-    Ok(batches)
+    if batches.len() == 1 {
+        return Ok(batches.swap_remove(0));
+    }
+    concat_batches(&schema, &batches).map_err(|error| not_arrow(&error))
 }
 
 fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<SchemaRef> {

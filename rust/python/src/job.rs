@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::input;
-use crate::runtime::{Origin, run, runtime};
+use crate::runtime::{Origin, run};
 use crate::values::{Acknowledged, JobStats};
 
 /// The one writer of a shard while it runs.
@@ -38,30 +38,16 @@ impl Job {
 
     fn put(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Acknowledged> {
         let job = self.inner()?;
-        let batches = input::batches(data)?;
-        run(py, async move {
-            let mut done = Acknowledged { rows: 0, durable: true };
-            for batch in &batches {
-                let acknowledged = job.put(batch).await?;
-                done.rows += acknowledged.rows;
-                done.durable &= acknowledged.durable;
-            }
-            Ok(done)
-        })
+        let rows = input::batch(data)?;
+        let done = run(py, async move { job.put(&rows).await })?;
+        Ok(Acknowledged { rows: done.rows, durable: done.durable })
     }
 
     fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Acknowledged> {
         let job = self.inner()?;
-        let batches = input::batches(keys)?;
-        run(py, async move {
-            let mut done = Acknowledged { rows: 0, durable: true };
-            for batch in &batches {
-                let acknowledged = job.delete(batch).await?;
-                done.rows += acknowledged.rows;
-                done.durable &= acknowledged.durable;
-            }
-            Ok(done)
-        })
+        let keys = input::batch(keys)?;
+        let done = run(py, async move { job.delete(&keys).await })?;
+        Ok(Acknowledged { rows: done.rows, durable: done.durable })
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
@@ -98,15 +84,5 @@ impl Job {
             closed?;
         }
         Ok(false)
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        // The last handle lets its tasks finish on the runtime that they run on; after a fork
-        // that runtime is gone, and dropping its tasks' parts here would wait for it.
-        if self.origin.check("job").is_err() || runtime().is_err() {
-            std::mem::forget(self.inner.clone());
-        }
     }
 }

@@ -17,7 +17,7 @@ use pyo3_arrow::ffi::{
 };
 use tokio::runtime::Runtime;
 
-use crate::errors::{InvalidInputError, not_arrow};
+use crate::errors::InvalidInputError;
 use crate::runtime::Origin;
 
 type Batches = BoxStream<'static, Result<ArrayRef, ArrowError>>;
@@ -117,14 +117,6 @@ pub fn pyarrow_schema<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Boun
 }
 
 /// `stream` read to its end as a `pyarrow.Table`.
-pub fn pyarrow_table<'py>(py: Python<'py>, stream: ArrowStream) -> PyResult<Bound<'py, PyAny>> {
+pub fn pyarrow_table(py: Python<'_>, stream: ArrowStream) -> PyResult<Bound<'_, PyAny>> {
     py.import("pyarrow")?.call_method1("table", (Py::new(py, stream)?,))
-}
-
-/// Refuses data that cannot be one array.
-pub fn single<T>(mut items: Vec<T>, what: &str) -> PyResult<T> {
-    match (items.pop(), items.pop()) {
-        (Some(item), None) => Ok(item),
-        _ => Err(not_arrow(&what)),
-    }
 }

@@ -39,6 +39,7 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
         .build()?;
     let started = Arc::new(started);
     // Dropping the parent's runtime would wait for threads that are not here.
+    #[expect(clippy::mem_forget, reason = "leaked on purpose, once a fork")]
     std::mem::forget(slot.replace((std::process::id(), started.clone())));
     Ok(started)
 }

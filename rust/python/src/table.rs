@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
 use crate::job::Job;
-use crate::output::{ArrowArray, ArrowStream, pyarrow_schema, pyarrow_table, single};
+use crate::output::{ArrowArray, ArrowStream, pyarrow_schema, pyarrow_table};
 use crate::runtime::{Origin, run, runtime};
 use crate::scan::Scan;
 use crate::values::{
@@ -121,28 +121,21 @@ impl Table {
 
     fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<WriteResult> {
         let table = self.inner()?;
-        let batches = input::batches(data)?;
-        run(py, async move { table.upsert(&batches).await }).map(write_result)
+        let rows = input::batch(data)?;
+        run(py, async move { table.upsert(&rows).await }).map(write_result)
     }
 
     fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<WriteResult> {
         let table = self.inner()?;
-        let batches = input::batches(keys)?;
-        run(py, async move { table.delete(&batches).await }).map(write_result)
+        let keys = input::batch(keys)?;
+        run(py, async move { table.delete(&keys).await }).map(write_result)
     }
 
     fn shard_ordinals(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
         let table = self.inner()?;
-        let batches = input::batches(data)?;
-        let ordinals = py
-            .detach(|| {
-                batches
-                    .iter()
-                    .map(|batch| table.shard_ordinals(batch))
-                    .collect::<Result<Vec<_>, _>>()
-            })
-            .map_err(|error| to_py(&error))?;
-        Ok(ArrowArray::new(Arc::new(Int32Array::from(ordinals.concat()))))
+        let rows = input::batch(data)?;
+        let ordinals = py.detach(|| table.shard_ordinals(&rows)).map_err(|error| to_py(&error))?;
+        Ok(ArrowArray::new(Arc::new(Int32Array::from(ordinals))))
     }
 
     #[pyo3(signature = (*, shard, config=None))]
@@ -199,7 +192,7 @@ impl Table {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
-        let keys = single(input::batches(keys)?, "keys must come as one batch")?;
+        let keys = input::batch(keys)?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         let schema = found.rows.schema();
         let rows = futures::stream::iter([Ok::<_, lancemem::Error>(found.rows)]);

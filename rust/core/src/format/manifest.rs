@@ -233,6 +233,8 @@ struct ShardManifestMessage {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     fn manifest() -> ShardManifest {
@@ -267,7 +269,10 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_manifest_do_not_change() {
-        let hex: String = manifest().encode().iter().map(|b| format!("{b:02x}")).collect();
+        let mut hex = String::new();
+        for byte in manifest().encode() {
+            write!(hex, "{byte:02x}").unwrap();
+        }
         assert_eq!(
             hex,
             "08071003180c200f30044216080312\

@@ -228,6 +228,9 @@ fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     if !is_castable(array.data_type(), field.data_type()) {
         return Err(refused("no cast keeps every value".to_owned()));
     }
+    if array.data_type() == &DataType::Null {
+        return Ok(new_null_array(field.data_type(), array.len()));
+    }
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let cast = cast_with_options(array, field.data_type(), &options)
         .map_err(|error| refused(error.to_string()))?;

@@ -105,3 +105,14 @@ fn stored_rows_without_a_newer_column_are_filled_with_nulls() {
     let rows = schema().conform(&stored).unwrap();
     assert_eq!(rows.batch.column_by_name("s").unwrap().null_count(), 1);
 }
+
+#[test]
+fn a_column_of_nothing_but_nulls_needs_no_type() {
+    let rows = batch(vec![
+        ("id", Arc::new(Int64Array::from(vec![7]))),
+        ("v", Arc::new(Float64Array::from(vec![7.0]))),
+        ("s", new_null_array(&DataType::Null, 1)),
+    ]);
+    let rows = schema().accept(&rows).unwrap();
+    assert_eq!(rows.batch.column_by_name("s").unwrap().data_type(), &DataType::Utf8);
+}

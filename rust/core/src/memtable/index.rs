@@ -49,7 +49,7 @@ impl KeyIndex {
 
     /// Visits every (key, position) below `rows`: keys ascending, positions of a key descending.
     pub fn visit(&self, rows: usize, mut visit: impl FnMut(&KeyBytes, u32)) {
-        for entry in self.0.iter() {
+        for entry in &self.0 {
             let Entry { key, position: Reverse(position) } = entry.key();
             if (*position as usize) < rows {
                 visit(key, *position);

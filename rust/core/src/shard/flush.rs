@@ -106,6 +106,10 @@ impl Shared {
                 return Err(error);
             }
             tracing::warn!(shard = %self.shard_id, attempt, %error, "a flush failed and is repeated");
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the pause is the point; no decision reads the clock"
+            )]
             tokio::time::sleep(pause).await;
             pause *= 2;
             attempt += 1;

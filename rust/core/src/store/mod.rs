@@ -163,9 +163,7 @@ impl Store {
     }
 
     fn at(&self, path: &str) -> Path {
-        path.split('/')
-            .filter(|part| !part.is_empty())
-            .fold(self.root.clone(), |path, part| path.join(part))
+        path.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), Path::join)
     }
 }
 

@@ -94,6 +94,10 @@ impl WalAppender {
             if attempt == self.retries {
                 return Err(self.poisoned(&format!("{error}, {attempt} retries")));
             }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the pause is the point; no decision reads the clock"
+            )]
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

@@ -20,6 +20,7 @@ use lancemem_core::types::{Error, Result};
 
 use crate::errors::Context;
 use crate::merge::KeyChoice;
+use crate::sstable::sync_base;
 use crate::view::ReadView;
 
 /// What a compaction did.
@@ -50,7 +51,7 @@ pub async fn compact_view(view: &ReadView) -> Result<CompactionResult> {
     }
     let choice = Arc::new(KeyChoice::of(view).await?);
     let dead = rows::dead_base_rows(view, &choice).await?;
-    let rows_deleted = dead.values().map(|rows| rows.len() as usize).sum();
+    let rows_deleted = dead.values().map(rows::count).sum();
     let (removed_fragment_ids, updated_fragments) = rows::delete_rows(&view.base, &dead).await?;
     let (new_fragments, rows_written) = rows::write_newest(view, &choice).await?;
     let operation = Operation::Update {
@@ -65,6 +66,7 @@ pub async fn compact_view(view: &ReadView) -> Result<CompactionResult> {
         updated_fragment_offsets: None,
     };
     let committed = commit(&view.base, operation).await?;
+    sync_base(&committed).await.context("making a compaction durable")?;
     let base_version = committed.version().version;
     Ok(CompactionResult { generations, rows_written, rows_deleted, base_version })
 }

@@ -60,6 +60,11 @@ const fn split_address(address: u64) -> (u32, u32) {
     ((address >> 32) as u32, address as u32)
 }
 
+/// The number of positions.
+pub fn count(rows: &RoaringBitmap) -> usize {
+    usize::try_from(rows.len()).unwrap_or(usize::MAX)
+}
+
 /// Writes deletion files. Returns fragments without a live row, and the others that changed.
 pub async fn delete_rows(
     base: &Dataset,

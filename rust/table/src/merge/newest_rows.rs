@@ -120,7 +120,7 @@ impl Selector {
             let is_newest = |key| self.choice.is_newest(key, self.freshness);
             Some(keys.iter().map(|key| Some(is_newest(key))).collect::<BooleanArray>())
         };
-        let tombstones = batch.column_by_name(TOMBSTONE).map(|column| column.as_boolean());
+        let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);
         Ok(match (newest, tombstones) {
             (Some(newest), Some(tombstones)) => Some(and_not(&newest, tombstones)?),
             (Some(newest), None) => Some(newest),

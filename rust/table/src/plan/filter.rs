@@ -33,7 +33,7 @@ impl Filter {
         let action = format!("the filter '{sql}' is not valid");
         let schema = df_schema(schema)?;
         let parsed = session.parse_sql_expr(sql, &schema).context(&action)?;
-        Self::resolve(parsed, schema, &action)
+        Self::resolve(parsed, &Arc::new(schema), &action)
     }
 
     /// A condition that is an expression already.
@@ -41,13 +41,12 @@ impl Filter {
     /// # Errors
     /// An input error where the types of `expression` do not fit.
     pub fn new(schema: &SchemaRef, expression: Expr) -> Result<Self> {
-        Self::resolve(expression, df_schema(schema)?, "the filter is not valid")
+        Self::resolve(expression, &Arc::new(df_schema(schema)?), "the filter is not valid")
     }
 
-    fn resolve(expression: Expr, schema: DFSchema, action: &str) -> Result<Self> {
-        let context = SimplifyContext::builder().with_schema(Arc::new(schema.clone())).build();
-        let expression =
-            ExprSimplifier::new(context).coerce(expression, &schema).context(action)?;
+    fn resolve(expression: Expr, schema: &Arc<DFSchema>, action: &str) -> Result<Self> {
+        let context = SimplifyContext::builder().with_schema(schema.clone()).build();
+        let expression = ExprSimplifier::new(context).coerce(expression, schema).context(action)?;
         Ok(Self { expression })
     }
 

@@ -38,6 +38,7 @@ use roaring::RoaringBitmap;
 use uuid::Uuid;
 
 pub use open::open_sstable;
+pub use sync::sync_base;
 pub use write::write_sstable;
 
 /// The rows of one frozen MemTable, in the order in which they were put.
@@ -126,7 +127,7 @@ impl SsTableContext {
     /// itself, so it is bound anew to the run's folder.
     fn store_params(&self, name: &str) -> Option<ObjectStoreParams> {
         let mut params = self.store_params.clone()?;
-        #[allow(deprecated)]
+        #[expect(deprecated, reason = "a binding that others may still set")]
         if let Some((_, location)) = params.object_store.as_mut() {
             location.set_path(self.folder(name).as_ref());
         }

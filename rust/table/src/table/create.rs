@@ -20,6 +20,7 @@ use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
 
 use super::{Table, details_of, key_of};
 use crate::errors::Context;
+use crate::sstable::sync_base;
 
 /// Name of the sharding field in the specification that lance writes.
 pub(super) const SHARDING_FIELD: &str = "bucket";
@@ -74,7 +75,7 @@ impl Table {
                     "table {uri} is sharded by {existing:?} and cannot become {sharding:?}"
                 )));
             }
-            return Self::with_details(uri, base, &details).await;
+            return Self::with_details(uri, base, &details);
         }
         enable(base, uri, sharding, config).await
     }
@@ -116,8 +117,11 @@ pub(super) async fn enable(
         .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
     let (spec_id, sharding) = sharding_of(&base, &details)?;
     let store = Store::open(uri, config.fsync)?;
+    if config.fsync {
+        sync_base(&base).await.context(&action)?;
+    }
     create_shards(&store, spec_id, sharding.as_ref()).await?;
-    Table::with_details(uri, base, &details).await
+    Table::with_details(uri, base, &details)
 }
 
 /// Creates every shard of the sharding that does not exist.

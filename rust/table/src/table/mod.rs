@@ -64,14 +64,10 @@ impl Table {
         let Some(details) = details else {
             return create::enable(base, uri, &Sharding::Unsharded, &WriterConfig::default()).await;
         };
-        Self::with_details(uri, base, &details).await
+        Self::with_details(uri, base, &details)
     }
 
-    async fn with_details(
-        uri: &str,
-        base: Dataset,
-        details: &MemWalIndexDetails,
-    ) -> Result<Arc<Self>> {
+    fn with_details(uri: &str, base: Dataset, details: &MemWalIndexDetails) -> Result<Arc<Self>> {
         let key: Arc<[String]> = key_of(&base).into();
         let with_ids = Arc::new(arrow_schema_with_field_ids(base.schema()));
         let rows = Arc::new(RowSchema::new(with_ids, &key)?);

@@ -4,6 +4,7 @@
 //! Does not own: the manifests' contents.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use futures::future::try_join_all;
@@ -137,9 +138,8 @@ impl Table {
         }
         for ordinal in 0..sharding.shards() {
             let key = i32::try_from(ordinal).unwrap_or(i32::MAX);
-            if !routing.contains_key(&key) {
-                let shard_id = create_shard(&self.store, self.shard_spec_id, ordinal).await?;
-                routing.insert(key, shard_id);
+            if let Entry::Vacant(missing) = routing.entry(key) {
+                missing.insert(create_shard(&self.store, self.shard_spec_id, ordinal).await?);
             }
         }
         Ok(routing)

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use arrow::compute::{concat_batches, take_record_batch};
+use arrow::compute::take_record_batch;
 use arrow_array::{RecordBatch, UInt32Array};
 use futures::future::try_join_all;
 use lancemem_core::types::{Error, Result, WriterConfig};
@@ -37,15 +37,15 @@ impl Table {
     ///
     /// # Errors
     /// An input error that names column and row, with nothing written.
-    pub async fn upsert(&self, batches: &[RecordBatch]) -> Result<WriteResult> {
-        self.write(batches, Verb::Upsert).await
+    pub async fn upsert(&self, rows: &RecordBatch) -> Result<WriteResult> {
+        self.write(rows, Verb::Upsert).await
     }
 
     /// Deletes the rows with these keys, whether they exist or not.
     ///
     /// # Errors
     /// As [`Self::upsert`].
-    pub async fn delete(&self, keys: &[RecordBatch]) -> Result<WriteResult> {
+    pub async fn delete(&self, keys: &RecordBatch) -> Result<WriteResult> {
         self.write(keys, Verb::Delete).await
     }
 
@@ -62,18 +62,16 @@ impl Table {
         sharding.ordinals(&self.rows.with_column_types(rows, sharding)?)
     }
 
-    async fn write(&self, batches: &[RecordBatch], verb: Verb) -> Result<WriteResult> {
-        let Some(first) = batches.first() else { return Ok(WriteResult::default()) };
-        let rows = concat_batches(first.schema_ref(), batches).context("joining the batches")?;
+    async fn write(&self, rows: &RecordBatch, verb: Verb) -> Result<WriteResult> {
         if rows.num_rows() == 0 {
             return Ok(WriteResult::default());
         }
         match verb {
-            Verb::Upsert => self.rows.accept(&rows)?,
-            Verb::Delete => self.rows.accept_keys(&rows)?,
+            Verb::Upsert => self.rows.accept(rows)?,
+            Verb::Delete => self.rows.accept_keys(rows)?,
         };
         let routing = self.routing().await?;
-        let writes = self.route(&rows)?.into_iter().map(|(ordinal, part)| {
+        let writes = self.route(rows)?.into_iter().map(|(ordinal, part)| {
             let shard_id = routing.get(&ordinal).copied();
             async move {
                 let shard_id = shard_id.ok_or_else(|| {

@@ -1,4 +1,5 @@
 //! A key of each type, made from a number.
+//! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use std::sync::Arc;
 

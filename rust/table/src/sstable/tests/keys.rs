@@ -1,4 +1,5 @@
 //! The key index and the bloom filter of a run, probed with keys that it has and has not.
+//! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use datafusion::scalar::ScalarValue;
 use lance::dataset::mem_wal::index::encode_pk_tuple;

@@ -1,4 +1,5 @@
 //! Tables with a key, the rows of a MemTable over them, and what a reader must see.
+//! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -90,7 +91,7 @@ impl Table {
     /// A table in a store that was handed to lance as an object instead of by URI.
     pub async fn create_in_bound_store(key: Key, ids: &[u32]) -> Self {
         let store = Arc::new(object_store::memory::InMemory::new());
-        #[allow(deprecated)]
+        #[expect(deprecated, reason = "a binding that others may still set")]
         let bound = ObjectStoreParams {
             object_store: Some((store, "memory:///bound/table".parse().unwrap())),
             ..Default::default()

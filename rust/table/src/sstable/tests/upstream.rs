@@ -1,4 +1,5 @@
 //! The same rows flushed by lance's own writer and by lancemem: the runs agree.
+//! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
