@@ -29,7 +29,7 @@ from lance.mem_wal import (  # noqa: E402 - after the check that it is there
 )
 
 if TYPE_CHECKING:
-    from conftest import MakeTable
+    from tests.conftest import MakeTable
 
 PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 
@@ -53,11 +53,12 @@ def schema_of(kind: str) -> pa.Schema:
 
 def keys_of(kind: str, numbers: range) -> dict[str, list[Any]]:
     texts = ["" if n == 0 else f"key-é-{n}" for n in numbers]
-    return {
+    found: dict[str, dict[str, list[Any]]] = {
         "int64": {"id": list(numbers)},
         "string": {"id": texts},
         "composite": {"id": list(numbers), "sub": texts},
-    }[kind]
+    }
+    return found[kind]
 
 
 def key_rows(kind: str, numbers: range) -> pa.Table:
@@ -76,13 +77,14 @@ def in_order(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["id"], row.get("sub")))
 
 
-def snapshots(table: lancemem.Table) -> list[ShardSnapshot]:
+def snapshots(table: lancemem.Table) -> list[Any]:
     """Tell pylance, which cannot list them, the shards and their runs."""
-    found = []
+    found: list[Any] = []
     for shard in table.shards():
-        snapshot = ShardSnapshot(shard.shard_id).with_current_generation(shard.current_generation)
+        snapshot: Any = ShardSnapshot(shard.shard_id)
+        snapshot.with_current_generation(shard.current_generation)
         for sstable in shard.sstables:
-            snapshot = snapshot.with_sstable(sstable.generation, sstable.path)
+            snapshot.with_sstable(sstable.generation, sstable.path)
         found.append(snapshot)
     return found
 
@@ -94,16 +96,16 @@ def read_flushed_by_pylance(table: lancemem.Table) -> list[dict[str, Any]]:
 
 def write_three_rounds(table: lancemem.Table, kind: str, flush: bool) -> list[dict[str, Any]]:
     """Write, replace a part, delete a part; each in a run of its own where `flush` is set."""
-    rounds = [
-        lambda job: job.put(rows(kind, range(40), "first")),
-        lambda job: job.put(rows(kind, range(20, 60), None)),
-        lambda job: job.delete(key_rows(kind, range(10, 30))),
-    ]
     with table.start_job(shard=0) as job:
-        for write in rounds:
-            write(job)
-            if flush:
-                job.flush()
+        job.put(rows(kind, range(40), "first"))
+        if flush:
+            job.flush()
+        job.put(rows(kind, range(20, 60), None))
+        if flush:
+            job.flush()
+        job.delete(key_rows(kind, range(10, 30)))
+        if flush:
+            job.flush()
     kept = [rows(kind, range(10), "first"), rows(kind, range(30, 60), None)]
     return in_order(pa.concat_tables(kept))
 
@@ -313,6 +315,10 @@ ROUTED: dict[str, pa.Array] = {
     "int16": pa.array([-(2**15), -1, 0, 1, 2**15 - 1], pa.int16()),
     "int32": pa.array([-(2**31), -1, 0, 1, 34, 2**31 - 1], pa.int32()),
     "int64": pa.array([-(2**63), -(2**31) - 1, -1, 0, 1, 34, 2**32, 2**63 - 1], pa.int64()),
+    "uint8": pa.array([0, 1, 127, 128, 255], pa.uint8()),
+    "uint32": pa.array([0, 1, 2**31, 2**32 - 1], pa.uint32()),
+    "uint64": pa.array([0, 1, 2**32, 2**63, 2**64 - 1], pa.uint64()),
+    "bool": pa.array([False, True]),
     "many": pa.array(range(-1000, 1000), pa.int64()),
     "utf8": pa.array(TEXTS + [f"N{n}" for n in range(1000)], pa.string()),
     "large_utf8": pa.array(TEXTS, pa.large_string()),

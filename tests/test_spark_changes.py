@@ -47,7 +47,7 @@ def applied(state: State, steps: Steps) -> tuple[State, int]:
 @pytest.mark.parametrize("seed", range(20))
 def test_changes_of_one_batch_end_as_if_done_one_by_one(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test needs a seed, not a secret
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": chance.randrange(6), "name": chance.choice("ab"), "v": n, "op": chance.choice("IUD")}
         for n in range(200)
     ]

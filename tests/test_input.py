@@ -1,0 +1,420 @@
+"""What may be handed to lancemem, and what a refusal says.
+
+Owns: the kinds of Arrow data accepted, the refusals, their text, and that a refused call wrote
+nothing. Not here: what accepted rows become (test_model), opening and creating (test_open).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeTable
+
+USUAL = {"id": [1, 2], "name": ["a", None], "value": [0.5, None]}
+ROWS = [{"id": 1, "name": "a", "value": 0.5}, {"id": 2, "name": None, "value": None}]
+
+
+def by_id(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: row["id"])
+
+
+def files_of(table: lancemem.Table) -> dict[str, int]:
+    return {str(path): path.stat().st_size for path in Path(table.uri).rglob("*")}
+
+
+# --- accepted ---
+
+
+def pandas_frame(schema: pa.Schema) -> object:
+    import pandas as pd
+
+    frame = pd.DataFrame({"id": [1, 2], "name": ["a", None], "value": [0.5, None]})
+    frame["value"] = frame["value"].astype(pd.ArrowDtype(schema.field("value").type))
+    return frame
+
+
+def polars_frame(_schema: pa.Schema) -> object:
+    import polars as pl
+
+    return pl.DataFrame(USUAL)
+
+
+def with_types(schema: pa.Schema, **types: pa.DataType) -> pa.Table:
+    fields = [pa.field(name, types.get(name, schema.field(name).type)) for name in USUAL]
+    return pa.table(USUAL, schema=pa.schema(fields))
+
+
+ACCEPTED: dict[str, Callable[[pa.Schema], object]] = {
+    "a table": lambda schema: pa.table(USUAL, schema=schema),
+    "a batch": lambda schema: pa.record_batch(USUAL, schema=schema),
+    "a reader": lambda schema: pa.table(USUAL, schema=schema).to_reader(max_chunksize=1),
+    "a struct array": lambda schema: pa.table(USUAL, schema=schema).to_struct_array().chunk(0),
+    "a slice": lambda schema: pa.concat_tables([pa.table(USUAL, schema=schema)] * 3).slice(2, 2),
+    "a pandas frame": pandas_frame,
+    "a polars frame": polars_frame,
+    "nullable keys": with_types,
+    "reordered columns": lambda schema: with_types(schema).select(["value", "id", "name"]),
+    "large_utf8": lambda schema: with_types(schema, name=pa.large_string()),
+    "utf8 view": lambda schema: with_types(schema, name=pa.string_view()),
+    "a narrower key": lambda schema: with_types(schema, id=pa.int8()),
+    "an unsigned key": lambda schema: with_types(schema, id=pa.uint64()),
+    "a narrower float": lambda schema: with_types(schema, value=pa.float32()),
+}
+
+
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_rows_are_taken_in_any_form_that_keeps_their_values(
+    kind: str, table: lancemem.Table, schema: pa.Schema
+) -> None:
+    data: Any = ACCEPTED[kind](schema)
+    assert table.upsert(data).rows == 2
+    assert by_id(table.scan().to_table()) == ROWS
+    with table.start_job(shard=0) as job:
+        again: Any = ACCEPTED[kind](schema)
+        assert job.put(again).rows == 2
+    assert by_id(table.scan().to_table()) == ROWS
+
+
+def test_keys_to_get_and_delete_are_taken_from_frames_and_whole_rows(table: lancemem.Table) -> None:
+    import polars as pl
+
+    table.upsert(pa.table(USUAL))
+    assert table.get(pl.DataFrame({"id": [2, 9, 1]})).column("id").to_pylist() == [2, 1]
+    assert table.delete(pl.DataFrame({"name": ["whatever"], "id": [1]})).rows == 1
+    assert by_id(table.scan().to_table()) == ROWS[1:]
+
+
+def test_empty_data_writes_nothing(table: lancemem.Table) -> None:
+    before = files_of(table)
+    assert table.upsert(pa.table(USUAL).slice(0, 0)).rows == 0
+    assert table.delete(pa.table({"id": pa.array([], pa.int64())})).rows == 0
+    assert files_of(table) == before
+
+
+def test_what_the_caller_changes_afterwards_does_not_change_the_table(
+    table: lancemem.Table,
+) -> None:
+    numbers = pa.allocate_buffer(16)
+    view = memoryview(numbers).cast("B").cast("q")
+    view[0], view[1] = 1, 2
+    ids = pa.Array.from_buffers(pa.int64(), 2, [None, numbers])
+    with table.start_job(shard=0) as job:
+        job.put(pa.table([ids, ["a", None], [0.5, None]], names=list(USUAL)))
+        view[0] = 77
+        assert by_id(table.scan(consistency="live", jobs=[job]).to_table()) == ROWS
+
+
+@pytest.mark.parametrize("shift", [0, 8])
+@pytest.mark.parametrize("decimal", [pa.decimal128(22, 2), pa.decimal256(50, 2)], ids=str)
+def test_decimals_of_an_ipc_message_are_taken_wherever_they_lie(
+    shift: int, decimal: pa.DataType, make_table: MakeTable
+) -> None:
+    """IPC aligns to 8 bytes; Rust's arrays want 16 for a decimal, and panic where not told."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("price", decimal)])
+    table = make_table(schema)
+    numbers = range(100)
+    rows = pa.record_batch(
+        {"id": list(numbers), "price": pa.array(numbers, pa.int64()).cast(decimal)}, schema=schema
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(rows)
+    message = sink.getvalue()
+
+    place = pa.allocate_buffer(message.size + 32)
+    start = -place.address % 16 + shift
+    memoryview(place).cast("B")[start : start + message.size] = memoryview(message).cast("B")
+    [batch] = pa.ipc.open_stream(place.slice(start, message.size))
+    assert batch.column("price").buffers()[1].address % 16 == shift
+
+    for part in (batch, batch.slice(1, 97), pa.table(batch).slice(33)):
+        table.upsert(part)
+        with table.start_job(shard=0) as job:
+            job.put(part)
+    table.start_job(shard=0).close(flush=True)
+    assert by_id(table.scan().to_table()) == rows.to_pylist()
+
+
+# --- refused, with nothing written ---
+
+
+def changed(**columns: pa.Array | None) -> pa.Table:
+    data = {name: pa.array(values) for name, values in USUAL.items()} | columns
+    return pa.table({name: values for name, values in data.items() if values is not None})
+
+
+REFUSED: dict[str, tuple[object, str]] = {
+    "missing column": (changed(value=None), "'value'.*missing"),
+    "missing key": (changed(id=None), "'id'.*missing"),
+    "unknown column": (changed(extra=pa.array([1, 2])), "'extra'.*not in the table"),
+    "wrong type": (changed(name=pa.array([1, 2])), "'name'.*Int64.*Utf8"),
+    "text for a number": (changed(value=pa.array(["1", "2"])), "'value'.*Utf8.*Float64"),
+    "fraction for an integer": (changed(id=pa.array([1.5, 2.0])), "'id'.*Float64.*Int64"),
+    "overflow": (changed(id=pa.array([1, 2**64 - 1], pa.uint64())), "'id'.*18446744073709551615"),
+    "null key": (changed(id=pa.array([1, None])), "'id' is null in row 1"),
+    "null type": (changed(id=pa.nulls(2)), "'id'"),
+    "no data": (42, "expected Arrow data.*int"),
+    "a list": ([{"id": 1}], "expected Arrow data.*list"),
+    "an array": (pa.array([1, 2]), "struct|Struct|table"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_rows_that_do_not_fit_are_refused_by_name_with_nothing_written(
+    case: str, table: lancemem.Table
+) -> None:
+    data: Any = REFUSED[case][0]
+    text = REFUSED[case][1]
+    before = files_of(table)
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        table.upsert(data)
+    assert files_of(table) == before
+
+    with table.start_job(shard=0) as job:
+        job.put(pa.table(USUAL))
+        stats, before = job.stats(), files_of(table)
+        with pytest.raises(lancemem.InvalidInputError, match=text):
+            job.put(data)
+        assert (job.stats(), files_of(table)) == (stats, before)
+        assert by_id(table.scan(consistency="live", jobs=[job]).to_table()) == ROWS
+
+
+def test_the_row_of_a_null_key_is_counted_over_all_batches(table: lancemem.Table) -> None:
+    good = pa.table(USUAL)
+    data = pa.concat_tables([good, good, changed(id=pa.array([None, 5]))])
+    before = files_of(table)
+    with pytest.raises(lancemem.InvalidInputError, match="'id' is null in row 4"):
+        table.upsert(data.to_reader(max_chunksize=2))
+    assert files_of(table) == before
+
+
+def test_a_reader_that_fails_half_way_writes_nothing(
+    table: lancemem.Table, schema: pa.Schema
+) -> None:
+    def batches() -> Any:  # noqa: ANN401
+        yield pa.record_batch(USUAL, schema=schema)
+        raise ValueError("the source broke")
+
+    before = files_of(table)
+    with pytest.raises(Exception, match="the source broke"):
+        table.upsert(pa.RecordBatchReader.from_batches(schema, batches()))
+    assert files_of(table) == before
+
+
+@pytest.mark.parametrize("verb", ["put", "delete"])
+def test_rows_of_another_shard_are_refused_by_their_row(verb: str, make_table: MakeTable) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 4))
+    rows = pa.table({"id": range(40), "name": ["a"] * 40, "value": [1.0] * 40})
+    ordinals = pa.array(table.shard_ordinals(rows)).to_pylist()
+    mine = [row for row, ordinal in enumerate(ordinals) if ordinal == 2]
+    foreign = next(row for row, ordinal in enumerate(ordinals) if ordinal != 2)
+    data = rows.take([*mine, foreign])
+    with table.start_job(shard=2) as job:
+        before = files_of(table)
+        with pytest.raises(lancemem.InvalidInputError, match=rf"row {len(mine)} .*'id'"):
+            getattr(job, verb)(data)
+        assert files_of(table) == before
+        assert job.stats().rows == 0
+        getattr(job, verb)(rows.take(mine))
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        (pa.table({"name": ["a"]}), "'id'.*missing"),
+        (pa.table({"id": ["a"]}), "'id'.*Utf8.*Int64"),
+        (pa.table({"id": pa.array([1, None])}), "'id' is null in row 1"),
+    ],
+    ids=["missing", "wrong type", "null"],
+)
+def test_keys_that_do_not_fit_are_refused_by_get_and_delete(
+    keys: pa.Table, text: str, table: lancemem.Table
+) -> None:
+    before = files_of(table)
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        table.delete(keys)
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        table.get(keys)
+    assert files_of(table) == before
+
+
+# --- keys that a table may have ---
+
+ALLOWED_KEYS: dict[str, list[Any]] = {
+    **{f"{sign}int{bits}": [0, 1, 100] for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "bool": [False, True],
+    "string": ["", "a", "é"],
+    "large_string": ["", "a", "é"],
+    "binary": [b"", b"\x00", b"\xff"],
+    "large_binary": [b"", b"\x00", b"\xff"],
+}
+
+REFUSED_KEYS = [
+    pa.float16(),
+    pa.float32(),
+    pa.float64(),
+    pa.date32(),
+    pa.date64(),
+    pa.time32("s"),
+    pa.time64("us"),
+    pa.timestamp("us"),
+    pa.timestamp("ns", tz="UTC"),
+    pa.duration("us"),
+    pa.decimal128(10, 2),
+    pa.decimal256(50, 2),
+    pa.binary(16),
+    pa.string_view(),
+    pa.binary_view(),
+    pa.list_(pa.int64()),
+    pa.struct([("a", pa.int64())]),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.null(),
+]
+
+
+@pytest.mark.parametrize("kind", ALLOWED_KEYS)
+def test_every_allowed_key_type_is_written_flushed_compacted_and_found(
+    kind: str, make_table: MakeTable
+) -> None:
+    key = getattr(pa, {"bool": "bool_"}.get(kind, kind))()
+    schema = pa.schema([pa.field("id", key, nullable=False), pa.field("v", pa.int64())])
+    table = make_table(schema)
+    values = ALLOWED_KEYS[kind]
+    keys = pa.table({"id": pa.array(values, key)})
+
+    def found() -> list[Any]:
+        values: list[Any] = table.get(keys, ["v"]).column("v").to_pylist()
+        return values
+
+    for step in range(3):
+        expected = [step * 10 + n for n in range(len(values))]
+        table.upsert(keys.append_column("v", pa.array(expected, pa.int64())))
+        assert found() == expected
+        table.start_job(shard=0).close(flush=True)
+        assert found() == expected
+        if step == 1:
+            table.compact()
+            assert found() == expected
+    table.delete(keys.slice(0, 1))
+    table.start_job(shard=0).close(flush=True)
+    table.compact()
+    assert found() == expected[1:]
+
+
+@pytest.mark.parametrize("key", REFUSED_KEYS, ids=str)
+def test_other_key_types_are_refused_by_name_and_leave_no_table(
+    key: pa.DataType, table_uri: str
+) -> None:
+    schema = pa.schema([pa.field("n", pa.int64()), pa.field("odd", key)])
+    with pytest.raises(
+        lancemem.InvalidInputError, match=r"'odd'.*cannot be a primary key.*integer"
+    ):
+        lancemem.create_table(table_uri, schema, primary_key=["n", "odd"])
+    assert not Path(table_uri).exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "sharding", "text"),
+    [
+        (["nope"], None, "'nope'"),
+        (["id", "id"], None, "'id'"),
+        (["id"], lancemem.bucket("name", 2), "'name'"),
+        (["id"], lancemem.bucket("nope", 2), "'nope'"),
+    ],
+    ids=["unknown key", "key twice", "sharded by no key", "sharded by an unknown column"],
+)
+def test_keys_and_shardings_that_make_no_sense_are_refused(
+    key: list[str],
+    sharding: lancemem.Sharding | None,
+    text: str,
+    table_uri: str,
+    schema: pa.Schema,
+) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        lancemem.create_table(table_uri, schema, primary_key=key, sharding=sharding)
+    assert not Path(table_uri).exists()
+
+
+@pytest.mark.parametrize("buckets", [0, 1025])
+def test_a_number_of_buckets_out_of_range_is_refused(
+    buckets: int, table_uri: str, schema: pa.Schema
+) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match=r"1,?024"):
+        lancemem.create_table(
+            table_uri, schema, primary_key="id", sharding=lancemem.bucket("id", buckets)
+        )
+
+
+# --- the text of errors ---
+
+MACHINE_PATH = re.compile(r"\.rs\b|/root|/home|registry|cargo|rustc|src/|panicked")
+
+FAILING: dict[str, Callable[[lancemem.Table], object]] = {
+    "open nothing": lambda table: lancemem.open_table(table.uri + "-not-there"),
+    "open a bad scheme": lambda _: lancemem.open_table("nope://bucket/table"),
+    "create again": lambda table: lancemem.create_table(table.uri, table.schema, primary_key="id"),
+    "reshard": lambda table: lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 3)),
+    "unknown column": lambda table: table.scan(["nope"]).to_table(),
+    "column twice": lambda table: table.scan(["id", "nope", "nope"]).to_table(),
+    "filter syntax": lambda table: table.scan(filter="id = = 1").to_table(),
+    "filter column": lambda table: table.scan(filter="nope = 1").to_table(),
+    "filter type": lambda table: table.scan(filter="name + 1").to_table(),
+    "filter function": lambda table: table.scan(filter="nope(id)").to_table(),
+    "consistency": lambda table: table.scan(consistency="eventual"),  # type: ignore[arg-type]
+    "unknown ordinal": lambda table: table.start_job(shard=9),
+    "negative ordinal": lambda table: table.start_job(shard=-1),
+    "unknown shard": lambda table: table.start_job(shard="00000000-0000-4000-8000-000000000000"),
+    "no shard id": lambda table: table.start_job(shard="first"),
+    "get column": lambda table: table.get(pa.table({"id": [1]}), ["nope"]),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_an_error_is_typed_and_names_no_path_of_the_machine_that_built_it(
+    case: str, table: lancemem.Table
+) -> None:
+    table.upsert(pa.table(USUAL))
+    with pytest.raises(lancemem.InvalidInputError) as caught:
+        FAILING[case](table)
+    text = str(caught.value).replace(table.uri, "")
+    assert text
+    assert not MACHINE_PATH.search(text), text
+
+
+@pytest.mark.parametrize("call", ["to_table", "count_rows"])
+def test_a_scan_that_fails_while_it_runs_raises_an_error_of_ours(
+    call: str, table: lancemem.Table
+) -> None:
+    table.upsert(pa.table(USUAL))
+    with pytest.raises(lancemem.InvalidInputError, match=r"[Dd]ivide by zero"):
+        getattr(table.scan(filter="id / 0 = 1"), call)()
+
+
+@pytest.mark.parametrize("damage", ["wal", "manifest", "data"])
+def test_damage_is_reported_as_damage_with_the_place(
+    damage: str, table: lancemem.Table, schema: pa.Schema
+) -> None:
+    if damage == "data":
+        with table.start_job(shard=0) as job:
+            job.put(pa.table(USUAL, schema=schema))
+            job.flush()
+    else:
+        table.upsert(pa.table(USUAL, schema=schema))
+    shard = table.shards()[0].shard_id
+    pattern = {"wal": "wal/*.arrow", "manifest": "manifest/*.binpb", "data": "*_gen_1/data/*"}
+    for path in Path(table.uri, "_mem_wal").glob(f"*/{pattern[damage]}"):
+        path.write_bytes(b"not what was written")
+    with pytest.raises(lancemem.CorruptionError) as caught:
+        lancemem.open_table(table.uri).scan().to_table()
+    assert shard in str(caught.value)
+    assert not MACHINE_PATH.search(str(caught.value).replace(table.uri, ""))

@@ -1,0 +1,230 @@
+"""Creating and opening tables: what is adopted, what is kept, what is refused.
+
+Owns: Lance tables becoming lancemem tables, and what a second opener finds. Not here: the types of
+keys (test_input), shards that pylance made (test_cross_read).
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+lance = pytest.importorskip("lance")
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTable
+
+PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+COLUMNS = ["c", "a", "b"]
+
+
+def lance_table(uri: str, key: list[str], rows: int = 5) -> pa.Table:
+    """Write a table with lance alone; the order of the key is not that of the columns."""
+    fields = [
+        pa.field(
+            name,
+            pa.int64(),
+            nullable=name not in key,
+            metadata={PRIMARY_KEY: "true", f"{PRIMARY_KEY}:position": str(key.index(name) + 1)}
+            if name in key
+            else None,
+        )
+        for name in COLUMNS
+    ]
+    data = pa.table({name: range(rows) for name in COLUMNS}, schema=pa.schema(fields))
+    lance.write_dataset(data, uri)
+    return data
+
+
+def by_columns(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: tuple(row.values()))
+
+
+def rows(*numbers: int, b: int) -> pa.Table:
+    return pa.table({"c": list(numbers), "a": list(numbers), "b": [b] * len(numbers)})
+
+
+def test_a_lance_table_with_a_key_is_adopted_and_keeps_its_rows(table_uri: str) -> None:
+    before = lance_table(table_uri, ["a", "c"])
+    table = lancemem.open_table(table_uri, sharding=lancemem.bucket("c", 3))
+    assert table.primary_key == ["a", "c"]
+    assert table.sharding == lancemem.bucket("c", 3)
+    assert [shard.ordinal for shard in table.shards()] == [0, 1, 2]
+    assert by_columns(table.scan().to_table()) == by_columns(before)
+
+    table.upsert(rows(4, 5, b=77))
+    table.delete(rows(0, b=0).select(["c", "a"]))
+    expected = by_columns(pa.concat_tables([rows(1, b=1), rows(2, b=2), rows(3, b=3)]))
+    expected += by_columns(rows(4, 5, b=77))
+    assert by_columns(table.scan().to_table()) == expected
+    for ordinal in range(3):
+        table.start_job(shard=ordinal).close(flush=True)
+    table.compact()
+    assert by_columns(lance.dataset(table_uri).to_table()) == expected
+
+
+def test_a_table_is_adopted_unsharded_unless_told(table_uri: str) -> None:
+    lance_table(table_uri, ["a"])
+    table = lancemem.open_table(table_uri)
+    assert table.sharding == lancemem.unsharded()
+    assert len(table.shards()) == 1
+
+
+def test_an_empty_lance_table_is_adopted(table_uri: str) -> None:
+    lance_table(table_uri, ["a"], rows=0)
+    table = lancemem.open_table(table_uri)
+    assert table.scan().count_rows() == 0
+    table.upsert(rows(1, b=1))
+    assert table.scan().count_rows() == 1
+
+
+def test_a_second_opener_finds_the_same_table(make_table: MakeTable) -> None:
+    first = make_table(sharding=lancemem.bucket("id", 4))
+    first.upsert(pa.table({"id": range(20), "name": ["a"] * 20, "value": [0.5] * 20}))
+    second = lancemem.open_table(first.uri)
+    assert second.shards() == first.shards()
+    assert second.sharding == first.sharding == lancemem.bucket("id", 4)
+    assert second.primary_key == first.primary_key == ["id"]
+    assert second.schema == first.schema
+    assert second.stats() == first.stats()
+    assert second.scan().count_rows() == 20
+
+
+def test_two_that_adopt_one_table_agree_on_its_shards(table_uri: str) -> None:
+    lance_table(table_uri, ["a"])
+    tables = [lancemem.open_table(table_uri) for _ in range(3)]
+    shards = {tuple(shard.shard_id for shard in table.shards()) for table in tables}
+    assert len(shards) == 1
+
+
+def test_naming_the_sharding_again_is_fine_and_another_is_refused(make_table: MakeTable) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 2))
+    assert len(lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2)).shards()) == 2
+    for other in (lancemem.bucket("id", 3), lancemem.unsharded()):
+        with pytest.raises(lancemem.InvalidInputError, match="shard"):
+            lancemem.open_table(table.uri, sharding=other)
+    assert len(lancemem.open_table(table.uri).shards()) == 2
+
+
+def test_a_table_cannot_be_created_twice(table: lancemem.Table, schema: pa.Schema) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match="exists"):
+        lancemem.create_table(table.uri, schema, primary_key="id")
+
+
+def test_a_table_that_is_not_there_is_refused_and_not_made(table_uri: str) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match="not found"):
+        lancemem.open_table(table_uri)
+    assert not Path(table_uri).exists()
+
+
+def test_key_columns_become_not_nullable_and_the_rest_stays(table_uri: str) -> None:
+    schema = pa.schema([("x", pa.int8()), ("y", pa.string()), ("z", pa.bool_())])
+    table = lancemem.create_table(table_uri, schema, primary_key=["y", "x"])
+    assert [column.nullable for column in table.schema] == [False, False, True]
+    assert [column.type for column in table.schema] == schema.types
+    assert table.schema.names == ["x", "y", "z"]
+    assert table.primary_key == ["y", "x"]
+    assert lancemem.open_table(table_uri).primary_key == ["y", "x"]
+
+
+def test_a_table_without_a_key_is_append_only(table_uri: str, schema: pa.Schema) -> None:
+    table = lancemem.create_table(table_uri, schema)
+    assert table.primary_key == []
+    same = pa.table({"id": [1, 1], "name": ["a", "b"], "value": [0.5, None]}, schema=schema)
+    for step in range(1, 4):
+        table.upsert(same)
+        assert table.scan().count_rows() == 2 * step
+        if step == 2:
+            table.start_job(shard=0).close(flush=True)
+    assert table.scan(filter="name = 'a'").count_rows() == 3
+    table.start_job(shard=0).close(flush=True)
+    flushed = table.scan(["name"], consistency="flushed").to_table()
+    assert sorted(flushed.column("name").to_pylist()) == list("aaabbb")
+
+    with pytest.raises(lancemem.InvalidInputError, match="no primary key"):
+        table.delete(same.select(["id"]))
+    with pytest.raises(lancemem.InvalidInputError, match="no primary key"):
+        table.get(same.select(["id"]))
+    with pytest.raises(lancemem.InvalidInputError, match="without a primary key"):
+        table.compact()  # not built yet; this line goes when it is
+
+
+def test_settings_of_the_table_are_those_of_every_job(make_table: MakeTable) -> None:
+    """PEERS B4: pylance stores such defaults and never reads them."""
+    config = lancemem.WriterConfig(durable=False, max_wal_flush_interval_ms=3_600_000)
+    table = make_table(config=config)
+    row = pa.table({"id": [1], "name": ["a"], "value": [0.5]})
+    with lancemem.open_table(table.uri).start_job(shard=0) as job:
+        assert not job.put(row).durable
+    with table.start_job(shard=0, config=lancemem.WriterConfig(durable=True)) as job:
+        assert job.put(row).durable
+
+
+def test_rows_that_others_append_to_the_base_table_are_seen(table_uri: str) -> None:
+    """PEERS B8: a long-lived reader of pylance keeps the version of its beginning."""
+    lance_table(table_uri, ["a"])
+    table = lancemem.open_table(table_uri)
+    job = table.start_job(shard=0)
+    job.put(rows(100, b=1))
+    lance.write_dataset(
+        rows(200, b=2).cast(lance.dataset(table_uri).schema), table_uri, mode="append"
+    )
+    assert table.scan(consistency="live", jobs=[job]).count_rows() == 7
+    assert table.scan(consistency="flushed").count_rows() == 6
+    job.close()
+
+
+# --- the shard manifest, read byte by byte as any other reader would ---
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+def message(data: bytes) -> dict[int, list[Any]]:
+    """Split a protobuf message into its fields; only the two wire types that occur."""
+    fields: dict[int, list[Any]] = {}
+    at = 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        value: Any
+        value, at = varint(data, at)
+        if tag & 7 == 2:
+            value, at = data[at : at + value], at + value
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def manifests(table: lancemem.Table, shard_id: str) -> list[dict[int, list[Any]]]:
+    folder = Path(table.uri, "_mem_wal", shard_id, "manifest")
+    versions = sorted(folder.glob("*.binpb"), key=lambda path: path.stem[::-1])
+    return [message(path.read_bytes()) for path in versions]
+
+
+def test_every_version_of_a_shard_manifest_records_the_bucket(make_table: MakeTable) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 3))
+    table.upsert(pa.table({"id": range(20), "name": ["a"] * 20, "value": [0.5] * 20}))
+    for ordinal in range(3):
+        table.start_job(shard=ordinal).close(flush=True)
+    table.compact()
+    for shard in table.shards():
+        found = manifests(table, shard.shard_id)
+        assert [manifest[1] for manifest in found] == [[n + 1] for n in range(len(found))]
+        assert len(found) >= 3
+        for manifest in found:
+            [entry] = manifest[14]
+            assert message(entry) == {1: [b"bucket"], 2: [struct.pack("<i", shard.ordinal)]}
+            assert manifest[10] == [1]
