@@ -35,7 +35,11 @@ impl Scan {
     }
 
     fn to_table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pyarrow_table(py, self.stream(py)?)
+        self.origin.check("scan")?;
+        // Read to its end here: an error that crosses Arrow's C stream loses its type.
+        let (schema, batches) = run(py, self.inner.collect())?;
+        let batches = futures::stream::iter(batches.into_iter().map(Ok::<_, lancemem::Error>));
+        pyarrow_table(py, ArrowStream::new(schema, batches, runtime()?))
     }
 
     #[pyo3(signature = (requested_schema=None))]

@@ -160,10 +160,7 @@ impl Sharding {
     }
 
     fn __repr__(&self) -> String {
-        match &self.0 {
-            RustSharding::Unsharded => "unsharded()".to_owned(),
-            RustSharding::Bucket { column, buckets } => format!("bucket({column:?}, {buckets})"),
-        }
+        self.0.to_string()
     }
 }
 

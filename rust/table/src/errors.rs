@@ -36,6 +36,52 @@ impl<T> Context<T> for Result<T, arrow_schema::ArrowError> {
     }
 }
 
+/// Extends what lance says of a flushed run, which is complete and synced before it is listed.
+pub trait RunContext<T> {
+    /// The error in lancemem's words. A file of the run that is missing or too short is damage,
+    /// not a passing fault: reading it again cannot help.
+    fn in_run(self, run: &str) -> Result<T, Error>;
+}
+
+impl<T> RunContext<T> for Result<T, lance_core::Error> {
+    fn in_run(self, run: &str) -> Result<T, Error> {
+        self.map_err(|error| {
+            let text = without_path(&error);
+            match &error {
+                lance_core::Error::DatasetNotFound { .. } | lance_core::Error::NotFound { .. } => {
+                    Error::corrupt(run, "missing", text)
+                }
+                lance_core::Error::IO { .. } if !is_io_fault(&error) => {
+                    Error::corrupt(run, "undecodable", text)
+                }
+                _ => from_lance(run, &error),
+            }
+        })
+    }
+}
+
+/// Whether the operating system or an object store refused, in contrast to bytes that are wrong.
+fn is_io_fault(error: &lance_core::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let from_system = error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.raw_os_error().is_some());
+        let from_network = matches!(
+            error.downcast_ref::<object_store::Error>(),
+            Some(
+                object_store::Error::PermissionDenied { .. }
+                    | object_store::Error::Unauthenticated { .. }
+            )
+        );
+        if from_system || from_network {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 fn from_lance(action: &str, error: &lance_core::Error) -> Error {
     let text = without_path(error);
     match error {

@@ -7,6 +7,8 @@
 //! an incomplete last word are mixed one by one as signed bytes, as Spark does. No published
 //! crate computes exactly this.
 
+use std::fmt;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
@@ -33,6 +35,15 @@ pub enum Sharding {
         /// The number of shards, 1 to [`MAX_BUCKETS`].
         buckets: u32,
     },
+}
+
+impl fmt::Display for Sharding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsharded => f.write_str("unsharded()"),
+            Self::Bucket { column, buckets } => write!(f, "bucket({column:?}, {buckets})"),
+        }
+    }
 }
 
 impl Sharding {

@@ -72,7 +72,8 @@ impl Table {
             let (_, existing) = sharding_of(&base, &details)?;
             if existing.as_ref() != Some(sharding) {
                 return Err(Error::input(format!(
-                    "table {uri} is sharded by {existing:?} and cannot become {sharding:?}"
+                    "table {uri} is sharded by {} and cannot become {sharding}",
+                    existing.map_or_else(|| "its callers".to_owned(), |known| known.to_string())
                 )));
             }
             return Self::with_details(uri, base, &details);
@@ -197,7 +198,10 @@ fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<Sharding> {
 
 /// The schema with its key in the metadata that Lance reads.
 fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
-    for name in key {
+    for (index, name) in key.iter().enumerate() {
+        if key[..index].contains(name) {
+            return Err(Error::input(format!("primary key column '{name}' is named twice")));
+        }
         schema.field_with_name(name).map_err(|_| {
             Error::input(format!("primary key column '{name}' is not in the schema"))
         })?;

@@ -41,6 +41,11 @@ impl Table {
         consistency: Consistency,
         jobs: &[Arc<Job>],
     ) -> Result<Found> {
+        if self.key.is_empty() {
+            return Err(Error::input(
+                "the table has no primary key, so rows cannot be found by key",
+            ));
+        }
         let wanted = self.rows.accept_keys(keys)?;
         let view = self.read_view(consistency, jobs).await?;
         let session = plan::session();

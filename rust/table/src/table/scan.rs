@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -51,6 +53,17 @@ impl Scan {
         execute_stream(plan, session.task_ctx()).context("scanning")
     }
 
+    /// All rows and their schema.
+    ///
+    /// # Errors
+    /// As [`Self::stream`], and whatever fails while the plan runs.
+    pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+        let stream = self.stream().await?;
+        let schema = stream.schema();
+        let batches = stream.try_collect().await.context("scanning")?;
+        Ok((schema, batches))
+    }
+
     /// The number of rows that [`Self::stream`] gives.
     ///
     /// # Errors
@@ -77,7 +90,7 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Self::stream`].
-    pub async fn schema(&self) -> Result<arrow_schema::SchemaRef> {
+    pub async fn schema(&self) -> Result<SchemaRef> {
         let (plan, _) = self.plan(self.options.columns.clone()).await?;
         Ok(plan.schema())
     }

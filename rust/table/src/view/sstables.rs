@@ -13,12 +13,14 @@ use lancemem_core::types::{Generation, KeyBytes, Result, ShardId};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use crate::errors::Context;
+use crate::errors::{Context, RunContext};
 use crate::sstable::{SsTableContext, open_sstable};
 
 /// An open run. Runs are immutable, so what was read once stays true.
 #[derive(Debug)]
 pub struct SsTableHandle {
+    /// Its shard.
+    pub shard_id: ShardId,
     /// Its age in the shard.
     pub generation: Generation,
     /// Folder name inside the shard.
@@ -38,12 +40,12 @@ impl SsTableHandle {
     }
 
     async fn read_keys(&self, key: &[String]) -> Result<Arc<[KeyBytes]>> {
-        let action = "reading the keys of an SSTable";
+        let action = &format!("SSTable {} of shard {}", self.path, self.shard_id);
         let mut scanner = self.dataset.scan();
-        scanner.project(key).context(action)?;
-        let mut stream = scanner.try_into_stream().await.context(action)?;
+        scanner.project(key).in_run(action)?;
+        let mut stream = scanner.try_into_stream().await.in_run(action)?;
         let mut keys = Vec::new();
-        while let Some(batch) = stream.try_next().await.context(action)? {
+        while let Some(batch) = stream.try_next().await.in_run(action)? {
             keys.extend(KeyEncoder::new(batch.schema_ref(), key)?.encode(&batch));
         }
         Ok(keys.into())
@@ -69,9 +71,11 @@ impl SsTableCache {
         if let Some(handle) = self.0.lock().get(&place) {
             return Ok(handle.clone());
         }
-        let context = SsTableContext::new(base, shard_id).await.context("opening an SSTable")?;
-        let dataset = open_sstable(&context, &sstable.path).await.context("opening an SSTable")?;
+        let action = format!("SSTable {} of shard {shard_id}", sstable.path);
+        let context = SsTableContext::new(base, shard_id).await.context(&action)?;
+        let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
         let handle = Arc::new(SsTableHandle {
+            shard_id,
             generation: sstable.generation,
             path: sstable.path.clone(),
             dataset: Arc::new(dataset),
