@@ -230,7 +230,10 @@ class Table:
         consistency: _Consistency = "durable",
         jobs: Sequence[Job] | None = None,
     ) -> pa.Table:
-        """Return the newest rows of `keys`, in the order of the keys; keys without a row are left out."""
+        """Return the newest rows of `keys`, in the order of the keys.
+
+        Keys without a row are left out.
+        """
 
     def compact(self) -> CompactionResult:
         """Move every flushed run into the base table, all shards in one commit."""
