@@ -39,7 +39,7 @@ PYO3_ENV = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(VENV)/bin/python \
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check lint lint-text lint-python lint-rust \
-	test test-core test-rust test-py test-spark demo bench-build ci clean
+	test test-core test-rust test-py test-spark demo bench bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -135,6 +135,9 @@ ci: test ## the same as test
 
 demo: setup ## the flight board: upserts and reads on real flights, from PySpark
 	$(BIN)/python -m demo.flight_board
+
+bench: $(TOOLS) ## run the benches of put and scan
+	cargo bench --workspace --bench put --bench scan
 
 bench-build: $(TOOLS) ## compile the benches, run none
 	cargo bench --workspace --no-run
