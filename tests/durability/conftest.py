@@ -1,0 +1,40 @@
+"""Fixtures of the durability tests: the library that logs what a process asks of the disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def syscalls_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile `syscalls.c`. A Linux machine without a C compiler fails, it does not skip."""
+    if sys.platform != "linux":
+        pytest.skip("LD_PRELOAD and /proc are Linux's")
+    library = tmp_path_factory.mktemp("syscalls") / "syscalls.so"
+    source = Path(__file__).with_name("syscalls.c")
+    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
+    command = ["cc", *flags, "-o", str(library), str(source), "-ldl", "-lpthread"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+@pytest.fixture
+def ram_path() -> Iterator[Path]:
+    """Give a folder in memory where there is one: a thousand tables are written and thrown away."""
+    memory = Path("/dev/shm")  # noqa: S108 - the name of every Linux
+    usable = memory.is_dir() and os.access(memory, os.W_OK)
+    with tempfile.TemporaryDirectory(
+        dir=memory if usable else None, ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)

@@ -1,0 +1,315 @@
+/* Logs what a process asks of the file system, in order, so that a test can replay it.
+ *
+ * Owns: one record per call under the folder SYSCALLS_ROOT, appended to the file SYSCALLS_LOG.
+ * Does not own: what the calls mean for a disk (disk.py), or calls that go around libc; a test
+ * compares the replayed log with the real disk to notice those.
+ *
+ * A record is one line of tab-separated fields: thread, call, inode, offset, length, path, and
+ * behind it the `length` bytes that were written. A change is logged after it happened. A sync is
+ * logged twice, before and after: what was changed before the first is on disk after the second.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int log_fd = -1;
+static char root[PATH_MAX];
+
+#define REAL(name)                                        \
+    static __typeof__(name) *real;                        \
+    if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+
+static int below_root(const char *path) {
+    size_t length = strlen(root);
+    return log_fd >= 0 && strncmp(path, root, length) == 0 &&
+           (path[length] == '/' || path[length] == 0);
+}
+
+static int path_of_fd(int fd, char *path) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, PATH_MAX - 1);
+    path[length > 0 ? length : 0] = 0;
+    return length > 0 && below_root(path);
+}
+
+static int path_at(int folder, const char *name, char *path) {
+    if (log_fd < 0 || !name) return 0;
+    if (name[0] == '/') {
+        snprintf(path, PATH_MAX, "%s", name);
+    } else {
+        char base[PATH_MAX];
+        if (folder == AT_FDCWD) {
+            if (!getcwd(base, sizeof base)) return 0;
+        } else {
+            path_of_fd(folder, base);
+        }
+        if (snprintf(path, PATH_MAX, "%s/%s", base, name) >= PATH_MAX) return 0;
+    }
+    return below_root(path);
+}
+
+static void record(const char *call, unsigned long inode, long offset, size_t length,
+                   const char *path, const void *bytes) {
+    int kept = errno;
+    char head[PATH_MAX + 200];
+    int size = snprintf(head, sizeof head, "%ld\t%s\t%lu\t%ld\t%zu\t%s\n",
+                        syscall(SYS_gettid), call, inode, offset, length, path);
+    struct iovec parts[2] = {{head, (size_t)size}, {(void *)bytes, length}};
+    pthread_mutex_lock(&lock);
+    if (syscall(SYS_writev, log_fd, parts, length ? 2 : 1) != (long)(size + length)) abort();
+    pthread_mutex_unlock(&lock);
+    errno = kept;
+}
+
+static unsigned long inode_of_fd(int fd) {
+    struct stat found;
+    return fstat(fd, &found) == 0 ? found.st_ino : 0;
+}
+
+static unsigned long inode_of_path(const char *path) {
+    struct stat found;
+    return fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) == 0 ? found.st_ino : 0;
+}
+
+/* --- opening: "create" where the call may make a file, "open" where it only looks for one --- */
+
+static int open_logged(int folder, const char *name, int flags, mode_t mode) {
+    char path[PATH_MAX];
+    int fd = (int)syscall(SYS_openat, folder, name, flags, mode);
+    if (!path_at(folder, name, path)) return fd;
+    int creates = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
+    if (fd < 0) {
+        record("look", 0, 0, 0, path, NULL);
+    } else {
+        record(creates ? "create" : "open", inode_of_fd(fd), 0, 0, path, NULL);
+        if (flags & O_TRUNC) record("truncate", inode_of_fd(fd), 0, 0, path, NULL);
+    }
+    return fd;
+}
+
+#define MODE_OF(flags)                                             \
+    mode_t mode = 0;                                               \
+    if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {   \
+        va_list rest;                                              \
+        va_start(rest, flags);                                     \
+        mode = va_arg(rest, mode_t);                               \
+        va_end(rest);                                              \
+    }
+
+int open(const char *name, int flags, ...) {
+    MODE_OF(flags)
+    return open_logged(AT_FDCWD, name, flags, mode);
+}
+int open64(const char *name, int flags, ...) {
+    MODE_OF(flags)
+    return open_logged(AT_FDCWD, name, flags, mode);
+}
+int openat(int folder, const char *name, int flags, ...) {
+    MODE_OF(flags)
+    return open_logged(folder, name, flags, mode);
+}
+int openat64(int folder, const char *name, int flags, ...) {
+    MODE_OF(flags)
+    return open_logged(folder, name, flags, mode);
+}
+
+/* --- contents --- */
+
+static void record_write(int fd, const void *bytes, ssize_t length, off_t offset) {
+    char path[PATH_MAX];
+    if (length > 0 && path_of_fd(fd, path))
+        record("write", inode_of_fd(fd), offset, (size_t)length, path, bytes);
+}
+
+ssize_t write(int fd, const void *bytes, size_t length) {
+    REAL(write);
+    ssize_t done = real(fd, bytes, length);
+    /* The offset behind the write also serves files that are opened to append. */
+    if (log_fd >= 0 && done > 0) record_write(fd, bytes, done, lseek(fd, 0, SEEK_CUR) - done);
+    return done;
+}
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off_t offset) {
+    REAL(pwrite64);
+    ssize_t done = real(fd, bytes, length, offset);
+    record_write(fd, bytes, done, offset);
+    return done;
+}
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
+    return pwrite64(fd, bytes, length, offset);
+}
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    REAL(writev);
+    ssize_t done = real(fd, parts, count), left = done;
+    if (log_fd < 0 || done <= 0) return done;
+    off_t offset = lseek(fd, 0, SEEK_CUR) - done;
+    for (int part = 0; part < count && left > 0; part++) {
+        ssize_t length = left < (ssize_t)parts[part].iov_len ? left : (ssize_t)parts[part].iov_len;
+        record_write(fd, parts[part].iov_base, length, offset);
+        offset += length;
+        left -= length;
+    }
+    return done;
+}
+int ftruncate64(int fd, off_t length) {
+    REAL(ftruncate64);
+    char path[PATH_MAX];
+    int failed = real(fd, length);
+    if (!failed && path_of_fd(fd, path)) record("truncate", inode_of_fd(fd), length, 0, path, NULL);
+    return failed;
+}
+int ftruncate(int fd, off_t length) { return ftruncate64(fd, length); }
+
+static int sync_logged(int fd, int (*real)(int)) {
+    char path[PATH_MAX];
+    int ours = path_of_fd(fd, path);
+    if (ours) record("sync", inode_of_fd(fd), 0, 0, path, NULL);
+    int failed = real(fd);
+    if (ours && !failed) record("synced", inode_of_fd(fd), 0, 0, path, NULL);
+    return failed;
+}
+int fsync(int fd) {
+    REAL(fsync);
+    return sync_logged(fd, real);
+}
+int fdatasync(int fd) {
+    REAL(fdatasync);
+    return sync_logged(fd, real);
+}
+
+/* --- names: a record of the old name, then one of the new name with the inode --- */
+
+int linkat(int from, const char *old, int to, const char *new, int flags) {
+    REAL(linkat);
+    char path[PATH_MAX];
+    int failed = real(from, old, to, new, flags);
+    if (path_at(to, new, path)) record(failed ? "look" : "link", inode_of_path(path), 0, 0, path, NULL);
+    return failed;
+}
+int link(const char *old, const char *new) { return linkat(AT_FDCWD, old, AT_FDCWD, new, 0); }
+
+/* Some libraries rename without libc, so the kernel is asked to stop every rename here. The last
+ * argument, which no rename has, lets our own pass. */
+#define OURS 0x1a9ce3e3
+
+static void renamed(int from, const char *old, int to, const char *new) {
+    char path[PATH_MAX];
+    if (path_at(to, new, path)) record("link", inode_of_path(path), 0, 0, path, NULL);
+    if (path_at(from, old, path)) record("unlink", 0, 0, 0, path, NULL);
+}
+
+static void on_rename(int signal, siginfo_t *info, void *context) {
+    int kept = errno;
+    (void)signal;
+#if defined(__x86_64__)
+    greg_t *at = ((ucontext_t *)context)->uc_mcontext.gregs;
+    long a[5] = {at[REG_RDI], at[REG_RSI], at[REG_RDX], at[REG_R10], at[REG_R8]};
+    greg_t *result = &at[REG_RAX];
+#elif defined(__aarch64__)
+    unsigned long long *at = ((ucontext_t *)context)->uc_mcontext.regs;
+    long a[5] = {(long)at[0], (long)at[1], (long)at[2], (long)at[3], (long)at[4]};
+    unsigned long long *result = &at[0];
+#else
+#error "say where this machine keeps the arguments of a system call"
+#endif
+    long done = syscall(info->si_syscall, a[0], a[1], a[2], a[3], a[4], OURS);
+    *result = done < 0 ? -errno : done;
+#ifdef SYS_rename
+    int plain = info->si_syscall == SYS_rename;
+#else
+    int plain = 0;
+#endif
+    if (done == 0 && plain) renamed(AT_FDCWD, (char *)a[0], AT_FDCWD, (char *)a[1]);
+    if (done == 0 && !plain) renamed((int)a[0], (char *)a[1], (int)a[2], (char *)a[3]);
+    errno = kept;
+}
+
+static void stop_renames(void) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[5])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OURS, 5, 0),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+#ifdef SYS_rename
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rename, 2, 0),
+#else
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat, 2, 0),
+#endif
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
+    struct sigaction action = {.sa_sigaction = on_rename, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    if (sigaction(SIGSYS, &action, NULL) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+        perror("renames cannot be logged");
+        abort();
+    }
+}
+
+__attribute__((constructor)) static void start(void) {
+    const char *folder = getenv("SYSCALLS_ROOT"), *file = getenv("SYSCALLS_LOG");
+    if (!folder || !file) return;
+    snprintf(root, sizeof root, "%s", folder);
+    log_fd = (int)syscall(SYS_openat, AT_FDCWD, file,
+                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    stop_renames();
+}
+
+int unlinkat(int folder, const char *name, int flags) {
+    REAL(unlinkat);
+    char path[PATH_MAX];
+    int failed = real(folder, name, flags);
+    if (!failed && path_at(folder, name, path)) record("unlink", 0, 0, 0, path, NULL);
+    return failed;
+}
+int unlink(const char *name) { return unlinkat(AT_FDCWD, name, 0); }
+int rmdir(const char *name) { return unlinkat(AT_FDCWD, name, AT_REMOVEDIR); }
+int mkdirat(int folder, const char *name, mode_t mode) {
+    REAL(mkdirat);
+    char path[PATH_MAX];
+    int failed = real(folder, name, mode);
+    if (!failed && path_at(folder, name, path)) record("mkdir", inode_of_path(path), 0, 0, path, NULL);
+    return failed;
+}
+int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode); }
+
+/* --- looking --- */
+
+int statx(int folder, const char *name, int flags, unsigned mask, struct statx *found) {
+    REAL(statx);
+    char path[PATH_MAX];
+    if (name[0] && path_at(folder, name, path)) record("look", 0, 0, 0, path, NULL);
+    return real(folder, name, flags, mask, found);
+}
+int stat64(const char *name, struct stat64 *found) {
+    REAL(stat64);
+    char path[PATH_MAX];
+    if (path_at(AT_FDCWD, name, path)) record("look", 0, 0, 0, path, NULL);
+    return real(name, found);
+}
+int lstat64(const char *name, struct stat64 *found) {
+    REAL(lstat64);
+    char path[PATH_MAX];
+    if (path_at(AT_FDCWD, name, path)) record("look", 0, 0, 0, path, NULL);
+    return real(name, found);
+}

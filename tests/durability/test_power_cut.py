@@ -1,0 +1,134 @@
+"""What is there after the power was cut, with files synced: `fsync=True`, the default.
+
+Owns: acknowledged durable rows, rows of jobs that are not durable, compactions and new tables.
+Does not own: jobs that do not sync (test_power_cut_unsynced), killed processes (test_kill).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .children import Logged, run_logged
+from .cuts import RANDOM_CUTS, check_all, cuts, every_moment
+from .disk import CUTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = {"max_memtable_rows": 24}
+# Nothing but a close, a freeze or a flush appends the rows of such a job.
+NOT_DURABLE = {
+    "durable": False,
+    "max_wal_flush_interval_ms": 3_600_000,
+    "max_wal_buffer_bytes": 1 << 30,
+}
+
+
+def life(config: dict[str, Any]) -> list[list[Any]]:
+    """Write a life with flushes, asked for and not, several jobs and a closing flush."""
+    return [
+        ["create", {}],
+        ["start_job", config],
+        ["operate", 8],
+        ["flush"],
+        ["operate", 3],
+        ["close", False],
+        ["start_job", config],
+        ["operate", 6],
+        ["close", False],
+        ["start_job", config],
+        ["operate", 2],
+        ["close", True],
+    ]
+
+
+@pytest.fixture(scope="module")
+def durable_life(syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
+    return run_logged(syscalls_library, tmp_path_factory.mktemp("durable") / "life", life(SMALL))
+
+
+@pytest.fixture(scope="module")
+def undurable_life(syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
+    folder = tmp_path_factory.mktemp("undurable") / "life"
+    return run_logged(syscalls_library, folder, life(SMALL | NOT_DURABLE))
+
+
+@pytest.fixture(scope="module")
+def compacted_life(syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
+    folder = tmp_path_factory.mktemp("compacted") / "life"
+    before: list[list[Any]] = [
+        ["create", {}],
+        ["start_job", SMALL],
+        ["operate", 8],
+        ["flush"],
+        ["operate", 1],
+    ]
+    after: list[list[Any]] = [
+        ["operate", 3],
+        ["flush"],
+        ["compact"],
+        ["operate", 2],
+        ["close", False],
+    ]
+    return run_logged(syscalls_library, folder, [*before, ["compact"], *after])
+
+
+@pytest.mark.parametrize("kind", CUTS)
+def test_every_acknowledged_row_survives_a_power_cut_and_what_is_found_is_a_prefix(
+    durable_life: Logged, kind: str, ram_path: Path
+) -> None:
+    first = durable_life.at("created")
+    left = cuts(durable_life, kind, ram_path, promising={"ack"}, when=first)
+    assert check_all(left) > RANDOM_CUTS
+
+
+@pytest.mark.parametrize("kind", CUTS)
+def test_a_job_that_is_not_durable_keeps_what_it_flushed_or_closed_and_loses_only_the_end(
+    undurable_life: Logged, kind: str, ram_path: Path
+) -> None:
+    first = undurable_life.at("claimed")
+    check_all(cuts(undurable_life, kind, ram_path, promising={"flushed", "closed"}, when=first))
+
+
+@pytest.mark.parametrize("kind", CUTS)
+def test_every_acknowledged_row_survives_a_power_cut_after_a_compaction(
+    compacted_life: Logged, kind: str, ram_path: Path
+) -> None:
+    first = compacted_life.at("compacted", 9)
+    done = compacted_life.at("compacted", 12)
+    start = compacted_life.at("flushed", 12)
+    whole = [
+        at
+        for at in every_moment(compacted_life, first, len(compacted_life.calls))
+        if not start < at <= done
+    ]
+    check_all(cuts(compacted_life, kind, ram_path, promising={"ack"}, when=whole))
+
+
+@pytest.mark.xfail(
+    reason="Lance commits a base version without a sync, and sync_base syncs _versions before the "
+    "table's folder: a cut in a compaction can leave a newest version that is empty or names files "
+    "that are not there, and then the table does not open"
+)
+@pytest.mark.parametrize("kind", CUTS)
+def test_every_acknowledged_row_survives_a_power_cut_during_a_compaction(
+    compacted_life: Logged, kind: str, ram_path: Path
+) -> None:
+    first, last = compacted_life.at("ack", 9), compacted_life.at("compacted", 9)
+    chosen = every_moment(compacted_life, first + 1, last)
+    check_all(cuts(compacted_life, kind, ram_path, promising={"ack"}, when=chosen))
+
+
+@pytest.mark.xfail(
+    reason="create_table does not sync the folder that holds the new table's folder, so a power "
+    "cut may take the name of the whole table with every row"
+)
+def test_a_new_table_survives_a_power_cut_when_the_call_that_made_it_returned(
+    syscalls_library: Path, tmp_path: Path, ram_path: Path
+) -> None:
+    steps: list[list[Any]] = [["create", {}], ["start_job", {}], ["operate", 1], ["close", False]]
+    logged = run_logged(syscalls_library, tmp_path / "life", steps, folders=())
+    first = logged.at("created")
+    check_all(cuts(logged, "missing", ram_path, promising={"ack"}, when=first))

@@ -1,0 +1,97 @@
+"""The program of the child processes: writes as it is told and says what was acknowledged.
+
+Owns: the steps, and a line for each thing that a promise hangs on: `start 3`, `ack 3` where the
+put was durable, `took 3` where it was not, `flushed 3`, `closed 3`. Lines go to standard output in
+one write each; with a second argument also to that file, where the log of calls shows them.
+Does not own: what the lines promise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from typing import Any
+
+import lancemem
+
+from . import oracle
+
+
+class Writer:
+    """A table, at most one job, and how many operations were done."""
+
+    def __init__(self, uri: str, marks: str | None) -> None:
+        self.uri = uri
+        self.done = 0
+        self.job: lancemem.Job | None = None
+        self.outputs = [1]
+        if marks is not None:
+            self.outputs.append(os.open(marks, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+
+    def say(self, event: str) -> None:
+        """Say that something happened, and after how many operations."""
+        for output in self.outputs:
+            os.write(output, f"{event} {self.done}\n".encode())
+
+    def create(self, config: dict[str, Any]) -> None:
+        """Create the table."""
+        settings = lancemem.WriterConfig(**config)
+        lancemem.create_table(self.uri, oracle.SCHEMA, primary_key="id", config=settings)
+        self.say("created")
+
+    def start_job(self, config: dict[str, Any]) -> None:
+        """Start a job; one that runs is fenced."""
+        table = lancemem.open_table(self.uri)
+        self.job = table.start_job(shard=0, config=lancemem.WriterConfig(**config))
+        self.say("claimed")
+
+    def operate(self, count: int | None) -> None:
+        """Do `count` operations, or go on until killed."""
+        assert self.job is not None
+        for _ in itertools.count() if count is None else range(count):
+            self.done += 1
+            self.say("start")
+            self.say("ack" if oracle.apply(self.job, self.done) else "took")
+
+    def put_and_flush_until_killed(self, every: int) -> None:
+        """Flush after `every` operations."""
+        while True:
+            self.operate(every)
+            self.flush()
+
+    def put_and_close_until_killed(self, every: int, config: dict[str, Any]) -> None:
+        """Close a job and start the next after `every` operations."""
+        while True:
+            self.operate(every)
+            self.close(flush=False)
+            self.start_job(config)
+
+    def flush(self) -> None:
+        """Flush the job."""
+        assert self.job is not None
+        self.job.flush()
+        self.say("flushed")
+
+    def close(self, flush: bool) -> None:
+        """Close the job."""
+        assert self.job is not None
+        self.job.close(flush=flush)
+        self.say("closed")
+
+    def compact(self) -> None:
+        """Compact the table."""
+        lancemem.open_table(self.uri).compact()
+        self.say("compacted")
+
+
+def main() -> None:
+    """Do the steps that standard input lists."""
+    writer = Writer(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
+    for name, *arguments in json.load(sys.stdin):
+        getattr(writer, name)(*arguments)
+
+
+if __name__ == "__main__":
+    main()
