@@ -58,7 +58,7 @@ def marks_of(calls: list[Call]) -> list[Mark]:
 def between(calls: list[Call], marks: list[Mark], number: int) -> list[Call]:
     """Give the calls from the start of an operation to its acknowledgement."""
     start, end = (
-        next(mark.at for mark in marks if (mark.event, mark.number) == (event, number))
-        for event in ("start", "ack")
+        next(mark.at for mark in marks if mark.number == number and mark.event in events)
+        for events in ({"start"}, {"ack", "took"})
     )
     return [call for call in calls[start:end] if call.path.name != MARKS]

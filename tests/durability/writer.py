@@ -41,6 +41,10 @@ class Writer:
         lancemem.create_table(self.uri, oracle.SCHEMA, primary_key="id", config=settings)
         self.say("created")
 
+    def resume(self, done: int) -> None:
+        """Go on behind the operations that a process before did."""
+        self.done = done
+
     def start_job(self, config: dict[str, Any]) -> None:
         """Start a job; one that runs is fenced."""
         table = lancemem.open_table(self.uri)

@@ -1,0 +1,124 @@
+"""What is there after SIGKILL, at any moment of a life that does everything.
+
+Owns: killed processes, with and without durable puts, flushes, closes and syncs. Does not own:
+power cuts (test_power_cut), threads of one job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import lancemem
+
+from . import oracle
+from .children import TABLE, TIMEOUT_SECONDS, command, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLS_PER_LIFE = 4
+LARGEST_DELAY_SECONDS = 0.02
+SMALL: dict[str, Any] = {"max_memtable_rows": 40}
+AT_LEISURE: dict[str, Any] = SMALL | {"durable": False, "max_wal_flush_interval_ms": 1}
+NEVER: dict[str, Any] = SMALL | {
+    "durable": False,
+    "max_wal_flush_interval_ms": 3_600_000,
+    "max_wal_buffer_bytes": 1 << 30,
+}
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a child does until it is killed, and the events after which rows are promised."""
+
+    config: dict[str, Any]
+    last_step: list[Any]
+    promising: frozenset[str]
+
+
+LIVES = {
+    "durable puts": Life(SMALL, ["operate", None], frozenset({"ack"})),
+    "durable puts and flushes": Life(
+        SMALL, ["put_and_flush_until_killed", 7], frozenset({"ack", "flushed"})
+    ),
+    "durable puts without syncs": Life(
+        SMALL | {"fsync": False}, ["operate", None], frozenset({"ack"})
+    ),
+    "puts that are not durable and flushes": Life(
+        NEVER, ["put_and_flush_until_killed", 9], frozenset({"flushed"})
+    ),
+    "puts that are not durable and closes": Life(
+        AT_LEISURE, ["put_and_close_until_killed", 9, AT_LEISURE], frozenset({"closed"})
+    ),
+}
+
+
+def until_killed(table: lancemem.Table, life: Life, done: int, chance: random.Random) -> list[str]:
+    """Run a child, kill it at a random moment and return what it had said."""
+    steps = [["resume", done], ["start_job", life.config], life.last_step]
+    child = subprocess.Popen(  # noqa: S603 - our own program
+        command("writer", table.uri),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    said, wanted = b"", chance.randrange(1, 120)
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(steps).encode())
+            child.stdin.close()
+            while said.count(b"\n") < wanted:
+                ready, _, _ = select.select([child.stdout], [], [], deadline - time.monotonic())
+                assert ready, "the child says nothing"
+                more = os.read(child.stdout.fileno(), 1 << 16)
+                assert more, f"the child ended by itself after {said!r}"
+                said += more
+            time.sleep(chance.uniform(0, LARGEST_DELAY_SECONDS))
+        finally:
+            child.kill()
+        said += child.stdout.read()
+    assert child.returncode == -signal.SIGKILL
+    return said.decode().splitlines()
+
+
+def check(table: lancemem.Table, life: Life, said: list[str], floor: int) -> int:
+    """Find what was promised, as a prefix, and say how many operations survived."""
+    events = [line.split() for line in said]
+    promised = [int(number) for event, number in events if event in life.promising]
+    begun = max(int(number) for _, number in events)
+    found = oracle.state_of(table.scan().to_table())
+    length = oracle.prefix_length(found, max([floor, *promised]), max(floor, begun))
+    with table.start_job(shard=0) as job:
+        live = oracle.state_of(table.scan(consistency="live", jobs=[job]).to_table())
+    assert live == found
+    return length
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_what_was_promised_is_there_after_every_kill_as_a_prefix_of_the_puts(
+    name: str, tmp_path: Path
+) -> None:
+    life, chance = LIVES[name], random.Random(name)  # noqa: S311 - a fixed seed is the point
+    print(f"seed '{name}'")  # noqa: T201 - to repeat a failure
+    table = lancemem.create_table(str(tmp_path / TABLE), oracle.SCHEMA, primary_key="id")
+    survived = 0
+    for _ in range(KILLS_PER_LIFE):
+        said = until_killed(table, life, survived, chance)
+        survived = check(table, life, said, survived)
+    assert survived > 0
+    table.compact()
+    found = oracle.state_of(table.scan(consistency="durable").to_table())
+    assert oracle.prefix_length(found, survived, survived) == survived
