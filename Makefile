@@ -39,7 +39,7 @@ PYO3_ENV = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(VENV)/bin/python \
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check lint lint-text lint-python lint-rust \
-	test test-core test-rust test-py test-spark demo bench bench-build ci clean
+	test test-core test-rust test-py test-spark demo bench bench-write bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -138,6 +138,16 @@ demo: setup ## the flight board: upserts and reads on real flights, from PySpark
 
 bench: $(TOOLS) ## run the benches of put and scan
 	cargo bench --workspace --bench put --bench scan
+
+PEERS := .venv/.peers-installed
+
+$(PEERS): $(TOOLS) requirements/bench.txt
+	@$(STAGE) "peers from requirements/bench.txt" $(BIN)/python -m pip install \
+		--disable-pip-version-check --no-input --progress-bar off --only-binary :all: -r requirements/bench.txt
+	@touch $@
+
+bench-write: $(MODULE) $(PEERS) ## the write path beside its peers; BENCH_ARGS="--quick --only put"
+	$(BIN)/python -m benches.write $(BENCH_ARGS)
 
 bench-build: $(TOOLS) ## compile the benches, run none
 	cargo bench --workspace --no-run

@@ -1,0 +1,38 @@
+"""The benches, one file a question.
+
+Owns: the list of them. Does not own: their parts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from benches.write.cases import durable, flush, key_value, put, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benches.write.runner import Settings
+    from benches.write.stats import Comparison
+
+    Case: TypeAlias = Callable[[Settings], list[Comparison]]
+
+CASES: dict[str, Case] = {
+    "put": put.run,
+    "key-value": key_value.run,
+    "durable": durable.run,
+    "producers": durable.run_producers,
+    "unsynced": durable.run_unsynced,
+    "replay": replay.run,
+    "flush": flush.run,
+}
+
+TITLES = {
+    "put": "put from Python, not durable, against pylance",
+    "key-value": "put from Python, not durable, against RocksDB and SlateDB",
+    "durable": "durable put with fsync, one producer, against the same calls by hand",
+    "producers": "durable put with fsync, 16 producers against one",
+    "unsynced": "durable put without fsync, against pylance",
+    "replay": "replay of a WAL that a dead process left, against pylance",
+    "flush": "flush of a MemTable, against pylance and lance",
+}

@@ -1,0 +1,77 @@
+"""put from Python, not durable, against pylance's `ShardWriter`.
+
+Owns: sizes, keys and orders, and what is timed: the puts alone, and puts with close.
+Does not own: how either side is opened.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from benches.write.data import KEY_KINDS, ORDERS, KeyKind, Order, batches_of
+from benches.write.peers.lancemem_job import LancememPeer
+from benches.write.peers.pylance_writer import PylancePeer
+from benches.write.runner import Sample, Settings, Side, column, interleave
+from benches.write.stats import Comparison, Goal, spread
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benches.write.peers import Peer
+
+# Rows of a sample by batch size: enough puts to time, MemTables that fill where rows allow it.
+ROWS = {1: 5_000, 10: 50_000, 100: 150_000, 1_000: 250_000, 10_000: 300_000}
+QUICK_ROWS = {1: 3_000, 10: 20_000, 100: 50_000, 1_000: 150_000, 10_000: 200_000}
+QUICK: list[tuple[KeyKind, Order]] = [("int64", "sequential"), ("int64", "random")]
+QUICK_LAST: list[tuple[KeyKind, Order]] = [("utf8 uuid", "random"), ("composite", "updates")]
+
+
+def _side(peer: type[Peer], kind: KeyKind, batches: list[Any], rows: int) -> Side:
+    def sample(folder: Path) -> Sample:
+        opened = peer(folder, kind)
+        put = opened.put
+        begun = time.perf_counter()
+        for batch in batches:
+            put(batch)
+        written = time.perf_counter()
+        opened.close()
+        closed = time.perf_counter()
+        return {"rows/s": rows / (written - begun), "closed": rows / (closed - begun)}
+
+    return sample
+
+
+def _compare(settings: Settings, kind: KeyKind, order: Order, size: int) -> Comparison:
+    rows = (QUICK_ROWS if settings.quick else ROWS)[size]
+    batches = batches_of(kind, order, rows, size)
+    sides = {
+        "lancemem": _side(LancememPeer, kind, batches, rows),
+        "pylance": _side(PylancePeer, kind, batches, rows),
+    }
+    found = interleave(settings, sides)
+    closed = [f"{spread(column(found[name], 'closed')).median:,.0f}" for name in sides]
+    return Comparison(
+        bench="put",
+        label=f"{kind}, {order}, batch {size:,}",
+        peer="pylance",
+        unit="rows/s",
+        ours=column(found["lancemem"], "rows/s"),
+        theirs=column(found["pylance"], "rows/s"),
+        goal=Goal(3.0),
+        notes=[("rows/s with close", closed[0], closed[1])],
+        facts={"kind": kind, "order": order, "batch": size},
+    )
+
+
+def run(settings: Settings) -> list[Comparison]:
+    """Run every kind of key in every order at every size."""
+    every: list[tuple[KeyKind, Order]] = [(kind, order) for kind in KEY_KINDS for order in ORDERS]
+    found = []
+    for kind, order in [*QUICK, *QUICK_LAST] if settings.quick else every:
+        for size in ROWS:
+            made = _compare(settings, kind, order, size)
+            found.append(made)
+            ratio, low, high = made.interval()
+            settings.say(f"  {made.label}: {ratio:.2f}x [{low:.2f}, {high:.2f}]")
+    return found

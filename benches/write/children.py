@@ -1,0 +1,233 @@
+"""What runs in a process of its own: durable puts, and the two halves of a replay.
+
+Owns: the roles, each a function from options to the numbers that it prints as its last line.
+Does not own: how often they run, or against what (`cases`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benches.write.data import batches_of
+from benches.write.fsync import Counter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WARM_UP = 3
+BLOCK = 10
+
+
+def _percentile(sorted_values: list[float], share: float) -> float:
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
+
+
+def _time_each(work: list[Callable[[], object]]) -> dict[str, float]:
+    """Time calls one by one, in milliseconds, after some that are not counted."""
+    for call in work[:WARM_UP]:
+        call()
+    counter = Counter()
+    before = counter.read()
+    took = [_milliseconds(call) for call in work[WARM_UP:]]
+    fsyncs = counter.read() - before if before >= 0 else float("nan")
+    took.sort()
+    return {
+        "p50": _percentile(took, 0.5),
+        "p99": _percentile(took, 0.99),
+        "fsyncs": fsyncs / len(took),
+    }
+
+
+def _puts(put: Callable[[Any], object], puts: int, batch: int) -> dict[str, float]:
+    batches = batches_of("int64", "random", (puts + WARM_UP) * batch, batch)
+    return _time_each([lambda rows=rows: put(rows) for rows in batches])  # type: ignore[misc]
+
+
+def durable_lancemem(folder: Path, puts: int, batch: int, *, fsync: bool) -> dict[str, float]:
+    """Put durably; one producer."""
+    from benches.write.peers.lancemem_job import LancememPeer  # noqa: PLC0415 - one engine a child
+
+    peer = LancememPeer(folder, "int64", durable=True, fsync=fsync)
+    found = _puts(peer.put, puts, batch)
+    peer.close()
+    return found
+
+
+def durable_pylance(folder: Path, puts: int, batch: int, interval: int | None) -> dict[str, float]:
+    """Put durably through pylance, which calls no fsync."""
+    from benches.write.peers.pylance_writer import PylancePeer  # noqa: PLC0415 - as above
+
+    settings = {} if interval is None else {"max_wal_flush_interval_ms": interval}
+    peer = PylancePeer(folder, "int64", durable_write=True, **settings)
+    found = _puts(peer.put, puts, batch)
+    peer.close()
+    return found
+
+
+def durable_beside_hand(folder: Path, puts: int, batch: int, entry: str) -> dict[str, float]:
+    """Put durably, in turn with the same calls by hand, ten by ten: the disk's mood is shared."""
+    from benches.write.peers.lancemem_job import LancememPeer  # noqa: PLC0415 - as above
+
+    peer = LancememPeer(folder, "int64", durable=True)
+    batches = batches_of("int64", "random", puts * batch, batch)
+    ours = [lambda rows=rows: peer.put(rows) for rows in batches]  # type: ignore[misc]
+    hand = _by_hand(folder, puts, Path(entry).read_bytes())
+    counter = Counter()
+    took: tuple[list[float], list[float]] = ([], [])
+    fsyncs = [0, 0]
+    for start in range(0, puts, BLOCK):
+        turns = ((0, ours), (1, hand)) if start // BLOCK % 2 == 0 else ((1, hand), (0, ours))
+        for side, work in turns:
+            before = counter.read()
+            found = [_milliseconds(call) for call in work[start : start + BLOCK]]
+            fsyncs[side] += counter.read() - before
+            # The first block warms up.
+            took[side].extend(found if start else [])
+    peer.close()
+    result = {}
+    for name, times, calls in zip(("ours", "hand"), took, fsyncs, strict=True):
+        times.sort()
+        result |= {f"{name} p50": _percentile(times, 0.5), f"{name} p99": _percentile(times, 0.99)}
+        result[f"{name} fsyncs"] = calls / puts if counter.counts else float("nan")
+    return result
+
+
+def _milliseconds(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return (time.perf_counter() - begun) * 1e3
+
+
+def _by_hand(folder: Path, puts: int, content: bytes) -> list[Callable[[], object]]:
+    """Write a file, fsync, link, fsync the folder: the least that a WAL entry costs."""
+    folder = folder / "hand"
+    folder.mkdir()
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    def create(number: int) -> None:
+        name = f"{folder}/{number:032b}"
+        file = os.open(f"{name}#1", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.write(file, content)
+        os.fsync(file)
+        os.close(file)
+        os.link(f"{name}#1", name)
+        os.fsync(directory)
+
+    return [lambda n=n: create(n) for n in range(puts)]  # type: ignore[misc]
+
+
+def producers(folder: Path, threads: int, batch: int, seconds: float) -> dict[str, float]:
+    """Put durably from several threads for some seconds."""
+    from benches.write.peers.lancemem_job import LancememPeer  # noqa: PLC0415 - as above
+
+    peer = LancememPeer(folder, "int64", durable=True)
+    batches = batches_of("int64", "random", 64 * batch, batch)
+    done = [0] * threads
+    ready = threading.Barrier(threads + 1)
+    stop = threading.Event()
+
+    def produce(number: int) -> None:
+        ready.wait()
+        while not stop.is_set():
+            peer.put(batches[(number + done[number]) % len(batches)])
+            done[number] += 1
+
+    workers = [threading.Thread(target=produce, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    counter = Counter()
+    before = counter.read()
+    ready.wait()
+    begun = time.perf_counter()
+    time.sleep(seconds)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    took = time.perf_counter() - begun
+    fsyncs = counter.read() - before if before >= 0 else float("nan")
+    peer.close()
+    return {"rows/s": sum(done) * batch / took, "fsyncs": fsyncs / sum(done)}
+
+
+def leave_lancemem(
+    folder: Path, entries: int, batch: int, limits: dict[str, int]
+) -> dict[str, Any]:
+    """Put durably and die."""
+    from benches.write.peers.lancemem_job import LancememPeer  # noqa: PLC0415 - as above
+
+    peer = LancememPeer(folder, "int64", durable=True, fsync=False, **limits)
+    return _leave(peer.put, entries, batch)
+
+
+def leave_pylance(folder: Path, entries: int, batch: int, limits: dict[str, int]) -> dict[str, Any]:
+    """Put durably and die."""
+    from benches.write.peers.pylance_writer import PylancePeer  # noqa: PLC0415 - as above
+
+    peer = PylancePeer(folder, "int64", durable_write=True, max_wal_flush_interval_ms=1, **limits)
+    return _leave(peer.put, entries, batch)
+
+
+def _leave(put: Callable[[Any], object], entries: int, batch: int) -> dict[str, Any]:
+    for rows in batches_of("int64", "random", entries * batch, batch):
+        put(rows)
+    _say({"entries": entries})
+    os._exit(0)
+
+
+def reopen_lancemem(folder: Path, limits: dict[str, int]) -> dict[str, float]:
+    """Start a job on what is left, and count what it holds."""
+    import lancemem  # noqa: PLC0415 - as above
+
+    table = lancemem.open_table(str(folder / "lancemem.lance"))
+    config = lancemem.WriterConfig(durable=False, max_memtable_rows=limits["max_memtable_rows"])
+    begun = time.perf_counter()
+    job = table.start_job(shard=0, config=config)
+    took = time.perf_counter() - begun
+    return {"seconds": took, "rows": job.stats().active_rows}
+
+
+def reopen_pylance(folder: Path, limits: dict[str, int]) -> dict[str, float]:
+    """Open a writer on what is left, and count what it holds."""
+    import lance  # noqa: PLC0415 - as above
+
+    from benches.write.peers.pylance_writer import SHARD  # noqa: PLC0415 - as above
+
+    dataset: Any = lance.dataset(str(folder / "pylance.lance"))
+    begun = time.perf_counter()
+    writer = dataset.mem_wal_writer(SHARD, durable_write=False, **limits)
+    took = time.perf_counter() - begun
+    return {"seconds": took, "rows": writer.memtable_stats()["row_count"]}
+
+
+def _say(found: dict[str, Any]) -> None:
+    print(json.dumps(found), flush=True)
+
+
+ROLES: dict[str, Callable[..., dict[str, Any]]] = {
+    "durable-lancemem": durable_lancemem,
+    "durable-pylance": durable_pylance,
+    "durable-beside-hand": durable_beside_hand,
+    "producers": producers,
+    "leave-lancemem": leave_lancemem,
+    "leave-pylance": leave_pylance,
+    "reopen-lancemem": reopen_lancemem,
+    "reopen-pylance": reopen_pylance,
+}
+
+
+def main() -> None:
+    """Run a role and leave without closing what it holds: a close would be work of its own."""
+    options = json.loads(sys.argv[2])
+    folder = Path(options.pop("folder"))
+    _say(ROLES[sys.argv[1]](folder, **options))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What a result depends on beside the code.
+
+Owns: the facts of machine, commit and versions that the report names. Names no host and no path.
+Does not own: the report.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("lancemem", "pylance", "rocksdict", "slatedb", "pyarrow")
+
+
+def machine(folder: Path) -> dict[str, str]:
+    """Describe the machine and the file system that holds `folder`."""
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line),
+        platform.processor() or "unknown",
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return {
+        "cpu": model,
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory:.0f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "file system": _file_system(folder.resolve()),
+        "Python": platform.python_version(),
+    }
+
+
+def load() -> str:
+    """Say how busy the machine is, in runnable threads of the last minute."""
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def versions() -> dict[str, str]:
+    """Name the version of every engine."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def commit() -> str:
+    """Name the commit, and say if the tree differs from it where it matters."""
+    head = _git("rev-parse", "--short=12", "HEAD") or "unknown"
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "rust", "Cargo.lock")
+    return f"{head} with changes in rust/" if changed else head
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent.parent.parent), *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+    return done.stdout.strip()
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _file_system(folder: Path) -> str:
+    """Find the mount point that is the longest prefix."""
+    best, kind = "", "unknown"
+    for line in _lines("/proc/mounts"):
+        _, point, found = line.split()[:3]
+        if folder.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, found
+    return kind

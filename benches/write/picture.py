@@ -1,0 +1,103 @@
+"""One picture: how many times as fast as each peer, by batch size.
+
+Owns: docs/images/write.png, on a ground of its own so that it reads on white and on dark pages.
+Does not own: the numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+
+from benches.write.stats import Comparison, spread
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INK, GROUND, GRID = "#1f2933", "#f7f8fa", "#cbd2d9"
+COLOURS = {"int64": "#0b6e99", "utf8 uuid": "#c2571a", "composite": "#5b7f2b"}
+STYLES = {"sequential": ("-", "o"), "random": ("--", "s"), "updates": (":", "^")}
+
+
+def draw(found: dict[str, list[Comparison]], path: Path) -> bool:
+    """Draw what the picture shows, if it was measured."""
+    puts, others = found.get("put", []), found.get("key-value", [])
+    if not puts:
+        return False
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(11, 4.8), width_ratios=[2, 1], facecolor=GROUND, layout="constrained"
+    )
+    _draw_puts(left, puts)
+    _draw_peers(right, puts, others)
+    figure.suptitle("put from Python, not durable: lancemem beside its peers", color=INK, size=14)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, facecolor=GROUND)
+    plt.close(figure)
+    return True
+
+
+def _style(axes: Any, title: str) -> None:  # noqa: ANN401 - matplotlib's axes
+    axes.set_facecolor(GROUND)
+    axes.set_title(title, color=INK, size=11)
+    axes.tick_params(colors=INK)
+    axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(INK)
+
+
+def _draw_puts(axes: Any, puts: list[Comparison]) -> None:  # noqa: ANN401 - as above
+    _style(axes, "times as fast as pylance's ShardWriter")
+    lines: dict[tuple[str, str], list[Comparison]] = {}
+    for line in puts:
+        lines.setdefault((line.facts["kind"], line.facts["order"]), []).append(line)
+    for (kind, order), group in lines.items():
+        style, mark = STYLES[order]
+        sizes = [line.facts["batch"] for line in group]
+        found = [line.interval() for line in group]
+        middle = [ratio for ratio, _, _ in found]
+        errors = [[m - low for m, low, _ in found], [high - m for m, _, high in found]]
+        look = {"color": COLOURS[kind], "linestyle": style, "marker": mark, "markersize": 5}
+        label = f"{kind}, {order}"
+        axes.errorbar(
+            sizes, middle, yerr=errors, linewidth=1.6, elinewidth=0.7, label=label, **look
+        )
+    goal = puts[0].goal
+    if goal is not None:
+        axes.axhline(goal.bound, color="#b3261e", linewidth=1.2)
+        axes.annotate(f"goal {goal.bound:g}x", (1, goal.bound), xytext=(0, 4),
+                      textcoords="offset points", color="#b3261e", size=9)  # fmt: skip
+    axes.axhline(1, color=INK, linewidth=1)
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xticks([1, 10, 100, 1_000, 10_000], ["1", "10", "100", "1,000", "10,000"])
+    axes.set_xlabel("rows a batch", color=INK)
+    axes.set_ylabel("lancemem / pylance, rows/s", color=INK)
+    axes.legend(fontsize=8, ncols=3, facecolor=GROUND, edgecolor=GRID, labelcolor=INK)
+
+
+def _draw_peers(axes: Any, puts: list[Comparison], others: list[Comparison]) -> None:  # noqa: ANN401
+    """Rows a second of every engine at the same batch and keys."""
+    _style(axes, "million rows/s, int64, random, batch 1,000")
+    bars: dict[str, list[float]] = {}
+    for line in others:
+        if line.facts["order"] == "random" and "building" not in line.peer:
+            bars["lancemem"] = line.ours
+            bars[line.peer] = line.theirs
+    for line in puts:
+        if line.facts == {"kind": "int64", "order": "random", "batch": 1_000}:
+            bars.setdefault("lancemem", line.ours)
+            bars["pylance"] = line.theirs
+    names = list(bars)
+    middle = [spread(values).median / 1e6 for values in bars.values()]
+    colours = ["#0b6e99" if name == "lancemem" else "#8795a1" for name in names]
+    drawn = axes.bar(names, middle, color=colours, width=0.62)
+    axes.bar_label(drawn, fmt="%.2f", color=INK, size=9)
+    axes.tick_params(axis="x", labelsize=9)
