@@ -22,19 +22,15 @@ import lancemem
 
 from . import oracle
 from .children import TABLE, TIMEOUT_SECONDS, command, environment
+from .modes import DEFERRED, NOT_DURABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS_PER_LIFE = 4
+KILLS_PER_LIFE = 3
 LARGEST_DELAY_SECONDS = 0.02
 SMALL: dict[str, Any] = {"max_memtable_rows": 40}
 AT_LEISURE: dict[str, Any] = SMALL | {"durable": False, "max_wal_flush_interval_ms": 1}
-NEVER: dict[str, Any] = SMALL | {
-    "durable": False,
-    "max_wal_flush_interval_ms": 3_600_000,
-    "max_wal_buffer_bytes": 1 << 30,
-}
 
 
 @dataclass(frozen=True)
@@ -55,10 +51,16 @@ LIVES = {
         SMALL | {"fsync": False}, ["operate", None], frozenset({"ack"})
     ),
     "puts that are not durable and flushes": Life(
-        NEVER, ["put_and_flush_until_killed", 9], frozenset({"flushed"})
+        SMALL | NOT_DURABLE, ["put_and_flush_until_killed", 9], frozenset({"flushed"})
     ),
     "puts that are not durable and closes": Life(
         AT_LEISURE, ["put_and_close_until_killed", 9, AT_LEISURE], frozenset({"closed"})
+    ),
+    "durable puts, deferred index": Life(
+        SMALL | DEFERRED, ["put_and_flush_until_killed", 7], frozenset({"ack", "flushed"})
+    ),
+    "puts that are not durable, deferred index": Life(
+        SMALL | NOT_DURABLE | DEFERRED, ["put_and_flush_until_killed", 9], frozenset({"flushed"})
     ),
 }
 

@@ -28,7 +28,12 @@ SETTINGS = {
 }
 
 
-@pytest.mark.xfail(strict=False, reason="measured: PEAK")
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=False,
+    reason="measured: 150 to 185 MiB above the start, 115 with MALLOC_MMAP_THRESHOLD_=65536; "
+    "100 are allowed",
+)
 def test_a_gibibyte_through_a_budget_of_64_mib_takes_little_more_than_the_budget(
     tmp_path: Path,
 ) -> None:

@@ -13,17 +13,12 @@ import pytest
 from .children import Logged, run_logged
 from .cuts import RANDOM_CUTS, check_all, cuts, every_moment
 from .disk import CUTS
+from .modes import DEFERRED, NOT_DURABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SMALL = {"max_memtable_rows": 24}
-# Nothing but a close, a freeze or a flush appends the rows of such a job.
-NOT_DURABLE = {
-    "durable": False,
-    "max_wal_flush_interval_ms": 3_600_000,
-    "max_wal_buffer_bytes": 1 << 30,
-}
 
 
 def life(config: dict[str, Any]) -> list[list[Any]]:
@@ -90,6 +85,25 @@ def test_a_job_that_is_not_durable_keeps_what_it_flushed_or_closed_and_loses_onl
 ) -> None:
     first = undurable_life.at("claimed")
     check_all(cuts(undurable_life, kind, ram_path, promising={"flushed", "closed"}, when=first))
+
+
+@pytest.mark.parametrize(
+    ("config", "promising"),
+    [
+        pytest.param(SMALL | DEFERRED, {"ack"}, id="durable"),
+        pytest.param(SMALL | NOT_DURABLE | DEFERRED, {"flushed", "closed"}, id="not durable"),
+    ],
+)
+def test_a_deferred_index_promises_the_same_after_a_power_cut(
+    syscalls_library: Path,
+    config: dict[str, Any],
+    promising: set[str],
+    tmp_path: Path,
+    ram_path: Path,
+) -> None:
+    logged = run_logged(syscalls_library, tmp_path / "life", life(config))
+    first = logged.at("created")
+    check_all(cuts(logged, "mixed", ram_path, promising=promising, when=first))
 
 
 @pytest.mark.parametrize("kind", CUTS)

@@ -12,6 +12,7 @@ import pytest
 
 from .calls import between
 from .children import Logged, run_logged
+from .modes import NOT_DURABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from .calls import Call
 
 PUTS = 4
-BY_ITSELF_NEVER = {
-    "durable": False,
-    "max_wal_flush_interval_ms": 3_600_000,
-    "max_wal_buffer_bytes": 1 << 30,
-}
 
 
 def steady_life(library: Path, root: Path, config: dict[str, Any]) -> Logged:
@@ -59,7 +55,7 @@ def unsynced(syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def undurable(syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
     root = tmp_path_factory.mktemp("undurable") / "life"
-    return steady_life(syscalls_library, root, BY_ITSELF_NEVER)
+    return steady_life(syscalls_library, root, NOT_DURABLE)
 
 
 def test_a_durable_put_syncs_its_entry_before_it_gets_its_name_and_the_folder_after(
