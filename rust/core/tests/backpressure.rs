@@ -4,11 +4,12 @@
 //! Does not own: the limits that freeze a MemTable (`flushing`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lancemem_core::Error;
-use lancemem_core::types::WriterConfig;
+use lancemem_core::types::{ErrorKind, WriterConfig};
 
-use crate::bench::{Bench, gate, quick, within};
+use crate::bench::{Bench, gate, quick, until, within};
 
 /// One row fills the budget.
 fn narrow() -> WriterConfig {
@@ -45,14 +46,17 @@ async fn a_put_waits_for_the_flush_and_then_goes_on() {
 }
 
 #[tokio::test]
-async fn a_put_far_larger_than_the_budget_gets_through_piece_by_piece() {
+async fn a_put_far_larger_than_the_budget_gets_through_whole() {
     within(async {
         let bench = Bench::new().await;
         let writer = bench.open_with(WriterConfig { max_memtable_rows: 3, ..narrow() }).await;
         let rows: Vec<(i64, i64)> = (0..20).map(|number| (number, number)).collect();
         bench.put(&writer, &rows).await.unwrap();
         assert_eq!(bench.seen(&writer), bench.rows(&rows));
-        assert_eq!(writer.stats().flushes, 6);
+        assert_eq!(writer.stats().flushes, 0);
+        bench.put(&writer, &[(1, 100)]).await.unwrap();
+        assert_eq!(writer.stats().flushes, 1);
+        assert_eq!(bench.data_entries().await.len(), 2);
     })
     .await;
 }
@@ -90,6 +94,93 @@ async fn a_put_that_waits_for_memory_when_the_job_is_closed_gets_an_answer() {
         assert!(waiting.await.unwrap().is_err());
         let again = bench.open().await;
         assert_eq!(bench.seen(&again), bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn puts_that_wait_go_on_in_the_order_in_which_they_came() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let hold = gate();
+        bench.sink.hold(hold.clone());
+        let writer =
+            Arc::new(bench.open_with(WriterConfig { durable_write: false, ..narrow() }).await);
+        bench.put(&writer, &[(0, 0)]).await.unwrap();
+        let mut waiting = Vec::new();
+        for number in 1..6_usize {
+            let (bench, writer) = (bench.clone(), writer.clone());
+            let row = i64::try_from(number).unwrap();
+            let shared = writer.clone();
+            waiting.push(tokio::spawn(async move { bench.put(&writer, &[(0, row)]).await }));
+            until(|| shared.stats().waiting_puts == number as u64).await;
+        }
+        hold.open();
+        for put in waiting {
+            put.await.unwrap().unwrap();
+        }
+        // All wrote one key: the last in the queue wins.
+        assert_eq!(bench.seen(&writer), bench.rows(&[(0, 5)]));
+        let stats = writer.stats();
+        assert_eq!((stats.waiting_puts, stats.backpressure_puts), (0, 5));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn memory_that_was_counted_is_given_back_by_flushes_and_refused_puts() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        assert!(writer.stats().memtable_bytes > 0);
+        writer.flush().await.unwrap();
+        assert_eq!(writer.stats().memtable_bytes, 0);
+        writer.close(false).await.unwrap();
+        assert!(bench.put(&writer, &[(2, 20)]).await.is_err());
+        assert_eq!(writer.stats().memtable_bytes, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_put_waits_while_too_many_generations_are_not_compacted() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let config = WriterConfig { max_uncompacted_generations: 2, ..quick() };
+        let writer = Arc::new(bench.open_with(config).await);
+        for number in 0..2 {
+            bench.put(&writer, &[(number, number)]).await.unwrap();
+            writer.flush().await.unwrap();
+        }
+        let waiting = {
+            let (bench, writer) = (bench.clone(), writer.clone());
+            tokio::spawn(async move { bench.put(&writer, &[(2, 2)]).await })
+        };
+        until(|| writer.stats().waiting_puts == 1).await;
+        bench.manifests().update_beside_owner(|manifest| manifest.sstables.clear()).await.unwrap();
+        waiting.await.unwrap().unwrap();
+        assert_eq!(writer.stats().uncompacted_generations, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_put_does_not_wait_for_ever_where_nobody_compacts() {
+    within(async {
+        let bench = Bench::new().await;
+        let config = WriterConfig {
+            max_uncompacted_generations: 1,
+            max_compaction_wait: Duration::ZERO,
+            ..quick()
+        };
+        let writer = bench.open_with(config).await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.flush().await.unwrap();
+        let error = bench.put(&writer, &[(2, 20)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry);
+        assert!(error.to_string().contains("1 generations that wait for compaction"), "{error}");
+        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
     })
     .await;
 }

@@ -4,6 +4,7 @@
 //! Does not own: flushes that fail (`flush_failures`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lancemem_core::types::{Generation, WalPosition, WriterConfig};
 
@@ -126,19 +127,22 @@ async fn the_newest_generation_wins_whichever_level_it_is_on() {
 }
 
 #[tokio::test]
-async fn a_put_larger_than_a_memtable_is_split_over_generations() {
+async fn a_put_larger_than_a_memtable_is_one_generation_and_one_entry() {
     within(async {
         let bench = Bench::new().await;
         let writer = bench.open_with(tiny(10)).await;
         let rows: Vec<(i64, i64)> = (0..35).map(|number| (number, number * 2)).collect();
         let answer = writer.put(&bench.shape.rows(&rows)).await.unwrap();
         assert_eq!((answer.rows, answer.durable), (35, true));
-        assert_eq!(bench.seen(&writer), bench.rows(&rows));
+        bench.put(&writer, &[(99, 99)]).await.unwrap();
+        let batches: Vec<usize> =
+            bench.data_entries().await.iter().map(|(_, entry)| entry.batches.len()).collect();
+        assert_eq!(batches, [1, 1]);
         writer.close(true).await.unwrap();
         let physical: Vec<Option<u64>> =
             bench.manifest().await.sstables.iter().map(|s| s.physical_rows).collect();
-        assert_eq!(physical, [Some(10), Some(10), Some(10), Some(5)]);
-        assert_eq!(bench.stored().await, bench.rows(&rows));
+        assert_eq!(physical, [Some(35), Some(1)]);
+        assert_eq!(bench.stored().await.len(), 36);
     })
     .await;
 }
@@ -176,6 +180,20 @@ async fn a_flush_of_nothing_makes_no_generation() {
         writer.flush().await.unwrap();
         assert_eq!(bench.manifest().await.sstables.len(), 1);
         assert_eq!(bench.manifest().await.current_generation, Generation(2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_memtable_that_gets_no_puts_is_flushed_after_the_idle_interval() {
+    within(async {
+        let bench = Bench::new().await;
+        let config = WriterConfig { idle_flush_interval: Duration::from_millis(20), ..quick() };
+        let writer = bench.open_with(config).await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        until(|| writer.stats().flushes == 1).await;
+        assert_eq!(bench.manifest().await.sstables.len(), 1);
+        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
     })
     .await;
 }

@@ -18,3 +18,4 @@ mod model;
 mod routing;
 mod snapshots;
 mod takeover;
+mod write_modes;

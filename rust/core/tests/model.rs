@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use lancemem_core::shard::ShardWriter;
-use lancemem_core::types::WriterConfig;
+use lancemem_core::types::{KeyIndexKind, WriterConfig};
 use lancemem_testkit::{KeyShape, Rows};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -45,12 +45,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn settings() -> impl Strategy<Value = WriterConfig> {
-    (1_usize..8, 1_usize..4, any::<bool>(), prop_oneof![Just(1_usize), Just(1 << 20)]).prop_map(
-        |(rows, batches, durable_write, budget)| WriterConfig {
+    let limits = (1_usize..8, 1_usize..4, prop_oneof![Just(1_usize), Just(1 << 20)]);
+    let index = prop_oneof![Just(KeyIndexKind::Hash), Just(KeyIndexKind::SkipList)];
+    (limits, any::<bool>(), any::<bool>(), index).prop_map(
+        |((rows, batches, budget), durable_write, sync_indexed_write, key_index)| WriterConfig {
             max_memtable_rows: rows,
             max_memtable_batches: batches,
             max_unflushed_memtable_bytes: budget,
             durable_write,
+            sync_indexed_write,
+            key_index,
             ..quick()
         },
     )

@@ -53,8 +53,9 @@ impl KeyShape {
     /// The encoded key of a number.
     #[must_use]
     pub fn key(self, number: i64) -> KeyBytes {
-        let accepted = self.row_schema().accept_keys(&self.keys(&[number])).unwrap();
-        accepted.keys[0].clone()
+        let schema = self.row_schema();
+        let accepted = schema.accept_keys(&self.keys(&[number])).unwrap();
+        KeyBytes::new(schema.encode_keys(&accepted).get(0))
     }
 
     fn fields(self) -> Vec<Field> {

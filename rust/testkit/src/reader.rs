@@ -63,7 +63,7 @@ pub fn newest_of(view: &MemTableView) -> BTreeMap<KeyBytes, Option<i64>> {
         let (batch, row) = view.locate(position);
         let dead = batch.column_by_name(TOMBSTONE).unwrap().as_boolean().value(row);
         let value = batch.column_by_name("v").unwrap().as_primitive::<Int64Type>().value(row);
-        newest.insert(key.clone(), (!dead).then_some(value));
+        newest.insert(KeyBytes::new(key), (!dead).then_some(value));
         assert_eq!(view.newest(key), Some(position), "a lookup and a visit find the same row");
     });
     assert_eq!(view.newest_rows().true_count(), newest.len(), "one newest row a key");

@@ -13,10 +13,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Schema};
 
-use crate::types::{Error, KeyBytes, Result};
+use crate::types::{Error, KeyBlock, KeyBytes, Result};
 
 /// Encodes the key columns of batches of one schema.
 #[derive(Clone, Debug)]
@@ -60,21 +61,37 @@ impl KeyEncoder {
         &self.columns
     }
 
-    /// The keys of all rows of `batch`, in row order.
+    /// The keys of all rows of `batch`, in row order, each on its own.
     #[must_use]
     pub fn encode(&self, batch: &RecordBatch) -> Vec<KeyBytes> {
+        self.encode_block(batch).iter().map(KeyBytes::new).collect()
+    }
+
+    /// The keys of all rows of `batch`, in row order, in one buffer.
+    #[must_use]
+    pub fn encode_block(&self, batch: &RecordBatch) -> KeyBlock {
         let columns: Vec<KeyColumn<'_>> =
             self.columns.iter().map(|column| KeyColumn::new(batch.column(*column))).collect();
-        let mut scratch = Vec::with_capacity(64);
-        (0..batch.num_rows())
-            .map(|row| {
-                scratch.clear();
-                for column in &columns {
-                    column.append(row, &mut scratch);
+        let rows = batch.num_rows();
+        let widths: Option<Vec<usize>> = columns.iter().map(KeyColumn::fixed_width).collect();
+        match (widths, columns.as_slice()) {
+            (Some(widths), columns) if rows > 0 && !columns.is_empty() => {
+                let width = widths.iter().sum();
+                let mut bytes = Vec::with_capacity(rows * width);
+                for row in 0..rows {
+                    columns.iter().for_each(|column| column.append(row, &mut bytes));
                 }
-                KeyBytes::new(&scratch)
-            })
-            .collect()
+                KeyBlock::fixed(width, bytes)
+            }
+            _ => {
+                let bytes = columns.iter().map(|column| column.encoded_bytes(rows)).sum();
+                let mut block = KeyBlock::with_capacity(rows, bytes);
+                for row in 0..rows {
+                    block.push_with(|out| columns.iter().for_each(|it| it.append(row, out)));
+                }
+                block
+            }
+        }
     }
 }
 
@@ -100,11 +117,23 @@ pub const fn is_key_type(data_type: &DataType) -> bool {
 }
 
 /// A key column with its type resolved once a batch instead of once a row.
-enum KeyColumn<'a> {
-    Signed(Box<dyn Fn(usize) -> i64 + 'a>, &'a ArrayRef),
-    Unsigned(Box<dyn Fn(usize) -> u64 + 'a>, &'a ArrayRef),
-    Boolean(&'a ArrayRef),
-    Bytes(Box<dyn Fn(usize) -> &'a [u8] + 'a>, &'a ArrayRef),
+struct KeyColumn<'a> {
+    values: KeyValues<'a>,
+    nulls: Option<&'a NullBuffer>,
+}
+
+enum KeyValues<'a> {
+    /// Numbers as unsigned ones of the same order.
+    Numbers(Vec<u64>),
+    Boolean(&'a BooleanArray),
+    Short {
+        bytes: &'a [u8],
+        offsets: &'a [i32],
+    },
+    Long {
+        bytes: &'a [u8],
+        offsets: &'a [i64],
+    },
 }
 
 impl<'a> KeyColumn<'a> {
@@ -112,16 +141,23 @@ impl<'a> KeyColumn<'a> {
         macro_rules! signed {
             ($type:ty) => {{
                 let values = array.as_primitive::<$type>().values();
-                Self::Signed(Box::new(move |row| i64::from(values[row])), array)
+                let ordered = |value: &_| i64::from(*value).cast_unsigned() ^ (1 << 63);
+                KeyValues::Numbers(values.iter().map(ordered).collect())
             }};
         }
         macro_rules! unsigned {
             ($type:ty) => {{
                 let values = array.as_primitive::<$type>().values();
-                Self::Unsigned(Box::new(move |row| u64::from(values[row])), array)
+                KeyValues::Numbers(values.iter().map(|value| u64::from(*value)).collect())
             }};
         }
-        match array.data_type() {
+        macro_rules! bytes {
+            ($kind:ident, $array:expr) => {{
+                let array = $array;
+                KeyValues::$kind { bytes: array.value_data(), offsets: array.value_offsets() }
+            }};
+        }
+        let values = match array.data_type() {
             DataType::Int8 => signed!(Int8Type),
             DataType::Int16 => signed!(Int16Type),
             DataType::Int32 => signed!(Int32Type),
@@ -130,55 +166,80 @@ impl<'a> KeyColumn<'a> {
             DataType::UInt16 => unsigned!(UInt16Type),
             DataType::UInt32 => unsigned!(UInt32Type),
             DataType::UInt64 => unsigned!(UInt64Type),
-            DataType::Boolean => Self::Boolean(array),
-            DataType::Utf8 => {
-                let strings = array.as_string::<i32>();
-                Self::Bytes(Box::new(move |row| strings.value(row).as_bytes()), array)
-            }
-            DataType::LargeUtf8 => {
-                let strings = array.as_string::<i64>();
-                Self::Bytes(Box::new(move |row| strings.value(row).as_bytes()), array)
-            }
-            DataType::Binary => {
-                let binaries = array.as_binary::<i32>();
-                Self::Bytes(Box::new(move |row| binaries.value(row)), array)
-            }
-            DataType::LargeBinary => {
-                let binaries = array.as_binary::<i64>();
-                Self::Bytes(Box::new(move |row| binaries.value(row)), array)
-            }
+            DataType::Boolean => KeyValues::Boolean(array.as_boolean()),
+            DataType::Utf8 => bytes!(Short, array.as_string::<i32>()),
+            DataType::LargeUtf8 => bytes!(Long, array.as_string::<i64>()),
+            DataType::Binary => bytes!(Short, array.as_binary::<i32>()),
+            DataType::LargeBinary => bytes!(Long, array.as_binary::<i64>()),
             other => unreachable!("KeyEncoder::new refuses key columns of type {other}"),
+        };
+        Self { values, nulls: array.nulls().filter(|nulls| nulls.null_count() > 0) }
+    }
+
+    /// Bytes of every value of this column; `None` where they differ.
+    const fn fixed_width(&self) -> Option<usize> {
+        match (&self.values, self.nulls) {
+            (KeyValues::Numbers(_), None) => Some(9),
+            (KeyValues::Boolean(_), None) => Some(2),
+            _ => None,
+        }
+    }
+
+    /// Bytes of all values together, unless some hold zero bytes.
+    fn encoded_bytes(&self, rows: usize) -> usize {
+        let payload = match &self.values {
+            KeyValues::Numbers(_) => 8 * rows,
+            KeyValues::Boolean(_) => rows,
+            KeyValues::Short { .. } | KeyValues::Long { .. } => {
+                (0..rows).map(|row| self.bytes(row).len() + 2).sum()
+            }
+        };
+        payload + rows
+    }
+
+    fn bytes(&self, row: usize) -> &'a [u8] {
+        let index = |offset: i64| usize::try_from(offset).unwrap_or_default();
+        match &self.values {
+            KeyValues::Short { bytes, offsets } => {
+                &bytes[index(offsets[row].into())..index(offsets[row + 1].into())]
+            }
+            KeyValues::Long { bytes, offsets } => {
+                &bytes[index(offsets[row])..index(offsets[row + 1])]
+            }
+            KeyValues::Numbers(_) | KeyValues::Boolean(_) => &[],
         }
     }
 
     fn append(&self, row: usize, out: &mut Vec<u8>) {
-        let (Self::Signed(_, array)
-        | Self::Unsigned(_, array)
-        | Self::Boolean(array)
-        | Self::Bytes(_, array)) = self;
-        if array.is_null(row) {
+        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
             out.push(0);
             return;
         }
-        out.push(1);
-        match self {
-            Self::Signed(value, _) => {
-                let flipped = value(row).cast_unsigned() ^ (1 << 63);
-                out.extend_from_slice(&flipped.to_be_bytes());
+        match &self.values {
+            KeyValues::Numbers(numbers) => {
+                let mut value = [1; 9];
+                value[1..].copy_from_slice(&numbers[row].to_be_bytes());
+                out.extend_from_slice(&value);
             }
-            Self::Unsigned(value, _) => out.extend_from_slice(&value(row).to_be_bytes()),
-            Self::Boolean(array) => out.push(u8::from(array.as_boolean().value(row))),
-            Self::Bytes(value, _) => append_escaped(value(row), out),
+            KeyValues::Boolean(array) => out.extend_from_slice(&[1, u8::from(array.value(row))]),
+            KeyValues::Short { .. } | KeyValues::Long { .. } => {
+                out.push(1);
+                append_escaped(self.bytes(row), out);
+            }
         }
     }
 }
 
 fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    for byte in bytes {
-        out.push(*byte);
-        if *byte == 0 {
-            out.push(0xff);
+    if bytes.contains(&0) {
+        for byte in bytes {
+            out.push(*byte);
+            if *byte == 0 {
+                out.push(0xff);
+            }
         }
+    } else {
+        out.extend_from_slice(bytes);
     }
     out.extend_from_slice(&[0, 0]);
 }

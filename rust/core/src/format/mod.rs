@@ -10,6 +10,7 @@ pub mod manifest;
 pub mod paths;
 pub mod rows;
 pub mod sharding;
+pub mod size;
 pub mod wal_entry;
 
 pub use key::KeyEncoder;

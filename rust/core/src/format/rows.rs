@@ -7,11 +7,16 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_buffer::BooleanBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
+use super::size::{column_bytes, payload_bytes};
 use super::{KeyEncoder, Sharding};
-use crate::types::{Error, KeyBytes, Result};
+use crate::types::{Error, KeyBlock, Result};
+
+/// Bytes that a key index takes for a row, beside its encoded key.
+const INDEX_BYTES_PER_ROW: usize = 48;
 
 /// The trailing column of stored rows: true for a row that deletes its key.
 pub const TOMBSTONE: &str = "_tombstone";
@@ -24,25 +29,25 @@ pub struct RowSchema {
     key: KeyEncoder,
 }
 
-/// Rows in storage form with their encoded keys.
+/// Rows in storage form.
 #[derive(Clone, Debug)]
 pub struct AcceptedRows {
     /// The rows under the storage schema.
     pub batch: RecordBatch,
-    /// One key a row; empty for a table without a primary key.
-    pub keys: Vec<KeyBytes>,
+    /// One key a row where they were encoded already; `None` for a table without a primary key.
+    pub keys: Option<KeyBlock>,
+    /// Bytes of the rows.
+    pub payload_bytes: usize,
+    /// Bytes of their encoded keys, about.
+    pub key_bytes: usize,
 }
 
 impl AcceptedRows {
-    /// The part of these rows that starts at `offset` and has `length` rows, without a copy.
+    /// What these rows cost a MemTable: themselves, and where there is a key its copy and its
+    /// place in the key index.
     #[must_use]
-    pub fn slice(&self, offset: usize, length: usize) -> Self {
-        let keys = if self.keys.is_empty() {
-            Vec::new()
-        } else {
-            self.keys[offset..offset + length].to_vec()
-        };
-        Self { batch: self.batch.slice(offset, length), keys }
+    pub fn memory_bytes(&self) -> usize {
+        self.payload_bytes + self.key_bytes + self.batch.num_rows() * INDEX_BYTES_PER_ROW
     }
 }
 
@@ -96,8 +101,15 @@ impl RowSchema {
     /// One input error that names the column, and the row where a single value is at fault: a
     /// missing or unknown column, a type that does not fit, a null where none may be.
     pub fn accept(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
-        self.refuse_unknown_columns(batch)?;
         let mut columns = Vec::with_capacity(self.storage.fields().len());
+        if self.has_our_columns(batch) {
+            for (field, array) in self.logical.fields().iter().zip(batch.columns()) {
+                columns.push(self.accept_column(field, array)?);
+            }
+            columns.push(constant_tombstone(batch.num_rows(), false));
+            return self.assemble(columns, batch.num_rows());
+        }
+        self.refuse_unknown_columns(batch)?;
         for field in self.logical.fields() {
             let Some(array) = batch.column_by_name(field.name()) else {
                 return Err(Error::input(format!(
@@ -137,7 +149,8 @@ impl RowSchema {
         self.assemble(columns, batch.num_rows())
     }
 
-    /// Brings stored rows, such as those of a WAL entry, to today's storage schema by name.
+    /// Brings stored rows, such as those of a WAL entry, to today's storage schema by name, and
+    /// encodes their keys.
     ///
     /// # Errors
     /// An input error where a column changed its type in a way that loses values.
@@ -151,7 +164,21 @@ impl RowSchema {
             };
             columns.push(column);
         }
-        self.assemble(columns, batch.num_rows())
+        let mut rows = self.assemble(columns, batch.num_rows())?;
+        rows.keys = self.has_key().then(|| self.encode_keys(&rows));
+        Ok(rows)
+    }
+
+    /// The keys of accepted rows.
+    #[must_use]
+    pub fn encode_keys(&self, rows: &AcceptedRows) -> KeyBlock {
+        self.key.encode_block(&rows.batch)
+    }
+
+    /// Whether the table has a primary key.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        !self.key.names().is_empty()
     }
 
     /// The sharding column of `batch` in the table's type: text or integers of another width
@@ -171,6 +198,13 @@ impl RowSchema {
         let array = self.accept_column(field, array)?;
         let schema = Arc::new(Schema::new(vec![field.clone()]));
         RecordBatch::try_new(schema, vec![array]).map_err(|error| Error::input(error.to_string()))
+    }
+
+    /// Whether the columns have our names and order: the common case, which needs no search.
+    fn has_our_columns(&self, batch: &RecordBatch) -> bool {
+        let (ours, theirs) = (self.logical.fields(), batch.schema_ref().fields());
+        let same = |(ours, theirs): (&Arc<Field>, &Arc<Field>)| ours.name() == theirs.name();
+        ours.len() == theirs.len() && ours.iter().zip(theirs.iter()).all(same)
     }
 
     fn refuse_unknown_columns(&self, batch: &RecordBatch) -> Result<()> {
@@ -206,13 +240,16 @@ impl RowSchema {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(self.storage.clone(), columns, &options)
             .map_err(|error| Error::input(error.to_string()))?;
-        let keys = if self.key.names().is_empty() { Vec::new() } else { self.key.encode(&batch) };
-        Ok(AcceptedRows { batch, keys })
+        let payload_bytes = payload_bytes(&batch);
+        let key_columns = self.key.columns().iter().map(|column| batch.column(*column));
+        let key_bytes = key_columns.map(column_bytes).sum();
+        Ok(AcceptedRows { batch, keys: None, payload_bytes, key_bytes })
     }
 }
 
 fn constant_tombstone(rows: usize, value: bool) -> ArrayRef {
-    Arc::new(BooleanArray::from(vec![value; rows]))
+    let bits = if value { BooleanBuffer::new_set(rows) } else { BooleanBuffer::new_unset(rows) };
+    Arc::new(BooleanArray::new(bits, None))
 }
 
 /// Casts where every value survives: the checked cast must succeed and lead back.

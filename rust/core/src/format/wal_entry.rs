@@ -11,13 +11,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{Fields, Schema};
 use bytes::Bytes;
 
+use super::size::payload_bytes;
 use crate::types::{Error, Generation, Result, WriterEpoch};
 
 const WRITER_EPOCH: &str = "writer_epoch";
@@ -68,23 +69,13 @@ pub fn encode_sentinel(writer_epoch: WriterEpoch) -> Result<Bytes> {
     encode_stream(Fields::empty(), metadata, &[])
 }
 
-/// Bytes of the rows of a batch, not of the whole buffers that a slice keeps alive.
-#[must_use]
-pub fn row_bytes(batch: &RecordBatch) -> usize {
-    let of_column = |column: &ArrayRef| {
-        let data = column.to_data();
-        data.get_slice_memory_size().unwrap_or_else(|_| data.get_buffer_memory_size())
-    };
-    batch.columns().iter().map(of_column).sum()
-}
-
 fn encode_stream(
     fields: Fields,
     metadata: HashMap<String, String>,
     batches: &[RecordBatch],
 ) -> Result<Bytes> {
     let failed = |error| Error::Internal(format!("a WAL entry could not be encoded: {error}"));
-    let payload: usize = batches.iter().map(row_bytes).sum();
+    let payload: usize = batches.iter().map(payload_bytes).sum();
     let schema = Schema::new_with_metadata(fields, metadata);
     let mut writer =
         StreamWriter::try_new(Vec::with_capacity(payload + 4096), &schema).map_err(failed)?;

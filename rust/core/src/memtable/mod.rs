@@ -3,59 +3,72 @@
 //! Owns: the batches of one generation, their key index and their size.
 //! Does not own: durability and visibility (the shard derives both), or the WAL.
 //!
-//! One writer pushes under the shard's lock; any number of readers take a [`MemTableView`],
-//! which never changes afterwards.
+//! Reading order: `rows`, `index`, `view`. One writer pushes under the shard's lock; the keys
+//! of what was pushed are indexed by whoever needs them first: the putter, a background task, a
+//! reader or the flush. A reader takes a [`MemTableView`], which never changes afterwards.
 
 mod index;
+mod rows;
 mod view;
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 
 pub use view::MemTableView;
 
-use crate::types::{Generation, KeyBytes};
-use index::KeyIndex;
+use crate::types::{Generation, KeyBlock, KeyIndexKind};
+use index::{HashIndex, KeyIndex, SkipListIndex};
+use rows::Rows;
+
+/// Encodes the primary keys of batches, in the order-preserving form that an index compares.
+pub trait EncodeKeys: Debug + Send + Sync {
+    /// The keys of all rows of `batch`, in row order.
+    fn encode_block(&self, batch: &RecordBatch) -> KeyBlock;
+}
+
+/// What all MemTables of a shard have in common.
+#[derive(Clone, Debug)]
+pub struct MemTableLayout {
+    /// The storage schema of the rows.
+    pub schema: SchemaRef,
+    /// The primary key; `None` for a table without one.
+    pub key: Option<Arc<dyn EncodeKeys>>,
+    /// The structure of the key index.
+    pub index: KeyIndexKind,
+}
 
 /// The rows of one generation while they are in memory.
 #[derive(Debug)]
 pub struct MemTable {
     generation: Generation,
-    schema: SchemaRef,
-    has_key: bool,
-    batches: RwLock<Vec<PlacedBatch>>,
-    index: KeyIndex,
-    /// Batches whose keys are in the index too: what a reader may see.
+    layout: MemTableLayout,
+    rows: Rows,
+    index: Box<dyn KeyIndex>,
+    /// Batches in the index; its lock makes the one thread that may insert.
+    indexing: Mutex<usize>,
     indexed: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// A batch with the position of its first row.
-#[derive(Clone, Debug)]
-struct PlacedBatch {
-    batch: RecordBatch,
-    first_row: usize,
-}
-
-impl PlacedBatch {
-    fn end(&self) -> usize {
-        self.first_row + self.batch.num_rows()
-    }
-}
-
 impl MemTable {
-    /// An empty MemTable for rows of `schema`, which is a storage schema.
+    /// An empty MemTable.
     #[must_use]
-    pub fn new(generation: Generation, schema: SchemaRef, has_key: bool) -> Self {
+    pub fn new(generation: Generation, layout: MemTableLayout) -> Self {
+        let index: Box<dyn KeyIndex> = match layout.index {
+            KeyIndexKind::Hash => Box::new(HashIndex::default()),
+            KeyIndexKind::SkipList => Box::new(SkipListIndex::default()),
+        };
         Self {
             generation,
-            schema,
-            has_key,
-            batches: RwLock::new(Vec::new()),
-            index: KeyIndex::new(),
+            layout,
+            rows: Rows::default(),
+            index,
+            indexing: Mutex::new(0),
             indexed: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
         }
@@ -70,66 +83,85 @@ impl MemTable {
     /// The storage schema of the rows.
     #[must_use]
     pub const fn schema(&self) -> &SchemaRef {
-        &self.schema
+        &self.layout.schema
     }
 
-    /// Appends `batch`, whose keys are `keys`, and indexes them.
+    /// Appends `batch`, which takes `bytes` of memory, and returns how many batches there are
+    /// then. Its keys are indexed later, see [`Self::index_through`]; `keys` are they, where
+    /// somebody has encoded them.
     ///
-    /// The caller is the only writer. The batch is published before its keys, so a position
-    /// that a reader finds in the index always has its row.
+    /// The caller is the only writer.
     ///
     /// # Panics
     /// Where the batch is not of this MemTable's schema or keys and rows differ in number.
-    pub fn push(&self, batch: RecordBatch, keys: Vec<KeyBytes>) {
-        assert_eq!(batch.schema_ref(), &self.schema, "a MemTable holds rows of one schema");
-        assert_eq!(keys.len(), if self.has_key { batch.num_rows() } else { 0 }, "one key a row");
-        let key_bytes: usize = keys.iter().map(KeyBytes::heap_bytes).sum();
-        let payload = sliced_bytes(&batch);
-        let (first_row, count) = {
-            let mut batches = self.batches.write();
-            let first_row = batches.last().map_or(0, PlacedBatch::end);
-            batches.push(PlacedBatch { batch, first_row });
-            (first_row, batches.len())
-        };
-        self.index.insert(first_row, keys);
-        self.indexed.store(count, Ordering::Release);
-        self.bytes.fetch_add(payload + key_bytes, Ordering::Relaxed);
+    pub fn push(&self, batch: RecordBatch, keys: Option<KeyBlock>, bytes: usize) -> usize {
+        assert_eq!(batch.schema_ref(), self.schema(), "a MemTable holds rows of one schema");
+        if let Some(keys) = &keys {
+            assert_eq!(keys.len(), batch.num_rows(), "one key a row");
+        }
+        self.rows.push(batch, keys);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.rows.batches()
+    }
+
+    /// Returns when the keys of the first `batches` batches are in the index.
+    pub fn index_through(&self, batches: usize) {
+        let Some(encoder) = &self.layout.key else { return };
+        let batches = batches.min(self.rows.batches());
+        if self.indexed.load(Ordering::Acquire) >= batches {
+            return;
+        }
+        let mut indexed = self.indexing.lock();
+        while *indexed < batches {
+            let placed = self.rows.get(*indexed);
+            placed.keys.get_or_init(|| encoder.encode_block(&placed.batch));
+            self.index.insert(&self.rows, *indexed);
+            *indexed += 1;
+            self.indexed.store(*indexed, Ordering::Release);
+        }
+    }
+
+    /// Indexes up to `step` batches more; false where all of them are in the index.
+    pub fn index_more(&self, step: usize) -> bool {
+        let indexed = self.indexed.load(Ordering::Acquire);
+        if self.layout.key.is_none() || indexed >= self.rows.batches() {
+            return false;
+        }
+        self.index_through(indexed + step);
+        true
     }
 
     /// Rows pushed so far.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.batches.read().last().map_or(0, PlacedBatch::end)
+        self.rows.rows_of(self.rows.batches())
     }
 
-    /// Batches pushed and indexed so far: a view of these never changes.
+    /// Batches pushed so far.
     #[must_use]
     pub fn batches(&self) -> usize {
-        self.indexed.load(Ordering::Acquire)
+        self.rows.batches()
     }
 
-    /// Bytes of rows and keys, an estimate that counts each shared buffer once per batch.
+    /// Rows that wait for the key index; none where there is no key.
+    #[must_use]
+    pub fn unindexed_rows(&self) -> usize {
+        if self.layout.key.is_none() {
+            return 0;
+        }
+        let indexed = self.indexed.load(Ordering::Acquire);
+        self.rows().saturating_sub(self.rows.rows_of(indexed))
+    }
+
+    /// Bytes of rows, keys and index, as their putters counted them.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed) + self.rows() * KeyIndex::BYTES_PER_ROW
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// The first `batches` batches as they are for ever.
     #[must_use]
-    pub fn view(self: &std::sync::Arc<Self>, batches: usize) -> MemTableView {
-        let placed: Vec<PlacedBatch> = self.batches.read().iter().take(batches).cloned().collect();
-        MemTableView::new(self.clone(), placed)
+    pub fn view(self: &Arc<Self>, batches: usize) -> MemTableView {
+        MemTableView::new(self.clone(), batches.min(self.rows.batches()))
     }
-}
-
-/// Bytes of the rows of a batch, not of the whole buffers that a slice keeps alive.
-fn sliced_bytes(batch: &RecordBatch) -> usize {
-    batch
-        .columns()
-        .iter()
-        .map(|column| {
-            let data = column.to_data();
-            data.get_slice_memory_size().unwrap_or_else(|_| data.get_buffer_memory_size())
-        })
-        .sum()
 }

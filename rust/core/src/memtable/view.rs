@@ -6,22 +6,26 @@
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::{BooleanArray, RecordBatch};
+use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::SchemaRef;
 
-use super::{MemTable, PlacedBatch};
-use crate::types::{Generation, KeyBytes, RowPosition};
+use super::MemTable;
+use super::index::{self, KeyIndex};
+use crate::types::{Generation, RowPosition};
 
 /// A prefix of a MemTable's batches; it never changes, whatever is pushed later.
 #[derive(Clone, Debug)]
 pub struct MemTableView {
     memtable: Arc<MemTable>,
-    batches: Arc<[PlacedBatch]>,
+    batches: usize,
+    rows: usize,
     newest: Arc<OnceLock<BooleanArray>>,
 }
 
 impl MemTableView {
-    pub(super) fn new(memtable: Arc<MemTable>, batches: Vec<PlacedBatch>) -> Self {
-        Self { memtable, batches: batches.into(), newest: Arc::default() }
+    pub(super) fn new(memtable: Arc<MemTable>, batches: usize) -> Self {
+        let rows = memtable.rows.rows_of(batches);
+        Self { memtable, batches, rows, newest: Arc::default() }
     }
 
     /// The generation of the rows.
@@ -38,13 +42,13 @@ impl MemTableView {
 
     /// Rows in the view, those that are superseded within it included.
     #[must_use]
-    pub fn rows(&self) -> usize {
-        self.batches.last().map_or(0, PlacedBatch::end)
+    pub const fn rows(&self) -> usize {
+        self.rows
     }
 
     /// The batches in arrival order.
     pub fn batches(&self) -> impl ExactSizeIterator<Item = &RecordBatch> {
-        self.batches.iter().map(|placed| &placed.batch)
+        (0..self.batches).map(|index| self.batch(index))
     }
 
     /// The batch at `index`, counted from 0 in arrival order.
@@ -53,13 +57,14 @@ impl MemTableView {
     /// Where the view has no such batch.
     #[must_use]
     pub fn batch(&self, index: usize) -> &RecordBatch {
-        &self.batches[index].batch
+        assert!(index < self.batches, "batch {index} is outside the view");
+        &self.memtable.rows.get(index).batch
     }
 
     /// The position of the newest row of `key`.
     #[must_use]
-    pub fn newest(&self, key: &KeyBytes) -> Option<RowPosition> {
-        self.memtable.index.newest(key, self.rows()).map(RowPosition)
+    pub fn newest(&self, key: &[u8]) -> Option<RowPosition> {
+        self.indexed().newest(&self.memtable.rows, key, self.rows).map(RowPosition)
     }
 
     /// The batch that holds `position`, and the row inside it.
@@ -69,60 +74,68 @@ impl MemTableView {
     #[must_use]
     pub fn locate(&self, position: RowPosition) -> (&RecordBatch, usize) {
         let row = position.0 as usize;
-        let after = self.batches.partition_point(|placed| placed.first_row <= row);
-        let placed = &self.batches[after - 1];
-        assert!(row < placed.end(), "row {row} is outside the view");
-        (&placed.batch, row - placed.first_row)
+        assert!(row < self.rows, "row {row} is outside the view");
+        let place = self.memtable.rows.place(row, self.batches);
+        (self.batch(place.batch), place.row)
     }
 
     /// For every row whether it is the newest of its key; all rows where there is no key.
     #[must_use]
     pub fn newest_rows(&self) -> &BooleanArray {
         self.newest.get_or_init(|| {
-            if !self.memtable.has_key {
-                return BooleanArray::from(vec![true; self.rows()]);
+            let mut newest = BooleanBufferBuilder::new(self.rows);
+            newest.append_n(self.rows, true);
+            if self.has_key() {
+                let mut visit = |row: u32| newest.set_bit(row as usize, false);
+                self.indexed().superseded(&self.memtable.rows, self.rows, &mut visit);
             }
-            let mut newest = vec![false; self.rows()];
-            self.for_each_newest(|_, position| newest[position.0 as usize] = true);
-            BooleanArray::from(newest)
+            BooleanArray::new(newest.finish(), None)
         })
     }
 
     /// The part of [`Self::newest_rows`] that covers the batch at `index`.
     #[must_use]
     pub fn newest_rows_of_batch(&self, index: usize) -> BooleanArray {
-        let placed = &self.batches[index];
-        self.newest_rows().slice(placed.first_row, placed.batch.num_rows())
+        let rows = self.batch(index).num_rows();
+        self.newest_rows().slice(self.memtable.rows.get(index).first_row, rows)
     }
 
-    /// Visits every key once, ascending, with the position of its newest row.
-    pub fn for_each_newest(&self, mut visit: impl FnMut(&KeyBytes, RowPosition)) {
-        let mut previous: Option<KeyBytes> = None;
-        self.memtable.index.visit(self.rows(), |key, position| {
-            if previous.as_ref() != Some(key) {
-                visit(key, RowPosition(position));
-                previous = Some(key.clone());
+    /// Visits every key once, with the position of its newest row, in the order of positions.
+    pub fn for_each_newest(&self, mut visit: impl FnMut(&[u8], RowPosition)) {
+        if !self.has_key() {
+            return;
+        }
+        let newest = self.newest_rows();
+        for batch in 0..self.batches {
+            let placed = self.memtable.rows.get(batch);
+            let Some(keys) = placed.keys.get() else { continue };
+            for (position, key) in (placed.first_row..).zip(keys.iter()) {
+                if newest.value(position) {
+                    visit(key, RowPosition(index::position(position)));
+                }
             }
-        });
+        }
     }
 
     /// Positions of all rows, keys ascending and positions of one key ascending: the order of
     /// a flushed run's key index. Empty where there is no key.
     #[must_use]
     pub fn rows_by_key(&self) -> Vec<u32> {
-        let mut rows = Vec::with_capacity(self.rows());
-        let mut run_start = 0;
-        let mut previous: Option<KeyBytes> = None;
-        self.memtable.index.visit(self.rows(), |key, position| {
-            if previous.as_ref() != Some(key) {
-                rows[run_start..].reverse();
-                run_start = rows.len();
-                previous = Some(key.clone());
-            }
-            rows.push(position);
-        });
-        rows[run_start..].reverse();
-        rows
+        if !self.has_key() {
+            return Vec::new();
+        }
+        self.indexed().rows_by_key(&self.memtable.rows, self.rows)
+    }
+
+    fn has_key(&self) -> bool {
+        self.memtable.layout.key.is_some()
+    }
+
+    /// The index with every row of this view in it: a reader never waits for the task that
+    /// indexes deferred puts, it does that part itself.
+    fn indexed(&self) -> &dyn KeyIndex {
+        self.memtable.index_through(self.batches);
+        self.memtable.index.as_ref()
     }
 }
 
@@ -131,9 +144,23 @@ mod tests {
     use std::collections::BTreeMap;
 
     use arrow_array::Int64Array;
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Int64Type;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::memtable::{EncodeKeys, MemTableLayout};
+    use crate::types::{KeyBlock, KeyIndexKind};
+
+    #[derive(Debug)]
+    struct BigEndian;
+
+    impl EncodeKeys for BigEndian {
+        fn encode_block(&self, batch: &RecordBatch) -> KeyBlock {
+            let ids = batch.column(0).as_primitive::<Int64Type>().values();
+            KeyBlock::fixed(8, ids.iter().flat_map(|id| id.to_be_bytes()).collect())
+        }
+    }
 
     fn push(memtable: &MemTable, ids: &[i64]) {
         let batch = RecordBatch::try_new(
@@ -141,14 +168,15 @@ mod tests {
             vec![Arc::new(Int64Array::from(ids.to_vec()))],
         )
         .unwrap();
-        let keys = ids.iter().map(|id| KeyBytes::new(&id.to_be_bytes())).collect();
-        memtable.push(batch, keys);
+        memtable.push(batch, None, 8 * ids.len());
     }
 
     fn memtable() -> Arc<MemTable> {
         let field = arrow_schema::Field::new("id", arrow_schema::DataType::Int64, false);
-        let schema = arrow_schema::Schema::new(vec![field]);
-        Arc::new(MemTable::new(Generation(1), Arc::new(schema), true))
+        let schema = Arc::new(arrow_schema::Schema::new(vec![field]));
+        let key: Option<Arc<dyn EncodeKeys>> = Some(Arc::new(BigEndian));
+        let layout = MemTableLayout { schema, key, index: KeyIndexKind::default() };
+        Arc::new(MemTable::new(Generation(1), layout))
     }
 
     #[test]
@@ -177,7 +205,7 @@ mod tests {
             let model: BTreeMap<i64, u32> =
                 seen.iter().enumerate().map(|(row, id)| (*id, u32::try_from(row).unwrap())).collect();
             for id in 0..20_i64 {
-                let found = view.newest(&KeyBytes::new(&id.to_be_bytes())).map(|row| row.0);
+                let found = view.newest(&id.to_be_bytes()).map(|row| row.0);
                 prop_assert_eq!(found, model.get(&id).copied());
             }
             let mut sorted: Vec<u32> = (0..u32::try_from(seen.len()).unwrap()).collect();

@@ -1,39 +1,178 @@
-//! Memory before rows: a put waits while the shard holds more bytes than it may.
+//! Room before rows: a put waits while the shard holds more than it may.
 //!
-//! Owns: the decision to wait and for what.
-//! Does not own: the flush that frees memory.
+//! Owns: the count of bytes in memory, the decision to wait and for what, and the order of those
+//! who wait: first come, first served.
+//! Does not own: the flush that frees memory, or the compaction that frees generations.
 
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::writer::Shared;
-use crate::types::Result;
+use crate::types::{Error, Result};
+
+const COMPACTION_POLL: Duration = Duration::from_millis(100);
+
+/// Bytes of active and frozen MemTables, and the queue of puts that wait for some to go.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    bytes: AtomicUsize,
+    waiting: AtomicUsize,
+    /// Tokio's mutex hands itself on in the order of the calls.
+    turn: tokio::sync::Mutex<()>,
+    /// Since when somebody waits.
+    since: Mutex<Option<Instant>>,
+}
+
+/// Bytes that a put was admitted with; given back where it did not place its rows after all.
+pub(super) struct Admitted<'a> {
+    admission: &'a Admission,
+    bytes: usize,
+}
+
+impl Admission {
+    /// An account that starts with what replay brought into memory.
+    pub fn with_recovered(bytes: usize) -> Self {
+        Self { bytes: AtomicUsize::new(bytes), ..Self::default() }
+    }
+
+    /// Bytes in active and frozen MemTables, those of admitted puts included.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Puts that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Takes back the bytes of a MemTable that left memory.
+    pub fn release(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Adds `bytes` where the account is within `budget`. One put may cross the line, so a put
+    /// larger than the budget is possible and the overshoot is at most one put.
+    fn try_admit(&self, bytes: usize, budget: usize) -> Option<Admitted<'_>> {
+        let within = |used: usize| (used <= budget).then(|| used + bytes);
+        self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, within).ok()?;
+        Some(Admitted { admission: self, bytes })
+    }
+}
+
+impl Admitted<'_> {
+    /// The rows are in a MemTable, which now answers for these bytes.
+    pub fn placed(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.admission.release(self.bytes);
+    }
+}
+
+/// Counts a waiting put for as long as it waits; the first and the last one say so in the log.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    started: Instant,
+}
+
+impl<'a> Waiting<'a> {
+    fn start(shared: &'a Shared, reason: &str) -> Self {
+        let started = Instant::now();
+        let mut since = shared.admission.since.lock();
+        shared.admission.waiting.fetch_add(1, Ordering::AcqRel);
+        if since.is_none() {
+            *since = Some(started);
+            tracing::info!(shard = %shared.shard_id, reason, "puts wait");
+        }
+        Self { shared, started }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let admission = &self.shared.admission;
+        let waited_ms = whole_ms(self.started.elapsed());
+        self.shared.counters.backpressure_ms.fetch_add(waited_ms, Ordering::Relaxed);
+        self.shared.counters.backpressure_puts.fetch_add(1, Ordering::Relaxed);
+        let mut since = admission.since.lock();
+        if admission.waiting.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(started) = since.take()
+        {
+            let waited_ms = whole_ms(started.elapsed());
+            tracing::info!(shard = %self.shared.shard_id, waited_ms, "puts go on");
+        }
+    }
+}
 
 impl Shared {
-    /// Returns when active and frozen MemTables are within their budget.
+    /// Returns when the shard has room for `bytes` more and for another generation.
     ///
     /// # Errors
-    /// The error that stopped the job or its flushes meanwhile.
-    pub(super) async fn wait_for_memory(&self) -> Result<()> {
-        if self.state().memtable_bytes() <= self.config.max_unflushed_memtable_bytes {
-            return Ok(());
+    /// The error that stopped the job or its flushes meanwhile; a backlog that nobody compacts.
+    pub(super) async fn admit(&self, bytes: usize) -> Result<Admitted<'_>> {
+        if self.state().uncompacted() >= self.config.max_uncompacted_generations {
+            self.wait_for_compaction().await?;
         }
-        let started = Instant::now();
-        tracing::info!(shard = %self.shard_id, "puts wait: MemTables hold more than their budget");
+        let budget = self.config.max_unflushed_memtable_bytes;
+        if self.admission.waiting() == 0
+            && let Some(admitted) = self.admission.try_admit(bytes, budget)
+        {
+            return Ok(admitted);
+        }
+        let _waiting = Waiting::start(self, "MemTables hold more than their budget");
+        let _turn = self.admission.turn.lock().await;
         let mut progress = self.flushes.subscribe();
-        while self.state().memtable_bytes() > self.config.max_unflushed_memtable_bytes {
+        loop {
+            if let Some(admitted) = self.admission.try_admit(bytes, budget) {
+                return Ok(admitted);
+            }
             let generation = {
                 let placing = self.placing.lock();
                 self.retry_failed_flush();
                 let frozen_first = self.state().frozen.first().map(|l| l.memtable.generation());
                 frozen_first.or_else(|| self.freeze(&placing))
             };
-            let Some(generation) = generation else { break };
-            self.wait_flushed(&mut progress, generation).await?;
+            match generation {
+                Some(generation) => self.wait_flushed(&mut progress, generation).await?,
+                // All bytes belong to puts that are admitted and not placed yet.
+                None => tokio::task::yield_now().await,
+            }
         }
-        let waited = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.counters.backpressure_ms.fetch_add(waited, Ordering::Relaxed);
-        tracing::info!(shard = %self.shard_id, waited_ms = waited, "puts go on");
-        Ok(())
     }
+
+    /// Waits for a compactor, which works beside this job and says so in the shard manifest.
+    async fn wait_for_compaction(&self) -> Result<()> {
+        let _waiting = Waiting::start(self, "too many generations wait for compaction");
+        let started = Instant::now();
+        loop {
+            self.check_open()?;
+            if let Some(manifest) = self.manifests.latest().await? {
+                let _placing = self.placing.lock();
+                let state = self.state();
+                // Across a flush of ours the flush brings the manifest.
+                if manifest.current_generation == state.manifest.current_generation {
+                    self.publish(state.with_manifest(manifest));
+                }
+            }
+            let generations = self.state().uncompacted();
+            let limit = self.config.max_uncompacted_generations;
+            if generations < limit {
+                return Ok(());
+            }
+            if started.elapsed() >= self.config.max_compaction_wait {
+                return Err(Error::Backlog { shard: self.shard_id, generations, limit });
+            }
+            #[expect(clippy::disallowed_methods, reason = "a poll; another process does the work")]
+            tokio::time::sleep(COMPACTION_POLL).await;
+        }
+    }
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

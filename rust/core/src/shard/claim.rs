@@ -5,22 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
-use super::SsTableSink;
+use super::admission::Admission;
 use super::flush::FlushProgress;
 use super::recover::Replay;
 use super::state::{LiveMemTable, ShardState};
 use super::stats::Counters;
 use super::writer::{ShardWriter, Shared};
+use super::{SsTableSink, memtable_layout};
 use crate::format::{RowSchema, ShardManifest, Sharding};
 use crate::memtable::MemTable;
 use crate::store::{ManifestStore, Store};
-use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterConfig};
+use crate::types::{Error, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig};
 use crate::wal::{WalAppender, WalQueue, WalTail};
 
 /// A shard and the rows that belong to it.
@@ -78,10 +79,13 @@ impl ShardWriter {
         let epoch = manifest.writer_epoch;
         let appender =
             WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
-        let replay = replay_below(store, &manifest, &schema, appender.next_position()).await?;
+        let replay =
+            replay_below(store, &manifest, &schema, config.key_index, appender.next_position())
+                .await?;
         manifests.check_fenced(epoch).await?;
 
-        let (state, last_positions) = recovered_state(manifest, &schema, &replay);
+        let (state, last_positions) = recovered_state(manifest, &schema, config.key_index, &replay);
+        let recovered_bytes = state.memtables().map(|live| live.memtable.bytes()).sum();
         let queue = WalQueue::new(config.max_wal_buffer_size);
         let shared = Arc::new(Shared {
             shard_id,
@@ -95,6 +99,9 @@ impl ShardWriter {
             placing: Mutex::new(()),
             state: RwLock::new(Arc::new(state)),
             last_positions: Mutex::new(last_positions),
+            admission: Admission::with_recovered(recovered_bytes),
+            acknowledged: AtomicU64::new(0),
+            unindexed: Notify::new(),
             frozen: Notify::new(),
             flushes: watch::Sender::new(FlushProgress::default()),
             counters: Counters::default(),
@@ -103,6 +110,7 @@ impl ShardWriter {
         });
         tokio::spawn(shared.clone().run_appends(appender));
         tokio::spawn(shared.clone().run_flushes());
+        tokio::spawn(shared.clone().run_indexing());
         Ok(Self { shared })
     }
 }
@@ -112,10 +120,11 @@ async fn replay_below(
     store: Store,
     manifest: &ShardManifest,
     schema: &Arc<RowSchema>,
+    index: KeyIndexKind,
     end: WalPosition,
 ) -> Result<Replay> {
     let after = manifest.replay_after_wal_entry_position;
-    let mut replay = Replay::new(manifest.shard_id, schema.clone());
+    let mut replay = Replay::new(manifest.shard_id, schema.clone()).with_index(index);
     let mut tail = WalTail::new(store, manifest.shard_id, after);
     for entry in tail.read_new().await? {
         if entry.entry.writer_epoch > manifest.writer_epoch {
@@ -141,6 +150,7 @@ async fn replay_below(
 fn recovered_state(
     manifest: Arc<ShardManifest>,
     schema: &Arc<RowSchema>,
+    index: KeyIndexKind,
     replay: &Replay,
 ) -> (ShardState, BTreeMap<Generation, WalPosition>) {
     let mut live: Vec<LiveMemTable> = replay
@@ -160,8 +170,7 @@ fn recovered_state(
     let active = live.pop().unwrap_or_else(|| LiveMemTable {
         memtable: Arc::new(MemTable::new(
             manifest.current_generation,
-            schema.storage().clone(),
-            !schema.key().names().is_empty(),
+            memtable_layout(schema, index),
         )),
         recovered: 0,
         first_queued: 0,

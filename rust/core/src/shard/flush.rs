@@ -4,13 +4,14 @@
 //! Does not own: the files of a run.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 use tokio::sync::watch;
 
+use super::memtable_layout;
 use super::state::LiveMemTable;
+use super::stats::Counters;
 use super::task_end::TaskEnd;
 use super::writer::Shared;
 use crate::format::ShardManifest;
@@ -41,11 +42,8 @@ impl Shared {
         if state.active.memtable.rows() == 0 {
             return None;
         }
-        let memtable = Arc::new(MemTable::new(
-            generation.next(),
-            self.schema.storage().clone(),
-            self.has_key(),
-        ));
+        let layout = memtable_layout(&self.schema, self.config.key_index);
+        let memtable = Arc::new(MemTable::new(generation.next(), layout));
         let next = LiveMemTable { memtable, recovered: 0, first_queued: self.queue.queued() };
         self.publish(state.with_frozen(next));
         self.queue.hurry();
@@ -67,11 +65,34 @@ impl Shared {
                 }
             }
             if !self.is_stopped() {
-                self.frozen.notified().await;
+                self.wait_for_frozen().await;
             }
         }
         self.end_flushes();
         end.expected();
+    }
+
+    /// Returns when a MemTable was frozen. One that got no put for a whole interval is frozen
+    /// here, so rows reach the run that readers elsewhere list even when the stream pauses.
+    async fn wait_for_frozen(&self) {
+        let interval = self.config.idle_flush_interval;
+        if interval.is_zero() {
+            return self.frozen.notified().await;
+        }
+        let before = self.active_size();
+        if tokio::time::timeout(interval, self.frozen.notified()).await.is_ok() {
+            return;
+        }
+        let placing = self.placing.lock();
+        if self.active_size() == before && !self.is_closed() {
+            self.freeze(&placing);
+        }
+    }
+
+    /// Changes with every put.
+    fn active_size(&self) -> (Generation, usize) {
+        let active = &self.state().active.memtable;
+        (active.generation(), active.batches())
     }
 
     /// Answers everybody who waits for a flush, now and later: there will be none.
@@ -121,6 +142,7 @@ impl Shared {
         self.queue.wait_durable(oldest.last_queued()).await?;
         let generation = oldest.memtable.generation();
         let covered = self.covered_position(generation)?;
+        let started = Instant::now();
         let rows = oldest.memtable.view(oldest.memtable.batches());
         let sstable = self.sink.write(&rows).await?;
         let manifest = self
@@ -143,7 +165,12 @@ impl Shared {
             self.publish(state);
         }
         self.last_positions.lock().remove(&generation);
-        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        let bytes = oldest.memtable.bytes();
+        self.admission.release(bytes);
+        Counters::add(&self.counters.flushes, 1);
+        Counters::add(&self.counters.flushed_bytes, bytes);
+        let took = usize::try_from(started.elapsed().as_millis()).unwrap_or(usize::MAX);
+        Counters::add(&self.counters.flush_ms, took);
         self.flushes.send_modify(|progress| {
             progress.flushed = generation;
             progress.failure = None;

@@ -21,11 +21,27 @@ pub use claim::ShardIdentity;
 pub use recover::{Replay, Replayed};
 pub use state::ShardSnapshot;
 pub use stats::JobStats;
-pub use writer::{Acknowledged, ShardWriter};
+pub use writer::{Acknowledged, ShardWriter, WriteMode};
 
-use crate::format::SsTable;
-use crate::memtable::MemTableView;
-use crate::types::Result;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use crate::format::{KeyEncoder, RowSchema, SsTable};
+use crate::memtable::{EncodeKeys, MemTableLayout, MemTableView};
+use crate::types::{KeyBlock, KeyIndexKind, Result};
+
+impl EncodeKeys for KeyEncoder {
+    fn encode_block(&self, batch: &RecordBatch) -> KeyBlock {
+        self.encode_block(batch)
+    }
+}
+
+/// The MemTables of a table with these columns and key.
+pub(crate) fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayout {
+    let encoder = || Arc::new(schema.key().clone()) as Arc<dyn EncodeKeys>;
+    MemTableLayout { schema: schema.storage().clone(), key: schema.has_key().then(encoder), index }
+}
 
 /// Turns a frozen MemTable into an immutable run on storage.
 ///

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
+use super::memtable_layout;
 use crate::format::RowSchema;
 use crate::memtable::MemTable;
-use crate::types::{Error, Generation, Result, ShardId, WalPosition};
+use crate::types::{Error, Generation, KeyIndexKind, Result, ShardId, WalPosition};
 use crate::wal::PositionedEntry;
 
 /// MemTables rebuilt from the log, grown entry by entry.
@@ -15,6 +16,7 @@ use crate::wal::PositionedEntry;
 pub struct Replay {
     shard_id: ShardId,
     schema: Arc<RowSchema>,
+    index: KeyIndexKind,
     memtables: Vec<Replayed>,
 }
 
@@ -30,8 +32,14 @@ pub struct Replayed {
 impl Replay {
     /// A replay of the shard `shard_id` whose table has the columns of `schema`.
     #[must_use]
-    pub const fn new(shard_id: ShardId, schema: Arc<RowSchema>) -> Self {
-        Self { shard_id, schema, memtables: Vec::new() }
+    pub fn new(shard_id: ShardId, schema: Arc<RowSchema>) -> Self {
+        Self { shard_id, schema, index: KeyIndexKind::default(), memtables: Vec::new() }
+    }
+
+    /// The same replay into MemTables with another key index.
+    #[must_use]
+    pub fn with_index(self, index: KeyIndexKind) -> Self {
+        Self { index, ..self }
     }
 
     /// Adds the rows of `entry` unless a generation below `current` has them, which is flushed.
@@ -56,15 +64,16 @@ impl Replay {
             ));
         }
         if newest != Some(generation) {
-            let storage = self.schema.storage().clone();
-            let has_key = !self.schema.key().names().is_empty();
-            let memtable = Arc::new(MemTable::new(generation, storage, has_key));
+            let layout = memtable_layout(&self.schema, self.index);
+            let memtable = Arc::new(MemTable::new(generation, layout));
             self.memtables.push(Replayed { memtable, last_position: positioned.position });
         }
         let Some(replayed) = self.memtables.last_mut() else { return Ok(()) };
         for batch in &entry.batches {
             let rows = self.schema.conform(batch)?;
-            replayed.memtable.push(rows.batch, rows.keys);
+            let bytes = rows.memory_bytes();
+            let batches = replayed.memtable.push(rows.batch, rows.keys, bytes);
+            replayed.memtable.index_through(batches);
         }
         replayed.last_position = positioned.position;
         Ok(())

@@ -25,10 +25,10 @@ impl LiveMemTable {
         self.first_queued + (self.memtable.batches() - self.recovered) as u64
     }
 
-    /// Batches that are durable when the log holds `durable` batches of this job.
-    pub fn durable_batches(&self, durable: u64) -> usize {
-        let of_this = durable.saturating_sub(self.first_queued);
-        self.recovered + usize::try_from(of_this).unwrap_or(usize::MAX)
+    /// Batches of this MemTable among the first `queued` ones of the job.
+    pub fn batches_among(&self, queued: u64) -> usize {
+        let of_this = queued.saturating_sub(self.first_queued);
+        self.recovered.saturating_add(usize::try_from(of_this).unwrap_or(usize::MAX))
     }
 }
 
@@ -64,8 +64,14 @@ impl ShardState {
         self.frozen.iter().chain(std::iter::once(&self.active))
     }
 
-    pub fn memtable_bytes(&self) -> usize {
-        self.memtables().map(|live| live.memtable.bytes()).sum()
+    /// This state over `manifest`, which a compactor wrote beside this job.
+    pub fn with_manifest(&self, manifest: Arc<ShardManifest>) -> Self {
+        Self { manifest, frozen: self.frozen.clone(), active: self.active.clone() }
+    }
+
+    /// Generations that wait for compaction, those that wait for their flush included.
+    pub fn uncompacted(&self) -> usize {
+        self.manifest.sstables.len() + self.frozen.len()
     }
 }
 

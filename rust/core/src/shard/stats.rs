@@ -4,6 +4,10 @@
 //! Does not own: decisions; nothing reads a counter to decide.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 
 use crate::types::{Generation, ShardId, WalPosition, WriterEpoch};
 
@@ -20,22 +24,40 @@ pub struct JobStats {
     pub rows: u64,
     /// WAL entries appended.
     pub wal_entries: u64,
+    /// Puts in those entries; divided by `wal_entries` it is the mean size of a group.
+    pub wal_batches: u64,
     /// Bytes of those entries' rows.
     pub wal_bytes: u64,
     /// Position of the newest appended entry; 0 before the first.
     pub wal_position: WalPosition,
+    /// Median of the microseconds that a durable put waited for its entry.
+    pub durable_wait_p50_us: u64,
+    /// 99th percentile of the same.
+    pub durable_wait_p99_us: u64,
     /// MemTables flushed.
     pub flushes: u64,
+    /// Bytes in memory of the MemTables that were flushed.
+    pub flushed_bytes: u64,
+    /// Milliseconds that those flushes took; with `flushed_bytes` the flush rate.
+    pub flush_ms: u64,
     /// Generation of the active MemTable.
     pub active_generation: Generation,
     /// Rows in the active MemTable.
     pub active_rows: u64,
     /// MemTables that wait for their flush.
     pub frozen_memtables: u64,
+    /// Flushed generations that the manifest lists and that wait for compaction.
+    pub uncompacted_generations: u64,
     /// Bytes in active and frozen MemTables.
     pub memtable_bytes: u64,
-    /// Milliseconds that puts waited for memory.
+    /// Rows that wait for the key index.
+    pub unindexed_rows: u64,
+    /// Milliseconds that puts waited for memory or for a compaction, added up.
     pub backpressure_ms: u64,
+    /// Puts that waited so.
+    pub backpressure_puts: u64,
+    /// Puts that wait so now.
+    pub waiting_puts: u64,
 }
 
 /// The counters that a job moves.
@@ -44,14 +66,40 @@ pub(super) struct Counters {
     pub puts: AtomicU64,
     pub rows: AtomicU64,
     pub wal_entries: AtomicU64,
+    pub wal_batches: AtomicU64,
     pub wal_bytes: AtomicU64,
     pub wal_position: AtomicU64,
     pub flushes: AtomicU64,
+    pub flushed_bytes: AtomicU64,
+    pub flush_ms: AtomicU64,
     pub backpressure_ms: AtomicU64,
+    pub backpressure_puts: AtomicU64,
+    pub durable_waits: Waits,
 }
 
 impl Counters {
     pub fn add(counter: &AtomicU64, amount: usize) {
         counter.fetch_add(amount as u64, Ordering::Relaxed);
+    }
+}
+
+/// How long something took, each time, to three digits.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Mutex<Option<Histogram<u64>>>);
+
+impl Waits {
+    pub fn record(&self, time: Duration) {
+        let mut waits = self.0.lock();
+        if waits.is_none() {
+            *waits = Histogram::new(3).ok();
+        }
+        if let Some(waits) = waits.as_mut() {
+            waits.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// The waits in microseconds below which a share `quantile` of them stayed.
+    pub fn quantile_us(&self, quantile: f64) -> u64 {
+        self.0.lock().as_ref().map_or(0, |waits| waits.value_at_quantile(quantile))
     }
 }

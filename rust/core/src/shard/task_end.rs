@@ -37,5 +37,6 @@ impl Drop for TaskEnd {
         });
         self.shared.end_flushes();
         self.shared.frozen.notify_one();
+        self.shared.unindexed.notify_one();
     }
 }

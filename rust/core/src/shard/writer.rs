@@ -5,22 +5,38 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
+use super::admission::Admission;
 use super::flush::FlushProgress;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{Counters, JobStats};
 use super::task_end::TaskEnd;
 use super::{ShardIdentity, SsTableSink};
-use crate::format::wal_entry::row_bytes;
 use crate::format::{AcceptedRows, RowSchema};
+use crate::memtable::MemTable;
 use crate::store::ManifestStore;
-use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
+use crate::types::{
+    Error, Generation, KeyBlock, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+};
 use crate::wal::{Queued, WalAppender, WalQueue};
+
+/// Batches that the indexing task takes before it lets others run.
+const INDEX_STEP: usize = 16;
+
+/// What one put asks for; where it says nothing, the job's settings hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteMode {
+    /// Whether to return only after the rows are in the WAL.
+    pub durable: Option<bool>,
+    /// Whether to return only after the keys are in the key index.
+    pub sync_index: Option<bool>,
+}
 
 /// What a put promises once it returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +45,8 @@ pub struct Acknowledged {
     pub rows: usize,
     /// Whether they are in the WAL, on disk where the job syncs files.
     pub durable: bool,
+    /// Whether the key index has them; without it reads that need the index add them first.
+    pub indexed: bool,
 }
 
 /// The single writer of a shard. Share it behind an [`Arc`]; dropping it ends the job after
@@ -54,6 +72,10 @@ pub(super) struct Shared {
     pub state: RwLock<Arc<ShardState>>,
     /// The newest entry of every generation that is not flushed.
     pub last_positions: Mutex<BTreeMap<Generation, WalPosition>>,
+    pub admission: Admission,
+    /// Batches that a put which did not wait for the log has acknowledged: readable all the same.
+    pub acknowledged: AtomicU64,
+    pub unindexed: Notify,
     pub frozen: Notify,
     pub flushes: watch::Sender<FlushProgress>,
     pub counters: Counters,
@@ -69,9 +91,17 @@ impl ShardWriter {
     /// Input errors name column and row and leave nothing written. A fenced, stopped or closed
     /// job refuses.
     pub async fn put(&self, rows: &RecordBatch) -> Result<Acknowledged> {
+        self.put_with(rows, WriteMode::default()).await
+    }
+
+    /// [`Self::put`] with another promise than the job's.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub async fn put_with(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
         self.shared.check_open()?;
         let rows = self.shared.schema.accept(rows)?;
-        self.shared.place(rows).await
+        self.shared.place(rows, mode).await
     }
 
     /// Deletes the rows with these keys, whether they exist or not.
@@ -79,9 +109,17 @@ impl ShardWriter {
     /// # Errors
     /// As [`Self::put`].
     pub async fn delete(&self, keys: &RecordBatch) -> Result<Acknowledged> {
+        self.delete_with(keys, WriteMode::default()).await
+    }
+
+    /// [`Self::delete`] with another promise than the job's.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub async fn delete_with(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
         self.shared.check_open()?;
         let rows = self.shared.schema.accept_keys(keys)?;
-        self.shared.place(rows).await
+        self.shared.place(rows, mode).await
     }
 
     /// Flushes everything that was put before the call; returns when the manifest lists it.
@@ -148,41 +186,70 @@ impl Drop for ShardWriter {
     }
 }
 
+/// Where a put's rows are.
+struct Placed {
+    memtable: Arc<MemTable>,
+    /// Batches of the MemTable up to and with this put's.
+    batches: usize,
+    /// Batches of the job's log up to and with this put's.
+    queued: u64,
+}
+
 impl Shared {
-    /// The write path after acceptance. The order is the contract: route, admit, place, wait.
-    async fn place(&self, rows: AcceptedRows) -> Result<Acknowledged> {
+    /// The write path after acceptance. The order is the contract: route, admit, place, then
+    /// wait for what was promised. A put is never split: it stands whole in one MemTable and in
+    /// one WAL entry, so readers and replay see all of it or nothing.
+    async fn place(&self, rows: AcceptedRows, mode: WriteMode) -> Result<Acknowledged> {
+        let durable = mode.durable.unwrap_or(self.config.durable_write);
+        let indexed = mode.sync_index.unwrap_or(self.config.sync_indexed_write);
+        let count = rows.batch.num_rows();
+        if count == 0 {
+            return Ok(Acknowledged { rows: 0, durable, indexed });
+        }
         self.identity.refuse_foreign_rows(&rows.batch)?;
-        let total = rows.batch.num_rows();
-        let piece = self.config.max_memtable_rows;
-        for offset in (0..total).step_by(piece) {
-            let rows = rows.slice(offset, piece.min(total - offset));
-            self.wait_for_memory().await?;
-            let queued = self.place_piece(rows)?;
-            if self.config.durable_write {
-                self.queue.hurry();
-                self.queue.wait_durable(queued).await?;
-            }
+        let keys = (indexed && self.schema.has_key()).then(|| self.schema.encode_keys(&rows));
+        let bytes = rows.memory_bytes();
+        let admitted = self.admit(bytes).await?;
+        let placed = self.push(rows, keys, bytes)?;
+        admitted.placed();
+        if durable {
+            self.queue.hurry();
+        }
+        if indexed {
+            placed.memtable.index_through(placed.batches);
+        } else {
+            self.unindexed.notify_one();
+        }
+        if durable {
+            self.wait_durable(placed.queued).await?;
+        } else {
+            self.acknowledged.fetch_max(placed.queued, Ordering::AcqRel);
         }
         Counters::add(&self.counters.puts, 1);
-        Counters::add(&self.counters.rows, total);
-        Ok(Acknowledged { rows: total, durable: self.config.durable_write })
+        Counters::add(&self.counters.rows, count);
+        Ok(Acknowledged { rows: count, durable, indexed })
     }
 
-    /// One lock from memory to log, so that the log's order is the rows' order.
-    fn place_piece(&self, rows: AcceptedRows) -> Result<u64> {
+    /// One short lock from memory to log, so that the log's order is the rows' order.
+    fn push(&self, rows: AcceptedRows, keys: Option<KeyBlock>, bytes: usize) -> Result<Placed> {
         let placing = self.placing.lock();
         self.check_open()?;
         if self.is_full_for(rows.batch.num_rows()) {
             self.freeze(&placing);
         }
-        let active = self.state().active.memtable.clone();
-        let queued = Queued { generation: active.generation(), batch: rows.batch.clone() };
-        active.push(rows.batch, rows.keys);
-        Ok(self.queue.push(queued))
+        let memtable = self.state().active.memtable.clone();
+        let queued = Queued {
+            generation: memtable.generation(),
+            batch: rows.batch.clone(),
+            bytes: rows.payload_bytes,
+        };
+        let batches = memtable.push(rows.batch, keys, bytes);
+        Ok(Placed { batches, queued: self.queue.push(queued), memtable })
     }
 
     /// Whether `more` rows belong into the next MemTable. Batches and rows are bounded exactly:
-    /// lance refuses to replay a generation that its own limits could not have held.
+    /// lance refuses to replay a generation that its own limits could not have held, unless a
+    /// single put brought all of it.
     fn is_full_for(&self, more: usize) -> bool {
         let active = &self.state().active.memtable;
         active.rows() > 0
@@ -191,14 +258,37 @@ impl Shared {
                 || active.bytes() >= self.config.max_memtable_size)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a statistic; no decision reads the clock")]
+    async fn wait_durable(&self, queued: u64) -> Result<()> {
+        let started = Instant::now();
+        self.queue.wait_durable(queued).await?;
+        self.counters.durable_waits.record(started.elapsed());
+        Ok(())
+    }
+
+    /// Indexes what puts left to this task, a few batches at a time.
+    pub(super) async fn run_indexing(self: Arc<Self>) {
+        let end = TaskEnd::of(&self, "indexing");
+        while !self.is_stopped() {
+            for live in self.state().memtables() {
+                while live.memtable.index_more(INDEX_STEP) && !self.is_stopped() {
+                    tokio::task::yield_now().await;
+                }
+            }
+            self.unindexed.notified().await;
+        }
+        end.expected();
+    }
+
     /// Appends group by group until the queue is closed or the log refuses.
     pub(super) async fn run_appends(self: Arc<Self>, mut appender: WalAppender) {
         let end = TaskEnd::of(&self, "append");
         while let Some(group) = self.queue.next_group(self.config.max_wal_flush_interval).await {
             let Some(generation) = group.first().map(|queued| queued.generation) else { continue };
+            let bytes = group.iter().map(|queued| queued.bytes).sum();
             let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
             match appender.append(&batches, generation).await {
-                Ok(position) => self.appended(generation, position, &batches),
+                Ok(position) => self.appended(generation, position, batches.len(), bytes),
                 Err(error) => {
                     tracing::error!(shard = %self.shard_id, %error, "the job stops");
                     self.queue.fail(error);
@@ -211,13 +301,19 @@ impl Shared {
     }
 
     /// Records the position before anybody learns that the rows are durable.
-    fn appended(&self, generation: Generation, position: WalPosition, batches: &[RecordBatch]) {
+    fn appended(
+        &self,
+        generation: Generation,
+        position: WalPosition,
+        batches: usize,
+        bytes: usize,
+    ) {
         self.last_positions.lock().insert(generation, position);
-        let bytes = batches.iter().map(row_bytes).sum();
         Counters::add(&self.counters.wal_entries, 1);
+        Counters::add(&self.counters.wal_batches, batches);
         Counters::add(&self.counters.wal_bytes, bytes);
         self.counters.wal_position.store(position.get(), Ordering::Relaxed);
-        self.queue.advance(batches.len());
+        self.queue.advance(batches);
     }
 
     async fn flush_all(&self) -> Result<()> {
@@ -232,19 +328,14 @@ impl Shared {
         self.wait_flushed(&mut progress, generation).await
     }
 
+    /// Rows are readable once they are durable or acknowledged without that, in put order.
     fn snapshot(&self) -> ShardSnapshot {
-        let durable = self.queue.durable().batches;
+        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        let readable = self.queue.durable().batches.max(acknowledged);
         let state = self.state();
         let memtables = state
             .memtables()
-            .map(|live| {
-                let batches = if self.config.durable_write {
-                    live.durable_batches(durable)
-                } else {
-                    live.memtable.batches()
-                };
-                live.memtable.view(batches)
-            })
+            .map(|live| live.memtable.view(live.batches_among(readable)))
             .filter(|view| view.rows() > 0)
             .collect();
         ShardSnapshot { manifest: state.manifest.clone(), memtables }
@@ -252,21 +343,32 @@ impl Shared {
 
     fn stats(&self) -> JobStats {
         let state = self.state();
-        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let unindexed: usize = state.memtables().map(|live| live.memtable.unindexed_rows()).sum();
         JobStats {
             shard_id: self.shard_id,
             writer_epoch: self.epoch,
-            puts: read(&self.counters.puts),
-            rows: read(&self.counters.rows),
-            wal_entries: read(&self.counters.wal_entries),
-            wal_bytes: read(&self.counters.wal_bytes),
-            wal_position: WalPosition(read(&self.counters.wal_position)),
-            flushes: read(&self.counters.flushes),
+            puts: read(&counters.puts),
+            rows: read(&counters.rows),
+            wal_entries: read(&counters.wal_entries),
+            wal_batches: read(&counters.wal_batches),
+            wal_bytes: read(&counters.wal_bytes),
+            wal_position: WalPosition(read(&counters.wal_position)),
+            durable_wait_p50_us: counters.durable_waits.quantile_us(0.5),
+            durable_wait_p99_us: counters.durable_waits.quantile_us(0.99),
+            flushes: read(&counters.flushes),
+            flushed_bytes: read(&counters.flushed_bytes),
+            flush_ms: read(&counters.flush_ms),
             active_generation: state.active.memtable.generation(),
             active_rows: state.active.memtable.rows() as u64,
             frozen_memtables: state.frozen.len() as u64,
-            memtable_bytes: state.memtable_bytes() as u64,
-            backpressure_ms: read(&self.counters.backpressure_ms),
+            uncompacted_generations: state.manifest.sstables.len() as u64,
+            memtable_bytes: self.admission.bytes() as u64,
+            unindexed_rows: unindexed as u64,
+            backpressure_ms: read(&counters.backpressure_ms),
+            backpressure_puts: read(&counters.backpressure_puts),
+            waiting_puts: self.admission.waiting() as u64,
         }
     }
 
@@ -279,11 +381,7 @@ impl Shared {
         *self.state.write() = Arc::new(state);
     }
 
-    pub(super) fn has_key(&self) -> bool {
-        !self.schema.key().names().is_empty()
-    }
-
-    fn check_open(&self) -> Result<()> {
+    pub(super) fn check_open(&self) -> Result<()> {
         self.queue.check()?;
         if self.is_closed() { Err(Error::Closed { shard: self.shard_id }) } else { Ok(()) }
     }
@@ -300,5 +398,6 @@ impl Shared {
         self.stopped.store(true, Ordering::Release);
         self.queue.close();
         self.frozen.notify_one();
+        self.unindexed.notify_one();
     }
 }

@@ -8,11 +8,43 @@ use std::time::Duration;
 
 use super::{Error, Result};
 
+/// The structure that finds the newest row of a key in a MemTable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyIndexKind {
+    /// A hash table; key order is made by one sort at the flush.
+    #[default]
+    Hash,
+    /// A concurrent skiplist, in key order at all times.
+    SkipList,
+}
+
+impl KeyIndexKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::SkipList => "skip_list",
+        }
+    }
+}
+
+impl std::str::FromStr for KeyIndexKind {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        [Self::Hash, Self::SkipList].into_iter().find(|kind| kind.name() == name).ok_or(())
+    }
+}
+
 /// Settings of one job. Persisted table defaults apply first, a per-job value wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriterConfig {
     /// Whether `put` returns only after its rows are in the WAL.
     pub durable_write: bool,
+    /// Whether `put` returns only after its keys are in the key index. Without it a background
+    /// task indexes them; reads that need the index do what is left themselves.
+    pub sync_indexed_write: bool,
+    /// The structure of the key index.
+    pub key_index: KeyIndexKind,
     /// Whether files and folders are synced to disk on a local file system before they count
     /// as written. Without it a put survives a killed process but not a power cut.
     pub fsync: bool,
@@ -34,12 +66,21 @@ pub struct WriterConfig {
     pub manifest_scan_batch_size: usize,
     /// Bytes in active and frozen MemTables above which `put` waits for a flush.
     pub max_unflushed_memtable_bytes: usize,
+    /// Flushed generations that wait for compaction above which `put` waits for a compaction.
+    pub max_uncompacted_generations: usize,
+    /// How long a put waits for that compaction before it fails.
+    pub max_compaction_wait: Duration,
+    /// How long the active MemTable may hold rows without a new put before it is flushed;
+    /// zero for ever.
+    pub idle_flush_interval: Duration,
 }
 
 impl Default for WriterConfig {
     fn default() -> Self {
         Self {
             durable_write: true,
+            sync_indexed_write: true,
+            key_index: KeyIndexKind::default(),
             fsync: true,
             max_wal_buffer_size: 10 << 20,
             max_wal_flush_interval: Duration::from_millis(100),
@@ -50,6 +91,9 @@ impl Default for WriterConfig {
             max_memtable_batches: 8_000,
             manifest_scan_batch_size: 2,
             max_unflushed_memtable_bytes: 1 << 30,
+            max_uncompacted_generations: 1_000,
+            max_compaction_wait: Duration::from_secs(60),
+            idle_flush_interval: Duration::from_secs(60),
         }
     }
 }
@@ -69,6 +113,8 @@ impl WriterConfig {
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "durable_write" => self.durable_write = parse(key, value)?,
+            "sync_indexed_write" => self.sync_indexed_write = parse(key, value)?,
+            "key_index" => self.key_index = parse(key, value)?,
             "fsync" => self.fsync = parse(key, value)?,
             "max_wal_buffer_size" => self.max_wal_buffer_size = parse(key, value)?,
             "max_wal_flush_interval_ms" => {
@@ -85,6 +131,15 @@ impl WriterConfig {
             "max_unflushed_memtable_bytes" => {
                 self.max_unflushed_memtable_bytes = parse(key, value)?;
             }
+            "max_uncompacted_generations" => {
+                self.max_uncompacted_generations = parse(key, value)?;
+            }
+            "max_compaction_wait_ms" => {
+                self.max_compaction_wait = Duration::from_millis(parse(key, value)?);
+            }
+            "idle_flush_interval_ms" => {
+                self.idle_flush_interval = Duration::from_millis(parse(key, value)?);
+            }
             _ => {}
         }
         Ok(())
@@ -95,6 +150,8 @@ impl WriterConfig {
     pub fn to_defaults(&self) -> HashMap<String, String> {
         let pairs = [
             ("durable_write", self.durable_write.to_string()),
+            ("sync_indexed_write", self.sync_indexed_write.to_string()),
+            ("key_index", self.key_index.name().to_owned()),
             ("fsync", self.fsync.to_string()),
             ("max_wal_buffer_size", self.max_wal_buffer_size.to_string()),
             ("max_wal_flush_interval_ms", self.max_wal_flush_interval.as_millis().to_string()),
@@ -108,6 +165,9 @@ impl WriterConfig {
             ("max_memtable_batches", self.max_memtable_batches.to_string()),
             ("manifest_scan_batch_size", self.manifest_scan_batch_size.to_string()),
             ("max_unflushed_memtable_bytes", self.max_unflushed_memtable_bytes.to_string()),
+            ("max_uncompacted_generations", self.max_uncompacted_generations.to_string()),
+            ("max_compaction_wait_ms", self.max_compaction_wait.as_millis().to_string()),
+            ("idle_flush_interval_ms", self.idle_flush_interval.as_millis().to_string()),
         ];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -124,6 +184,7 @@ impl WriterConfig {
             ("max_memtable_batches", self.max_memtable_batches),
             ("manifest_scan_batch_size", self.manifest_scan_batch_size),
             ("max_unflushed_memtable_bytes", self.max_unflushed_memtable_bytes),
+            ("max_uncompacted_generations", self.max_uncompacted_generations),
         ];
         for (name, value) in positive {
             if value == 0 {

@@ -60,6 +60,19 @@ pub enum Error {
         /// The shard of the job.
         shard: ShardId,
     },
+    /// Flushed generations pile up because nobody compacts them.
+    #[error(
+        "shard {shard} has {generations} generations that wait for compaction, its limit is \
+         {limit}; compact the table, or raise max_uncompacted_generations"
+    )]
+    Backlog {
+        /// The shard.
+        shard: ShardId,
+        /// Generations that wait.
+        generations: usize,
+        /// How many may wait.
+        limit: usize,
+    },
     /// The storage failed.
     #[error("{action} failed: {reason}")]
     Storage {
@@ -91,7 +104,7 @@ impl Error {
             Self::InvalidInput(_) => ErrorKind::InvalidInput,
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::Poisoned { .. } | Self::Closed { .. } => ErrorKind::Reopen,
-            Self::Storage { .. } => ErrorKind::Retry,
+            Self::Storage { .. } | Self::Backlog { .. } => ErrorKind::Retry,
             Self::Corrupt { .. } => ErrorKind::Corruption,
             Self::Internal(_) => ErrorKind::Internal,
         }

@@ -8,9 +8,11 @@ mod counters;
 mod error;
 mod freshness;
 mod key;
+mod key_block;
 
-pub use config::WriterConfig;
+pub use config::{KeyIndexKind, WriterConfig};
 pub use counters::{Generation, ManifestVersion, RowPosition, ShardId, WalPosition, WriterEpoch};
 pub use error::{Error, ErrorKind, Result};
 pub use freshness::Freshness;
 pub use key::KeyBytes;
+pub use key_block::KeyBlock;

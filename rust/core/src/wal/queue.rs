@@ -9,7 +9,6 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::format::wal_entry::row_bytes;
 use crate::types::{Error, Generation, Result};
 
 /// A batch on its way into the log.
@@ -19,6 +18,8 @@ pub struct Queued {
     pub generation: Generation,
     /// The rows under the storage schema.
     pub batch: RecordBatch,
+    /// Their bytes.
+    pub bytes: usize,
 }
 
 /// How far the log has come, counted in batches since the job started, and its end if it failed.
@@ -51,7 +52,8 @@ pub struct WalQueue {
 }
 
 impl WalQueue {
-    /// A queue that asks for an append once `max_bytes` wait.
+    /// A queue that asks for an append once `max_bytes` wait, and gives an entry no more batches
+    /// than reach that size: the copy that an entry is stays small.
     #[must_use]
     pub fn new(max_bytes: usize) -> Self {
         Self {
@@ -67,7 +69,7 @@ impl WalQueue {
     /// shard's placing lock, so queue order is row order.
     pub fn push(&self, queued: Queued) -> u64 {
         let mut pending = self.pending.lock();
-        pending.bytes += row_bytes(&queued.batch);
+        pending.bytes += queued.bytes;
         pending.batches.push_back(queued);
         pending.queued += 1;
         if pending.bytes >= self.max_bytes {
@@ -126,15 +128,20 @@ impl WalQueue {
         let Some(generation) = pending.batches.front().map(|queued| queued.generation) else {
             return Vec::new();
         };
+        let mut taken = 0;
         let end = pending
             .batches
             .iter()
-            .position(|queued| queued.generation != generation)
+            .position(|queued| {
+                let full = taken >= self.max_bytes;
+                taken += queued.bytes;
+                full || queued.generation != generation
+            })
             .unwrap_or(pending.batches.len());
         let group: Vec<Queued> = pending.batches.drain(..end).collect();
-        let taken: usize = group.iter().map(|queued| row_bytes(&queued.batch)).sum();
+        let taken: usize = group.iter().map(|queued| queued.bytes).sum();
         pending.bytes = pending.bytes.saturating_sub(taken);
-        // What is left belongs to the next generation; whoever hurried may wait for that part.
+        // What is left belongs to the next entry; whoever hurried may wait for that part.
         pending.urgent = pending.urgent && (pending.closed || !pending.batches.is_empty());
         group
     }

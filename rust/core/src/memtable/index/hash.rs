@@ -1,0 +1,208 @@
+//! A key index on a hash table whose entries chain to the row that they superseded.
+//!
+//! Owns: for every key its newest row, and for every row the previous one of its key.
+//! Does not own: key order, which is made by one sort when a flush asks for it.
+//!
+//! Open addressing, at most half full. A slot is one word, so a reader sees a whole one:
+//!
+//! ```text
+//! | hash of the key, 32 bits | position + 1, 32 bits |     0: free
+//! ```
+//!
+//! A key keeps its slot; a newer row of it replaces the position, after the link from the new
+//! row to the old one was published. A reader that is bounded to fewer rows follows the links
+//! back. A table that grows is rebuilt beside the old one and swapped, so a reader of the old
+//! one still finds every row that it may see.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foldhash::fast::RandomState;
+use parking_lot::RwLock;
+
+use std::hash::{BuildHasher, Hasher};
+
+use super::{KeyIndex, position};
+use crate::memtable::rows::{Place, Rows};
+
+const FIRST_SLOTS: usize = 1 << 10;
+/// No earlier row has this key.
+const NONE: u32 = u32::MAX;
+
+/// What is known of one row.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// The row that this one superseded.
+    previous: u32,
+    /// The row's batch.
+    batch: u32,
+}
+
+/// The newest row of every key.
+#[derive(Debug)]
+pub struct HashIndex {
+    hasher: RandomState,
+    slots: RwLock<Arc<Slots>>,
+    links: boxcar::Vec<Link>,
+}
+
+impl Default for HashIndex {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            slots: RwLock::new(Arc::new(Slots::new(FIRST_SLOTS))),
+            links: boxcar::Vec::new(),
+        }
+    }
+}
+
+/// One table of slots; its size is a power of two.
+#[derive(Debug)]
+struct Slots {
+    slots: Box<[AtomicU64]>,
+    /// Hash bits that do not choose the slot.
+    shift: u32,
+}
+
+impl Slots {
+    fn new(size: usize) -> Self {
+        let slots = (0..size).map(|_| AtomicU64::new(0)).collect();
+        Self { slots, shift: 32 - size.trailing_zeros() }
+    }
+
+    /// The slot where `found` accepts the position, or the free one where such a key belongs.
+    fn find(&self, hash: u32, mut found: impl FnMut(u32) -> bool) -> (usize, Option<u32>) {
+        let mut at = (u64::from(hash) >> self.shift) as usize;
+        loop {
+            let slot = self.slots[at].load(Ordering::Acquire);
+            if slot == 0 {
+                return (at, None);
+            }
+            let position = low(slot) - 1;
+            if high(slot) == hash && found(position) {
+                return (at, Some(position));
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    fn set(&self, at: usize, hash: u32, position: u32) {
+        let slot = (u64::from(hash) << 32) | u64::from(position + 1);
+        self.slots[at].store(slot, Ordering::Release);
+    }
+
+    /// The same keys in twice the space or more.
+    fn grown(&self, size: usize) -> Self {
+        let larger = Self::new(size);
+        for slot in &self.slots {
+            let slot = slot.load(Ordering::Relaxed);
+            if slot != 0 {
+                let (at, _) = larger.find(high(slot), |_| false);
+                larger.set(at, high(slot), low(slot) - 1);
+            }
+        }
+        larger
+    }
+}
+
+impl HashIndex {
+    fn hash(&self, key: &[u8]) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        high(hasher.finish())
+    }
+
+    fn link(&self, row: u32) -> Link {
+        let link = self.links.get(row as usize);
+        *link.unwrap_or_else(|| unreachable!("row {row} is in a slot, so it has its link"))
+    }
+
+    fn key<'a>(&self, rows: &'a Rows, row: u32) -> &'a [u8] {
+        let batch = self.link(row).batch as usize;
+        rows.key(Place { batch, row: row as usize - rows.get(batch).first_row })
+    }
+
+    /// Bytes at the start of a key that tell nothing apart: mostly one, which says that the
+    /// value is not null, as it is in every primary key.
+    fn shared_first_byte(&self, rows: &Rows, limit: usize) -> usize {
+        let first = |row| self.key(rows, row).first().copied();
+        let all_the_same = (0..position(limit)).all(|row| first(row) == Some(1));
+        usize::from(all_the_same)
+    }
+
+    /// A table in which all rows up to `rows` leave every second slot free.
+    fn slots_for(&self, rows: usize) -> Arc<Slots> {
+        let slots = self.slots.read().clone();
+        if rows * 2 <= slots.slots.len() {
+            return slots;
+        }
+        let larger = Arc::new(slots.grown((rows * 2).next_power_of_two()));
+        *self.slots.write() = larger.clone();
+        larger
+    }
+}
+
+impl KeyIndex for HashIndex {
+    fn insert(&self, rows: &Rows, batch: usize) {
+        let placed = rows.get(batch);
+        let Some(keys) = placed.keys.get() else { return };
+        let slots = self.slots_for(placed.end());
+        let batch = position(batch);
+        for (offset, key) in keys.iter().enumerate() {
+            let hash = self.hash(key);
+            let row = position(placed.first_row + offset);
+            let (at, previous) = slots.find(hash, |earlier| self.key(rows, earlier) == key);
+            self.links.push(Link { previous: previous.unwrap_or(NONE), batch });
+            slots.set(at, hash, row);
+        }
+    }
+
+    fn newest(&self, rows: &Rows, key: &[u8], limit: usize) -> Option<u32> {
+        let slots = self.slots.read().clone();
+        let (_, newest) = slots.find(self.hash(key), |row| self.key(rows, row) == key);
+        let mut row = newest?;
+        while row as usize >= limit {
+            row = self.link(row).previous;
+            if row == NONE {
+                return None;
+            }
+        }
+        Some(row)
+    }
+
+    fn superseded(&self, _rows: &Rows, limit: usize, visit: &mut dyn FnMut(u32)) {
+        for (_, link) in self.links.iter().take(limit) {
+            if link.previous != NONE {
+                visit(link.previous);
+            }
+        }
+    }
+
+    fn rows_by_key(&self, rows: &Rows, limit: usize) -> Vec<u32> {
+        let skip = self.shared_first_byte(rows, limit);
+        let mut sorted: Vec<(u64, u32)> =
+            (0..position(limit)).map(|row| (prefix(self.key(rows, row), skip), row)).collect();
+        sorted.sort_unstable_by(|(left, left_row), (right, right_row)| {
+            let by_key = || self.key(rows, *left_row).cmp(self.key(rows, *right_row));
+            left.cmp(right).then_with(by_key).then(left_row.cmp(right_row))
+        });
+        sorted.into_iter().map(|(_, row)| row).collect()
+    }
+}
+
+/// Eight bytes of a key behind the first `skip` as a number of the same order.
+fn prefix(key: &[u8], skip: usize) -> u64 {
+    let mut bytes = [0; 8];
+    let rest = &key[skip..];
+    let length = rest.len().min(8);
+    bytes[..length].copy_from_slice(&rest[..length]);
+    u64::from_be_bytes(bytes)
+}
+
+const fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+const fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}

@@ -1,0 +1,117 @@
+//! The encoded primary keys of consecutive rows, in one buffer.
+//!
+//! Owns: storage of many keys without an allocation each.
+//! Does not own: the encoding (`format::key`), or a key that lives on its own (`KeyBytes`).
+
+/// Keys of consecutive rows, addressed by their place from 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyBlock {
+    bytes: Vec<u8>,
+    lengths: Lengths,
+}
+
+/// How long each key is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Lengths {
+    /// All the same: keys of integers and booleans only.
+    Fixed { width: usize, keys: usize },
+    /// The end of each key in the buffer.
+    Ends(Vec<usize>),
+}
+
+impl Default for Lengths {
+    fn default() -> Self {
+        Self::Ends(Vec::new())
+    }
+}
+
+impl KeyBlock {
+    /// No keys yet, with room for `keys` of `bytes` bytes together.
+    #[must_use]
+    pub fn with_capacity(keys: usize, bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), lengths: Lengths::Ends(Vec::with_capacity(keys)) }
+    }
+
+    /// Keys of `width` bytes each, one after the other in `bytes`.
+    ///
+    /// # Panics
+    /// Where `bytes` does not hold a whole number of keys.
+    #[must_use]
+    pub fn fixed(width: usize, bytes: Vec<u8>) -> Self {
+        assert!(width > 0 && bytes.len().is_multiple_of(width), "keys of {width} bytes");
+        let keys = bytes.len() / width;
+        Self { bytes, lengths: Lengths::Fixed { width, keys } }
+    }
+
+    /// Adds a key that `write` appends to the buffer.
+    ///
+    /// # Panics
+    /// On a block of fixed width.
+    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let Lengths::Ends(ends) = &mut self.lengths else { panic!("the block has a fixed width") };
+        write(&mut self.bytes);
+        ends.push(self.bytes.len());
+    }
+
+    /// The key at `index`.
+    ///
+    /// # Panics
+    /// Where the block has no such key.
+    #[must_use]
+    pub fn get(&self, index: usize) -> &[u8] {
+        match &self.lengths {
+            Lengths::Fixed { width, .. } => &self.bytes[index * width..][..*width],
+            Lengths::Ends(ends) => {
+                let start = if index == 0 { 0 } else { ends[index - 1] };
+                &self.bytes[start..ends[index]]
+            }
+        }
+    }
+
+    /// The keys in row order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// Number of keys.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match &self.lengths {
+            Lengths::Fixed { keys, .. } => *keys,
+            Lengths::Ends(ends) => ends.len(),
+        }
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the block holds on the heap.
+    #[must_use]
+    pub const fn heap_bytes(&self) -> usize {
+        let lengths = match &self.lengths {
+            Lengths::Fixed { .. } => 0,
+            Lengths::Ends(ends) => ends.capacity() * size_of::<usize>(),
+        };
+        self.bytes.capacity() + lengths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KeyBlock;
+
+    #[test]
+    fn keys_of_one_width_and_of_many_read_back() {
+        let fixed = KeyBlock::fixed(2, vec![1, 2, 3, 4]);
+        assert_eq!(fixed.iter().collect::<Vec<_>>(), [&[1, 2], &[3, 4]]);
+        let mut varied = KeyBlock::with_capacity(3, 8);
+        for key in [&b"a"[..], b"", b"ccc"] {
+            varied.push_with(|out| out.extend_from_slice(key));
+        }
+        assert_eq!(varied.iter().collect::<Vec<_>>(), [&b"a"[..], b"", b"ccc"]);
+        assert_eq!((varied.len(), varied.get(2)), (3, &b"ccc"[..]));
+    }
+}
