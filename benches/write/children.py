@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def _time_each(work: list[Callable[[], object]]) -> dict[str, float]:
 
 def _puts(put: Callable[[Any], object], puts: int, batch: int) -> dict[str, float]:
     batches = batches_of("int64", "random", (puts + WARM_UP) * batch, batch)
-    return _time_each([lambda rows=rows: put(rows) for rows in batches])  # type: ignore[misc]
+    return _time_each([partial(put, rows) for rows in batches])
 
 
 def durable_lancemem(folder: Path, puts: int, batch: int, *, fsync: bool) -> dict[str, float]:
@@ -76,7 +77,7 @@ def durable_beside_hand(folder: Path, puts: int, batch: int, entry: str) -> dict
 
     peer = LancememPeer(folder, "int64", durable=True)
     batches = batches_of("int64", "random", puts * batch, batch)
-    ours = [lambda rows=rows: peer.put(rows) for rows in batches]  # type: ignore[misc]
+    ours: list[Callable[[], object]] = [partial(peer.put, rows) for rows in batches]
     hand = _by_hand(folder, puts, Path(entry).read_bytes())
     counter = Counter()
     took: tuple[list[float], list[float]] = ([], [])
@@ -90,7 +91,7 @@ def durable_beside_hand(folder: Path, puts: int, batch: int, entry: str) -> dict
             # The first block warms up.
             took[side].extend(found if start else [])
     peer.close()
-    result = {}
+    result: dict[str, float] = {}
     for name, times, calls in zip(("ours", "hand"), took, fsyncs, strict=True):
         times.sort()
         result |= {f"{name} p50": _percentile(times, 0.5), f"{name} p99": _percentile(times, 0.99)}
@@ -119,7 +120,7 @@ def _by_hand(folder: Path, puts: int, content: bytes) -> list[Callable[[], objec
         os.link(f"{name}#1", name)
         os.fsync(directory)
 
-    return [lambda n=n: create(n) for n in range(puts)]  # type: ignore[misc]
+    return [partial(create, number) for number in range(puts)]
 
 
 def producers(folder: Path, threads: int, batch: int, seconds: float) -> dict[str, float]:
