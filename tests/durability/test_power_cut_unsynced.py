@@ -58,6 +58,16 @@ def test_after_a_power_cut_rows_that_were_not_synced_are_a_prefix_or_the_damage_
     check_all(left, check_readable_or_refused)
 
 
+def test_what_a_job_did_not_sync_may_be_lost_to_the_last_row(
+    unsynced_life: Logged, ram_path: Path
+) -> None:
+    """The simulator takes away what it may; without that the other tests would prove nothing."""
+    end = [unsynced_life.marks[-1].at + 1]
+    for cut in cuts(unsynced_life, "missing", ram_path, promising={"ack"}, when=end):
+        assert cut.promised > SYNCED
+        assert cut.state() == oracle.states(SYNCED)[SYNCED]
+
+
 @pytest.mark.xfail(
     reason="a WAL entry or a claim that was not synced and that a power cut left without its bytes "
     "is damage like any other: the shard does not open, and nothing repairs it"
