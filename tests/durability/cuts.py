@@ -49,13 +49,15 @@ class Cut:
 
 
 def moments(logged: Logged, chance: random.Random, first: int) -> list[int]:
-    """Choose the moment behind every mark, and others at random where something has changed."""
+    """Choose the moment behind every promise, and others at random where something has changed."""
     changes = [
         at + 1
         for at, call in enumerate(logged.calls)
         if at > first and call.name not in {"look", "open"}
     ]
-    after_marks = [mark.at + 1 for mark in logged.marks if mark.at >= first]
+    # What precedes a start is the same disk as behind the promise before.
+    ends = [mark for mark in logged.marks if mark.event != "start"]
+    after_marks = [mark.at + 1 for mark in ends if mark.at >= first]
     others = chance.sample(changes, min(RANDOM_CUTS, len(changes)))
     return sorted({*after_marks, *others})
 

@@ -62,8 +62,8 @@ def test_a_put_that_returned_is_seen_by_other_processes_where_it_said_durable(
     assert stored_state(table) == every[LAST]
 
 
-@pytest.mark.parametrize("mode", ["durable", "not durable"])
-def test_a_put_that_returned_is_found_by_its_key_where_the_index_is_synchronous(
+@pytest.mark.parametrize("mode", MODES)
+def test_a_put_that_returned_is_found_by_its_key_whoever_indexes_it(
     table: lancemem.Table, mode: str
 ) -> None:
     with table.start_job(shard=0, config=lancemem.WriterConfig(**MODES[mode])) as job:
