@@ -39,7 +39,7 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
     folder = Path(tempfile.mkdtemp(prefix="tables-", dir=chosen.folder.resolve()))
-    settings = Settings(folder, pairs, chosen.quick, limit=20.0 if chosen.quick else 60.0)
+    settings = Settings(folder, pairs, chosen.quick, limit=10.0 if chosen.quick else 40.0)
     store = OUT / ("quick.json" if chosen.quick else "results.json")
     try:
         fsync.build_shim(folder)

@@ -12,6 +12,8 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import lancemem._lancemem
+
 PACKAGES = ("lancemem", "pylance", "rocksdict", "slatedb", "pyarrow")
 
 
@@ -52,7 +54,18 @@ def commit() -> str:
     """Name the commit, and say if the tree differs from it where it matters."""
     head = _git("rev-parse", "--short=12", "HEAD") or "unknown"
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "rust", "Cargo.lock")
-    return f"{head} with changes in rust/" if changed else head
+    notes = [" with changes in rust/"] if changed else []
+    if _module_is_older():
+        notes.append(", but the module is older than the sources")
+    return head + "".join(notes)
+
+
+def _module_is_older() -> bool:
+    """Whether what is measured was built before the newest Rust source was written."""
+    module = lancemem._lancemem.__file__  # noqa: SLF001 - the file is asked for, nothing in it
+    sources = Path(__file__).parents[2].glob("rust/*/src/**/*.rs")
+    newest = max((source.stat().st_mtime for source in sources), default=0.0)
+    return Path(module).stat().st_mtime < newest
 
 
 def _git(*arguments: str) -> str:

@@ -64,7 +64,7 @@ def write(store: Path, text: Path) -> None:
     for name in CASES:
         if name in everything:
             kept = everything[name]
-            lines += ["", f"## {TITLES[name].capitalize()}", "", _source(kept), ""]
+            lines += ["", f"## {TITLES[name][0].upper()}{TITLES[name][1:]}", "", _source(kept), ""]
             lines += _table(_comparisons(kept))
     text.parent.mkdir(parents=True, exist_ok=True)
     text.write_text("\n".join(lines) + "\n")
