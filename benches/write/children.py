@@ -75,7 +75,7 @@ def durable_beside_hand(folder: Path, puts: int, batch: int, entry: str) -> dict
     """Put durably, in turn with the same calls by hand, ten by ten: the disk's mood is shared."""
     from benches.write.peers.lancemem_job import LancememPeer  # noqa: PLC0415 - as above
 
-    peer = LancememPeer(folder, "int64", durable=True)
+    peer = LancememPeer(folder, "int64", durable=True, fsync=True)
     batches = batches_of("int64", "random", puts * batch, batch)
     ours: list[Callable[[], object]] = [partial(peer.put, rows) for rows in batches]
     hand = _by_hand(folder, puts, Path(entry).read_bytes())
@@ -127,7 +127,7 @@ def producers(folder: Path, threads: int, batch: int, seconds: float) -> dict[st
     """Put durably from several threads for some seconds."""
     from benches.write.peers.lancemem_job import LancememPeer  # noqa: PLC0415 - as above
 
-    peer = LancememPeer(folder, "int64", durable=True)
+    peer = LancememPeer(folder, "int64", durable=True, fsync=True)
     batches = batches_of("int64", "random", 64 * batch, batch)
     done = [0] * threads
     ready = threading.Barrier(threads + 1)

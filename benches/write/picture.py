@@ -14,10 +14,10 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-from benches.write.stats import Comparison, spread
-
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from benches.write.stats import Comparison
 
 INK, GROUND, GRID = "#1f2933", "#f7f8fa", "#cbd2d9"
 COLOURS = {"int64": "#0b6e99", "utf8 uuid": "#c2571a", "composite": "#5b7f2b"}
@@ -33,7 +33,7 @@ def draw(found: dict[str, list[Comparison]], path: Path) -> bool:
         1, 2, figsize=(11, 4.8), width_ratios=[2, 1], facecolor=GROUND, layout="constrained"
     )
     _draw_puts(left, puts)
-    _draw_peers(right, puts, others)
+    _draw_peers(right, others)
     figure.suptitle("put from Python, not durable: lancemem beside its peers", color=INK, size=14)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, facecolor=GROUND)
@@ -83,21 +83,18 @@ def _draw_puts(axes: Any, puts: list[Comparison]) -> None:  # noqa: ANN401 - as 
     axes.legend(fontsize=8, ncols=3, facecolor=GROUND, edgecolor=GRID, labelcolor=INK)
 
 
-def _draw_peers(axes: Any, puts: list[Comparison], others: list[Comparison]) -> None:  # noqa: ANN401
-    """Rows a second of every engine at the same batch and keys."""
-    _style(axes, "million rows/s, int64, random, batch 1,000")
-    bars: dict[str, list[float]] = {}
-    for line in others:
-        if line.facts["order"] == "random":
-            bars.setdefault("lancemem", line.ours)
-            bars[line.peer] = line.theirs
-    for line in puts:
-        if line.facts == {"kind": "int64", "order": "random", "batch": 1_000}:
-            bars.setdefault("lancemem", line.ours)
-            bars["pylance"] = line.theirs
-    names = list(bars)
-    middle = [spread(values).median / 1e6 for values in bars.values()]
-    colours = ["#0b6e99" if name == "lancemem" else "#8795a1" for name in names]
-    drawn = axes.bar(names, middle, color=colours, width=0.62)
-    axes.bar_label(drawn, fmt="%.2f", color=INK, size=9)
-    axes.tick_params(axis="x", labelsize=9)
+def _draw_peers(axes: Any, others: list[Comparison]) -> None:  # noqa: ANN401 - as above
+    """Ratios against the key-value engines; each comes of a run of its own with lancemem."""
+    _style(axes, "key-value engines, batch 1,000")
+    names = [f"{line.peer}\n{line.facts['order']}" for line in others]
+    found = [line.interval() for line in others]
+    middle = [ratio for ratio, _, _ in found]
+    errors = [[m - low for m, low, _ in found], [high - m for m, _, high in found]]
+    look = {"color": COLOURS["int64"], "width": 0.62, "ecolor": INK, "capsize": 3}
+    drawn = axes.bar(names, middle, yerr=errors, **look)
+    axes.bar_label(drawn, labels=[f"{ratio:.1f}x" for ratio in middle], label_type="center",
+                   color="white", size=9)  # fmt: skip
+    if others and others[0].goal is not None:
+        axes.axhline(others[0].goal.bound, color="#b3261e", linewidth=1.2)
+    axes.axhline(1, color=INK, linewidth=1)
+    axes.tick_params(axis="x", labelsize=8)

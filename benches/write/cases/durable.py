@@ -3,8 +3,8 @@
 Owns: `durable` (fsync, one producer), `producers` (16 of them) and `unsynced` (no fsync).
 Does not own: the work itself, which `children` does in processes whose fsyncs are counted.
 
-On a machine whose processors are all busy an fsync ends with a tick of the scheduler, and a p50 that
-is a multiple of 4 ms says so: the ratio of `durable` means something on a quiet machine only.
+On a machine whose processors are all busy an fsync seems to end with a tick of the scheduler; a p50
+near a multiple of 4 ms hints at it. Trust the ratio of `durable` on a quiet machine only.
 """
 
 from __future__ import annotations

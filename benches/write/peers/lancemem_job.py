@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class LancememPeer:
-    """A job with defaults, but not durable unless asked."""
+    """A job with defaults, but neither durable nor synced unless asked: no peer syncs its log."""
 
     def __init__(self, folder: Path, kind: KeyKind, **settings: Any) -> None:  # noqa: ANN401
         self.uri = str(folder / "lancemem.lance")
         table = lancemem.create_table(self.uri, schema_of(kind), primary_key=key_names(kind))
-        config = lancemem.WriterConfig(**{"durable": False, **settings})
+        config = lancemem.WriterConfig(**{"durable": False, "fsync": False, **settings})
         self.job = table.start_job(shard=0, config=config)
         self.put = self.job.put
 
