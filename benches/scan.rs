@@ -13,7 +13,7 @@ use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use futures::TryStreamExt;
 use lancemem::table::CreateOptions;
-use lancemem::{ScanOptions, Sharding, Table, WriterConfig};
+use lancemem::{ScanOptions, Sharding, Table, WriteMode, WriterConfig};
 
 const RUNS: usize = 7;
 const BASE_ROWS: i64 = 500_000;
@@ -29,7 +29,7 @@ async fn compare() {
     let newer = table(folder.path().join("newer").to_str().unwrap()).await;
     let shard_id = newer.shards().await.unwrap()[0].shard_id;
     let job = newer.start_job(shard_id, newer.writer_defaults().clone()).await.unwrap();
-    job.put(&rows((0..BASE_ROWS).step_by(10))).await.unwrap();
+    job.put(&rows((0..BASE_ROWS).step_by(10)), WriteMode::default()).await.unwrap();
     job.close(true).await.unwrap();
 
     let mut times = (Vec::new(), Vec::new());
@@ -60,7 +60,7 @@ async fn table(uri: &str) -> Arc<Table> {
     let table = Table::create(uri, &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
     let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
-    job.put(&rows(0..BASE_ROWS)).await.unwrap();
+    job.put(&rows(0..BASE_ROWS), WriteMode::default()).await.unwrap();
     job.close(true).await.unwrap();
     table.compact().await.unwrap();
     table

@@ -133,6 +133,8 @@ class WriterConfig:
         cls,
         *,
         durable: bool | None = None,
+        sync_index: bool | None = None,
+        key_index: Literal["hash", "skip_list"] | None = None,
         fsync: bool | None = None,
         max_memtable_rows: int | None = None,
         max_memtable_bytes: int | None = None,
@@ -140,20 +142,35 @@ class WriterConfig:
         max_wal_buffer_bytes: int | None = None,
         max_wal_flush_interval_ms: int | None = None,
         max_unflushed_memtable_bytes: int | None = None,
+        max_uncompacted_generations: int | None = None,
+        max_compaction_wait_ms: int | None = None,
+        idle_flush_interval_ms: int | None = None,
     ) -> Self:
         """Name the settings to change.
 
         `durable`: a put returns only when its rows are in the WAL (default true).
+        `sync_index`: a put returns only when its keys are in the key index (default true);
+        without it a background task indexes them, and reads that need the index do the rest.
+        `key_index`: the index's structure (default "hash"; docs/decisions/0006).
         `fsync`: on a local disk, file and folder are synced before that (default true); without
         it a put survives a killed process but not a power cut.
         `max_memtable_*`: limits at which a MemTable is frozen and flushed.
         `max_wal_buffer_bytes`, `max_wal_flush_interval_ms`: how long rows of a job that is not
         durable may wait for the WAL.
         `max_unflushed_memtable_bytes`: memory above which puts wait for a flush.
+        `max_uncompacted_generations`: flushed generations of the shard above which puts wait for
+        a compaction (default 1,000), for at most `max_compaction_wait_ms` (default 60,000), then
+        they raise `RetryableError`.
+        `idle_flush_interval_ms`: a MemTable that got no put for this long is flushed (default
+        60,000; 0 for never).
         """
 
     @property
     def durable(self) -> bool | None: ...
+    @property
+    def sync_index(self) -> bool | None: ...
+    @property
+    def key_index(self) -> str | None: ...
     @property
     def fsync(self) -> bool | None: ...
     @property
@@ -168,6 +185,12 @@ class WriterConfig:
     def max_wal_flush_interval_ms(self) -> int | None: ...
     @property
     def max_unflushed_memtable_bytes(self) -> int | None: ...
+    @property
+    def max_uncompacted_generations(self) -> int | None: ...
+    @property
+    def max_compaction_wait_ms(self) -> int | None: ...
+    @property
+    def idle_flush_interval_ms(self) -> int | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -250,11 +273,19 @@ class Job:
 
     @property
     def shard_id(self) -> str: ...
-    def put(self, data: _Data) -> Acknowledged:
-        """Add or replace rows of this shard. Durable when it returns, unless set otherwise."""
+    def put(
+        self, data: _Data, *, durable: bool | None = None, sync_index: bool | None = None
+    ) -> Acknowledged:
+        """Add or replace rows of this shard, all of them or none.
 
-    def delete(self, keys: _Data) -> Acknowledged:
-        """Delete keys of this shard."""
+        `durable` and `sync_index` replace the job's settings for this put; docs/write-path.md
+        says what each promises. Raises `InvalidInputError`, which names column and row.
+        """
+
+    def delete(
+        self, keys: _Data, *, durable: bool | None = None, sync_index: bool | None = None
+    ) -> Acknowledged:
+        """Delete keys of this shard, whether they exist or not; otherwise as `put`."""
 
     def flush(self) -> None:
         """Flush what was put; returns when the shard manifest lists it."""
@@ -264,6 +295,9 @@ class Job:
 
     def stats(self) -> JobStats:
         """Return the job's counters."""
+
+    def prometheus(self) -> str:
+        """Return the job's counters as Prometheus text, labelled with the shard."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -329,6 +363,8 @@ class Acknowledged:
     def rows(self) -> int: ...
     @property
     def durable(self) -> bool: ...
+    @property
+    def indexed(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -405,34 +441,86 @@ class TableStats:
 
 @final
 class JobStats:
-    """A job's counters."""
+    """A job's counters at one moment."""
 
     @property
     def shard_id(self) -> str: ...
     @property
     def writer_epoch(self) -> int: ...
     @property
-    def puts(self) -> int: ...
+    def puts(self) -> int:
+        """Puts and deletes accepted."""
+
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Rows accepted, tombstones included."""
+
     @property
     def wal_entries(self) -> int: ...
     @property
-    def wal_bytes(self) -> int: ...
+    def wal_batches(self) -> int:
+        """Puts in those entries; by `wal_entries` it is the mean size of a group commit."""
+
     @property
-    def wal_position(self) -> int: ...
+    def wal_bytes(self) -> int:
+        """Bytes of the rows in those entries."""
+
     @property
-    def flushes(self) -> int: ...
+    def wal_position(self) -> int:
+        """Position of the newest entry; 0 before the first."""
+
+    @property
+    def durable_wait_p50_us(self) -> int:
+        """Median of the microseconds that durable puts waited for their entry."""
+
+    @property
+    def durable_wait_p99_us(self) -> int:
+        """99th percentile of the same."""
+
+    @property
+    def flushes(self) -> int:
+        """MemTables flushed."""
+
+    @property
+    def flushed_bytes(self) -> int:
+        """Bytes in memory of those MemTables."""
+
+    @property
+    def flush_ms(self) -> int:
+        """Milliseconds that those flushes took."""
+
     @property
     def active_generation(self) -> int: ...
     @property
     def active_rows(self) -> int: ...
     @property
-    def frozen_memtables(self) -> int: ...
+    def frozen_memtables(self) -> int:
+        """MemTables that wait for their flush."""
+
     @property
-    def memtable_bytes(self) -> int: ...
+    def uncompacted_generations(self) -> int:
+        """Flushed generations that wait for compaction."""
+
     @property
-    def backpressure_ms(self) -> int: ...
+    def memtable_bytes(self) -> int:
+        """Bytes in active and frozen MemTables."""
+
+    @property
+    def unindexed_rows(self) -> int:
+        """Rows that wait for the key index: the index lag."""
+
+    @property
+    def backpressure_ms(self) -> int:
+        """Milliseconds that puts waited for room, added up."""
+
+    @property
+    def backpressure_puts(self) -> int:
+        """Puts that waited for room."""
+
+    @property
+    def waiting_puts(self) -> int:
+        """Puts that wait for room now."""
+
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

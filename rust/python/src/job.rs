@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
+use lancemem::WriteMode;
 use pyo3::prelude::*;
 
 use crate::input;
+use crate::metrics::prometheus;
 use crate::runtime::{Origin, run};
 use crate::values::{Acknowledged, JobStats};
 
@@ -36,18 +38,32 @@ impl Job {
         self.inner.shard_id().to_string()
     }
 
-    fn put(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Acknowledged> {
+    #[pyo3(signature = (data, *, durable=None, sync_index=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        durable: Option<bool>,
+        sync_index: Option<bool>,
+    ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
         let rows = input::batch(data)?;
-        let done = run(py, async move { job.put(&rows).await })?;
-        Ok(Acknowledged { rows: done.rows, durable: done.durable })
+        let mode = WriteMode { durable, sync_index };
+        run(py, async move { job.put(&rows, mode).await }).map(Acknowledged::from)
     }
 
-    fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Acknowledged> {
+    #[pyo3(signature = (keys, *, durable=None, sync_index=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        durable: Option<bool>,
+        sync_index: Option<bool>,
+    ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
         let keys = input::batch(keys)?;
-        let done = run(py, async move { job.delete(&keys).await })?;
-        Ok(Acknowledged { rows: done.rows, durable: done.durable })
+        let mode = WriteMode { durable, sync_index };
+        run(py, async move { job.delete(&keys, mode).await }).map(Acknowledged::from)
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
@@ -59,6 +75,10 @@ impl Job {
     fn close(&self, py: Python<'_>, flush: bool) -> PyResult<()> {
         let job = self.inner()?;
         run(py, async move { job.close(flush).await })
+    }
+
+    fn prometheus(&self) -> PyResult<String> {
+        Ok(prometheus(&self.stats()?))
     }
 
     fn stats(&self) -> PyResult<JobStats> {

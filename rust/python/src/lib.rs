@@ -4,22 +4,31 @@
 //! Does not own: decisions. Every call extracts its arguments, lets go of the GIL, calls one
 //! function of the crate `lancemem` and wraps what it returns.
 
+mod config;
 mod errors;
 mod input;
 mod job;
+mod metrics;
 mod output;
 mod runtime;
 mod scan;
 mod table;
 mod values;
 
+use mimalloc::MiMalloc;
 use pyo3::prelude::*;
+
+/// For the rows in memory: a MemTable is many buffers that live and die together, which the
+/// allocator of the C library keeps after they were freed (docs/decisions/0007).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Registers classes, functions and exceptions.
 #[pymodule(gil_used = false)]
 fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     values::register(module)?;
+    config::register(module)?;
     table::register(module)?;
     module.add_class::<job::Job>()?;
     module.add_class::<scan::Scan>()?;

@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
@@ -50,7 +51,19 @@ pub fn run<T: Send>(
     work: impl Future<Output = lancemem::Result<T>> + Send,
 ) -> PyResult<T> {
     let runtime = runtime()?;
-    py.detach(|| runtime.block_on(Box::pin(work))).map_err(|error| to_py(&error))
+    py.detach(|| {
+        let mut work = Box::pin(work);
+        // What needs no waiting, as most puts do, is done before the runtime is entered for good.
+        {
+            let _context = runtime.enter();
+            let mut unwoken = Context::from_waker(Waker::noop());
+            if let Poll::Ready(done) = work.as_mut().poll(&mut unwoken) {
+                return done;
+            }
+        }
+        runtime.block_on(work)
+    })
+    .map_err(|error| to_py(&error))
 }
 
 /// The process that a handle was made in.

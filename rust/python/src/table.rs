@@ -10,15 +10,14 @@ use lancemem::table::CreateOptions;
 use lancemem::{Consistency, ScanOptions, ShardId, Sharding as RustSharding};
 use pyo3::prelude::*;
 
+use crate::config::WriterConfig;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
 use crate::job::Job;
 use crate::output::{ArrowArray, ArrowStream, pyarrow_schema, pyarrow_table};
 use crate::runtime::{Origin, run, runtime};
 use crate::scan::Scan;
-use crate::values::{
-    CompactionResult, Shard, Sharding, SsTable, TableStats, WriteResult, WriterConfig,
-};
+use crate::values::{CompactionResult, Shard, Sharding, SsTable, TableStats, WriteResult};
 
 /// A Lance table with shards that take upserts.
 #[pyclass(frozen, module = "lancemem")]
@@ -53,7 +52,7 @@ fn create_table(
         schema: input::schema(schema)?,
         primary_key: primary_key.map_or_else(Vec::new, KeyNames::into_vec),
         sharding: sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()),
-        config: WriterConfig::over(config, lancemem::WriterConfig::default()),
+        config: WriterConfig::over(config, lancemem::WriterConfig::default())?,
     };
     run(py, lancemem::Table::create(uri, &options)).map(Table::new)
 }
@@ -70,7 +69,7 @@ fn open_table(
     let Some(sharding) = sharding else {
         return run(py, lancemem::Table::open(uri)).map(Table::new);
     };
-    let config = WriterConfig::over(config, lancemem::WriterConfig::default());
+    let config = WriterConfig::over(config, lancemem::WriterConfig::default())?;
     run(py, lancemem::Table::enable(uri, &sharding.0, &config)).map(Table::new)
 }
 
@@ -146,7 +145,7 @@ impl Table {
         config: Option<&WriterConfig>,
     ) -> PyResult<Job> {
         let table = self.inner()?;
-        let config = WriterConfig::over(config, table.writer_defaults().clone());
+        let config = WriterConfig::over(config, table.writer_defaults().clone())?;
         let shard_id = match shard {
             ShardName::Id(id) => ShardId::parse_str(&id)
                 .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,

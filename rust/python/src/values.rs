@@ -3,13 +3,13 @@
 //! Owns: their Python shape. All are immutable.
 //! Does not own: their meaning; the stub documents it.
 
-use std::time::Duration;
-
-use lancemem::{JobStats as RustJobStats, Sharding as RustSharding, WriterConfig as RustConfig};
+use lancemem::{
+    Acknowledged as RustAcknowledged, JobStats as RustJobStats, Sharding as RustSharding,
+};
 use pyo3::prelude::*;
 
 /// How Python writes a value.
-trait Repr {
+pub trait Repr {
     fn repr(&self) -> String;
 }
 
@@ -74,7 +74,7 @@ value! {
 }
 value! {
     /// What a put promised when it returned.
-    Acknowledged { rows: usize, durable: bool }
+    Acknowledged { rows: usize, durable: bool, indexed: bool }
 }
 value! {
     /// What a compaction did.
@@ -100,6 +100,12 @@ value! {
     /// A table at one moment.
     TableStats { base_version: u64, base_rows: usize, shards: usize, sstables: usize, sstable_rows: u64 }
 }
+impl From<RustAcknowledged> for Acknowledged {
+    fn from(done: RustAcknowledged) -> Self {
+        Self { rows: done.rows, durable: done.durable, indexed: done.indexed }
+    }
+}
+
 value! {
     /// A job's counters.
     JobStats {
@@ -108,14 +114,23 @@ value! {
         puts: u64,
         rows: u64,
         wal_entries: u64,
+        wal_batches: u64,
         wal_bytes: u64,
         wal_position: u64,
+        durable_wait_p50_us: u64,
+        durable_wait_p99_us: u64,
         flushes: u64,
+        flushed_bytes: u64,
+        flush_ms: u64,
         active_generation: u64,
         active_rows: u64,
         frozen_memtables: u64,
+        uncompacted_generations: u64,
         memtable_bytes: u64,
+        unindexed_rows: u64,
         backpressure_ms: u64,
+        backpressure_puts: u64,
+        waiting_puts: u64,
     }
 }
 
@@ -127,14 +142,23 @@ impl From<RustJobStats> for JobStats {
             puts: stats.puts,
             rows: stats.rows,
             wal_entries: stats.wal_entries,
+            wal_batches: stats.wal_batches,
             wal_bytes: stats.wal_bytes,
             wal_position: stats.wal_position.get(),
+            durable_wait_p50_us: stats.durable_wait_p50_us,
+            durable_wait_p99_us: stats.durable_wait_p99_us,
             flushes: stats.flushes,
+            flushed_bytes: stats.flushed_bytes,
+            flush_ms: stats.flush_ms,
             active_generation: stats.active_generation.get(),
             active_rows: stats.active_rows,
             frozen_memtables: stats.frozen_memtables,
+            uncompacted_generations: stats.uncompacted_generations,
             memtable_bytes: stats.memtable_bytes,
+            unindexed_rows: stats.unindexed_rows,
             backpressure_ms: stats.backpressure_ms,
+            backpressure_puts: stats.backpressure_puts,
+            waiting_puts: stats.waiting_puts,
         }
     }
 }
@@ -176,90 +200,6 @@ const fn unsharded() -> Sharding {
     Sharding(RustSharding::Unsharded)
 }
 
-/// Settings of a job; those that are not given come from the table.
-#[pyclass(frozen, eq, get_all, skip_from_py_object, module = "lancemem")]
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct WriterConfig {
-    durable: Option<bool>,
-    fsync: Option<bool>,
-    max_memtable_rows: Option<usize>,
-    max_memtable_bytes: Option<usize>,
-    max_memtable_batches: Option<usize>,
-    max_wal_buffer_bytes: Option<usize>,
-    max_wal_flush_interval_ms: Option<u64>,
-    max_unflushed_memtable_bytes: Option<usize>,
-}
-
-#[pymethods]
-impl WriterConfig {
-    #[new]
-    #[pyo3(signature = (
-        *, durable=None, fsync=None, max_memtable_rows=None, max_memtable_bytes=None,
-        max_memtable_batches=None, max_wal_buffer_bytes=None, max_wal_flush_interval_ms=None,
-        max_unflushed_memtable_bytes=None
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
-    const fn new(
-        durable: Option<bool>,
-        fsync: Option<bool>,
-        max_memtable_rows: Option<usize>,
-        max_memtable_bytes: Option<usize>,
-        max_memtable_batches: Option<usize>,
-        max_wal_buffer_bytes: Option<usize>,
-        max_wal_flush_interval_ms: Option<u64>,
-        max_unflushed_memtable_bytes: Option<usize>,
-    ) -> Self {
-        Self {
-            durable,
-            fsync,
-            max_memtable_rows,
-            max_memtable_bytes,
-            max_memtable_batches,
-            max_wal_buffer_bytes,
-            max_wal_flush_interval_ms,
-            max_unflushed_memtable_bytes,
-        }
-    }
-
-    fn __repr__(&self) -> String {
-        let settings = [
-            ("durable", self.durable.repr()),
-            ("fsync", self.fsync.repr()),
-            ("max_memtable_rows", self.max_memtable_rows.repr()),
-            ("max_memtable_bytes", self.max_memtable_bytes.repr()),
-            ("max_memtable_batches", self.max_memtable_batches.repr()),
-            ("max_wal_buffer_bytes", self.max_wal_buffer_bytes.repr()),
-            ("max_wal_flush_interval_ms", self.max_wal_flush_interval_ms.repr()),
-            ("max_unflushed_memtable_bytes", self.max_unflushed_memtable_bytes.repr()),
-        ];
-        let given = settings.iter().filter(|(_, value)| value != "None");
-        let given: Vec<String> = given.map(|(name, value)| format!("{name}={value}")).collect();
-        format!("WriterConfig({})", given.join(", "))
-    }
-}
-
-impl WriterConfig {
-    /// These settings over those of `defaults`.
-    pub fn over(config: Option<&Self>, defaults: RustConfig) -> RustConfig {
-        let Some(own) = config else { return defaults };
-        RustConfig {
-            durable_write: own.durable.unwrap_or(defaults.durable_write),
-            fsync: own.fsync.unwrap_or(defaults.fsync),
-            max_memtable_rows: own.max_memtable_rows.unwrap_or(defaults.max_memtable_rows),
-            max_memtable_size: own.max_memtable_bytes.unwrap_or(defaults.max_memtable_size),
-            max_memtable_batches: own.max_memtable_batches.unwrap_or(defaults.max_memtable_batches),
-            max_wal_buffer_size: own.max_wal_buffer_bytes.unwrap_or(defaults.max_wal_buffer_size),
-            max_wal_flush_interval: own
-                .max_wal_flush_interval_ms
-                .map_or(defaults.max_wal_flush_interval, Duration::from_millis),
-            max_unflushed_memtable_bytes: own
-                .max_unflushed_memtable_bytes
-                .unwrap_or(defaults.max_unflushed_memtable_bytes),
-            ..defaults
-        }
-    }
-}
-
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WriteResult>()?;
     module.add_class::<Acknowledged>()?;
@@ -269,7 +209,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TableStats>()?;
     module.add_class::<JobStats>()?;
     module.add_class::<Sharding>()?;
-    module.add_class::<WriterConfig>()?;
     module.add_function(wrap_pyfunction!(bucket, module)?)?;
     module.add_function(wrap_pyfunction!(unsharded, module)?)
 }

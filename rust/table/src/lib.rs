@@ -19,7 +19,9 @@ pub mod view;
 
 pub use compact::CompactionResult;
 pub use lancemem_core::format::Sharding;
-pub use lancemem_core::shard::JobStats;
-pub use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
+pub use lancemem_core::shard::{Acknowledged, JobStats, WriteMode};
+pub use lancemem_core::types::{
+    Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId, WriterConfig,
+};
 pub use table::{Job, Scan, ScanOptions, Shard, Table, WriteResult};
 pub use view::Consistency;

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, in_list, lit};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::ident;
 use lancemem_core::format::KeyEncoder;
-use lancemem_core::types::{Error, KeyBytes, Result};
+use lancemem_core::types::{Error, KeyBlock, Result};
 
 use super::{Job, Table};
 use crate::errors::Context;
@@ -62,7 +62,7 @@ impl Table {
         let schema = plan.schema();
         let batches = collect(plan, session.task_ctx()).await.context("getting rows by key")?;
         let rows = concat_batches(&schema, &batches).context("getting rows by key")?;
-        let rows = order_by_keys(&rows, &self.key, &wanted.keys)?;
+        let rows = order_by_keys(&rows, &self.key, &self.rows.encode_keys(&wanted))?;
         let indices = output
             .iter()
             .map(|name| schema.index_of(name))
@@ -90,9 +90,9 @@ impl Table {
     }
 }
 
-fn order_by_keys(rows: &RecordBatch, key: &[String], wanted: &[KeyBytes]) -> Result<Found> {
-    let found: HashMap<KeyBytes, u32> =
-        KeyEncoder::new(rows.schema_ref(), key)?.encode(rows).into_iter().zip(0_u32..).collect();
+fn order_by_keys(rows: &RecordBatch, key: &[String], wanted: &KeyBlock) -> Result<Found> {
+    let keys = KeyEncoder::new(rows.schema_ref(), key)?.encode_block(rows);
+    let found: HashMap<&[u8], u32> = keys.iter().zip(0_u32..).collect();
     let mut positions = Vec::with_capacity(wanted.len());
     let mut missing = Vec::new();
     for (index, key) in wanted.iter().enumerate() {

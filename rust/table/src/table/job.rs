@@ -11,7 +11,7 @@ use lance::Dataset;
 use lancemem_core::format::SsTable;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
-    Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink,
+    Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink, WriteMode,
 };
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
@@ -54,20 +54,20 @@ impl Table {
 }
 
 impl Job {
-    /// Adds or replaces rows; see [`ShardWriter::put`].
+    /// Adds or replaces rows; see [`ShardWriter::put_with`].
     ///
     /// # Errors
     /// As [`ShardWriter::put`].
-    pub async fn put(&self, rows: &RecordBatch) -> Result<Acknowledged> {
-        self.writer.put(rows).await
+    pub async fn put(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
+        self.writer.put_with(rows, mode).await
     }
 
-    /// Deletes keys; see [`ShardWriter::delete`].
+    /// Deletes keys; see [`ShardWriter::delete_with`].
     ///
     /// # Errors
     /// As [`ShardWriter::delete`].
-    pub async fn delete(&self, keys: &RecordBatch) -> Result<Acknowledged> {
-        self.writer.delete(keys).await
+    pub async fn delete(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
+        self.writer.delete_with(keys, mode).await
     }
 
     /// Flushes what was put; see [`ShardWriter::flush`].

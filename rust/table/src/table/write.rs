@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use arrow::compute::take_record_batch;
 use arrow_array::{RecordBatch, UInt32Array};
 use futures::future::try_join_all;
+use lancemem_core::shard::WriteMode;
 use lancemem_core::types::{Error, Result, WriterConfig};
 
 use super::Table;
@@ -80,8 +81,8 @@ impl Table {
                 let config = WriterConfig { durable_write: true, ..self.defaults.clone() };
                 let job = self.start_job(shard_id, config).await?;
                 match verb {
-                    Verb::Upsert => job.put(&part).await?,
-                    Verb::Delete => job.delete(&part).await?,
+                    Verb::Upsert => job.put(&part, WriteMode::default()).await?,
+                    Verb::Delete => job.delete(&part, WriteMode::default()).await?,
                 };
                 job.close(false).await?;
                 Ok::<_, Error>(job.stats().wal_entries)

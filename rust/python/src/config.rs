@@ -1,0 +1,98 @@
+//! `WriterConfig`: the settings of a job as keywords.
+//!
+//! Owns: their Python names, and how they lie over the table's defaults.
+//! Does not own: what a setting means, or the names under which Lance persists them.
+
+use std::time::Duration;
+
+use lancemem::{KeyIndexKind, WriterConfig as RustConfig};
+use pyo3::prelude::*;
+
+use crate::errors::InvalidInputError;
+use crate::values::Repr;
+
+macro_rules! settings {
+    ($($name:ident: $type:ty),* $(,)?) => {
+        /// Settings of a job; those that are not given come from the table.
+        #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "lancemem")]
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct WriterConfig { $($name: Option<$type>),* }
+
+        #[pymethods]
+        impl WriterConfig {
+            #[new]
+            #[pyo3(signature = (*, $($name=None),*))]
+            #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
+            fn new($($name: Option<$type>),*) -> PyResult<Self> {
+                let config = Self { $($name),* };
+                config.kind()?;
+                Ok(config)
+            }
+
+            fn __repr__(&self) -> String {
+                let settings = [$((stringify!($name), self.$name.repr())),*];
+                let given = settings.iter().filter(|(_, value)| value != "None");
+                let given: Vec<String> =
+                    given.map(|(name, value)| format!("{name}={value}")).collect();
+                format!("WriterConfig({})", given.join(", "))
+            }
+        }
+    };
+}
+
+settings! {
+    durable: bool,
+    sync_index: bool,
+    key_index: String,
+    fsync: bool,
+    max_memtable_rows: usize,
+    max_memtable_bytes: usize,
+    max_memtable_batches: usize,
+    max_wal_buffer_bytes: usize,
+    max_wal_flush_interval_ms: u64,
+    max_unflushed_memtable_bytes: usize,
+    max_uncompacted_generations: usize,
+    max_compaction_wait_ms: u64,
+    idle_flush_interval_ms: u64,
+}
+
+impl WriterConfig {
+    fn kind(&self) -> PyResult<Option<KeyIndexKind>> {
+        let Some(name) = &self.key_index else { return Ok(None) };
+        name.parse().map(Some).map_err(|()| {
+            let message = format!("key_index must be 'hash' or 'skip_list', got '{name}'");
+            InvalidInputError::new_err(message)
+        })
+    }
+
+    /// These settings over those of `defaults`.
+    pub fn over(config: Option<&Self>, defaults: RustConfig) -> PyResult<RustConfig> {
+        let Some(own) = config else { return Ok(defaults) };
+        let ms = |own: Option<u64>, default| own.map_or(default, Duration::from_millis);
+        let uncompacted = own.max_uncompacted_generations;
+        let unflushed = own.max_unflushed_memtable_bytes;
+        let interval = own.max_wal_flush_interval_ms;
+        Ok(RustConfig {
+            durable_write: own.durable.unwrap_or(defaults.durable_write),
+            sync_indexed_write: own.sync_index.unwrap_or(defaults.sync_indexed_write),
+            key_index: own.kind()?.unwrap_or(defaults.key_index),
+            fsync: own.fsync.unwrap_or(defaults.fsync),
+            max_memtable_rows: own.max_memtable_rows.unwrap_or(defaults.max_memtable_rows),
+            max_memtable_size: own.max_memtable_bytes.unwrap_or(defaults.max_memtable_size),
+            max_memtable_batches: own.max_memtable_batches.unwrap_or(defaults.max_memtable_batches),
+            max_wal_buffer_size: own.max_wal_buffer_bytes.unwrap_or(defaults.max_wal_buffer_size),
+            max_wal_flush_interval: ms(interval, defaults.max_wal_flush_interval),
+            max_unflushed_memtable_bytes: unflushed
+                .unwrap_or(defaults.max_unflushed_memtable_bytes),
+            max_uncompacted_generations: uncompacted
+                .unwrap_or(defaults.max_uncompacted_generations),
+            max_compaction_wait: ms(own.max_compaction_wait_ms, defaults.max_compaction_wait),
+            idle_flush_interval: ms(own.idle_flush_interval_ms, defaults.idle_flush_interval),
+            ..defaults
+        })
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<WriterConfig>()
+}
