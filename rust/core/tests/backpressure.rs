@@ -89,9 +89,14 @@ async fn a_put_that_waits_for_memory_when_the_job_is_closed_gets_an_answer() {
             tokio::spawn(async move { bench.put(&writer, &[(2, 20)]).await })
         };
         hold.wait_for_visitors(1).await;
-        writer.close(false).await.unwrap();
-        hold.open();
+        let closing = {
+            let writer = writer.clone();
+            tokio::spawn(async move { writer.close(false).await })
+        };
         assert!(waiting.await.unwrap().is_err());
+        assert!(!closing.is_finished(), "a flush still runs");
+        hold.open();
+        closing.await.unwrap().unwrap();
         let again = bench.open().await;
         assert_eq!(bench.seen(&again), bench.rows(&[(1, 10)]));
     })

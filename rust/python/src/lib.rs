@@ -15,13 +15,13 @@ mod scan;
 mod table;
 mod values;
 
-use mimalloc::MiMalloc;
 use pyo3::prelude::*;
+use tikv_jemallocator::Jemalloc;
 
 /// For the rows in memory: a MemTable is many buffers that live and die together, which the
 /// allocator of the C library keeps after they were freed (docs/decisions/0007).
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Registers classes, functions and exceptions.
 #[pymodule(gil_used = false)]

@@ -178,6 +178,12 @@ impl Shared {
         Ok(())
     }
 
+    /// Returns when the flush that ran when the job stopped, if one did, is over.
+    pub(super) async fn wait_flushes_ended(&self) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self.flushes.subscribe().wait_for(|progress| progress.ended).await;
+    }
+
     fn covered_position(&self, generation: Generation) -> Result<WalPosition> {
         self.last_positions.lock().get(&generation).copied().ok_or_else(|| {
             Error::Internal(format!("generation {generation} is durable but has no WAL entry"))

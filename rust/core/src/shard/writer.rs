@@ -133,6 +133,7 @@ impl ShardWriter {
     }
 
     /// Ends the job: waits until every put is durable, and with `flush` until it is flushed.
+    /// When it returns, the job writes nothing any more.
     ///
     /// # Errors
     /// Why rows that were put could not be made durable. A second call does nothing.
@@ -148,6 +149,7 @@ impl ShardWriter {
         let durable = shared.queue.wait_durable(shared.queue.queued()).await;
         let flushed = if flush && durable.is_ok() { shared.flush_all().await } else { Ok(()) };
         shared.stop();
+        shared.wait_flushes_ended().await;
         durable.and(flushed)
     }
 
