@@ -15,6 +15,7 @@ mod flushing;
 mod grouping;
 mod lost_answers;
 mod model;
+mod recovery;
 mod routing;
 mod snapshots;
 mod takeover;

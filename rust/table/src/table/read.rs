@@ -114,10 +114,7 @@ impl Table {
             (wal, Replay::new(manifest.shard_id, self.rows.clone()))
         });
         let current = manifest.current_generation;
-        let read = wal.read_new().await;
-        let applied = read
-            .and_then(|entries| entries.iter().try_for_each(|entry| replay.apply(entry, current)));
-        if let Err(error) = applied {
+        if let Err(error) = replay.read_new(wal, current).await {
             // A tail that stopped half-way starts again from the manifest.
             tail.place = None;
             return Err(error);
