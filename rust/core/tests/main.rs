@@ -16,6 +16,7 @@ mod grouping;
 mod lost_answers;
 mod model;
 mod recovery;
+mod repair;
 mod routing;
 mod snapshots;
 mod takeover;

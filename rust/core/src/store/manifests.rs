@@ -225,7 +225,11 @@ impl ManifestStore {
         Ok(landed)
     }
 
-    async fn existing(&self) -> Result<Arc<ShardManifest>> {
+    /// The newest manifest.
+    ///
+    /// # Errors
+    /// An input error for a shard that was never created.
+    pub async fn existing(&self) -> Result<Arc<ShardManifest>> {
         self.latest().await?.ok_or_else(|| {
             Error::input(format!("shard {} does not exist in this table", self.shard_id))
         })

@@ -12,7 +12,8 @@ pub use append::WalAppender;
 pub use queue::{Durable, Queued, WalQueue};
 pub use tail::WalTail;
 
-use tail::highest_position;
+pub(crate) use read_ahead::{READ_AHEAD, ReadAhead};
+pub(crate) use tail::{check_epoch, highest_position};
 
 use crate::types::{ShardId, WalPosition};
 

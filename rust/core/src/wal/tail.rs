@@ -62,7 +62,8 @@ impl WalTail {
         T: Send + 'static,
         P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
     {
-        let mut ahead = self.read_ahead(prepare);
+        let load = self.load(prepare);
+        let mut ahead = ReadAhead::new(self.store.clone(), self.shard_id, self.next, load);
         // A reader that polls asks for one entry, and for more only where that one is there.
         let mut width = if self.gap_checked { 1 } else { READ_AHEAD };
         loop {
@@ -110,7 +111,8 @@ impl WalTail {
         T: Send + 'static,
         P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
     {
-        let mut ahead = self.read_ahead(prepare);
+        let load = self.load(prepare);
+        let mut ahead = ReadAhead::new(self.store.clone(), self.shard_id, self.next, load);
         loop {
             ahead.fill(READ_AHEAD, end);
             let Some((position, loaded)) = ahead.next().await else { return Ok(()) };
@@ -119,26 +121,26 @@ impl WalTail {
         }
     }
 
-    fn read_ahead<T, P>(
+    /// What a task of the read-ahead does with the bytes that it found.
+    fn load<T, P>(
         &self,
         prepare: P,
-    ) -> ReadAhead<
-        Option<Loaded<T>>,
-        impl Fn(WalPosition, Option<Bytes>) -> Result<Option<Loaded<T>>> + Clone + Send + 'static,
-    >
+    ) -> impl Fn(WalPosition, Option<Bytes>) -> Result<Option<Loaded<T>>>
+    + Clone
+    + Send
+    + 'static
+    + use<T, P>
     where
-        T: Send + 'static,
         P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
     {
         let shard_id = self.shard_id;
-        let load = move |position, bytes: Option<Bytes>| {
+        move |position, bytes| {
             let Some(bytes) = bytes else { return Ok(None) };
             let entry = wal_entry::decode(&bytes, &entry_name(shard_id, position))?;
             let writer_epoch = entry.writer_epoch;
             let prepared = prepare(position, entry)?;
             Ok(Some(Loaded { writer_epoch, prepared }))
-        };
-        ReadAhead::new(self.store.clone(), shard_id, self.next, load)
+        }
     }
 
     fn take<T>(
@@ -173,7 +175,7 @@ impl WalTail {
 }
 
 /// Refuses an entry of an older epoch than one before it: its writer was fenced by then.
-fn check_epoch(
+pub fn check_epoch(
     shard_id: ShardId,
     position: WalPosition,
     epoch: WriterEpoch,
