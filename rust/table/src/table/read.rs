@@ -35,6 +35,13 @@ struct ShardTail {
     place: Option<(WalTail, Replay)>,
 }
 
+impl TailCache {
+    /// Lets the next read of a shard start at its manifest again.
+    pub fn forget(&self, shard_id: ShardId) {
+        self.0.lock().remove(&shard_id);
+    }
+}
+
 struct ShardParts {
     manifest: Arc<ShardManifest>,
     memtables: Vec<MemTableView>,
