@@ -30,6 +30,8 @@ __all__ = [
     "SsTable",
     "Table",
     "TableStats",
+    "WalFinding",
+    "WalReport",
     "WriteResult",
     "WriterConfig",
     "WriterFencedError",
@@ -267,6 +269,21 @@ class Table:
     def stats(self) -> TableStats:
         """Count what lies above the base table."""
 
+    def check_wal(self, shard: int | str) -> WalReport:
+        """Look for damage in a shard's log, named by ordinal or id, and write nothing.
+
+        The findings start at the first damaged entry; a log without damage has none.
+        """
+
+    def cut_wal(self, shard: int | str, *, from_position: int) -> WalReport:
+        """Drop a shard's log from an entry on, which `check_wal` reported as the first damaged.
+
+        Every dropped entry is copied to `_lancemem/dropped/` first, and the report lists them.
+        A job of the shard is fenced. Raises `InvalidInputError`, with nothing written, where an
+        earlier entry is damaged too, where none is damaged or where the manifest covers the
+        position. After `RetryableError` the cut may be half done: call again.
+        """
+
 @final
 class Job:
     """The one writer of a shard while it runs. Usable from several threads; a context manager."""
@@ -435,6 +452,59 @@ class TableStats:
     def sstables(self) -> int: ...
     @property
     def sstable_rows(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class WalReport:
+    """What stands in a shard's log behind the entry `replay_after_wal_position`.
+
+    `findings`: of a check, everything from the first damaged entry on; of a cut, what it dropped.
+    """
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def replay_after_wal_position(self) -> int: ...
+    @property
+    def last_wal_position(self) -> int: ...
+    @property
+    def writer_epoch(self) -> int: ...
+    @property
+    def first_damaged_position(self) -> int | None: ...
+    @property
+    def findings(self) -> list[WalFinding]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class WalFinding:
+    """One position of a shard's log.
+
+    `kind` is "intact" or the damage: "hole", "zero length", "zero filled", "cut short",
+    "checksum", "undecodable", "no writer epoch", "epoch goes back", "generation goes back". What a
+    damaged entry says of `rows`, `generation` and `writer_epoch` may be wrong; None where it says
+    nothing. An intact entry of no rows is a fence sentinel. `copy`: where a cut put the bytes.
+    """
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def detail(self) -> str | None: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def rows(self) -> int | None: ...
+    @property
+    def generation(self) -> int | None: ...
+    @property
+    def writer_epoch(self) -> int | None: ...
+    @property
+    def copy(self) -> str | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -80,16 +80,18 @@ impl Bench {
 
     /// What a reader of another process sees: the manifest and the log behind it.
     pub async fn stored(&self) -> Rows {
+        self.try_stored().await.unwrap()
+    }
+
+    pub async fn try_stored(&self) -> Result<Rows> {
         let manifest = self.manifest().await;
         let mut replay = Replay::new(self.shard_id, self.shape.row_schema());
         let after = manifest.replay_after_wal_entry_position;
         let mut tail = WalTail::new(self.store(), self.shard_id, after);
-        for entry in tail.read_new().await.unwrap() {
-            replay.apply(&entry, manifest.current_generation).unwrap();
-        }
+        replay.read_new(&mut tail, manifest.current_generation).await?;
         let views: Vec<_> =
             replay.memtables().iter().map(|replayed| replayed.memtable.view(usize::MAX)).collect();
-        merge(&manifest, &views, &self.sink)
+        Ok(merge(&manifest, &views, &self.sink))
     }
 
     pub async fn manifest(&self) -> Arc<ShardManifest> {

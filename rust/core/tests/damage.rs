@@ -1,11 +1,10 @@
 //! Damaged logs: an open names what is wrong and where, skips nothing and overwrites nothing.
 //!
-//! Owns: holes, cuts, flipped bits, empty and misplaced files.
+//! Owns (B19): holes, cuts, flipped bits, empty and misplaced files.
 //! Does not own: every byte of an entry, which the unit tests of `format::wal_entry` cover.
 
 use lancemem_core::format::{paths, wal_entry};
-use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, WalPosition, WriterEpoch};
-use lancemem_core::wal::WalTail;
+use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, WriterEpoch};
 
 use crate::bench::{Bench, quick, within};
 
@@ -27,8 +26,7 @@ async fn assert_refused(bench: &Bench, position: u64, kind: &str) {
     assert!(text.contains(&format!("WAL entry {position} ")), "{text}");
     assert!(text.contains(&bench.shard_id.to_string()), "{text}");
     assert!(text.contains(&format!("({kind})")), "{text}");
-    let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
-    assert_eq!(tail.read_new().await.unwrap_err().to_string(), text, "a reader says the same");
+    assert_eq!(bench.try_stored().await.unwrap_err().to_string(), text, "a reader says the same");
 }
 
 #[tokio::test]
@@ -63,6 +61,20 @@ async fn a_hole_longer_than_the_read_ahead_is_noticed() {
             bench.storage.drop_file(&bench.wal_path(position)).await;
         }
         assert_refused(&bench, 20, "hole").await;
+    })
+    .await;
+}
+
+// B19
+#[tokio::test]
+async fn of_several_damaged_entries_the_first_is_named() {
+    within(async {
+        let bench = written().await;
+        bench.storage.cut(&bench.wal_path(4), 0).await;
+        bench.storage.flip_bit(&bench.wal_path(5), 200).await;
+        assert_refused(&bench, 4, "zero length").await;
+        bench.storage.drop_file(&bench.wal_path(3)).await;
+        assert_refused(&bench, 3, "hole").await;
     })
     .await;
 }

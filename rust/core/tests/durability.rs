@@ -7,6 +7,7 @@ use lancemem_core::types::{ErrorKind, Generation, WriterConfig};
 
 use crate::bench::{Bench, patient, quick, tiny, until, within};
 
+// B11
 #[tokio::test]
 async fn a_durable_put_survives_a_reopen_and_is_not_appended_again() {
     within(async {

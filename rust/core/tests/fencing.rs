@@ -25,6 +25,7 @@ fn assert_fenced<T>(answer: Result<T, Error>) {
     assert!(error.to_string().contains("epoch 1 is older than the claimed 2"), "{error}");
 }
 
+// B7
 #[tokio::test]
 async fn the_put_of_a_fenced_writer_fails_and_so_does_everything_after_it() {
     within(async {
@@ -112,6 +113,7 @@ async fn an_append_that_storage_refuses_finds_out_that_the_shard_was_taken() {
     .await;
 }
 
+// B21
 #[tokio::test]
 async fn an_open_that_cannot_work_does_not_fence_the_incumbent() {
     within(async {

@@ -10,6 +10,7 @@ use lancemem_testkit::{Effect, Fault, Request};
 
 use crate::bench::{Bench, gate, until, within};
 
+// B5
 #[tokio::test]
 async fn an_append_whose_answer_is_lost_is_recognised_as_ours_and_stands_once() {
     for effect in [Effect::LoseAnswer, Effect::AnswerExists] {

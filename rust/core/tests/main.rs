@@ -15,6 +15,8 @@ mod flushing;
 mod grouping;
 mod lost_answers;
 mod model;
+mod recovery;
+mod repair;
 mod routing;
 mod snapshots;
 mod takeover;

@@ -150,6 +150,7 @@ async fn of_many_writers_that_open_at_once_the_last_claim_wins_and_no_acknowledg
     .await;
 }
 
+// B2
 #[tokio::test]
 async fn a_shard_whose_covered_log_was_collected_opens_and_goes_on_behind_it() {
     within(async {

@@ -10,6 +10,7 @@ mod input;
 mod job;
 mod metrics;
 mod output;
+mod repair;
 mod runtime;
 mod scan;
 mod table;

@@ -15,9 +15,12 @@ use crate::errors::{InvalidInputError, to_py};
 use crate::input;
 use crate::job::Job;
 use crate::output::{ArrowArray, ArrowStream, pyarrow_schema, pyarrow_table};
+use crate::repair;
 use crate::runtime::{Origin, run, runtime};
 use crate::scan::Scan;
-use crate::values::{CompactionResult, Shard, Sharding, SsTable, TableStats, WriteResult};
+use crate::values::{
+    CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport, WriteResult,
+};
 
 /// A Lance table with shards that take upserts.
 #[pyclass(frozen, module = "lancemem")]
@@ -91,7 +94,7 @@ impl KeyNames {
 
 /// A shard by its ordinal or its id.
 #[derive(FromPyObject)]
-enum ShardName {
+pub enum ShardName {
     Ordinal(i32),
     Id(String),
 }
@@ -225,6 +228,15 @@ impl Table {
             sstables: stats.sstables,
             sstable_rows: stats.sstable_rows,
         })
+    }
+
+    fn check_wal(&self, py: Python<'_>, shard: ShardName) -> PyResult<WalReport> {
+        repair::check_wal(py, &*self.inner()?, shard)
+    }
+
+    #[pyo3(signature = (shard, *, from_position))]
+    fn cut_wal(&self, py: Python<'_>, shard: ShardName, from_position: u64) -> PyResult<WalReport> {
+        repair::cut_wal(py, &*self.inner()?, shard, from_position)
     }
 
     fn __repr__(&self) -> String {

@@ -107,6 +107,30 @@ impl From<RustAcknowledged> for Acknowledged {
 }
 
 value! {
+    /// One position of a shard's log.
+    WalFinding {
+        position: u64,
+        kind: String,
+        detail: Option<String>,
+        bytes: u64,
+        rows: Option<u64>,
+        generation: Option<u64>,
+        writer_epoch: Option<u64>,
+        copy: Option<String>,
+    }
+}
+value! {
+    /// What stands in a shard's log.
+    WalReport {
+        shard_id: String,
+        replay_after_wal_position: u64,
+        last_wal_position: u64,
+        writer_epoch: u64,
+        first_damaged_position: Option<u64>,
+        findings: Vec<WalFinding>,
+    }
+}
+value! {
     /// A job's counters.
     JobStats {
         shard_id: String,
@@ -208,6 +232,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Shard>()?;
     module.add_class::<TableStats>()?;
     module.add_class::<JobStats>()?;
+    module.add_class::<WalFinding>()?;
+    module.add_class::<WalReport>()?;
     module.add_class::<Sharding>()?;
     module.add_function(wrap_pyfunction!(bucket, module)?)?;
     module.add_function(wrap_pyfunction!(unsharded, module)?)

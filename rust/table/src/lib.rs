@@ -19,9 +19,12 @@ pub mod view;
 
 pub use compact::CompactionResult;
 pub use lancemem_core::format::Sharding;
-pub use lancemem_core::shard::{Acknowledged, JobStats, WriteMode};
+pub use lancemem_core::shard::{
+    Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,
+};
 pub use lancemem_core::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId, WriterConfig,
+    Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig,
+    WriterEpoch,
 };
 pub use table::{Job, Scan, ScanOptions, Shard, Table, WriteResult};
 pub use view::Consistency;

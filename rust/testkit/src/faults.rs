@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -99,6 +100,8 @@ pub struct FaultyStore {
     inner: InMemory,
     faults: Mutex<Vec<Fault>>,
     puts: Mutex<Vec<String>>,
+    gets: Mutex<Vec<String>>,
+    listings: AtomicUsize,
 }
 
 impl FaultyStore {
@@ -116,6 +119,25 @@ impl FaultyStore {
     #[must_use]
     pub fn tried_puts(&self, path_part: &str) -> Vec<String> {
         self.puts.lock().iter().filter(|path| path.contains(path_part)).cloned().collect()
+    }
+
+    /// Paths of all reads that were tried, of objects and of their sizes, in order.
+    #[must_use]
+    pub fn tried_gets(&self, path_part: &str) -> Vec<String> {
+        self.gets.lock().iter().filter(|path| path.contains(path_part)).cloned().collect()
+    }
+
+    /// Starts the records of what was tried anew.
+    pub fn forget_requests(&self) {
+        self.puts.lock().clear();
+        self.gets.lock().clear();
+        self.listings.store(0, Ordering::Relaxed);
+    }
+
+    /// How often a folder was listed.
+    #[must_use]
+    pub fn listings(&self) -> usize {
+        self.listings.load(Ordering::Relaxed)
     }
 
     /// Paths of all objects that contain `path_part`, sorted.
@@ -217,6 +239,7 @@ impl ObjectStore for FaultyStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.gets.lock().push(location.to_string());
         match self.effect(Request::Get, location) {
             None => {}
             Some(Effect::Hold(gate)) => gate.pass().await,
@@ -237,10 +260,12 @@ impl ObjectStore for FaultyStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.listings.fetch_add(1, Ordering::Relaxed);
         self.inner.list(prefix)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.listings.fetch_add(1, Ordering::Relaxed);
         self.inner.list_with_delimiter(prefix).await
     }
 

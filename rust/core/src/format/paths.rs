@@ -1,12 +1,15 @@
-//! Names of files and folders under `_mem_wal/`, relative to the table root.
+//! Names of files and folders under `_mem_wal/` and `_lancemem/`, relative to the table root.
 //!
-//! Owns: the bit-reversed file names and the folder layout of the specification.
+//! Owns: the bit-reversed file names and the folder layout of the specification, and our own.
 //! Does not own: whether a file exists.
 
-use crate::types::{Generation, ManifestVersion, ShardId, WalPosition};
+use crate::types::{Generation, ManifestVersion, ShardId, WalPosition, WriterEpoch};
 
 /// Folder of everything that the MemWAL specification describes.
 pub const MEM_WAL: &str = "_mem_wal";
+
+/// Folder of what the specification does not know.
+pub const LANCEMEM: &str = "_lancemem";
 
 const WAL_EXTENSION: &str = "arrow";
 const MANIFEST_EXTENSION: &str = "binpb";
@@ -33,6 +36,13 @@ pub fn wal_entry(shard_id: ShardId, position: WalPosition) -> String {
 #[must_use]
 pub fn parse_wal_entry(file_name: &str) -> Option<WalPosition> {
     parse_bit_reversed(file_name, WAL_EXTENSION).map(WalPosition)
+}
+
+/// The copy of a WAL entry that a cut under the epoch `epoch` dropped.
+#[must_use]
+pub fn dropped_entry(shard: ShardId, epoch: WriterEpoch, position: WalPosition) -> String {
+    let shard = shard.as_hyphenated();
+    format!("{LANCEMEM}/dropped/{shard}/{epoch}/{:016}.{WAL_EXTENSION}", position.get())
 }
 
 /// Folder of a shard's manifest versions.
@@ -107,6 +117,14 @@ mod tests {
         }
         assert_eq!(parse_wal_entry("entry.arrow"), None);
         assert_eq!(parse_wal_entry(""), None);
+    }
+
+    #[test]
+    fn a_dropped_entry_is_named_by_its_shard_the_epoch_of_the_cut_and_its_position() {
+        assert_eq!(
+            dropped_entry(ShardId::nil(), WriterEpoch(7), WalPosition(12)),
+            "_lancemem/dropped/00000000-0000-0000-0000-000000000000/7/0000000000000012.arrow"
+        );
     }
 
     #[test]

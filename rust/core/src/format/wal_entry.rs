@@ -96,7 +96,20 @@ fn encode_stream(
 /// # Errors
 /// Damage, named by kind: zero length, no end of stream, checksum, undecodable, no epoch.
 pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
-    let stream = checked_stream(bytes, what)?;
+    decode_stream(checked_stream(bytes, what)?, what)
+}
+
+/// Reads what a damaged entry says, past its checksum, for a person who has to decide.
+///
+/// # Errors
+/// Damage that leaves nothing to say.
+pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
+    let split = bytes.len().saturating_sub(TRAILER_BYTES);
+    let has_trailer = bytes[split..].starts_with(TRAILER_MAGIC);
+    decode_stream(if has_trailer { bytes.slice(..split) } else { bytes.clone() }, what)
+}
+
+fn decode_stream(stream: Bytes, what: &str) -> Result<WalEntry> {
     let undecodable = |error| Error::corrupt(what, "undecodable", error);
     let mut decoder = StreamDecoder::new();
     let mut buffer = Buffer::from(stream);

@@ -1,7 +1,10 @@
-//! Taking a shard: claim, fence, replay, and only then accept rows.
+//! Taking a shard: read its log, claim, fence, read the rest, and only then accept rows.
 //!
 //! Owns: the order of those steps, and which rows belong to the shard.
 //! Does not own: what a failed claim means to the caller.
+//!
+//! The log is read before the claim, because a claim fences the incumbent: an open that cannot
+//! succeed must leave a healthy writer alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use tokio::sync::{Notify, watch};
 
 use super::admission::Admission;
 use super::flush::FlushProgress;
-use super::recover::Replay;
+use super::recover::{Replay, Replayed};
 use super::state::{LiveMemTable, ShardState};
 use super::stats::Counters;
 use super::writer::{ShardWriter, Shared};
@@ -23,6 +26,9 @@ use crate::memtable::MemTable;
 use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig};
 use crate::wal::{WalAppender, WalQueue, WalTail};
+
+/// How often an open reads the log again because the incumbent flushed meanwhile.
+const READS: usize = 8;
 
 /// A shard and the rows that belong to it.
 #[derive(Clone, Debug)]
@@ -35,6 +41,20 @@ pub struct ShardIdentity {
 }
 
 impl ShardIdentity {
+    /// Refuses a routing under which no row could ever belong to the shard.
+    fn validate(&self, schema: &RowSchema) -> Result<()> {
+        let Some((sharding, own)) = &self.routing else { return Ok(()) };
+        sharding.validate(schema.logical(), schema.key().names())?;
+        if u32::try_from(*own).is_ok_and(|own| own < sharding.shards()) {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "shard {} holds bucket {own}, the table's sharding has {}",
+            self.shard_id,
+            sharding.shards()
+        )))
+    }
+
     /// Refuses rows that another shard owns: two shards would show two versions of one key.
     ///
     /// # Errors
@@ -59,8 +79,9 @@ impl ShardIdentity {
 impl ShardWriter {
     /// Claims the shard and returns its writer with everything that was durable in memory.
     ///
-    /// Steps: check the settings, so that a doomed call never fences a healthy writer; claim
-    /// the next epoch; fence the log; replay it; prove once more that the epoch is ours.
+    /// Steps: check the settings and read the log, so that a doomed call never fences a healthy
+    /// writer; claim the next epoch; fence the log; read what came meanwhile; prove once more
+    /// that the epoch is ours.
     ///
     /// # Errors
     /// Fenced where another claim won; damage where the log cannot be replayed whole.
@@ -72,20 +93,22 @@ impl ShardWriter {
         config: WriterConfig,
     ) -> Result<Self> {
         config.validate()?;
+        identity.validate(&schema)?;
         let shard_id = identity.shard_id;
         let scan_batch = config.manifest_scan_batch_size;
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, scan_batch));
+        let empty = Replay::new(shard_id, schema.clone()).with_index(config.key_index);
+        let recovery = Recovery::read(&store, &manifests, &empty).await?;
+
         let manifest = manifests.claim().await?;
         let epoch = manifest.writer_epoch;
-        let appender =
-            WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
-        let replay =
-            replay_below(store, &manifest, &schema, config.key_index, appender.next_position())
-                .await?;
+        let appender = WalAppender::fence(store, manifests.clone(), &manifest, &config).await?;
+        let rest = recovery.finish(&manifest, appender.sentinel()).await;
+        // A later claim explains whatever the log has become.
         manifests.check_fenced(epoch).await?;
-
-        let (state, last_positions) = recovered_state(manifest, &schema, config.key_index, &replay);
+        let (state, last_positions) = recovered_state(manifest, &schema, config.key_index, &rest?);
         let recovered_bytes = state.memtables().map(|live| live.memtable.bytes()).sum();
+
         let queue = WalQueue::new(config.max_wal_buffer_size);
         let shared = Arc::new(Shared {
             shard_id,
@@ -115,35 +138,59 @@ impl ShardWriter {
     }
 }
 
-/// Every entry that the manifest does not cover, up to our own sentinel.
-async fn replay_below(
+/// The rows that a shard's log holds, read in two parts: before the claim and behind it.
+struct Recovery {
     store: Store,
-    manifest: &ShardManifest,
-    schema: &Arc<RowSchema>,
-    index: KeyIndexKind,
-    end: WalPosition,
-) -> Result<Replay> {
-    let after = manifest.replay_after_wal_entry_position;
-    let mut replay = Replay::new(manifest.shard_id, schema.clone()).with_index(index);
-    let mut tail = WalTail::new(store, manifest.shard_id, after);
-    for entry in tail.read_new().await? {
-        if entry.entry.writer_epoch > manifest.writer_epoch {
-            return Err(Error::Fenced {
-                shard: manifest.shard_id,
-                local: manifest.writer_epoch,
-                stored: entry.entry.writer_epoch,
-            });
+    tail: WalTail,
+    replay: Replay,
+}
+
+impl Recovery {
+    fn new(store: Store, manifest: &ShardManifest, replay: Replay) -> Self {
+        let (shard_id, after) = (manifest.shard_id, manifest.replay_after_wal_entry_position);
+        let tail = WalTail::new(store.clone(), shard_id, after);
+        Self { store, tail, replay }
+    }
+
+    /// Reads what is there, and writes nothing.
+    ///
+    /// An incumbent that flushes meanwhile covers entries, whose files may then go away or be
+    /// repaired: what looked like damage counts only while the manifest stands still.
+    async fn read(store: &Store, manifests: &ManifestStore, empty: &Replay) -> Result<Self> {
+        let mut manifest = manifests.claimable().await?;
+        let mut reads = 1;
+        loop {
+            let mut recovery = Self::new(store.clone(), &manifest, empty.clone());
+            let current = manifest.current_generation;
+            let Err(error) = recovery.replay.read_new(&mut recovery.tail, current).await else {
+                return Ok(recovery);
+            };
+            match manifests.claimable().await {
+                Ok(newest) if newest.version > manifest.version && reads < READS => {
+                    manifest = newest;
+                    reads += 1;
+                }
+                _ => return Err(error),
+            }
         }
-        replay.apply(&entry, manifest.current_generation)?;
     }
-    if tail.next_position() != end {
-        return Err(Error::corrupt(
-            format!("the WAL of shard {}", manifest.shard_id),
-            "hole",
-            format!("replay ended before entry {}, expected {end}", tail.next_position()),
-        ));
+
+    /// Adds what the incumbent appended meanwhile, up to our `sentinel`, and forgets what it
+    /// flushed: `manifest` is that of our claim, and the incumbent writes no later one.
+    async fn finish(
+        mut self,
+        manifest: &ShardManifest,
+        sentinel: WalPosition,
+    ) -> Result<Vec<Replayed>> {
+        if self.replay.disagrees_with(manifest) {
+            self = Self::new(self.store, manifest, self.replay.emptied());
+        }
+        let current = manifest.current_generation;
+        self.replay.forget_flushed(current);
+        self.tail.skip_covered(manifest.replay_after_wal_entry_position);
+        self.replay.read_to(&mut self.tail, sentinel, current).await?;
+        Ok(self.replay.memtables().to_vec())
     }
-    Ok(replay)
 }
 
 /// The newest replayed MemTable goes on as the active one; older ones wait for their flush.
@@ -151,10 +198,9 @@ fn recovered_state(
     manifest: Arc<ShardManifest>,
     schema: &Arc<RowSchema>,
     index: KeyIndexKind,
-    replay: &Replay,
+    memtables: &[Replayed],
 ) -> (ShardState, BTreeMap<Generation, WalPosition>) {
-    let mut live: Vec<LiveMemTable> = replay
-        .memtables()
+    let mut live: Vec<LiveMemTable> = memtables
         .iter()
         .map(|replayed| LiveMemTable {
             memtable: replayed.memtable.clone(),
@@ -162,8 +208,7 @@ fn recovered_state(
             first_queued: 0,
         })
         .collect();
-    let last_positions = replay
-        .memtables()
+    let last_positions = memtables
         .iter()
         .map(|replayed| (replayed.memtable.generation(), replayed.last_position))
         .collect();

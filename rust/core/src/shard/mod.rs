@@ -4,12 +4,14 @@
 //! same process pin.
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
-//! Reading order: `writer` (the put path), `state`, `admission`, `flush`, `recover`, `claim`.
+//! Reading order: `writer` (the put path), `state`, `admission`, `flush`, `recover`, `claim`,
+//! `repair`.
 
 mod admission;
 mod claim;
 mod flush;
 mod recover;
+mod repair;
 mod state;
 mod stats;
 mod task_end;
@@ -19,6 +21,7 @@ use async_trait::async_trait;
 
 pub use claim::ShardIdentity;
 pub use recover::{Replay, Replayed};
+pub use repair::{WalDamage, WalFinding, WalReport, check_wal, cut_wal};
 pub use state::ShardSnapshot;
 pub use stats::JobStats;
 pub use writer::{Acknowledged, ShardWriter, WriteMode};

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use super::memtable_layout;
-use crate::format::RowSchema;
+use crate::format::{AcceptedRows, RowSchema, ShardManifest, WalEntry};
 use crate::memtable::MemTable;
 use crate::types::{Error, Generation, KeyIndexKind, Result, ShardId, WalPosition};
-use crate::wal::PositionedEntry;
+use crate::wal::{WalTail, entry_name};
 
 /// MemTables rebuilt from the log, grown entry by entry.
 #[derive(Clone, Debug)]
@@ -29,6 +29,12 @@ pub struct Replayed {
     pub last_position: WalPosition,
 }
 
+/// The rows of an entry as a MemTable takes them.
+struct PreparedRows {
+    generation: Option<Generation>,
+    batches: Vec<AcceptedRows>,
+}
+
 impl Replay {
     /// A replay of the shard `shard_id` whose table has the columns of `schema`.
     #[must_use]
@@ -42,40 +48,76 @@ impl Replay {
         Self { index, ..self }
     }
 
-    /// Adds the rows of `entry` unless a generation below `current` has them, which is flushed.
+    /// Adds what the log holds behind `tail` now; generations below `current` are flushed.
     ///
     /// # Errors
-    /// Damage where the generations of the log go back; an input error where the rows no longer
-    /// fit the table's columns.
-    pub fn apply(&mut self, positioned: &PositionedEntry, current: Generation) -> Result<()> {
-        let entry = &positioned.entry;
-        if entry.batches.is_empty() || entry.generation.is_some_and(|g| g < current) {
+    /// As [`WalTail::read_new`]; damage where the generations of the log go back; an input error
+    /// where the rows no longer fit the table's columns.
+    pub async fn read_new(&mut self, tail: &mut WalTail, current: Generation) -> Result<()> {
+        let prepare = self.prepare(current);
+        tail.read_new(prepare, |position, rows| self.add(position, rows, current)).await
+    }
+
+    /// Adds what the log holds behind `tail` and below `end`, all of which must be there.
+    ///
+    /// # Errors
+    /// As [`Self::read_new`].
+    pub async fn read_to(
+        &mut self,
+        tail: &mut WalTail,
+        end: WalPosition,
+        current: Generation,
+    ) -> Result<()> {
+        let prepare = self.prepare(current);
+        tail.read_to(end, prepare, |position, rows| self.add(position, rows, current)).await
+    }
+
+    /// The part of the work that needs no order: columns by name, keys encoded.
+    fn prepare(
+        &self,
+        current: Generation,
+    ) -> impl Fn(WalPosition, WalEntry) -> Result<PreparedRows> + Clone + Send + 'static + use<>
+    {
+        let (shard_id, schema) = (self.shard_id, self.schema.clone());
+        move |position, entry| {
+            let generation = entry.generation;
+            if generation.is_some_and(|generation| generation < current) {
+                return Ok(PreparedRows { generation, batches: Vec::new() });
+            }
+            let conformed = entry.batches.iter().map(|batch| schema.conform(batch));
+            let batches = conformed.collect::<Result<Vec<_>>>().map_err(|error| match error {
+                Error::InvalidInput(reason) => {
+                    Error::input(format!("{}: {reason}", entry_name(shard_id, position)))
+                }
+                other => other,
+            })?;
+            Ok(PreparedRows { generation, batches })
+        }
+    }
+
+    fn add(
+        &mut self,
+        position: WalPosition,
+        rows: PreparedRows,
+        current: Generation,
+    ) -> Result<()> {
+        if rows.batches.is_empty() {
             return Ok(());
         }
         let newest = self.memtables.last().map(|replayed| replayed.memtable.generation());
-        let generation = entry.generation.or(newest).unwrap_or(current);
-        if let Some(newest) = newest
-            && generation < newest
-        {
-            return Err(Error::corrupt(
-                format!("WAL entry {} of shard {}", positioned.position, self.shard_id),
-                "generation goes back",
-                format!("generation {generation} after {newest}"),
-            ));
-        }
+        let generation = generation_of(self.shard_id, position, rows.generation, newest, current)?;
         if newest != Some(generation) {
             let layout = memtable_layout(&self.schema, self.index);
             let memtable = Arc::new(MemTable::new(generation, layout));
-            self.memtables.push(Replayed { memtable, last_position: positioned.position });
+            self.memtables.push(Replayed { memtable, last_position: position });
         }
         let Some(replayed) = self.memtables.last_mut() else { return Ok(()) };
-        for batch in &entry.batches {
-            let rows = self.schema.conform(batch)?;
+        for rows in rows.batches {
             let bytes = rows.memory_bytes();
             let batches = replayed.memtable.push(rows.batch, rows.keys, bytes);
             replayed.memtable.index_through(batches);
         }
-        replayed.last_position = positioned.position;
+        replayed.last_position = position;
         Ok(())
     }
 
@@ -84,9 +126,45 @@ impl Replay {
         self.memtables.retain(|replayed| replayed.memtable.generation() >= current);
     }
 
+    /// Whether rows would be lost by [`Self::forget_flushed`] for `manifest`: entries that name
+    /// no generation may have gone to one that their writer did not mean.
+    pub(super) fn disagrees_with(&self, manifest: &ShardManifest) -> bool {
+        self.memtables.iter().any(|replayed| {
+            replayed.memtable.generation() < manifest.current_generation
+                && replayed.last_position > manifest.replay_after_wal_entry_position
+        })
+    }
+
+    /// A replay of the same shard that has read nothing yet.
+    pub(super) fn emptied(self) -> Self {
+        Self { memtables: Vec::new(), ..self }
+    }
+
     /// The rebuilt MemTables, oldest first.
     #[must_use]
     pub fn memtables(&self) -> &[Replayed] {
         &self.memtables
+    }
+}
+
+/// The generation that the rows of an entry go to, where the replay has come to `newest`.
+///
+/// # Errors
+/// Damage where the generations go back.
+pub(super) fn generation_of(
+    shard_id: ShardId,
+    position: WalPosition,
+    named: Option<Generation>,
+    newest: Option<Generation>,
+    current: Generation,
+) -> Result<Generation> {
+    let generation = named.or(newest).unwrap_or(current);
+    match newest {
+        Some(newest) if generation < newest => Err(Error::corrupt(
+            entry_name(shard_id, position),
+            "generation goes back",
+            format!("generation {generation} after {newest}"),
+        )),
+        _ => Ok(generation),
     }
 }

@@ -86,21 +86,30 @@ impl ManifestStore {
         Ok(existing)
     }
 
+    /// The newest manifest of a shard that a writer may take.
+    ///
+    /// # Errors
+    /// An input error for a shard that is sealed or was never created.
+    pub async fn claimable(&self) -> Result<Arc<ShardManifest>> {
+        let manifest = self.existing().await?;
+        if manifest.status == ShardStatus::Sealed {
+            return Err(Error::input(format!(
+                "shard {} is sealed because a drop is under way",
+                self.shard_id
+            )));
+        }
+        Ok(manifest)
+    }
+
     /// Takes the shard with the next writer epoch.
     ///
     /// # Errors
     /// Fenced where another claim took the same epoch first; an input error for a shard that is
     /// sealed or was never created.
     pub async fn claim(&self) -> Result<Arc<ShardManifest>> {
-        let mut current = self.existing().await?;
+        let mut current = self.claimable().await?;
         let mut target = current.writer_epoch.next();
         for _ in 0..ATTEMPTS {
-            if current.status == ShardStatus::Sealed {
-                return Err(Error::input(format!(
-                    "shard {} is sealed because a drop is under way",
-                    self.shard_id
-                )));
-            }
             if current.writer_epoch >= target {
                 return Err(self.fenced(target, current.writer_epoch));
             }
@@ -117,7 +126,7 @@ impl ManifestStore {
                     target = target.next();
                     Arc::new(claimed)
                 }
-                Landed::Foreign => self.existing().await?,
+                Landed::Foreign => self.claimable().await?,
             };
         }
         Err(self.contended("claiming"))
@@ -216,7 +225,11 @@ impl ManifestStore {
         Ok(landed)
     }
 
-    async fn existing(&self) -> Result<Arc<ShardManifest>> {
+    /// The newest manifest.
+    ///
+    /// # Errors
+    /// An input error for a shard that was never created.
+    pub async fn existing(&self) -> Result<Arc<ShardManifest>> {
         self.latest().await?.ok_or_else(|| {
             Error::input(format!("shard {} does not exist in this table", self.shard_id))
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 
-use super::tail::highest_position;
+use super::{entry_name, highest_position};
 use crate::format::{ShardManifest, paths, wal_entry};
 use crate::store::{Created, ManifestStore, Store};
 use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
@@ -23,6 +23,7 @@ pub struct WalAppender {
     manifests: Arc<ManifestStore>,
     shard_id: ShardId,
     epoch: WriterEpoch,
+    sentinel: WalPosition,
     next: WalPosition,
     retries: usize,
     first_pause: Duration,
@@ -47,23 +48,24 @@ impl WalAppender {
         // Checked after the listing: the sentinel of a later claim cannot stand at or before
         // `last`, so the walk below meets it before it could write behind it.
         manifests.check_fenced(epoch).await?;
-        let next = write_sentinel(&store, shard_id, epoch, last.next()).await?;
+        let sentinel = write_sentinel(&store, shard_id, epoch, last.next()).await?;
         manifests.check_fenced(epoch).await?;
         Ok(Self {
             store,
             manifests,
             shard_id,
             epoch,
-            next: next.next(),
+            sentinel,
+            next: sentinel.next(),
             retries: config.max_wal_persist_retries,
             first_pause: config.wal_persist_retry_base_delay,
         })
     }
 
-    /// The position that the next entry gets.
+    /// Where our fence stands: a predecessor's entries are all before it.
     #[must_use]
-    pub const fn next_position(&self) -> WalPosition {
-        self.next
+    pub const fn sentinel(&self) -> WalPosition {
+        self.sentinel
     }
 
     /// Makes `batches` durable as one entry and returns its position.
@@ -151,8 +153,7 @@ async fn write_sentinel(
             if bytes == sentinel {
                 return Ok(next);
             }
-            let what = format!("WAL entry {next} of shard {shard_id}");
-            let stored = wal_entry::decode(&bytes, &what)?.writer_epoch;
+            let stored = wal_entry::decode(&bytes, &entry_name(shard_id, next))?.writer_epoch;
             if stored > epoch {
                 return Err(Error::Fenced { shard: shard_id, local: epoch, stored });
             }

@@ -5,8 +5,19 @@
 
 mod append;
 mod queue;
+mod read_ahead;
 mod tail;
 
 pub use append::WalAppender;
 pub use queue::{Durable, Queued, WalQueue};
-pub use tail::{PositionedEntry, WalTail};
+pub use tail::WalTail;
+
+pub(crate) use read_ahead::{READ_AHEAD, ReadAhead};
+pub(crate) use tail::{check_epoch, highest_position};
+
+use crate::types::{ShardId, WalPosition};
+
+/// How errors and reports name an entry.
+pub(crate) fn entry_name(shard_id: ShardId, position: WalPosition) -> String {
+    format!("WAL entry {position} of shard {shard_id}")
+}

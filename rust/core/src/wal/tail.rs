@@ -1,26 +1,15 @@
 //! Reading entries in order, with nothing skipped.
 //!
 //! Owns: the incremental read of a shard's log by anybody, owner or not.
-//! Does not own: the decision which generations are flushed already.
+//! Does not own: the decision which generations are flushed already, or what becomes of rows.
 
-use std::sync::Arc;
+use bytes::Bytes;
 
-use futures::future::try_join_all;
-
+use super::entry_name;
+use super::read_ahead::{READ_AHEAD, ReadAhead};
 use crate::format::{WalEntry, paths, wal_entry};
 use crate::store::Store;
-use crate::types::{Error, Result, ShardId, WalPosition, WriterEpoch};
-
-const READ_AHEAD: u64 = 16;
-
-/// An entry and where it stands.
-#[derive(Clone, Debug)]
-pub struct PositionedEntry {
-    /// The position.
-    pub position: WalPosition,
-    /// The decoded entry.
-    pub entry: Arc<WalEntry>,
-}
+use crate::types::{Error, ErrorKind, Result, ShardId, WalPosition, WriterEpoch};
 
 /// A reader's place in a shard's log.
 #[derive(Clone, Debug)]
@@ -31,6 +20,12 @@ pub struct WalTail {
     newest_epoch: WriterEpoch,
     /// Whether a listing has shown that nothing stands behind the first gap.
     gap_checked: bool,
+}
+
+/// An entry that is there, and what the caller made of it.
+struct Loaded<T> {
+    writer_epoch: WriterEpoch,
+    prepared: T,
 }
 
 impl WalTail {
@@ -46,96 +41,158 @@ impl WalTail {
         }
     }
 
-    /// The position that the next read starts at.
-    #[must_use]
-    pub const fn next_position(&self) -> WalPosition {
-        self.next
+    /// Goes on behind `covered`, if this tail is not that far: a flush holds what is skipped.
+    pub fn skip_covered(&mut self, covered: WalPosition) {
+        self.next = self.next.max(covered.next());
     }
 
-    /// Reads every entry that is there now, in order.
+    /// Reads every entry that is there now: `prepare` runs for many at once, on tasks of their
+    /// own; `take` gets what it returned, in order, here.
     ///
     /// # Errors
     /// Damage where an entry is missing below a later one, cannot be read, or carries an older
-    /// epoch than one before it. Nothing is skipped: the tail stays before the damage.
-    pub async fn read_new(&mut self) -> Result<Vec<PositionedEntry>> {
-        let mut entries = Vec::new();
-        let mut window = if self.gap_checked { 1 } else { READ_AHEAD };
+    /// epoch than one before it; what `prepare` and `take` refuse. Nothing is skipped: the tail
+    /// stays before that entry.
+    pub async fn read_new<T, P>(
+        &mut self,
+        prepare: P,
+        mut take: impl FnMut(WalPosition, T) -> Result<()>,
+    ) -> Result<()>
+    where
+        T: Send + 'static,
+        P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
+    {
+        let load = self.load(prepare);
+        let mut ahead = ReadAhead::new(self.store.clone(), self.shard_id, self.next, load);
+        // A reader that polls asks for one entry, and for more only where that one is there.
+        let mut width = if self.gap_checked { 1 } else { READ_AHEAD };
         loop {
-            let found = self.read_window(window).await?;
-            let complete = found.len() as u64 == window;
-            for (position, entry) in found {
-                self.check_epoch(position, entry.writer_epoch)?;
-                self.next = position.next();
-                entries.push(PositionedEntry { position, entry: Arc::new(entry) });
-            }
-            if !complete {
-                break;
-            }
-            window = READ_AHEAD;
+            ahead.fill(width, WalPosition(u64::MAX));
+            let Some((position, loaded)) = ahead.next().await else { break };
+            let Some(loaded) = loaded? else { break };
+            self.take(position, loaded, &mut take)?;
+            width = READ_AHEAD;
+        }
+        // What runs ahead of the gap was asked for already: an entry there makes it a hole,
+        // whatever its own state is.
+        let mut later = None;
+        while let Some((position, loaded)) = ahead.next().await {
+            let there = match loaded {
+                Err(error) if error.kind() == ErrorKind::Retry => return Err(error),
+                loaded => !matches!(loaded, Ok(None)),
+            };
+            later = later.or_else(|| there.then_some(position));
+        }
+        if let Some(later) = later {
+            self.refuse_hole(later).await?;
         }
         if !self.gap_checked {
-            self.refuse_hole().await?;
+            let highest = highest_position(&self.store, self.shard_id).await?;
+            if highest >= self.next {
+                self.refuse_hole(highest).await?;
+            }
             self.gap_checked = true;
         }
-        Ok(entries)
-    }
-
-    /// The entries from `next` on, up to the first that is absent, at most `window`.
-    async fn read_window(&self, window: u64) -> Result<Vec<(WalPosition, WalEntry)>> {
-        let reads = (0..window).map(|offset| {
-            let position = WalPosition(self.next.get() + offset);
-            async move {
-                let path = paths::wal_entry(self.shard_id, position);
-                let Some(bytes) = self.store.get(&path).await? else { return Ok(None) };
-                let what = format!("WAL entry {position} of shard {}", self.shard_id);
-                wal_entry::decode(&bytes, &what).map(|entry| Some((position, entry)))
-            }
-        });
-        let read = try_join_all(reads).await?;
-        let end = read.iter().position(Option::is_none).unwrap_or(read.len());
-        if let Some(Some((position, _))) = read.iter().skip(end).find(|entry| entry.is_some()) {
-            // A writer appends in order, so the gap may have been filled since we looked.
-            let gap = WalPosition(self.next.get() + end as u64);
-            if !self.store.exists(&paths::wal_entry(self.shard_id, gap)).await? {
-                return Err(self.hole(gap, *position));
-            }
-        }
-        Ok(read.into_iter().map_while(|entry| entry).collect())
-    }
-
-    async fn refuse_hole(&self) -> Result<()> {
-        let highest = highest_position(&self.store, self.shard_id).await?;
-        if highest >= self.next
-            && !self.store.exists(&paths::wal_entry(self.shard_id, self.next)).await?
-        {
-            return Err(self.hole(self.next, highest));
-        }
         Ok(())
     }
 
-    fn check_epoch(&mut self, position: WalPosition, epoch: WriterEpoch) -> Result<()> {
-        if epoch < self.newest_epoch {
-            return Err(Error::corrupt(
-                format!("WAL entry {position} of shard {}", self.shard_id),
-                "epoch goes back",
-                format!("epoch {epoch} after {}", self.newest_epoch),
-            ));
+    /// Reads every entry below `end`, which a writer has found to be used up: each one that is
+    /// absent is a hole, and nothing behind `end` is looked at.
+    ///
+    /// # Errors
+    /// As [`Self::read_new`].
+    pub async fn read_to<T, P>(
+        &mut self,
+        end: WalPosition,
+        prepare: P,
+        mut take: impl FnMut(WalPosition, T) -> Result<()>,
+    ) -> Result<()>
+    where
+        T: Send + 'static,
+        P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
+    {
+        let load = self.load(prepare);
+        let mut ahead = ReadAhead::new(self.store.clone(), self.shard_id, self.next, load);
+        loop {
+            ahead.fill(READ_AHEAD, end);
+            let Some((position, loaded)) = ahead.next().await else { return Ok(()) };
+            let loaded = loaded?.ok_or_else(|| self.hole(position, end))?;
+            self.take(position, loaded, &mut take)?;
         }
-        self.newest_epoch = epoch;
+    }
+
+    /// What a task of the read-ahead does with the bytes that it found.
+    fn load<T, P>(
+        &self,
+        prepare: P,
+    ) -> impl Fn(WalPosition, Option<Bytes>) -> Result<Option<Loaded<T>>>
+    + Clone
+    + Send
+    + 'static
+    + use<T, P>
+    where
+        P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
+    {
+        let shard_id = self.shard_id;
+        move |position, bytes| {
+            let Some(bytes) = bytes else { return Ok(None) };
+            let entry = wal_entry::decode(&bytes, &entry_name(shard_id, position))?;
+            let writer_epoch = entry.writer_epoch;
+            let prepared = prepare(position, entry)?;
+            Ok(Some(Loaded { writer_epoch, prepared }))
+        }
+    }
+
+    fn take<T>(
+        &mut self,
+        position: WalPosition,
+        loaded: Loaded<T>,
+        take: &mut impl FnMut(WalPosition, T) -> Result<()>,
+    ) -> Result<()> {
+        let Loaded { writer_epoch, prepared } = loaded;
+        check_epoch(self.shard_id, position, writer_epoch, self.newest_epoch)?;
+        take(position, prepared)?;
+        self.newest_epoch = writer_epoch;
+        self.next = position.next();
         Ok(())
+    }
+
+    /// A writer appends in order, so the gap may have been filled since we looked.
+    async fn refuse_hole(&self, later: WalPosition) -> Result<()> {
+        if self.store.exists(&paths::wal_entry(self.shard_id, self.next)).await? {
+            return Ok(());
+        }
+        Err(self.hole(self.next, later))
     }
 
     fn hole(&self, position: WalPosition, later: WalPosition) -> Error {
         Error::corrupt(
-            format!("WAL entry {position} of shard {}", self.shard_id),
+            entry_name(self.shard_id, position),
             "hole",
             format!("it is missing although entry {later} exists"),
         )
     }
 }
 
+/// Refuses an entry of an older epoch than one before it: its writer was fenced by then.
+pub fn check_epoch(
+    shard_id: ShardId,
+    position: WalPosition,
+    epoch: WriterEpoch,
+    newest: WriterEpoch,
+) -> Result<()> {
+    if epoch >= newest {
+        return Ok(());
+    }
+    Err(Error::corrupt(
+        entry_name(shard_id, position),
+        "epoch goes back",
+        format!("epoch {epoch} after {newest}"),
+    ))
+}
+
 /// The highest position in the log by listing; 0 for an empty log.
-pub(super) async fn highest_position(store: &Store, shard_id: ShardId) -> Result<WalPosition> {
+pub async fn highest_position(store: &Store, shard_id: ShardId) -> Result<WalPosition> {
     let files = store.list_files(&paths::wal(shard_id)).await?;
     Ok(files.iter().filter_map(|name| paths::parse_wal_entry(name)).max().unwrap_or_default())
 }

@@ -9,6 +9,7 @@ mod get;
 mod job;
 mod maintain;
 mod read;
+mod repair;
 mod scan;
 mod shards;
 mod write;

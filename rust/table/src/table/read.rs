@@ -35,6 +35,13 @@ struct ShardTail {
     place: Option<(WalTail, Replay)>,
 }
 
+impl TailCache {
+    /// Lets the next read of a shard start at its manifest again.
+    pub fn forget(&self, shard_id: ShardId) {
+        self.0.lock().remove(&shard_id);
+    }
+}
+
 struct ShardParts {
     manifest: Arc<ShardManifest>,
     memtables: Vec<MemTableView>,
@@ -114,10 +121,7 @@ impl Table {
             (wal, Replay::new(manifest.shard_id, self.rows.clone()))
         });
         let current = manifest.current_generation;
-        let read = wal.read_new().await;
-        let applied = read
-            .and_then(|entries| entries.iter().try_for_each(|entry| replay.apply(entry, current)));
-        if let Err(error) = applied {
+        if let Err(error) = replay.read_new(wal, current).await {
             // A tail that stopped half-way starts again from the manifest.
             tail.place = None;
             return Err(error);

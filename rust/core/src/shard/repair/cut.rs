@@ -1,0 +1,140 @@
+//! Dropping the end of a log, from one position on, so that the shard opens again.
+//!
+//! Owns: what may be cut, and the order of writes that a crash can stop anywhere.
+//! Does not own: which position; a person names one that `check` reported.
+//!
+//! The order: claim, fence behind the highest entry, then from there down to the position, for
+//! each entry a copy and then a sentinel of our epoch in its place. The damage goes last, so a
+//! cut that stopped half-way leaves a log that is still refused, in which epochs never go back.
+//! No position becomes free: a writer that slept through the cut finds its next one used up.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::check::{check_wal, inspect};
+use super::{WalFinding, WalReport};
+use crate::format::{paths, wal_entry};
+use crate::store::{Created, ManifestStore, Store};
+use crate::types::{Error, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
+use crate::wal::{WalAppender, entry_name};
+
+/// Drops every entry from `from` on. The shard's writer is fenced; nothing that the report does
+/// not list is lost, and what it lists was copied before.
+///
+/// # Errors
+/// An input error, with nothing written, where `from` is covered by the manifest, an entry
+/// before it is damaged, or none behind it is. After any other error the cut may be half done:
+/// call again.
+pub async fn cut_wal(
+    store: &Store,
+    manifests: &Arc<ManifestStore>,
+    from: WalPosition,
+) -> Result<WalReport> {
+    refuse(&check_wal(store, manifests).await?, from)?;
+    let manifest = manifests.claim().await?;
+    let (shard_id, epoch) = (manifest.shard_id, manifest.writer_epoch);
+    let config = WriterConfig::default();
+    let fence = WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
+    // The writer may have flushed or appended until our fence stood.
+    let mut report = inspect(store, &manifest, fence.sentinel()).await?;
+    refuse(&report, from)?;
+    report.findings.retain(|finding| finding.position >= from);
+
+    let sentinel = wal_entry::encode_sentinel(epoch)?;
+    let cut = Cut { store, manifests, shard_id, epoch, sentinel };
+    for finding in report.findings.iter_mut().rev() {
+        cut.drop_entry(finding).await.map_err(|error| half_done(error, shard_id, from))?;
+    }
+    manifests.check_fenced(epoch).await?;
+    Ok(report)
+}
+
+fn refuse(report: &WalReport, from: WalPosition) -> Result<()> {
+    let what = entry_name(report.shard_id, from);
+    if from <= report.replay_after_wal_position {
+        return Err(Error::input(format!(
+            "{what} cannot be cut: the shard manifest covers the log up to entry {}",
+            report.replay_after_wal_position
+        )));
+    }
+    match report.findings.iter().find_map(|finding| Some((finding, finding.damage.as_ref()?))) {
+        None => Err(Error::input(format!(
+            "{what} cannot be cut: no entry of the log is damaged, nothing needs to be dropped"
+        ))),
+        Some((first, damage)) if first.position < from => Err(Error::input(format!(
+            "{what} cannot be cut: entry {} before it is damaged too ({}); cut from there",
+            first.position, damage.kind
+        ))),
+        Some(_) => Ok(()),
+    }
+}
+
+fn half_done(error: Error, shard_id: ShardId, from: WalPosition) -> Error {
+    match error {
+        Error::Storage { action, reason } => Error::storage(
+            format!("cutting the log of shard {shard_id} from entry {from}; half done, call again"),
+            format!("{action}: {reason}"),
+        ),
+        other => other,
+    }
+}
+
+/// A claimed and fenced log.
+struct Cut<'a> {
+    store: &'a Store,
+    manifests: &'a ManifestStore,
+    shard_id: ShardId,
+    epoch: WriterEpoch,
+    sentinel: Bytes,
+}
+
+impl Cut<'_> {
+    /// Puts the sentinel in the place of an entry, which is copied before.
+    async fn drop_entry(&self, finding: &mut WalFinding) -> Result<()> {
+        // Nobody can open the shard before the cut is complete, but somebody may cut it too.
+        self.manifests.check_fenced(self.epoch).await?;
+        let path = paths::wal_entry(self.shard_id, finding.position);
+        let stored = self.store.get(&path).await?;
+        match stored {
+            Some(bytes) if bytes == self.sentinel => Ok(()),
+            Some(_) if is_hole(finding) => Err(self.appeared(finding.position)),
+            Some(bytes) => {
+                if !finding.is_sentinel() {
+                    finding.copy = Some(self.copy(finding.position, bytes).await?);
+                }
+                self.store.put(&path, self.sentinel.clone()).await
+            }
+            None => {
+                if self.store.put_if_absent(&path, self.sentinel.clone()).await? == Created::Yes
+                    || self.store.get(&path).await?.as_ref() == Some(&self.sentinel)
+                {
+                    return Ok(());
+                }
+                Err(self.appeared(finding.position))
+            }
+        }
+    }
+
+    async fn copy(&self, position: WalPosition, bytes: Bytes) -> Result<String> {
+        let path = paths::dropped_entry(self.shard_id, self.epoch, position);
+        if self.store.put_if_absent(&path, bytes.clone()).await? == Created::AlreadyExists
+            && self.store.get(&path).await?.as_ref() != Some(&bytes)
+        {
+            return Err(Error::storage(format!("creating {path}"), "other bytes stand there"));
+        }
+        Ok(path)
+    }
+
+    /// A write of a fenced writer that was on its way can fill its hole at any time.
+    fn appeared(&self, position: WalPosition) -> Error {
+        Error::storage(
+            format!("filling the hole at {}", entry_name(self.shard_id, position)),
+            "the entry came meanwhile; check the log again",
+        )
+    }
+}
+
+fn is_hole(finding: &WalFinding) -> bool {
+    finding.damage.as_ref().is_some_and(|damage| damage.kind == "hole")
+}

@@ -1,0 +1,72 @@
+//! A damaged log: what is wrong with it, and the way to go on without the part that is lost.
+//!
+//! Owns: the report that a person decides by; `check`, which writes nothing, and `cut`, which
+//! drops exactly what it was told to.
+//! Does not own: the decision, or rows that a running job still has in memory.
+
+mod check;
+mod cut;
+
+pub use check::check_wal;
+pub use cut::cut_wal;
+
+use crate::types::{Generation, ShardId, WalPosition, WriterEpoch};
+
+/// What stands in a shard's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalReport {
+    /// The shard.
+    pub shard_id: ShardId,
+    /// The manifest covers the entries up to this one; nobody reads them any more.
+    pub replay_after_wal_position: WalPosition,
+    /// The highest position; what was looked at ends there.
+    pub last_wal_position: WalPosition,
+    /// The epoch of the shard: its owner's, or that of the cut.
+    pub writer_epoch: WriterEpoch,
+    /// By position: from the first damage on, or everything that a cut dropped.
+    pub findings: Vec<WalFinding>,
+}
+
+impl WalReport {
+    /// The first damaged entry; `None` for a log that can be replayed.
+    #[must_use]
+    pub fn first_damage(&self) -> Option<&WalFinding> {
+        self.findings.iter().find(|finding| finding.damage.is_some())
+    }
+}
+
+/// One position of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalFinding {
+    /// The position.
+    pub position: WalPosition,
+    /// What is wrong with it; `None` for an entry that is intact.
+    pub damage: Option<WalDamage>,
+    /// Size of the object; 0 where there is none.
+    pub bytes: u64,
+    /// Its rows, where it can be decoded; none in a fence sentinel. Of a damaged entry this and
+    /// the next two are what it says, true or not.
+    pub rows: Option<u64>,
+    /// Generation of its rows, where it names one.
+    pub generation: Option<Generation>,
+    /// Epoch of its writer, where it can be decoded.
+    pub writer_epoch: Option<WriterEpoch>,
+    /// Where a cut put its bytes, relative to the table.
+    pub copy: Option<String>,
+}
+
+impl WalFinding {
+    /// Whether nothing is lost without it: an intact entry without rows.
+    fn is_sentinel(&self) -> bool {
+        self.damage.is_none() && self.rows == Some(0)
+    }
+}
+
+/// What is wrong with an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalDamage {
+    /// The kind in one to three words, such as "hole" or "checksum".
+    pub kind: &'static str,
+    /// What was expected and found.
+    pub detail: String,
+}

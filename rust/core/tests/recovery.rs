@@ -1,0 +1,324 @@
+//! What an open reads, when, and what it leaves alone: before the claim, and behind it.
+//!
+//! Owns: the incumbent that goes on during an open, the ends of a replay, reads in flight.
+//! Does not own: kinds of damage (`damage`) or claims that race (`takeover`).
+
+use std::sync::Arc;
+
+use lancemem_core::Result;
+use lancemem_core::format::Sharding;
+use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter};
+use lancemem_core::types::{ErrorKind, Generation, WalPosition};
+use lancemem_core::wal::WalTail;
+use lancemem_testkit::{Effect, Fault, Request};
+
+use crate::bench::{Bench, gate, quick, tiny, until, within};
+
+type Opening = tokio::task::JoinHandle<Result<ShardWriter>>;
+
+fn open_beside(bench: &Arc<Bench>) -> Opening {
+    let bench = bench.clone();
+    tokio::spawn(async move { bench.try_open(quick()).await })
+}
+
+/// A live writer with the rows 1 to 5 at positions 2 to 6.
+async fn incumbent(bench: &Bench) -> ShardWriter {
+    let writer = bench.open().await;
+    for number in 1..=5 {
+        bench.put(&writer, &[(number, number * 10)]).await.unwrap();
+    }
+    writer
+}
+
+// B21
+#[tokio::test]
+async fn an_open_that_finds_damage_does_not_fence_the_incumbent() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = incumbent(&bench).await;
+        let before = (bench.manifest().await, bench.storage.tried_puts("").len());
+        bench.storage.flip_bit(&bench.wal_path(4), 200).await;
+        let error = bench.try_open(quick()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert_eq!(before, (bench.manifest().await, bench.storage.tried_puts("").len()));
+        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        bench.delete(&writer, &[1]).await.unwrap();
+        // Its memory has what the log lost: a flush covers the damage, and nothing is lost.
+        writer.close(true).await.unwrap();
+        let again = bench.open().await;
+        let rows = [(2, 20), (3, 30), (4, 40), (5, 50), (6, 60)];
+        assert_eq!(bench.seen(&again), bench.rows(&rows));
+    })
+    .await;
+}
+
+// B21
+#[tokio::test]
+async fn an_open_for_a_bucket_that_the_sharding_lacks_does_not_fence_the_incumbent() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        let column = bench.shape.row_schema().key().names()[0].clone();
+        for (column, own) in [(column.clone(), 4), (column, -1), ("other".to_owned(), 0)] {
+            let routing = Some((Sharding::Bucket { column, buckets: 4 }, own));
+            let identity = ShardIdentity { shard_id: bench.shard_id, routing };
+            let error = bench.try_open_as(identity, quick()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        }
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_incumbent_that_flushes_and_appends_during_an_open_loses_and_doubles_nothing() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let old = incumbent(&bench).await;
+        // The claim is the first thing that an open writes: the log is read by then.
+        let hold = gate();
+        bench.storage.inject(Fault::new(Request::Put, ".binpb", Effect::Hold(hold.clone())));
+        let opening = open_beside(&bench);
+        hold.wait_for_visitors(1).await;
+        bench.put(&old, &[(1, 11), (6, 60)]).await.unwrap();
+        old.flush().await.unwrap();
+        bench.put(&old, &[(2, 21)]).await.unwrap();
+        bench.delete(&old, &[3]).await.unwrap();
+        hold.open();
+        let new = opening.await.unwrap().unwrap();
+        let rows = bench.rows(&[(1, 11), (2, 21), (4, 40), (5, 50), (6, 60)]);
+        assert_eq!(bench.seen(&new), rows);
+        assert_eq!(new.stats().active_generation, Generation(2));
+        assert_eq!((new.stats().active_rows, new.stats().frozen_memtables), (2, 0));
+        assert_eq!(bench.put(&old, &[(9, 90)]).await.unwrap_err().kind(), ErrorKind::Fenced);
+        new.close(true).await.unwrap();
+        assert_eq!(bench.stored().await, rows);
+        let physical: Vec<_> =
+            bench.manifest().await.sstables.iter().map(|run| run.physical_rows).collect();
+        assert_eq!(physical, [Some(7), Some(2)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_incumbent_that_appends_until_the_sentinel_stands_loses_and_doubles_nothing() {
+    for held in [".binpb", "hint", "/wal/"] {
+        within(async {
+            let bench = Arc::new(Bench::new().await);
+            let old = incumbent(&bench).await;
+            let hold = gate();
+            bench.storage.inject(Fault::new(Request::Put, held, Effect::Hold(hold.clone())));
+            let opening = open_beside(&bench);
+            hold.wait_for_visitors(1).await;
+            for number in 5..=40 {
+                bench.put(&old, &[(number, number * 100)]).await.unwrap();
+            }
+            hold.open();
+            let new = opening.await.unwrap().unwrap();
+            let earlier = (1..=4).map(|number| (number, number * 10));
+            let rows: Vec<_> =
+                earlier.chain((5..=40).map(|number| (number, number * 100))).collect();
+            assert_eq!(bench.seen(&new), bench.rows(&rows), "held at {held}");
+            assert_eq!(new.stats().active_rows, 41, "each put once");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn damage_that_the_incumbent_covers_while_an_open_reads_does_not_stop_the_open() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let old = incumbent(&bench).await;
+        bench.storage.cut(&bench.wal_path(3), 100).await;
+        let hold = gate();
+        let path = bench.wal_path(3);
+        bench.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(hold.clone())));
+        let opening = open_beside(&bench);
+        hold.wait_for_visitors(1).await;
+        old.flush().await.unwrap();
+        hold.open();
+        let new = opening.await.unwrap().unwrap();
+        assert_eq!(bench.seen(&new).len(), 5);
+    })
+    .await;
+}
+
+// B7
+#[tokio::test]
+async fn a_fenced_writer_acknowledges_nothing_although_it_cannot_read_the_manifest() {
+    within(async {
+        let bench = Bench::new().await;
+        let old = incumbent(&bench).await;
+        let new = bench.open().await;
+        // The fence stands in the log: the old writer needs no manifest to meet it.
+        bench.storage.inject(Fault::new(Request::Get, "/manifest/", Effect::Refuse).for_ever());
+        assert!(bench.put(&old, &[(6, 60)]).await.is_err());
+        assert!(bench.put(&old, &[(7, 70)]).await.is_err());
+        bench.storage.clear_faults();
+        bench.put(&new, &[(8, 80)]).await.unwrap();
+        let rows = [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50), (8, 80)];
+        assert_eq!(bench.stored().await, bench.rows(&rows));
+    })
+    .await;
+}
+
+// B3
+#[tokio::test]
+async fn a_flush_covers_no_entry_of_a_generation_that_is_still_in_memory() {
+    within(async {
+        let bench = Bench::new().await;
+        let hold = gate();
+        bench.sink.hold(hold.clone());
+        let writer = bench.open_with(tiny(2)).await;
+        bench.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
+        bench.put(&writer, &[(3, 30)]).await.unwrap();
+        bench.put(&writer, &[(4, 40)]).await.unwrap();
+        hold.wait_for_visitors(1).await;
+        hold.open();
+        until(|| writer.stats().flushes == 1).await;
+        drop(writer);
+        let manifest = bench.manifest().await;
+        assert_eq!(manifest.replay_after_wal_entry_position, WalPosition(2));
+        let again = bench.open().await;
+        assert_eq!(bench.seen(&again), bench.rows(&[(1, 10), (2, 20), (3, 30), (4, 40)]));
+        assert_eq!(again.stats().active_rows, 2);
+    })
+    .await;
+}
+
+// B4
+#[tokio::test]
+async fn a_replay_up_to_a_sentinel_reads_no_entry_behind_it() {
+    within(async {
+        let bench = Bench::new().await;
+        incumbent(&bench).await.close(false).await.unwrap();
+        bench.storage.cut(&bench.wal_path(5), 0).await;
+        bench.storage.forget_requests();
+        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
+        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        replay.read_to(&mut tail, WalPosition(5), Generation(1)).await.unwrap();
+        assert_eq!(replay.memtables()[0].memtable.rows(), 3);
+        assert_eq!(replay.memtables()[0].last_position, WalPosition(4));
+        assert!(bench.storage.tried_gets(&bench.wal_path(5)).is_empty());
+        bench.storage.drop_file(&bench.wal_path(5)).await;
+        let error = replay.read_to(&mut tail, WalPosition(7), Generation(1)).await.unwrap_err();
+        assert!(error.to_string().contains("WAL entry 5 "), "{error}");
+    })
+    .await;
+}
+
+// B4
+#[tokio::test]
+async fn a_replay_that_meets_a_later_claim_ends_fenced_and_hides_none_of_its_rows() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let old = incumbent(&bench).await;
+        let claiming = gate();
+        bench.storage.inject(Fault::new(Request::Put, "hint", Effect::Hold(claiming.clone())));
+        let opening = open_beside(&bench);
+        claiming.wait_for_visitors(1).await;
+        bench.put(&old, &[(6, 60)]).await.unwrap();
+        let reading = gate();
+        let path = bench.wal_path(7);
+        bench.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(reading.clone())));
+        claiming.open();
+        reading.wait_for_visitors(1).await;
+        let newest = bench.open().await;
+        bench.put(&newest, &[(7, 70)]).await.unwrap();
+        reading.open();
+        assert_eq!(opening.await.unwrap().unwrap_err().kind(), ErrorKind::Fenced);
+        bench.put(&newest, &[(8, 80)]).await.unwrap();
+        assert_eq!(bench.stored().await.len(), 8);
+    })
+    .await;
+}
+
+// B11
+#[tokio::test]
+async fn what_was_replayed_is_neither_appended_nor_indexed_again() {
+    within(async {
+        let bench = Bench::new().await;
+        incumbent(&bench).await.close(false).await.unwrap();
+        for opened in 2..=4 {
+            let again = bench.open().await;
+            assert_eq!(again.stats().active_rows, 5);
+            assert_eq!(bench.seen(&again).len(), 5);
+            again.close(false).await.unwrap();
+            // Five entries with rows, and a sentinel for each open.
+            assert_eq!(bench.storage.paths("/wal/").await.len(), 5 + opened);
+        }
+    })
+    .await;
+}
+
+// B12
+#[tokio::test]
+async fn a_replay_starts_right_behind_the_covered_entry() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = incumbent(&bench).await;
+        writer.flush().await.unwrap();
+        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        writer.close(false).await.unwrap();
+        bench.storage.forget_requests();
+        let again = bench.open().await;
+        assert_eq!((again.stats().active_rows, again.stats().frozen_memtables), (1, 0));
+        assert_eq!(bench.seen(&again).len(), 6);
+        for covered in 1..=6 {
+            assert!(bench.storage.tried_gets(&bench.wal_path(covered)).is_empty());
+        }
+        assert_eq!(bench.storage.tried_gets(&bench.wal_path(7)).len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_poll_that_finds_nothing_new_costs_one_request() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = incumbent(&bench).await;
+        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
+        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        replay.read_new(&mut tail, Generation(1)).await.unwrap();
+        bench.storage.forget_requests();
+        for _ in 0..3 {
+            replay.read_new(&mut tail, Generation(1)).await.unwrap();
+        }
+        assert_eq!((bench.storage.tried_gets("").len(), bench.storage.listings()), (3, 0));
+        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        replay.read_new(&mut tail, Generation(1)).await.unwrap();
+        assert_eq!(replay.memtables()[0].memtable.rows(), 6);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sixteen_reads_run_ahead_and_their_answers_count_in_the_order_of_the_log() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let writer = bench.open().await;
+        for value in 0..50 {
+            bench.put(&writer, &[(1, value)]).await.unwrap();
+        }
+        bench.storage.forget_requests();
+        let hold = gate();
+        let path = bench.wal_path(1);
+        bench.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(hold.clone())));
+        let reading = {
+            let bench = bench.clone();
+            tokio::spawn(async move { bench.stored().await })
+        };
+        hold.wait_for_visitors(1).await;
+        until(|| bench.storage.tried_gets("/wal/").len() == 16).await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bench.storage.tried_gets("/wal/").len(), 16);
+        hold.open();
+        assert_eq!(reading.await.unwrap(), bench.rows(&[(1, 49)]));
+    })
+    .await;
+}

@@ -1,0 +1,75 @@
+//! Reports on a shard's log, as Python sees them.
+//!
+//! Owns: the translation of positions, findings and the shard's name.
+//! Does not own: the methods of `Table` that return them.
+
+use lancemem::{
+    Generation, ShardId, WalFinding as RustFinding, WalPosition, WalReport as RustReport,
+    WriterEpoch,
+};
+use pyo3::prelude::*;
+
+use crate::errors::InvalidInputError;
+use crate::runtime::run;
+use crate::table::ShardName;
+use crate::values::{WalFinding, WalReport};
+
+/// Looks for damage in the log of a shard.
+pub fn check_wal(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<WalReport> {
+    let shard_id = existing_shard(py, table, shard)?;
+    run(py, table.check_wal(shard_id)).map(wal_report)
+}
+
+/// Drops the end of the log of a shard.
+pub fn cut_wal(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    shard: ShardName,
+    from_position: u64,
+) -> PyResult<WalReport> {
+    let shard_id = existing_shard(py, table, shard)?;
+    run(py, table.cut_wal(shard_id, WalPosition(from_position))).map(wal_report)
+}
+
+/// The shard of that name; unlike a job's, it is never created for the call.
+fn existing_shard(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<ShardId> {
+    let ordinal = match shard {
+        ShardName::Id(id) => {
+            return ShardId::parse_str(&id)
+                .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")));
+        }
+        ShardName::Ordinal(ordinal) => ordinal,
+    };
+    let shards = run(py, table.shards())?;
+    let found = shards.iter().find(|shard| shard.ordinal == Some(ordinal));
+    found.map(|shard| shard.shard_id).ok_or_else(|| {
+        InvalidInputError::new_err(format!("table {} has no shard {ordinal}", table.uri()))
+    })
+}
+
+fn wal_report(report: RustReport) -> WalReport {
+    WalReport {
+        shard_id: report.shard_id.to_string(),
+        replay_after_wal_position: report.replay_after_wal_position.get(),
+        last_wal_position: report.last_wal_position.get(),
+        writer_epoch: report.writer_epoch.get(),
+        first_damaged_position: report.first_damage().map(|finding| finding.position.get()),
+        findings: report.findings.into_iter().map(wal_finding).collect(),
+    }
+}
+
+fn wal_finding(finding: RustFinding) -> WalFinding {
+    let (kind, detail) = finding.damage.map_or(("intact".to_owned(), None), |damage| {
+        (damage.kind.to_owned(), Some(damage.detail))
+    });
+    WalFinding {
+        position: finding.position.get(),
+        kind,
+        detail,
+        bytes: finding.bytes,
+        rows: finding.rows,
+        generation: finding.generation.map(Generation::get),
+        writer_epoch: finding.writer_epoch.map(WriterEpoch::get),
+        copy: finding.copy,
+    }
+}

@@ -1,0 +1,173 @@
+"""A damaged log in Python: refused by open, reported by check, dropped by cut, read by pylance.
+
+Owns the methods, the command line and the other reader. Does not own each kind's bytes, or cuts
+that stop half-way: `rust/core/tests/repair.rs` holds those.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lancemem
+from lancemem.__main__ import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ENTRIES = 6
+# The claim's sentinel stands at position 1.
+FIRST = 2
+
+
+def entry_path(table: lancemem.Table, position: int) -> Path:
+    name = f"{position:064b}"[::-1]
+    return Path(table.uri) / "_mem_wal" / shard_of(table) / "wal" / f"{name}.arrow"
+
+
+def shard_of(table: lancemem.Table) -> str:
+    return table.shards()[0].shard_id
+
+
+def row(number: int) -> pa.Table:
+    columns = {"id": [number], "name": [f"r{number}"], "value": [number / 2]}
+    return pa.table(columns)
+
+
+@pytest.fixture
+def written(table: lancemem.Table) -> lancemem.Table:
+    """Give a table with the rows 2 to 7, each in the entry of its number."""
+    with table.start_job(shard=0) as job:
+        for number in range(FIRST, FIRST + ENTRIES):
+            job.put(row(number))
+    return table
+
+
+def ids(rows: pa.Table) -> list[int]:
+    return sorted(rows.column("id").to_pylist())
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "hole": Path.unlink,
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "zero length": lambda path: path.write_bytes(b""),
+    "zero filled": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "checksum": flip,
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
+    written: lancemem.Table, kind: str
+) -> None:
+    DAMAGES[kind](entry_path(written, 5))
+    for refused in (lambda: written.start_job(shard=0), lambda: written.scan().to_table()):
+        with pytest.raises(lancemem.CorruptionError, match=rf"WAL entry 5 .*\({kind}\)"):
+            refused()
+
+    report = written.check_wal(0)
+    assert report.first_damaged_position == 5
+    assert (report.replay_after_wal_position, report.last_wal_position) == (0, 7)
+    assert [finding.kind for finding in report.findings] == [kind, "intact", "intact"]
+    assert [finding.rows for finding in report.findings[1:]] == [1, 1]
+
+    originals = {
+        position: path.read_bytes()
+        for position in (5, 6, 7)
+        if (path := entry_path(written, position)).exists()
+    }
+    dropped = written.cut_wal(shard_of(written), from_position=5)
+    assert [finding.position for finding in dropped.findings] == [5, 6, 7]
+    copies = {
+        finding.position: (Path(written.uri) / finding.copy).read_bytes()
+        for finding in dropped.findings
+        if finding.copy is not None
+    }
+    assert copies == originals
+
+    assert written.check_wal(0).findings == []
+    assert ids(written.scan().to_table()) == [2, 3, 4]
+    with lance.dataset(written.uri).mem_wal_writer(shard_of(written)) as writer:
+        assert ids(writer.lsm_scanner().to_table()) == [2, 3, 4]
+    with written.start_job(shard=0) as job:
+        job.put(row(9))
+    assert ids(written.scan().to_table()) == [2, 3, 4, 9]
+
+
+def test_rows_of_a_dropped_entry_can_be_read_from_its_copy(written: lancemem.Table) -> None:
+    DAMAGES["zero length"](entry_path(written, 5))
+    dropped = written.cut_wal(0, from_position=5)
+    copy = Path(written.uri) / str(dropped.findings[1].copy)
+    rows = pa.ipc.open_stream(copy.read_bytes()).read_all()
+    written.upsert(rows.drop_columns(["_tombstone"]))
+    assert ids(written.scan().to_table()) == [2, 3, 4, 6]
+
+
+def test_a_running_job_can_flush_past_the_damage_and_loses_nothing(table: lancemem.Table) -> None:
+    job = table.start_job(shard=0)
+    for number in range(FIRST, FIRST + ENTRIES):
+        job.put(row(number))
+    DAMAGES["checksum"](entry_path(table, 4))
+    with pytest.raises(lancemem.CorruptionError):
+        table.start_job(shard=0)
+    job.close(flush=True)
+    assert table.check_wal(0).findings == []
+    assert ids(table.scan().to_table()) == list(range(FIRST, FIRST + ENTRIES))
+
+
+def test_a_cut_that_must_not_be_made_is_refused_and_says_why(written: lancemem.Table) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match="no entry of the log is damaged"):
+        written.cut_wal(0, from_position=5)
+    DAMAGES["hole"](entry_path(written, 4))
+    with pytest.raises(lancemem.InvalidInputError, match="entry 4 before it is damaged too"):
+        written.cut_wal(0, from_position=6)
+    with pytest.raises(lancemem.InvalidInputError, match="covers the log up to entry 0"):
+        written.cut_wal(0, from_position=0)
+    for unknown in (7, "no id", "6c6e636d-656d-8000-8000-00010000ffff"):
+        with pytest.raises(lancemem.InvalidInputError, match=r"no shard|not a shard id|not exist"):
+            written.check_wal(unknown)
+
+
+def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
+    job = table.start_job(shard=0)
+    for number in range(FIRST, FIRST + ENTRIES):
+        job.put(row(number))
+    DAMAGES["hole"](entry_path(table, 6))
+    table.cut_wal(0, from_position=6)
+    with pytest.raises(lancemem.WriterFencedError):
+        job.put(row(99))
+    assert ids(table.scan().to_table()) == [2, 3, 4, 5]
+
+
+def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
+    written: lancemem.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check-wal", written.uri]) == 0
+    assert "entries 1 to 7, nothing damaged" in capsys.readouterr().out
+
+    DAMAGES["cut short"](entry_path(written, 6))
+    assert main(["check-wal", written.uri, "--shard", "0"]) == 1
+    said = capsys.readouterr().out
+    assert "damaged from 6 on" in said
+    assert "entry 6 (cut short: 100 bytes" in said
+    assert "entry 7 (intact, behind the damage)" in said
+    assert "rows 1" in said
+
+    assert main(["cut-wal", written.uri, "--shard", "0", "--from", "7"]) == 2
+    assert "entry 6 before it is damaged too" in capsys.readouterr().err
+    assert main(["cut-wal", written.uri, "--shard", shard_of(written), "--from", "6"]) == 0
+    assert f"copied to _lancemem/dropped/{shard_of(written)}/2/{6:016}.arrow" in (
+        capsys.readouterr().out
+    )
+    assert main(["check-wal", written.uri]) == 0
+    assert ids(written.scan().to_table()) == [2, 3, 4, 5]
