@@ -31,7 +31,9 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     println!("million rows/s, median (min-max) of {RUNS}, {ROWS_PER_RUN} rows a run");
     print!("{:<18} {:>7}", "key", "batch");
-    INDEXES.iter().for_each(|(name, ..)| print!(" {name:>20}"));
+    for (name, ..) in INDEXES {
+        print!(" {name:>20}");
+    }
     println!();
     for (name, shape) in [("int64", KeyShape::Int64), ("utf8", KeyShape::Utf8)] {
         for (order, ascending) in [("ascending", true), ("random", false)] {
@@ -64,7 +66,9 @@ impl Case {
                 of_index.push(self.rate(key_index, sync, run).await);
             }
         }
-        rates.iter_mut().for_each(|of_index| of_index.sort_by(f64::total_cmp));
+        for of_index in &mut rates {
+            of_index.sort_by(f64::total_cmp);
+        }
         rates
     }
 

@@ -81,7 +81,7 @@ fn stream_batch(capsule: &Bound<'_, PyCapsule>) -> PyResult<RecordBatch> {
         // SAFETY: the producer promises that the array is of the stream's schema.
         let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) }
             .map_err(|error| not_arrow(&error))?;
-        batches.push(owned_batch(data, &schema)?);
+        batches.push(owned_batch(&data, &schema)?);
     }
     if batches.len() == 1 {
         return Ok(batches.swap_remove(0));
@@ -133,11 +133,11 @@ fn array_batch(pair: &Bound<'_, PyTuple>) -> PyResult<RecordBatch> {
         (exported, from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), exported))
     };
     let schema = Schema::try_from(exported).map(Arc::new).map_err(|error| not_arrow(&error))?;
-    owned_batch(data.map_err(|error| not_arrow(&error))?, &schema)
+    owned_batch(&data.map_err(|error| not_arrow(&error))?, &schema)
 }
 
 /// The batch in aligned memory of our own.
-fn owned_batch(data: ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
+fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
     let rows = data.len();
     let is_batch = matches!(data.data_type(), DataType::Struct(_)) && data.nulls().is_none();
     if !is_batch {

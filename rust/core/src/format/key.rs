@@ -79,7 +79,9 @@ impl KeyEncoder {
                 let width = widths.iter().sum();
                 let mut bytes = Vec::with_capacity(rows * width);
                 for row in 0..rows {
-                    columns.iter().for_each(|column| column.append(row, &mut bytes));
+                    for column in columns {
+                        column.append(row, &mut bytes);
+                    }
                 }
                 KeyBlock::fixed(width, bytes)
             }

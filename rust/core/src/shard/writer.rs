@@ -260,7 +260,6 @@ impl Shared {
                 || active.bytes() >= self.config.max_memtable_size)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a statistic; no decision reads the clock")]
     async fn wait_durable(&self, queued: u64) -> Result<()> {
         let started = Instant::now();
         self.queue.wait_durable(queued).await?;

@@ -92,8 +92,8 @@ impl Default for WriterConfig {
             manifest_scan_batch_size: 2,
             max_unflushed_memtable_bytes: 1 << 30,
             max_uncompacted_generations: 1_000,
-            max_compaction_wait: Duration::from_secs(60),
-            idle_flush_interval: Duration::from_secs(60),
+            max_compaction_wait: Duration::from_mins(1),
+            idle_flush_interval: Duration::from_mins(1),
         }
     }
 }

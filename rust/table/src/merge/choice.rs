@@ -31,7 +31,7 @@ impl KeyChoice {
         for (freshness, source) in view.sources() {
             match source {
                 Source::MemTable(rows) => {
-                    rows.for_each_newest(|key, _| note(&KeyBytes::new(key), freshness))
+                    rows.for_each_newest(|key, _| note(&KeyBytes::new(key), freshness));
                 }
                 Source::SsTable(run) => {
                     run.keys(&view.key).await?.iter().for_each(|key| note(key, freshness));

@@ -72,7 +72,8 @@ impl Slots {
 
     /// The slot where `found` accepts the position, or the free one where such a key belongs.
     fn find(&self, hash: u32, mut found: impl FnMut(u32) -> bool) -> (usize, Option<u32>) {
-        let mut at = (u64::from(hash) >> self.shift) as usize;
+        // A table of one slot would need a shift by all 32 bits; the first one has more.
+        let mut at = (hash >> self.shift) as usize;
         loop {
             let slot = self.slots[at].load(Ordering::Acquire);
             if slot == 0 {
