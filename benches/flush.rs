@@ -5,6 +5,7 @@
 //! of its files, and with the closing flush of lance's own MemTable writer (it syncs nothing).
 //! Does not own: the put path, or the WAL: every log is written before the clock starts.
 //!
+//! Two arguments choose shapes and what is timed by a part of their names.
 //! `LANCEMEM_BENCH_DIR` names another folder than the system's temporary one; on a memory file
 //! system the figures are those of the encoding alone.
 
@@ -66,7 +67,8 @@ const SHAPES: [Shape; 4] = [
 const ARMS: [&str; 4] = ["lancemem flush", "lance write", "lance write, synced", "lance close"];
 
 fn main() {
-    let wanted = std::env::args().nth(1).filter(|name| !name.starts_with("--"));
+    let mut names = std::env::args().skip(1).filter(|name| !name.starts_with("--"));
+    let (wanted, arm) = (names.next(), names.next());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     println!(
         "{:<14} {:<20} {:>11} {:>7} {:>7} {:>7}  lancemem is",
@@ -74,41 +76,52 @@ fn main() {
     );
     for shape in &SHAPES {
         if wanted.as_ref().is_none_or(|wanted| shape.name.contains(wanted.as_str())) {
-            runtime.block_on(compare(shape));
+            runtime.block_on(compare(shape, arm.as_deref()));
         }
     }
 }
 
-async fn compare(shape: &Shape) {
+async fn compare(shape: &Shape, arm: Option<&str>) {
     let batches = shape.batches();
     let payload: usize = batches.iter().map(payload_bytes).sum();
     let mut seconds = ARMS.map(|_| Vec::new());
     for run in 0..=RUNS {
-        let folder = folder();
-        let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let round = [
-            flush(&at("ours"), &batches).await,
-            write(&at("plain"), &batches, false).await,
-            write(&at("synced"), &batches, true).await,
-            close(&at("close"), &batches).await,
-        ];
-        // The first round warms up.
-        for (seconds, time) in seconds.iter_mut().zip(round).filter(|_| run > 0) {
-            seconds.push(time);
+        // Another one begins each round, so that nobody always follows the same neighbour.
+        for turn in 0..ARMS.len() {
+            let place = (run + turn) % ARMS.len();
+            if arm.is_some_and(|arm| !ARMS[place].contains(arm)) {
+                continue;
+            }
+            let folder = folder();
+            let uri = folder.path().join("table").to_str().unwrap().to_owned();
+            let time = match place {
+                0 => flush(&uri, &batches).await,
+                1 => write(&uri, &batches, false).await,
+                2 => write(&uri, &batches, true).await,
+                _ => close(&uri, &batches).await,
+            };
+            // The first round warms up.
+            if run > 0 {
+                seconds[place].push(time);
+            }
+            drop(folder);
+            // Memory is given back and the disk is quiet before the next turn.
+            wait_ms(200).await;
         }
     }
     let ours = seconds[0].clone();
-    for (name, times) in ARMS.iter().zip(seconds) {
+    for (name, times) in ARMS.iter().zip(seconds).filter(|(_, times)| !times.is_empty()) {
         // A ratio of times of the same round: what else runs on the machine hits both.
-        let ratios = times.iter().zip(&ours).map(|(theirs, ours)| theirs / ours).collect();
+        let ratios: Vec<f64> =
+            times.iter().zip(&ours).map(|(theirs, ours)| theirs / ours).collect();
+        let ratio = if ratios.is_empty() { 1.0 } else { median(ratios) };
         let ms = median(times.clone()) * 1e3;
         let mut rates: Vec<f64> = times.iter().map(|time| megabytes(payload) / time).collect();
         rates.sort_by(f64::total_cmp);
         let (low, middle, high) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);
         println!(
-            "{:<14} {name:<20} {middle:>11.0} {low:>7.0} {high:>7.0} {ms:>7.1}  {:.2}x",
-            shape.name,
-            median(ratios)
+            "{:<14} {name:<20} {middle:>11.0} {low:>7.0} {high:>7.0} {ms:>7.1}  {ratio:.2}x",
+            shape.name
         );
     }
 }
