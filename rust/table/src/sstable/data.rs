@@ -5,7 +5,6 @@
 //! Does not own: encodings and pages, which are lance's, or the manifest that names the file.
 
 use std::num::NonZero;
-use std::path::PathBuf;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{DataType, Field, SchemaRef};
@@ -32,29 +31,21 @@ const FOLDER: &str = "data";
 /// Field metadata of types that lance stores in another form than they have in memory.
 const EXTENSION: &str = "ARROW:extension:name";
 
-/// The fragment of a written data file, and the file where it is durable already.
-pub(super) struct WrittenData {
-    pub fragment: Fragment,
-    pub synced: Vec<PathBuf>,
-}
-
-/// Writes the batches as the data file of the run in the folder `run`.
+/// Writes the batches as the data file of the run in the folder `run`. It is not durable yet.
 pub(super) async fn write_data(
     context: SsTableContext,
     run: String,
     schema: Schema,
     arrow_schema: SchemaRef,
     batches: Vec<RecordBatch>,
-) -> Result<WrittenData> {
+) -> Result<Fragment> {
     let own_form = arrow_schema.fields().iter().all(|field| is_stored_as_it_is(field));
     if context.storage_version == ConcreteFileVersion::V1 || !own_form {
-        let fragment = write_converted(&context, &run, &schema, &arrow_schema, batches).await?;
-        return Ok(WrittenData { fragment, synced: Vec::new() });
+        return write_converted(&context, &run, &schema, &arrow_schema, batches).await;
     }
     let name = format!("{}.lance", file_stem()?);
     let path = context.folder(&run).join(FOLDER).join(name.as_str());
-    let local = sync::local_path(&context.object_store, &path);
-    let output: Box<dyn Writer> = match local.clone() {
+    let output: Box<dyn Writer> = match sync::local_path(&context.object_store, &path) {
         Some(local) => Box::new(LocalFile::create(local).await?),
         None => context.object_store.create(&path).await?,
     };
@@ -74,7 +65,7 @@ pub(super) async fn write_data(
     fragment.physical_rows = usize::try_from(written.num_rows).ok();
     let file = DataFile::new(name, ids, columns, context.storage_version, size, None);
     fragment.files.push(file);
-    Ok(WrittenData { fragment, synced: local.into_iter().collect() })
+    Ok(fragment)
 }
 
 async fn write_chunks(

@@ -1,8 +1,9 @@
-//! A file on a local disk that becomes durable while it is still being written.
+//! A file on a local disk of which most is durable when the last byte is written.
 //!
-//! Owns: the hand-over of bytes to a thread that writes and syncs them, so that the encoder
-//! works on the next page meanwhile and little is left to sync at the end.
-//! Does not own: the folder's entry of the file, or what a failed write leaves behind.
+//! Owns: the hand-over of bytes to a thread that writes them, and syncs while the encoder works
+//! on the next page, so that little is left to sync at the end.
+//! Does not own: that last sync (`sync`, with all files of the run), or what a failed write
+//! leaves behind.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,9 +12,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use async_trait::async_trait;
-use futures::FutureExt;
-use futures::channel::mpsc::{Receiver, Sender, channel};
-use futures::executor::block_on_stream;
+use futures::channel::mpsc::{Receiver, Sender, TryRecvError, channel};
+use futures::executor::block_on;
+use futures::{FutureExt, StreamExt};
 use lance_core::Result;
 use lance_io::object_writer::WriteResult;
 use lance_io::traits::Writer;
@@ -24,10 +25,10 @@ use tokio::task::JoinHandle;
 const BLOCK_BYTES: usize = 1 << 20;
 /// Blocks that wait for the disk before the encoder does.
 const BLOCKS_WAITING: usize = 8;
-/// Bytes after which the thread syncs what it has written.
-const SYNC_BYTES: usize = 8 << 20;
+/// Unsynced bytes that make a sync worth while as soon as no block waits.
+const SYNC_BYTES: usize = 2 << 20;
 
-/// The writing end. When `shutdown` has returned, the bytes are durable.
+/// The writing end. When `shutdown` has returned, all bytes are written.
 pub(super) struct LocalFile {
     block: Vec<u8>,
     /// `None` once the last block has gone.
@@ -81,17 +82,24 @@ fn create(path: &Path) -> io::Result<File> {
     File::create_new(path)
 }
 
-fn write_blocks(mut file: File, blocks: Receiver<Vec<u8>>) -> io::Result<()> {
+fn write_blocks(mut file: File, mut blocks: Receiver<Vec<u8>>) -> io::Result<()> {
     let mut unsynced = 0;
-    for block in block_on_stream(blocks) {
+    loop {
+        let next = match blocks.try_recv() {
+            Ok(block) => Some(block),
+            Err(TryRecvError::Closed) => None,
+            Err(TryRecvError::Empty) => {
+                if unsynced >= SYNC_BYTES {
+                    file.sync_data()?;
+                    unsynced = 0;
+                }
+                block_on(blocks.next())
+            }
+        };
+        let Some(block) = next else { return Ok(()) };
         file.write_all(&block)?;
         unsynced += block.len();
-        if unsynced >= SYNC_BYTES {
-            file.sync_data()?;
-            unsynced = 0;
-        }
     }
-    file.sync_all()
 }
 
 impl AsyncWrite for LocalFile {

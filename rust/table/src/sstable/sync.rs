@@ -18,6 +18,8 @@ use lance_io::object_store::ObjectStore;
 use lance_table::io::deletion::deletion_file_path;
 use object_store::path::Path;
 
+/// lance's folder of table versions.
+const VERSIONS: &str = "_versions";
 /// Syncs that run at the same time. A file system commits those that wait together as one.
 const CONCURRENT_SYNCS: usize = 16;
 
@@ -53,11 +55,11 @@ pub(super) async fn sync_run(store: &ObjectStore, folder: &Path, synced: &[PathB
 pub async fn sync_base(base: &Dataset) -> Result<()> {
     let store = base.object_store(None).await?;
     let Some(root) = local_path(&store, &base.branch_location().path) else { return Ok(()) };
-    let folders = ["data", "_deletions", "_transactions", "_versions"].map(|name| root.join(name));
+    let folders = ["data", "_deletions", "_transactions", VERSIONS].map(|name| root.join(name));
     let folders = folders.into_iter().filter(|folder| folder.exists()).collect();
     let mut paths = list_trees(folders).await?;
-    paths.push(root);
-    sync_paths(paths).await
+    paths.push(root.clone());
+    sync_version(&root, paths).await
 }
 
 /// Makes the commit durable that turned `before` into `after`, the version behind it: the files
@@ -69,14 +71,26 @@ pub async fn sync_commit(before: &Dataset, after: &Dataset) -> Result<()> {
     let store = after.object_store(None).await?;
     let root = after.branch_location().path;
     let Some(root) = local_path(&store, &root) else { return Ok(()) };
-    let mut paths = BTreeSet::from([root]);
+    let mut paths = BTreeSet::from([root.clone()]);
     for file in files_of_commit(before, after) {
         if let Some(file) = local_path(&store, &file) {
             paths.extend(file.parent().map(LocalPath::to_path_buf));
             paths.insert(file);
         }
     }
-    sync_paths(paths.into_iter().collect()).await
+    sync_version(&root, paths.into_iter().collect()).await
+}
+
+/// Syncs files and folders of a base table. Each step ends before the next begins: a power cut
+/// must not leave the name of a version whose files are not there.
+async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
+    let versions = root.join(VERSIONS);
+    let (last, paths): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| *path == versions);
+    let (folders, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.is_dir());
+    for step in [files, folders, last] {
+        sync_paths(step).await?;
+    }
+    Ok(())
 }
 
 /// The files that `after` consists of and `before`, the version before it, does not.

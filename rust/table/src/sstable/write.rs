@@ -70,8 +70,8 @@ pub async fn write_sstable(
         input.batches,
     );
     let rows_written = SpawnedTask::spawn(rows_written);
-    let (data, keys) = futures::try_join!(async { rows_written.await? }, async { keys.await? })?;
-    let mut fragment = data.fragment;
+    let (mut fragment, keys) =
+        futures::try_join!(async { rows_written.await? }, async { keys.await? })?;
     if fragment.physical_rows != usize::try_from(rows).ok() {
         return Err(Error::internal(format!(
             "{:?} of {rows} rows were written to {}",
@@ -81,8 +81,7 @@ pub async fn write_sstable(
     }
     fragment.deletion_file = keys.deletion_file;
     write_manifest(context, &folder, schema, fragment).await?;
-    let synced = [data.synced, keys.synced].concat();
-    sync::sync_run(&context.object_store, &folder, &synced).await?;
+    sync::sync_run(&context.object_store, &folder, &keys.synced).await?;
 
     let (in_memory_bytes, primary_key_bytes) = sizes.await?;
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
