@@ -23,7 +23,7 @@ use arrow_schema::{DataType, Field, Schema};
 use lance::dataset::mem_wal::{DatasetMemWalExt, ShardWriterConfig};
 use lance::dataset::{InsertBuilder, WriteParams};
 use lancemem::table::CreateOptions;
-use lancemem::{Sharding, Table, WriterConfig};
+use lancemem::{Sharding, Table, WriteMode, WriterConfig};
 use uuid::Uuid;
 
 const RUNS: usize = 7;
@@ -145,7 +145,7 @@ async fn flush(uri: &str, batches: &[RecordBatch]) -> f64 {
     let shard_id = table.shards().await.unwrap()[0].shard_id;
     let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
     for batch in batches {
-        job.put(batch).await.unwrap();
+        job.put(batch, WriteMode::default()).await.unwrap();
     }
     let mut bytes = 0;
     loop {

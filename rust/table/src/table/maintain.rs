@@ -79,6 +79,7 @@ mod tests {
     use arrow_array::{Int64Array, RecordBatch};
     use arrow_schema::{DataType, Field, Schema};
     use lancemem_core::format::Sharding;
+    use lancemem_core::shard::WriteMode;
     use lancemem_core::types::WriterConfig;
 
     use super::*;
@@ -132,7 +133,7 @@ mod tests {
             (5..20, &["_deletions", "_transactions", "_versions", "data"]),
             (0..20, &["_transactions", "_versions", "data"]),
         ] {
-            job.put(&rows(ids)).await.unwrap();
+            job.put(&rows(ids), WriteMode::default()).await.unwrap();
             job.flush().await.unwrap();
             let before = table.latest_base().await.unwrap();
             let old = files_of(&folder);
