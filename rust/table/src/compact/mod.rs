@@ -20,7 +20,7 @@ use lancemem_core::types::{Error, Result};
 
 use crate::errors::Context;
 use crate::merge::KeyChoice;
-use crate::sstable::sync_base;
+use crate::sstable::sync_commit;
 use crate::view::ReadView;
 
 /// What a compaction did.
@@ -66,7 +66,7 @@ pub async fn compact_view(view: &ReadView) -> Result<CompactionResult> {
         updated_fragment_offsets: None,
     };
     let committed = commit(&view.base, operation).await?;
-    sync_base(&committed).await.context("making a compaction durable")?;
+    sync_commit(&view.base, &committed).await.context("making a compaction durable")?;
     let base_version = committed.version().version;
     Ok(CompactionResult { generations, rows_written, rows_deleted, base_version })
 }

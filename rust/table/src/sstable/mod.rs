@@ -7,9 +7,13 @@
 //! Does not own: when a MemTable is flushed, the shard manifest that lists a run, which runs a
 //! query reads, or their compaction and removal.
 //!
-//! Reading order: `write` (the order of the files), `sidecar`, `bloom`, `sync`, then `open`.
+//! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
+//! `sidecar`, `bloom`, `sync`, then `open`.
 
 mod bloom;
+mod chunks;
+mod data;
+mod local_file;
 mod open;
 mod sidecar;
 mod sync;
@@ -34,24 +38,22 @@ use lance_file::version::ConcreteFileVersion;
 use lance_io::object_store::{ObjectStore, ObjectStoreParams};
 use lancemem_core::format::paths;
 use object_store::path::Path;
-use roaring::RoaringBitmap;
 use uuid::Uuid;
 
 pub use open::open_sstable;
-pub use sync::sync_base;
+pub use sync::{files_of_commit, sync_base, sync_commit};
 pub use write::write_sstable;
 
 /// The rows of one frozen MemTable, in the order in which they were put.
-#[derive(Clone, Copy, Debug)]
-pub struct SsTableInput<'a> {
+pub struct SsTableInput {
     /// The rows under [`storage_schema`]: the base table's columns, then `_tombstone`.
-    pub batches: &'a [RecordBatch],
-    /// Row positions, from 0, of rows that a later row of this MemTable replaces.
-    pub superseded: &'a RoaringBitmap,
+    pub batches: Vec<RecordBatch>,
     /// Names of the key columns in primary-key order; empty for a table without a key.
-    pub key_columns: &'a [String],
-    /// Every row position, ordered by encoded key and then by position; not read without a key.
-    pub sorted_rows: &'a [u32],
+    pub key_columns: Arc<[String]>,
+    /// Gives every row position, ordered by encoded key and then by position. It may take its
+    /// time: it is called once, on a thread of its own while the rows are written, and not
+    /// without a key.
+    pub rows_by_key: Box<dyn FnOnce() -> Vec<u32> + Send>,
 }
 
 /// What [`write_sstable`] wrote, for the entry of the run in the shard manifest.

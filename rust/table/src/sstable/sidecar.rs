@@ -2,7 +2,8 @@
 //! run replaces a row of an older one.
 //!
 //! Owns: the sorted pages that the index is built from. Every row position is in it, superseded
-//! ones too. One key column keeps its type; several become one Binary value, the encoded key.
+//! ones too, and who sees all keys in their order also learns which ones those are. One key
+//! column keeps its type; several become one Binary value, the encoded key.
 //! Does not own: the index format, which is lance's, or the sorting, which the MemTable did.
 
 use std::cmp::Ordering;
@@ -12,7 +13,6 @@ use arrow::array::make_comparator;
 use arrow_array::{Array, ArrayRef, BinaryArray, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, SortOptions};
 use arrow_select::interleave::interleave;
-use datafusion::error::DataFusionError;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use lance::dataset::mem_wal::util::pk_index_path;
 use lance_core::cache::LanceCache;
@@ -24,50 +24,101 @@ use lance_io::object_store::ObjectStore;
 use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::KeyBytes;
 use object_store::path::Path;
+use roaring::RoaringBitmap;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Rows of one index page, lance's choice for this index.
 const PAGE_ROWS: usize = 8192;
 
-/// Writes the key index of the run in `folder`.
+/// Pages that wait for the encoder, which is slower than who makes them.
+const PAGES_WAITING: usize = 2;
+
+/// The pages on their way from the thread that makes them to the index.
+pub(super) struct PageStream {
+    schema: SchemaRef,
+    pages: Receiver<RecordBatch>,
+}
+
+/// Makes the pages on its own thread; see [`KeyPages::make_all`].
+pub(super) struct PageMaker {
+    schema: SchemaRef,
+    pages: Sender<RecordBatch>,
+}
+
+/// Both ends for an index over the columns of `keys`.
+pub(super) fn page_stream(key_schema: &Schema) -> (PageMaker, PageStream) {
+    let value_type = match key_schema.fields().len() {
+        1 => key_schema.field(0).data_type().clone(),
+        _ => DataType::Binary,
+    };
+    let schema = Arc::new(Schema::new(vec![
+        Field::new(VALUE_COLUMN_NAME, value_type, true),
+        Field::new(ROW_ADDR, DataType::UInt64, false),
+    ]));
+    let (sender, receiver) = channel(PAGES_WAITING);
+    (PageMaker { schema: schema.clone(), pages: sender }, PageStream { schema, pages: receiver })
+}
+
+/// Writes the key index of the run in `folder`, and names its files.
 ///
-/// `keys` are batches of nothing but the key columns, in primary-key order; `sorted_rows` are
-/// the positions of all their rows ordered by key and then by position.
+/// A stream that ends early makes an index that is not whole: who made the pages says so.
 pub(super) async fn write_key_index(
     store: Arc<ObjectStore>,
     folder: &Path,
-    keys: Vec<RecordBatch>,
-    sorted_rows: Vec<u32>,
-) -> Result<()> {
-    let pages = KeyPages::new(keys, sorted_rows)?;
-    let schema = pages.schema.clone();
-    let pages = pages.map(|page| page.map_err(|error| DataFusionError::External(Box::new(error))));
-    let stream = RecordBatchStreamAdapter::new(schema, futures::stream::iter(pages));
+    stream: PageStream,
+) -> Result<Vec<Path>> {
+    let PageStream { schema, mut pages } = stream;
+    let pages =
+        futures::stream::poll_fn(move |context| pages.poll_recv(context).map(|page| page.map(Ok)));
+    let stream = RecordBatchStreamAdapter::new(schema, pages);
+    let folder = pk_index_path(folder);
     // Nothing is read back through this store, so there is nothing to cache.
-    let index =
-        LanceIndexStore::new(store, pk_index_path(folder), Arc::new(LanceCache::no_cache()));
-    train_btree_index(Box::pin(stream), &index, PAGE_ROWS as u64, None, None).await?;
-    Ok(())
+    let index = LanceIndexStore::new(store, folder.clone(), Arc::new(LanceCache::no_cache()));
+    let files = train_btree_index(Box::pin(stream), &index, PAGE_ROWS as u64, None, None).await?;
+    Ok(files.iter().map(|file| folder.clone().join(file.path.as_str())).collect())
+}
+
+impl PageMaker {
+    /// Sends the pages over `keys`, batches of nothing but the key columns in primary-key order;
+    /// `sorted_rows` are the positions of all their rows ordered by key and then by position.
+    /// Returns the positions of rows that a later row of the same key supersedes.
+    ///
+    /// It blocks: the caller's thread is its own.
+    pub fn make_all(self, keys: &[RecordBatch], sorted_rows: &[u32]) -> Result<RoaringBitmap> {
+        let mut pages = KeyPages::new(keys, sorted_rows, self.schema)?;
+        for positions in sorted_rows.chunks(PAGE_ROWS) {
+            let page = pages.page(positions)?;
+            // The index has failed, and its error is the one to tell.
+            let gone = |_| Error::internal("nobody takes the pages of the key index");
+            self.pages.blocking_send(page).map_err(gone)?;
+        }
+        let mut superseded = pages.superseded;
+        superseded.sort_unstable();
+        RoaringBitmap::from_sorted_iter(superseded)
+            .map_err(|error| Error::internal(format!("superseded positions: {error}")))
+    }
 }
 
 /// The pages of the index, made one at a time: the gathered keys never exist as a whole.
-struct KeyPages {
-    keys: Vec<RecordBatch>,
+struct KeyPages<'a> {
+    keys: &'a [RecordBatch],
     /// Position of the first row of each batch.
     starts: Vec<usize>,
-    sorted_rows: Vec<u32>,
+    rows: usize,
     /// Present for a key of several columns.
     encoder: Option<KeyEncoder>,
     schema: SchemaRef,
-    next_row: usize,
     /// The last value of the page before, one row, and its position.
     last: Option<(ArrayRef, u32)>,
+    /// Positions before the last one of a key.
+    superseded: Vec<u32>,
 }
 
-impl KeyPages {
-    fn new(keys: Vec<RecordBatch>, sorted_rows: Vec<u32>) -> Result<Self> {
+impl<'a> KeyPages<'a> {
+    fn new(keys: &'a [RecordBatch], sorted_rows: &[u32], schema: SchemaRef) -> Result<Self> {
         let mut starts = Vec::with_capacity(keys.len());
         let mut rows = 0;
-        for batch in &keys {
+        for batch in keys {
             starts.push(rows);
             rows += batch.num_rows();
         }
@@ -86,20 +137,11 @@ impl KeyPages {
         } else {
             None
         };
-        let value_type = match encoder {
-            Some(_) => DataType::Binary,
-            None => key_schema.field(0).data_type().clone(),
-        };
-        let schema = Arc::new(Schema::new(vec![
-            Field::new(VALUE_COLUMN_NAME, value_type, true),
-            Field::new(ROW_ADDR, DataType::UInt64, false),
-        ]));
-        Ok(Self { keys, starts, sorted_rows, encoder, schema, next_row: 0, last: None })
+        Ok(Self { keys, starts, rows, encoder, schema, last: None, superseded: Vec::new() })
     }
 
-    /// The page of the rows `sorted_rows[start..end]`.
-    fn page(&mut self, start: usize, end: usize) -> Result<RecordBatch> {
-        let positions = &self.sorted_rows[start..end];
+    /// The page of the rows `positions`, which follow those of the page before.
+    fn page(&mut self, positions: &[u32]) -> Result<RecordBatch> {
         let rows = self.locate(positions)?;
         let value = self.values(&rows)?;
         self.check_order(positions, &value)?;
@@ -110,14 +152,14 @@ impl KeyPages {
 
     /// Batch and row inside it of each position.
     fn locate(&self, positions: &[u32]) -> Result<Vec<(usize, usize)>> {
-        let rows = self.sorted_rows.len();
         positions
             .iter()
             .map(|position| {
                 let position = *position as usize;
-                if position >= rows {
+                if position >= self.rows {
                     return Err(Error::internal(format!(
-                        "row position {position} is not one of {rows} rows"
+                        "row position {position} is not one of {} rows",
+                        self.rows
                     )));
                 }
                 // The last batch that starts at or before the position; empty ones come earlier.
@@ -144,9 +186,14 @@ impl KeyPages {
 
     /// Refuses pages out of order: the index trusts its input, and a key that it cannot find
     /// again brings replaced rows back to life. Strict order of as many positions as there are
-    /// rows also means that no row is missing.
-    fn check_order(&self, positions: &[u32], value: &ArrayRef) -> Result<()> {
-        let check = |order: Ordering, before: u32, after: u32| {
+    /// rows also means that no row is missing. Rows of one key follow each other, so all but the
+    /// last are noted as superseded.
+    fn check_order(&mut self, positions: &[u32], value: &ArrayRef) -> Result<()> {
+        let superseded = &mut self.superseded;
+        let mut check = |order: Ordering, before: u32, after: u32| {
+            if order == Ordering::Equal {
+                superseded.push(before);
+            }
             if order.then(before.cmp(&after)) == Ordering::Less {
                 return Ok(());
             }
@@ -161,16 +208,5 @@ impl KeyPages {
             check(compare(row - 1, row), positions[row - 1], positions[row])?;
         }
         Ok(())
-    }
-}
-
-impl Iterator for KeyPages {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let start = self.next_row;
-        let end = self.sorted_rows.len().min(start + PAGE_ROWS);
-        self.next_row = end;
-        (start < end).then(|| self.page(start, end))
     }
 }

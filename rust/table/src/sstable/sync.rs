@@ -1,74 +1,152 @@
-//! Durability of a written run on a local disk.
+//! Durability on a local disk of what lance wrote.
 //!
-//! Owns: fsync of a run's files and folders, and of a base version that a compaction made. lance closes files without it, so what it wrote
-//! survives a killed process but not a power loss.
+//! Owns: fsync of a run's files and folders, of a whole base table, and of the files of one
+//! commit to it. lance closes files without it, so what it wrote survives a killed process but
+//! not a power loss.
 //! Does not own: object stores, where a successful put is durable.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path as LocalPath, PathBuf};
 
+use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance_core::{Error, Result};
 use lance_io::local::to_local_path;
 use lance_io::object_store::ObjectStore;
+use lance_table::io::deletion::deletion_file_path;
 use object_store::path::Path;
 
-/// Makes everything below `folder`, and the entry of `folder` in its parent, durable.
-pub(super) async fn sync_run(store: &ObjectStore, folder: &Path) -> Result<()> {
-    if !is_local_disk(store) {
-        return Ok(());
-    }
-    let folder = PathBuf::from(to_local_path(folder));
-    tokio::task::spawn_blocking(move || {
-        sync_tree(&folder)?;
-        folder.parent().map_or(Ok(()), sync_one)
-    })
-    .await?
-    .map_err(Error::from)
+/// lance's folder of table versions.
+const VERSIONS: &str = "_versions";
+/// Syncs that run at the same time. A file system commits those that wait together as one.
+const CONCURRENT_SYNCS: usize = 16;
+
+/// Where `path` is on a local disk, or `None` in an object store.
+pub(super) fn local_path(store: &ObjectStore, path: &Path) -> Option<PathBuf> {
+    // The second scheme is the same disk through another implementation.
+    let local = store.has_direct_local_paths() || store.scheme() == "file-object-store";
+    local.then(|| PathBuf::from(to_local_path(path)))
 }
 
-/// Makes the newest version of a base table durable: what lance committed without a sync would
+/// Makes the bytes of `files` durable, and says which local files that were.
+pub(super) async fn sync_files(store: &ObjectStore, files: &[Path]) -> Result<Vec<PathBuf>> {
+    let files: Vec<PathBuf> = files.iter().filter_map(|file| local_path(store, file)).collect();
+    sync_paths(files.clone()).await?;
+    Ok(files)
+}
+
+/// Makes everything below `folder` but the files `synced`, which are durable, and the entry of
+/// `folder` in its parent durable.
+pub(super) async fn sync_run(store: &ObjectStore, folder: &Path, synced: &[PathBuf]) -> Result<()> {
+    let Some(folder) = local_path(store, folder) else { return Ok(()) };
+    let mut paths = list_trees(vec![folder.clone()]).await?;
+    paths.extend(folder.parent().map(LocalPath::to_path_buf));
+    paths.retain(|path| !synced.contains(path));
+    sync_paths(paths).await
+}
+
+/// Makes all files of a base table durable: what others committed without a sync would
 /// otherwise be lost by a power cut after the shard manifests, which are synced, rely on it.
 ///
 /// # Errors
 /// An error of the file system.
 pub async fn sync_base(base: &Dataset) -> Result<()> {
     let store = base.object_store(None).await?;
-    if !is_local_disk(&store) {
-        return Ok(());
-    }
-    let root = PathBuf::from(to_local_path(&base.branch_location().path));
-    tokio::task::spawn_blocking(move || {
-        for folder in ["data", "_deletions", "_transactions", "_versions"] {
-            let folder = root.join(folder);
-            if folder.exists() {
-                sync_tree(&folder)?;
-            }
+    let Some(root) = local_path(&store, &base.branch_location().path) else { return Ok(()) };
+    let folders = ["data", "_deletions", "_transactions", VERSIONS].map(|name| root.join(name));
+    let folders = folders.into_iter().filter(|folder| folder.exists()).collect();
+    let mut paths = list_trees(folders).await?;
+    paths.push(root.clone());
+    sync_version(&root, paths).await
+}
+
+/// Makes the commit durable that turned `before` into `after`, the version behind it: the files
+/// that it wrote and their folders. What older versions consist of is not looked at.
+///
+/// # Errors
+/// An error of the file system.
+pub async fn sync_commit(before: &Dataset, after: &Dataset) -> Result<()> {
+    let store = after.object_store(None).await?;
+    let root = after.branch_location().path;
+    let Some(root) = local_path(&store, &root) else { return Ok(()) };
+    let mut paths = BTreeSet::from([root.clone()]);
+    for file in files_of_commit(before, after) {
+        if let Some(file) = local_path(&store, &file) {
+            paths.extend(file.parent().map(LocalPath::to_path_buf));
+            paths.insert(file);
         }
-        sync_one(&root)
+    }
+    sync_version(&root, paths.into_iter().collect()).await
+}
+
+/// Syncs files and folders of a base table. Each step ends before the next begins: a power cut
+/// must not leave the name of a version whose files are not there.
+async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
+    let versions = root.join(VERSIONS);
+    let (last, paths): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| *path == versions);
+    let (folders, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.is_dir());
+    for step in [files, folders, last] {
+        sync_paths(step).await?;
+    }
+    Ok(())
+}
+
+/// The files that `after` consists of and `before`, the version before it, does not.
+pub fn files_of_commit(before: &Dataset, after: &Dataset) -> Vec<Path> {
+    let known: HashSet<Path> = files_of_fragments(before).collect();
+    let root = after.branch_location().path;
+    let transaction = after.manifest().transaction_file.as_deref();
+    let transaction = transaction.map(|file| root.clone().join("_transactions").join(file));
+    files_of_fragments(after)
+        .filter(|file| !known.contains(file))
+        .chain(transaction)
+        .chain([after.manifest_location().path.clone()])
+        .collect()
+}
+
+/// Data files and deletion files of a version.
+fn files_of_fragments(version: &Dataset) -> impl Iterator<Item = Path> {
+    let root = version.branch_location().path;
+    version.fragments().iter().flat_map(move |fragment| {
+        let deletions = fragment.deletion_file.as_ref();
+        let deletions = deletions.map(|file| deletion_file_path(&root, fragment.id, file));
+        let folder = root.clone().join("data");
+        let data = fragment.files.iter().map(move |file| folder.clone().join(file.path.as_str()));
+        data.chain(deletions).collect::<Vec<_>>()
     })
-    .await?
-    .map_err(Error::from)
 }
 
-fn is_local_disk(store: &ObjectStore) -> bool {
-    // The second scheme is the same disk through another implementation.
-    store.has_direct_local_paths() || store.scheme() == "file-object-store"
+async fn sync_paths(paths: Vec<PathBuf>) -> Result<()> {
+    stream::iter(paths)
+        .map(|path| tokio::task::spawn_blocking(move || File::open(path)?.sync_all()))
+        .buffer_unordered(CONCURRENT_SYNCS)
+        .map(|synced| synced?.map_err(Error::from))
+        .try_collect()
+        .await
 }
 
-fn sync_tree(folder: &LocalPath) -> io::Result<()> {
+/// The folders and everything below them.
+async fn list_trees(folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+    let listed = tokio::task::spawn_blocking(move || {
+        let mut paths = Vec::new();
+        folders.iter().try_for_each(|folder| list_tree(folder, &mut paths))?;
+        io::Result::Ok(paths)
+    });
+    Ok(listed.await??)
+}
+
+/// Adds `folder` and everything below it to `paths`.
+fn list_tree(folder: &LocalPath, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            sync_tree(&entry.path())?;
+            list_tree(&entry.path(), paths)?;
         } else {
-            sync_one(&entry.path())?;
+            paths.push(entry.path());
         }
     }
-    sync_one(folder)
-}
-
-fn sync_one(path: &LocalPath) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    paths.push(folder.to_path_buf());
+    Ok(())
 }

@@ -19,6 +19,7 @@ use lance::Dataset;
 use lance_core::utils::tempfile::TempStrDir;
 use lance_file::version::LanceFileVersion;
 use lance_table::feature_flags::FLAG_DELETION_FILES;
+use lancemem_core::types::Generation;
 use roaring::RoaringBitmap;
 
 use super::*;
@@ -148,13 +149,8 @@ async fn nested_columns_keep_the_ids_of_their_children() {
     .unwrap();
     let shard = support::SHARD;
     let context = SsTableContext::new(&base, shard).await.unwrap();
-    let input = SsTableInput {
-        batches: &[batch],
-        superseded: &RoaringBitmap::new(),
-        key_columns: &key_columns,
-        sorted_rows: &[0, 1],
-    };
-    let written = write_sstable(&context, 1, input).await.unwrap();
+    let input = support::input(vec![batch], &key_columns, &[0, 1]);
+    let written = write_sstable(&context, Generation(1), input).await.unwrap();
     let run = open_sstable(&context, &written.path).await.unwrap();
     let ids: Vec<i32> = run.schema().fields_pre_order().map(|field| field.id).collect();
     assert_eq!(ids, [3, 4, 5, 6, 7]);
@@ -178,14 +174,9 @@ async fn a_table_without_a_key_has_no_key_index() {
     let alive = Arc::new(BooleanArray::from(vec![false, false]));
     let batch =
         RecordBatch::try_new(storage_schema(base.schema(), &[]), vec![values(vec![1, 1]), alive]);
-    let input = SsTableInput {
-        batches: &[batch.unwrap()],
-        superseded: &RoaringBitmap::new(),
-        key_columns: &[],
-        sorted_rows: &[],
-    };
+    let input = support::input(vec![batch.unwrap()], &[], &[]);
     let context = SsTableContext::new(&base, support::SHARD).await.unwrap();
-    let written = write_sstable(&context, 1, input).await.unwrap();
+    let written = write_sstable(&context, Generation(1), input).await.unwrap();
     assert_eq!(written.primary_key_bytes, 0);
     let run = open_sstable(&context, &written.path).await.unwrap();
     assert_eq!(run.count_rows(None).await.unwrap(), 2);
@@ -199,23 +190,20 @@ async fn rows_out_of_key_order_or_of_another_schema_are_refused() {
     let table = Table::create(directory.as_str(), Key::Int64, BASE).await;
     let context = SsTableContext::new(&table.base, table.shard).await.unwrap();
     let batches = table.batches(&[&[(5, Some(1)), (4, Some(2)), (4, Some(3))]]);
-    let none = RoaringBitmap::new();
-    let input = |batches, sorted_rows| SsTableInput {
-        batches,
-        superseded: &none,
-        key_columns: &table.key_columns,
-        sorted_rows,
+    let write = |batches: &[RecordBatch], order: &[u32]| {
+        let input = support::input(batches.to_vec(), &table.key_columns, order);
+        write_sstable(&context, Generation(1), input)
     };
     for order in [&[0, 1, 2][..], &[2, 1, 0], &[1, 1, 0], &[1, 2], &[1, 2, 3], &[1, 2, 0, 3]] {
-        assert!(write_sstable(&context, 1, input(&batches, order)).await.is_err(), "{order:?}");
+        let error = write(&batches, order).await.unwrap_err();
+        assert!(error.to_string().contains("position"), "{order:?}: {error}");
     }
-    let in_order = write_sstable(&context, 1, input(&batches, &[1, 2, 0]));
-    sendable(in_order).await.unwrap();
+    sendable(write(&batches, &[1, 2, 0])).await.unwrap();
 
     let other = [batches[0].project(&[0, 2]).unwrap()];
-    let error = write_sstable(&context, 1, input(&other, &[1, 2, 0])).await.unwrap_err();
+    let error = write(&other, &[1, 2, 0]).await.unwrap_err();
     assert!(error.to_string().contains("storage schema"), "{error}");
-    let error = write_sstable(&context, 1, input(&[], &[])).await.unwrap_err();
+    let error = write(&[], &[]).await.unwrap_err();
     assert!(error.to_string().contains("0 rows"), "{error}");
 }
 

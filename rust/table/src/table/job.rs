@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::RecordBatch;
 use async_trait::async_trait;
 use lance::Dataset;
 use lancemem_core::format::SsTable;
@@ -15,7 +15,6 @@ use lancemem_core::shard::{
 };
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
-use roaring::RoaringBitmap;
 
 use super::Table;
 use crate::errors::Context;
@@ -117,15 +116,13 @@ impl SsTableSink for LanceSink {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
         let context = SsTableContext::new(&self.base, self.shard_id).await.context(&action)?;
-        let batches: Vec<RecordBatch> = rows.batches().cloned().collect();
+        let view = rows.clone();
         let input = SsTableInput {
-            batches: &batches,
-            superseded: &positions_of_false(rows.newest_rows()),
-            key_columns: &self.key,
-            sorted_rows: &rows.rows_by_key(),
+            batches: rows.batches().cloned().collect(),
+            key_columns: self.key.clone(),
+            rows_by_key: Box::new(move || view.rows_by_key()),
         };
-        let written =
-            write_sstable(&context, rows.generation().get(), input).await.context(&action)?;
+        let written = write_sstable(&context, rows.generation(), input).await.context(&action)?;
         Ok(SsTable {
             generation: rows.generation(),
             path: written.path,
@@ -134,12 +131,4 @@ impl SsTableSink for LanceSink {
             primary_key_bytes: Some(written.primary_key_bytes).filter(|bytes| *bytes > 0),
         })
     }
-}
-
-fn positions_of_false(newest: &BooleanArray) -> RoaringBitmap {
-    (0_u32..)
-        .zip(newest.values().iter())
-        .filter(|(_, newest)| !newest)
-        .map(|(row, _)| row)
-        .collect()
 }

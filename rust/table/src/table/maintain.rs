@@ -69,3 +69,85 @@ impl Table {
             .map(|_| ())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use arrow_array::{Int64Array, RecordBatch};
+    use arrow_schema::{DataType, Field, Schema};
+    use lancemem_core::format::Sharding;
+    use lancemem_core::shard::WriteMode;
+    use lancemem_core::types::WriterConfig;
+
+    use super::*;
+    use crate::sstable::files_of_commit;
+    use crate::table::CreateOptions;
+
+    fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("v", DataType::Int64, true),
+        ]));
+        let ids = Arc::new(Int64Array::from_iter_values(ids));
+        RecordBatch::try_new(schema, vec![ids.clone(), ids]).unwrap()
+    }
+
+    /// Files of the base table. The hint is left out: who finds it wrong lists the versions.
+    fn files_below(folder: &Path, files: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() && name != "_mem_wal" {
+                files_below(&path, files);
+            } else if path.is_file() && name != "latest_version_hint.json" {
+                files.insert(path.to_str().unwrap().trim_start_matches('/').to_owned());
+            }
+        }
+    }
+
+    fn files_of(folder: &Path) -> BTreeSet<String> {
+        let mut files = BTreeSet::new();
+        files_below(folder, &mut files);
+        files
+    }
+
+    #[tokio::test]
+    async fn a_compaction_syncs_each_file_that_appears_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let options = CreateOptions {
+            schema: rows(0..0).schema(),
+            primary_key: vec!["id".to_owned()],
+            sharding: Sharding::Unsharded,
+            config: WriterConfig::default(),
+        };
+        let table = Table::create(folder.to_str().unwrap(), &options).await.unwrap();
+        let shard_id = table.shards().await.unwrap()[0].shard_id;
+        let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+        // New rows only; some that replace others; all of a fragment's rows replaced.
+        for (ids, kinds) in [
+            (0..10, &["_transactions", "_versions", "data"][..]),
+            (5..20, &["_deletions", "_transactions", "_versions", "data"]),
+            (0..20, &["_transactions", "_versions", "data"]),
+        ] {
+            job.put(&rows(ids), WriteMode::default()).await.unwrap();
+            job.flush().await.unwrap();
+            let before = table.latest_base().await.unwrap();
+            let old = files_of(&folder);
+            table.compact().await.unwrap();
+            let after = table.latest_base().await.unwrap();
+            let new: BTreeSet<String> = files_of(&folder).difference(&old).cloned().collect();
+            let synced: BTreeSet<String> =
+                files_of_commit(&before, &after).iter().map(ToString::to_string).collect();
+            assert_eq!(synced, new);
+            let root = folder.to_str().unwrap().trim_start_matches('/');
+            let found: BTreeSet<&str> =
+                new.iter().map(|file| file[root.len() + 1..].split('/').next().unwrap()).collect();
+            assert_eq!(found, BTreeSet::from_iter(kinds.iter().copied()));
+        }
+        job.close(true).await.unwrap();
+    }
+}

@@ -18,7 +18,7 @@ use lance_file::version::LanceFileVersion;
 use lance_io::object_store::ObjectStoreParams;
 use lance_table::io::commit::ConditionalPutCommitHandler;
 use lancemem_core::format::KeyEncoder;
-use roaring::RoaringBitmap;
+use lancemem_core::types::Generation;
 use uuid::Uuid;
 
 use super::key_types::Key;
@@ -152,15 +152,10 @@ impl Table {
 
     pub async fn write(&self, generation: u64, puts: &[&[(u32, Option<i64>)]]) -> Run {
         let batches = self.batches(puts);
-        let (sorted_rows, superseded) = order(&batches, &self.key_columns);
+        let sorted_rows = order(&batches, &self.key_columns);
         let context = SsTableContext::new(&self.base, self.shard).await.unwrap();
-        let input = SsTableInput {
-            batches: &batches,
-            superseded: &superseded,
-            key_columns: &self.key_columns,
-            sorted_rows: &sorted_rows,
-        };
-        let written = write_sstable(&context, generation, input).await.unwrap();
+        let input = input(batches, &self.key_columns, &sorted_rows);
+        let written = write_sstable(&context, Generation(generation), input).await.unwrap();
         let mut expected: BTreeMap<String, i64> =
             self.base_ids.iter().map(|id| (self.text(*id), i64::from(*id))).collect();
         for (id, value) in puts.iter().copied().flatten() {
@@ -183,15 +178,24 @@ fn rendered(columns: &[ArrayRef], row: usize) -> String {
     columns.iter().map(one).collect::<Vec<_>>().join("|")
 }
 
-/// The sorted positions and the superseded ones, as a MemTable knows them.
-pub fn order(batches: &[RecordBatch], key_columns: &[String]) -> (Vec<u32>, RoaringBitmap) {
+/// What a flush gets of a MemTable with these rows.
+pub fn input(
+    batches: Vec<RecordBatch>,
+    key_columns: &[String],
+    sorted_rows: &[u32],
+) -> SsTableInput {
+    let sorted_rows = sorted_rows.to_vec();
+    let rows_by_key = Box::new(move || sorted_rows);
+    SsTableInput { batches, key_columns: key_columns.into(), rows_by_key }
+}
+
+/// The sorted positions, as a MemTable knows them.
+fn order(batches: &[RecordBatch], key_columns: &[String]) -> Vec<u32> {
     let encoder = KeyEncoder::new(batches[0].schema_ref(), key_columns).unwrap();
     let keys: Vec<_> = batches.iter().flat_map(|batch| encoder.encode(batch)).collect();
     let mut sorted: Vec<u32> = (0..u32::try_from(keys.len()).unwrap()).collect();
     sorted.sort_by_key(|row| (&keys[*row as usize], *row));
-    let same = |pair: &&[u32]| keys[pair[0] as usize] == keys[pair[1] as usize];
-    let superseded = sorted.windows(2).filter(same).map(|pair| pair[0]).collect();
-    (sorted, superseded)
+    sorted
 }
 
 /// A written run and what base and run show together.

@@ -1,0 +1,154 @@
+//! The data file of one run.
+//!
+//! Owns: how rows reach lance's encoder, streamed and without a copy of large batches, and where
+//! the bytes go.
+//! Does not own: encodings and pages, which are lance's, or the manifest that names the file.
+
+use std::num::NonZero;
+
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::{DataType, Field, SchemaRef};
+use lance::dataset::WriteParams;
+use lance::dataset::fragment::write::FragmentCreateBuilder;
+use lance::dataset::mem_wal::util::generate_random_hash;
+use lance_core::datatypes::Schema;
+use lance_core::{Error, Result};
+use lance_file::version::ConcreteFileVersion;
+use lance_file::versions::create_writer;
+use lance_file::writer::{FileWriteSummary, FileWriter, FileWriterOptions};
+use lance_io::traits::Writer;
+use lance_table::format::{DataFile, Fragment};
+
+use super::SsTableContext;
+use super::chunks::Chunks;
+use super::local_file::LocalFile;
+use super::sync;
+
+/// The id of the one fragment of a run.
+pub(super) const FRAGMENT: u64 = 0;
+/// Lance's folder of data files.
+const FOLDER: &str = "data";
+/// Field metadata of types that lance stores in another form than they have in memory.
+const EXTENSION: &str = "ARROW:extension:name";
+
+/// Writes the batches as the data file of the run in the folder `run`. It is not durable yet.
+pub(super) async fn write_data(
+    context: SsTableContext,
+    run: String,
+    schema: Schema,
+    arrow_schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+) -> Result<Fragment> {
+    let own_form = arrow_schema.fields().iter().all(|field| is_stored_as_it_is(field));
+    if context.storage_version == ConcreteFileVersion::V1 || !own_form {
+        return write_converted(&context, &run, &schema, &arrow_schema, batches).await;
+    }
+    let name = format!("{}.lance", file_stem()?);
+    let path = context.folder(&run).join(FOLDER).join(name.as_str());
+    let output: Box<dyn Writer> = match sync::local_path(&context.object_store, &path) {
+        Some(local) => Box::new(LocalFile::create(local).await?),
+        None => context.object_store.create(&path).await?,
+    };
+    // The batches outlive the writer, so it need not copy what waits for the end of a page.
+    let options = FileWriterOptions { keep_original_array: Some(true), ..Default::default() };
+    let mut writer = create_writer(context.storage_version, output, schema, options)?;
+    let (ids, columns) = columns_of(&writer)?;
+    let written = match write_chunks(&mut writer, batches).await {
+        Ok(written) => written,
+        Err(error) => {
+            writer.abort().await;
+            return Err(error);
+        }
+    };
+    let size = NonZero::new(written.size_bytes);
+    let mut fragment = Fragment::new(FRAGMENT);
+    fragment.physical_rows = usize::try_from(written.num_rows).ok();
+    let file = DataFile::new(name, ids, columns, context.storage_version, size, None);
+    fragment.files.push(file);
+    Ok(fragment)
+}
+
+async fn write_chunks(
+    writer: &mut FileWriter,
+    batches: Vec<RecordBatch>,
+) -> Result<FileWriteSummary> {
+    for chunk in Chunks::of(batches) {
+        writer.write_batch(&chunk?).await?;
+    }
+    writer.finish().await
+}
+
+/// Field ids, and the file's column of each.
+fn columns_of(writer: &FileWriter) -> Result<(Vec<i32>, Vec<i32>)> {
+    let signed = |number: u32| {
+        i32::try_from(number).map_err(|_| Error::internal(format!("field or column {number}")))
+    };
+    let pairs = writer.field_id_to_column_indices();
+    let ids = pairs.iter().map(|(id, _)| signed(*id)).collect::<Result<_>>()?;
+    let columns = pairs.iter().map(|(_, column)| signed(*column)).collect::<Result<_>>()?;
+    Ok((ids, columns))
+}
+
+/// Whether the encoder takes the field's arrays as they are. JSON and blobs have another form
+/// on disk, and so have view types; lance's fragment builder knows it.
+fn is_stored_as_it_is(field: &Field) -> bool {
+    if field.metadata().contains_key(EXTENSION) {
+        return false;
+    }
+    match field.data_type() {
+        DataType::Utf8View
+        | DataType::BinaryView
+        | DataType::ListView(_)
+        | DataType::LargeListView(_) => false,
+        DataType::List(child)
+        | DataType::LargeList(child)
+        | DataType::FixedSizeList(child, _)
+        | DataType::Map(child, _) => is_stored_as_it_is(child),
+        DataType::Struct(children) => children.iter().all(|child| is_stored_as_it_is(child)),
+        _ => true,
+    }
+}
+
+/// The slower way, which converts, through lance's fragment builder.
+async fn write_converted(
+    context: &SsTableContext,
+    run: &str,
+    schema: &Schema,
+    arrow_schema: &SchemaRef,
+    batches: Vec<RecordBatch>,
+) -> Result<Fragment> {
+    let params = WriteParams {
+        // Row positions are offsets in one file.
+        max_rows_per_file: usize::MAX,
+        max_bytes_per_file: usize::MAX,
+        data_storage_version: Some(context.storage_version.to_selector()),
+        store_params: context.store_params(run),
+        session: Some(context.session.clone()),
+        ..Default::default()
+    };
+    let rows = RecordBatchIterator::new(Chunks::of(batches), arrow_schema.clone());
+    // The fragment builder writes the ids of the schema that it is given. A dataset that is
+    // created the usual way gets new ones from 0.
+    let uri = context.uri(run);
+    let builder = FragmentCreateBuilder::new(&uri).schema(schema).write_params(&params);
+    let mut fragments = Box::pin(builder.write_fragments(rows)).await?;
+    match (fragments.pop(), fragments.pop()) {
+        (Some(fragment), None) => Ok(Fragment { id: FRAGMENT, ..fragment }),
+        _ => Err(Error::internal(format!("{uri} was not written as one fragment"))),
+    }
+}
+
+/// A random name in the shape of lance's: 24 binary digits, which spread files over the
+/// partitions of an object store, then hex digits.
+fn file_stem() -> Result<String> {
+    let spread = random_number()? & 0x00ff_ffff;
+    let rest: String = (0..4).map(|_| generate_random_hash()).collect();
+    Ok(format!("{spread:024b}{}", &rest[..26]))
+}
+
+/// 32 random bits out of lance's generator of folder names.
+pub(super) fn random_number() -> Result<u32> {
+    let digits = generate_random_hash();
+    u32::from_str_radix(&digits, 16)
+        .map_err(|_| Error::internal(format!("'{digits}' are not eight hex digits")))
+}
