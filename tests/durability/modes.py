@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import lancemem
-
-HAS_DEFERRED_INDEX = hasattr(lancemem.WriterConfig, "sync_index")
-
 DURABLE: dict[str, Any] = {"durable": True}
 # Nothing but a close, a freeze or a flush appends the rows of such a job.
 NOT_DURABLE: dict[str, Any] = {
@@ -19,8 +15,7 @@ NOT_DURABLE: dict[str, Any] = {
     "max_wal_buffer_bytes": 1 << 30,
 }
 
-# Without the setting every index is synchronous.
-DEFERRED: dict[str, Any] = {"sync_index": False} if HAS_DEFERRED_INDEX else {}
+DEFERRED: dict[str, Any] = {"sync_index": False}
 
 MODES: dict[str, dict[str, Any]] = {
     "durable": DURABLE,

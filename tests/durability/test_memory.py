@@ -17,27 +17,33 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
-BUDGET_BYTES = 64 * MIB
 BATCH_BYTES = 4 * MIB
 WRITTEN_BYTES = 1024 * MIB
-ALLOWED_BYTES = BUDGET_BYTES * 3 // 2 + BATCH_BYTES
-SETTINGS = {
-    "durable": False,
-    "max_memtable_bytes": 16 * MIB,
-    "max_unflushed_memtable_bytes": BUDGET_BYTES,
-}
+# The budget is four MemTables. Beside it stand one entry that is being encoded and one run that
+# is being written: of a small budget they are the larger part.
+BUDGETS = [
+    pytest.param(256 * MIB, id="256 MiB"),
+    pytest.param(
+        64 * MIB,
+        id="64 MiB",
+        marks=pytest.mark.xfail(
+            strict=False, reason="measured: 130 MiB above the start, 100 are allowed"
+        ),
+    ),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=False,
-    reason="measured: 150 to 185 MiB above the start, 115 with MALLOC_MMAP_THRESHOLD_=65536; "
-    "100 are allowed",
-)
-def test_a_gibibyte_through_a_budget_of_64_mib_takes_little_more_than_the_budget(
-    tmp_path: Path,
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_gibibyte_takes_at_most_half_more_than_the_budget_and_one_batch(
+    tmp_path: Path, budget: int
 ) -> None:
-    order = json.dumps([str(tmp_path / TABLE), WRITTEN_BYTES, BATCH_BYTES, SETTINGS])
+    settings = {
+        "durable": False,
+        "max_memtable_bytes": budget // 4,
+        "max_unflushed_memtable_bytes": budget,
+    }
+    order = json.dumps([str(tmp_path / TABLE), WRITTEN_BYTES, BATCH_BYTES, settings])
     ended = subprocess.run(  # noqa: S603 - our own program
         command("budget", order),
         env=environment(),
@@ -48,7 +54,7 @@ def test_a_gibibyte_through_a_budget_of_64_mib_takes_little_more_than_the_budget
     )
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
-    taken = told["peak"] - told["before"]
-    print(f"{taken / MIB:.0f} MiB of {ALLOWED_BYTES / MIB:.0f}, {told}")  # noqa: T201
+    taken, allowed = told["peak"] - told["before"], budget * 3 // 2 + BATCH_BYTES
+    print(f"{taken / MIB:.0f} MiB of {allowed / MIB:.0f}, {told}")  # noqa: T201
     assert told["flushes"] > 1
-    assert taken <= ALLOWED_BYTES
+    assert taken <= allowed

@@ -6,7 +6,6 @@ cuts (test_kill, test_power_cut).
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ import lancemem
 
 from . import oracle
 from .children import TABLE
-from .modes import DEFERRED, HAS_DEFERRED_INDEX, MODES, NOT_DURABLE
+from .modes import DEFERRED, MODES, NOT_DURABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,10 +84,6 @@ def test_every_row_is_found_by_its_key_after_a_flush(table: lancemem.Table, mode
     assert found == {key: oracle.states(3)[3][key] for key in keys.column("id").to_pylist()}
 
 
-@pytest.mark.skipif(
-    "durable" not in inspect.signature(lancemem.Job.put).parameters,
-    reason="a put has no mode of its own yet",
-)
 def test_a_durable_put_of_a_job_that_is_not_durable_takes_all_before_it_along(
     table: lancemem.Table,
 ) -> None:
@@ -105,7 +100,13 @@ def test_a_durable_put_of_a_job_that_is_not_durable_takes_all_before_it_along(
     job.close()
 
 
-def test_the_modes_with_a_deferred_index_defer_it() -> None:
-    """Without the setting these tests run, but each mode is a synchronous one."""
-    config = lancemem.WriterConfig(**MODES["durable, deferred index"])
-    assert getattr(config, "sync_index", None) is (False if HAS_DEFERRED_INDEX else None)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_put_says_whether_it_is_durable_and_whether_its_keys_are_indexed(
+    table: lancemem.Table, mode: str
+) -> None:
+    settings = MODES[mode]
+    rows = pa.table({"id": [1], "value": [1]}, schema=oracle.SCHEMA)
+    with table.start_job(shard=0, config=lancemem.WriterConfig(**settings)) as job:
+        for done in (job.put(rows), job.delete(rows.select(["id"]))):
+            assert (done.rows, done.durable) == (1, settings["durable"])
+            assert done.indexed is settings.get("sync_index", True)
