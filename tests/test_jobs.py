@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -52,6 +53,12 @@ def seen(table: lancemem.Table, *jobs: lancemem.Job) -> dict[str, list[int]]:
         level: ids_of(table.scan(["id"], consistency=level, jobs=jobs).to_table())
         for level in LEVELS
     }
+
+
+def files_of(table: lancemem.Table) -> dict[str, int]:
+    """List every file of a table with its size."""
+    found = (path for path in Path(table.uri).rglob("*") if path.is_file())
+    return {str(path): path.stat().st_size for path in found}
 
 
 def run_python(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -130,6 +137,19 @@ def test_a_job_ends_with_its_block_and_takes_no_more_rows(table: lancemem.Table)
         job.flush()
     job.close()
     assert ids_of(table.scan().to_table()) == [1]
+
+
+def test_a_closed_job_writes_nothing_any_more(table: lancemem.Table) -> None:
+    """A flush still runs or waits when the job is closed, so there is something to wait for."""
+    for flush in (False, True):
+        job = table.start_job(shard=0, config=lancemem.WriterConfig(max_memtable_rows=10))
+        for first in range(0, 40, 10):
+            job.put(rows(range(first, first + 10)))
+        job.close(flush=flush)
+        closed = files_of(table)
+        time.sleep(0.2)
+        assert files_of(table) == closed
+    assert ids_of(table.scan(consistency="flushed").to_table()) == list(range(40))
 
 
 def test_an_error_inside_the_block_is_not_swallowed_and_ends_the_job(

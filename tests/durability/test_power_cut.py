@@ -123,12 +123,17 @@ def test_every_acknowledged_row_survives_a_power_cut_after_a_compaction(
     check_all(cuts(compacted_life, kind, ram_path, promising={"ack"}, when=whole))
 
 
-@pytest.mark.xfail(
-    reason="Lance commits a base version without a sync, and sync_base syncs _versions before the "
-    "table's folder: a cut in a compaction can leave a newest version that is empty or names files "
-    "that are not there, and then the table does not open"
+BROKEN_COMMIT = pytest.mark.xfail(
+    reason="Lance commits a base version without a sync. It is synced right after, its name last; "
+    "a disk that kept the name before may leave it empty or without its files, and then the table "
+    "does not open"
 )
-@pytest.mark.parametrize("kind", CUTS)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind == "missing" else pytest.param(kind, marks=BROKEN_COMMIT) for kind in CUTS],
+)
 def test_every_acknowledged_row_survives_a_power_cut_during_a_compaction(
     compacted_life: Logged, kind: str, ram_path: Path
 ) -> None:
