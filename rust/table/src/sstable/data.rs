@@ -46,7 +46,7 @@ pub(super) async fn write_data(
     let name = format!("{}.lance", file_stem()?);
     let path = context.folder(&run).join(FOLDER).join(name.as_str());
     let output: Box<dyn Writer> = match sync::local_path(&context.object_store, &path) {
-        Some(local) => Box::new(LocalFile::create(local).await?),
+        Some(local) => Box::new(LocalFile::create(local, context.fsync).await?),
         None => context.object_store.create(&path).await?,
     };
     // The batches outlive the writer, so it need not copy what waits for the end of a page.

@@ -39,11 +39,12 @@ pub(super) struct LocalFile {
 }
 
 impl LocalFile {
-    /// Creates `path`, which must not exist, and its folder.
-    pub async fn create(path: PathBuf) -> io::Result<Self> {
+    /// Creates `path`, which must not exist, and its folder. With `fsync` blocks are synced
+    /// meanwhile.
+    pub async fn create(path: PathBuf, fsync: bool) -> io::Result<Self> {
         let file = tokio::task::spawn_blocking(move || create(&path)).await??;
         let (blocks, waiting) = channel(BLOCKS_WAITING);
-        let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting)));
+        let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting, fsync)));
         Ok(Self { block: Vec::with_capacity(BLOCK_BYTES), blocks: Some(blocks), thread, bytes: 0 })
     }
 
@@ -82,14 +83,14 @@ fn create(path: &Path) -> io::Result<File> {
     File::create_new(path)
 }
 
-fn write_blocks(mut file: File, mut blocks: Receiver<Vec<u8>>) -> io::Result<()> {
+fn write_blocks(mut file: File, mut blocks: Receiver<Vec<u8>>, fsync: bool) -> io::Result<()> {
     let mut unsynced = 0;
     loop {
         let next = match blocks.try_recv() {
             Ok(block) => Some(block),
             Err(TryRecvError::Closed) => None,
             Err(TryRecvError::Empty) => {
-                if unsynced >= SYNC_BYTES {
+                if fsync && unsynced >= SYNC_BYTES {
                     file.sync_data()?;
                     unsynced = 0;
                 }
@@ -176,7 +177,7 @@ mod tests {
         }
         let file = File::options().write(true).open(full).unwrap();
         let (blocks, waiting) = channel(BLOCKS_WAITING);
-        let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting)));
+        let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting, fsync)));
         let mut file = LocalFile { block: Vec::new(), blocks: Some(blocks), thread, bytes: 0 };
         let bytes = vec![0; 20 * BLOCK_BYTES];
         let error = match file.write_all(&bytes).await {

@@ -41,7 +41,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 pub use open::open_sstable;
-pub use sync::{files_of_commit, sync_base, sync_commit};
+pub use sync::{files_of_commit, sync_base, sync_commit, sync_table};
 pub use write::write_sstable;
 
 /// The rows of one frozen MemTable, in the order in which they were put.
@@ -82,6 +82,8 @@ pub struct SsTableContext {
     pub base_schema: Schema,
     /// The file version of the base table, which its runs share.
     pub storage_version: ConcreteFileVersion,
+    /// Whether a run on a local disk is synced before it counts as written.
+    pub fsync: bool,
     /// How the base table was opened, so that a run is opened with the same credentials.
     store_params: Option<ObjectStoreParams>,
     /// Caches and object stores shared with the base table.
@@ -106,6 +108,7 @@ impl SsTableContext {
             shard_path: shard_base_path(&base_path, &shard_id),
             shard_uri: format!("{}/{}", base.uri().trim_end_matches('/'), paths::shard(shard_id)),
             base_schema: base.schema().clone(),
+            fsync: true,
             storage_version: base.manifest().data_storage_format.lance_file_format(),
             store_params: base.store_params().cloned(),
             session: base.session(),

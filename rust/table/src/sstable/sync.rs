@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path as LocalPath, PathBuf};
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,6 +17,8 @@ use lance_io::local::to_local_path;
 use lance_io::object_store::ObjectStore;
 use lance_table::io::deletion::deletion_file_path;
 use object_store::path::Path;
+
+use super::SsTableContext;
 
 /// lance's folder of table versions.
 const VERSIONS: &str = "_versions";
@@ -30,17 +32,26 @@ pub(super) fn local_path(store: &ObjectStore, path: &Path) -> Option<PathBuf> {
     local.then(|| PathBuf::from(to_local_path(path)))
 }
 
-/// Makes the bytes of `files` durable, and says which local files that were.
-pub(super) async fn sync_files(store: &ObjectStore, files: &[Path]) -> Result<Vec<PathBuf>> {
-    let files: Vec<PathBuf> = files.iter().filter_map(|file| local_path(store, file)).collect();
+/// Makes the bytes of a run's `files` durable, and says which local files that were.
+pub(super) async fn sync_files(context: &SsTableContext, files: &[Path]) -> Result<Vec<PathBuf>> {
+    if !context.fsync {
+        return Ok(Vec::new());
+    }
+    let local = |file| local_path(&context.object_store, file);
+    let files: Vec<PathBuf> = files.iter().filter_map(local).collect();
     sync_paths(files.clone()).await?;
     Ok(files)
 }
 
 /// Makes everything below `folder` but the files `synced`, which are durable, and the entry of
 /// `folder` in its parent durable.
-pub(super) async fn sync_run(store: &ObjectStore, folder: &Path, synced: &[PathBuf]) -> Result<()> {
-    let Some(folder) = local_path(store, folder) else { return Ok(()) };
+pub(super) async fn sync_run(
+    context: &SsTableContext,
+    folder: &Path,
+    synced: &[PathBuf],
+) -> Result<()> {
+    let local = local_path(&context.object_store, folder).filter(|_| context.fsync);
+    let Some(folder) = local else { return Ok(()) };
     let mut paths = list_trees(vec![folder.clone()]).await?;
     paths.extend(folder.parent().map(LocalPath::to_path_buf));
     paths.retain(|path| !synced.contains(path));
@@ -59,7 +70,36 @@ pub async fn sync_base(base: &Dataset) -> Result<()> {
     let folders = folders.into_iter().filter(|folder| folder.exists()).collect();
     let mut paths = list_trees(folders).await?;
     paths.push(root.clone());
-    sync_version(&root, paths).await
+    sync_version(&root, paths).await?;
+    sync_names_above(root).await
+}
+
+/// Makes a whole table durable that was written without syncs, its shards included.
+///
+/// # Errors
+/// An error of the file system.
+pub async fn sync_table(base: &Dataset) -> Result<()> {
+    let store = base.object_store(None).await?;
+    let Some(root) = local_path(&store, &base.branch_location().path) else { return Ok(()) };
+    let paths = list_trees(vec![root.clone()]).await?;
+    sync_version(&root, paths).await?;
+    sync_names_above(root).await
+}
+
+/// Makes the names of the folders durable in which `root` is: all of them may be new.
+async fn sync_names_above(root: PathBuf) -> Result<()> {
+    let synced = tokio::task::spawn_blocking(move || {
+        for folder in root.ancestors().skip(1) {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            match synced.as_ref().map_err(io::Error::kind) {
+                // Nobody who may not read a folder has just made it.
+                Err(ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => return Ok(()),
+                _ => synced?,
+            }
+        }
+        io::Result::Ok(())
+    });
+    Ok(synced.await??)
 }
 
 /// Makes the commit durable that turned `before` into `after`, the version behind it: the files

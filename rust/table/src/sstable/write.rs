@@ -36,7 +36,8 @@ const BLOOM_FILTER: &str = "bloom_filter.bin";
 
 /// Writes the rows of one frozen MemTable as the run `generation`, in a folder of a new name.
 ///
-/// When this returns, the run is complete, can be opened, and on a local disk is durable. No
+/// When this returns, the run is complete, can be opened, and on a local disk is durable, unless
+/// the context says that it need not be. No
 /// reader sees it before a shard manifest lists it.
 ///
 /// # Errors
@@ -81,7 +82,7 @@ pub async fn write_sstable(
     }
     fragment.deletion_file = keys.deletion_file;
     write_manifest(context, &folder, schema, fragment).await?;
-    sync::sync_run(&context.object_store, &folder, &keys.synced).await?;
+    sync::sync_run(context, &folder, &keys.synced).await?;
 
     let (in_memory_bytes, primary_key_bytes) = sizes.await?;
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
@@ -149,7 +150,7 @@ async fn write_keys(
     let store = &context.object_store;
     let Some(first) = keys.first() else {
         let filter = write_filter(&context, &folder, bloom::key_filter(&[], rows)?).await?;
-        let synced = sync::sync_files(store, &[filter]).await?;
+        let synced = sync::sync_files(&context, &[filter]).await?;
         return Ok(WrittenKeys { deletion_file: None, synced });
     };
     let (maker, pages) = sidecar::page_stream(first.schema_ref());
@@ -161,7 +162,7 @@ async fn write_keys(
     });
     let index = async {
         let files = sidecar::write_key_index(store.clone(), &folder, pages).await?;
-        sync::sync_files(store, &files).await
+        sync::sync_files(&context, &files).await
     };
     let rest = async {
         let (superseded, filter) = pass.await??;
@@ -170,7 +171,7 @@ async fn write_keys(
         let (deletion_file, filter) = futures::try_join!(deletions, filter)?;
         let file = deletion_file.as_ref().map(|file| deletion_file_path(&folder, FRAGMENT, file));
         let files: Vec<Path> = file.into_iter().chain([filter]).collect();
-        Ok((deletion_file, sync::sync_files(store, &files).await?))
+        Ok((deletion_file, sync::sync_files(&context, &files).await?))
     };
     // Boxed: the futures of lance are large, and a caller's would hold all of theirs.
     let (index, (deletion_file, rest)) = futures::try_join!(Box::pin(index), Box::pin(rest))?;

@@ -18,7 +18,7 @@ use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
 
 use super::Table;
 use crate::errors::Context;
-use crate::sstable::{SsTableContext, SsTableInput, write_sstable};
+use crate::sstable::{SsTableContext, SsTableInput, sync_table, write_sstable};
 
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
@@ -45,9 +45,15 @@ impl Table {
         let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
         let routing = self.sharding().cloned().zip(ordinal);
         let identity = ShardIdentity { shard_id, routing };
-        let sink = Arc::new(LanceSink { base, shard_id, key: self.key().clone() });
+        let fsync = config.fsync;
+        let sink = LanceSink { base: base.clone(), shard_id, key: self.key().clone(), fsync };
+        let sink = Arc::new(sink);
         let store = Store::open(self.uri(), config.fsync)?;
         let writer = ShardWriter::open(store, identity, self.rows.clone(), sink, config).await?;
+        // What this job will promise rests on what jobs before it left to the system's caches.
+        if fsync && !self.writer_defaults().fsync {
+            sync_table(&base).await.context("syncing the table")?;
+        }
         Ok(Arc::new(Job { writer }))
     }
 }
@@ -108,6 +114,7 @@ struct LanceSink {
     base: Arc<Dataset>,
     shard_id: ShardId,
     key: Arc<[String]>,
+    fsync: bool,
 }
 
 #[async_trait]
@@ -115,7 +122,8 @@ impl SsTableSink for LanceSink {
     async fn write(&self, rows: &MemTableView) -> Result<SsTable> {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
-        let context = SsTableContext::new(&self.base, self.shard_id).await.context(&action)?;
+        let mut context = SsTableContext::new(&self.base, self.shard_id).await.context(&action)?;
+        context.fsync = self.fsync;
         let view = rows.clone();
         let input = SsTableInput {
             batches: rows.batches().cloned().collect(),
