@@ -142,6 +142,24 @@ def test_pylance_replays_rows_that_are_only_in_our_wal(kind: str, make_table: Ma
     assert in_order(table.scan(consistency="flushed").to_table()) == expected
 
 
+def test_pylance_replays_a_put_of_ours_that_is_larger_than_its_memtable(
+    make_table: MakeTable,
+) -> None:
+    """Its limit is 100,000 rows; a put stands whole in one entry, however large."""
+    table = make_table(schema_of("int64"))
+    with table.start_job(shard=0) as job:
+        job.put(rows("int64", range(150_000), None))
+        assert job.stats().wal_entries == 1
+    shard = table.shards()[0]
+    assert shard.sstables == []
+
+    writer = lance.dataset(table.uri).mem_wal_writer(shard.shard_id, **AT_ONCE)
+    found = writer.lsm_scanner().to_table().column("id").to_pylist()
+    writer.close()
+    assert sorted(found) == list(range(150_000))
+    assert table.scan(consistency="flushed").count_rows() == 150_000
+
+
 @pytest.mark.parametrize("kind", KEYS)
 def test_pylance_reads_our_flushed_runs(kind: str, make_table: MakeTable) -> None:
     table = make_table(schema_of(kind), [column.name for column in KEYS[kind]])
