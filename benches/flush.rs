@@ -13,6 +13,7 @@
 #![recursion_limit = "256"]
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
@@ -230,7 +231,7 @@ impl Shape {
             let texts = ids.iter().map(|_| {
                 let mut text = String::with_capacity(self.value_bytes + 16);
                 while text.len() < self.value_bytes {
-                    text.push_str(&format!("{:x} ", next(&mut seed)));
+                    write!(text, "{:x} ", next(&mut seed)).unwrap();
                 }
                 text.truncate(self.value_bytes);
                 text

@@ -146,7 +146,7 @@ mod tests {
             let root = folder.to_str().unwrap().trim_start_matches('/');
             let found: BTreeSet<&str> =
                 new.iter().map(|file| file[root.len() + 1..].split('/').next().unwrap()).collect();
-            assert_eq!(found, BTreeSet::from_iter(kinds.iter().copied()));
+            assert_eq!(found, kinds.iter().copied().collect::<BTreeSet<_>>());
         }
         job.close(true).await.unwrap();
     }
