@@ -154,7 +154,7 @@ mod tests {
     async fn a_file_has_the_bytes_that_were_written_in_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data").join("file");
-        let mut file = LocalFile::create(path.clone()).await.unwrap();
+        let mut file = LocalFile::create(path.clone(), true).await.unwrap();
         let mut expected = Vec::new();
         for piece in [0, 1, 100, BLOCK_BYTES, 7, 3 * BLOCK_BYTES + 5, SYNC_BYTES, 64] {
             let bytes: Vec<u8> = (0..piece).map(|i| u8::try_from(i % 251).unwrap()).collect();
@@ -166,7 +166,7 @@ mod tests {
         let written = Writer::shutdown(&mut file).await.unwrap();
         assert_eq!(written.size, expected.len());
         assert!(fs::read(&path).unwrap() == expected);
-        assert!(LocalFile::create(path).await.is_err(), "it would replace a file");
+        assert!(LocalFile::create(path, true).await.is_err(), "it would replace a file");
     }
 
     #[tokio::test]
@@ -177,7 +177,7 @@ mod tests {
         }
         let file = File::options().write(true).open(full).unwrap();
         let (blocks, waiting) = channel(BLOCKS_WAITING);
-        let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting, fsync)));
+        let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting, true)));
         let mut file = LocalFile { block: Vec::new(), blocks: Some(blocks), thread, bytes: 0 };
         let bytes = vec![0; 20 * BLOCK_BYTES];
         let error = match file.write_all(&bytes).await {
