@@ -161,10 +161,6 @@ def test_a_compaction_that_a_power_cut_broke_is_undone_by_removing_its_base_vers
     check_all(left, repair_and_check)
 
 
-@pytest.mark.xfail(
-    reason="create_table does not sync the folder that holds the new table's folder, so a power "
-    "cut may take the name of the whole table with every row"
-)
 def test_a_new_table_survives_a_power_cut_when_the_call_that_made_it_returned(
     syscalls_library: Path, tmp_path: Path, ram_path: Path
 ) -> None:
