@@ -294,7 +294,7 @@ impl ManifestStore {
     async fn write_hint(&self, version: ManifestVersion) {
         let path = paths::version_hint(self.shard_id);
         let hint = format!("{{\"version\":{version}}}");
-        if let Err(error) = self.store.put(&path, hint.into()).await {
+        if let Err(error) = self.store.put_hint(&path, hint.into()).await {
             tracing::warn!(shard = %self.shard_id, %version, %error, "the version hint was not written");
         }
     }

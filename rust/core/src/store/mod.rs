@@ -32,6 +32,8 @@ pub enum Created {
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
+    /// The same objects, without waiting for a disk: for what may be lost.
+    unsynced: Arc<dyn ObjectStore>,
     root: Path,
 }
 
@@ -58,13 +60,17 @@ impl Store {
         };
         let root = Path::from_absolute_path(&path)
             .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?;
-        Ok(Self::new(Arc::new(LocalFileSystem::new().with_fsync(fsync)), root))
+        Ok(Self {
+            inner: Arc::new(LocalFileSystem::new().with_fsync(fsync)),
+            unsynced: Arc::new(LocalFileSystem::new()),
+            root,
+        })
     }
 
     /// The table at `root` in any object store.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>, root: Path) -> Self {
-        Self { inner, root }
+        Self { unsynced: inner.clone(), inner, root }
     }
 
     /// Creates an object in one atomic step, or changes nothing.
@@ -81,6 +87,18 @@ impl Store {
             ) => Ok(Created::AlreadyExists),
             Err(error) => Err(Error::storage(format!("creating {path}"), error)),
         }
+    }
+
+    /// Writes an object that a power cut may take or damage, replacing what was there.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.unsynced
+            .put(&self.at(path), bytes.into())
+            .await
+            .map(|_| ())
+            .map_err(|error| Error::storage(format!("writing {path}"), error))
     }
 
     /// Writes an object, replacing what was there.

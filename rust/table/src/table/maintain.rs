@@ -5,7 +5,7 @@
 //! the base for anybody else.
 //! Does not own: the commit itself (`compact`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use lancemem_core::format::ShardManifest;
 use lancemem_core::store::ManifestStore;
@@ -13,7 +13,9 @@ use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
 use super::{Table, compacted_of};
 use crate::compact::{CompactionResult, compact_view};
-use crate::view::{Consistency, is_compacted};
+use crate::errors::Context;
+use crate::sstable::sync_base;
+use crate::view::{Consistency, ReadView, is_compacted};
 
 const ATTEMPTS: usize = 10;
 
@@ -26,10 +28,10 @@ impl Table {
     /// A storage error after repeated conflicts; nothing is half done.
     pub async fn compact(&self) -> Result<CompactionResult> {
         let mut attempt = 1;
-        let result = loop {
+        let (result, moved) = loop {
             let view = self.read_view(Consistency::Flushed, &[]).await?;
             match compact_view(&view).await {
-                Ok(result) => break result,
+                Ok(result) => break (result, runs_of(&view)),
                 Err(error) if error.kind() == ErrorKind::Retry && attempt < ATTEMPTS => {
                     tracing::info!(table = self.uri(), attempt, %error, "compaction plans again");
                     attempt += 1;
@@ -37,13 +39,25 @@ impl Table {
                 Err(error) => return Err(error),
             }
         };
-        self.drain_manifests().await?;
+        self.drain_manifests(&moved).await?;
         Ok(result)
     }
 
-    async fn drain_manifests(&self) -> Result<()> {
+    /// Takes the runs out of the manifests that the base table has; `moved` are those whose
+    /// commit this call made and synced.
+    async fn drain_manifests(&self, moved: &HashSet<(ShardId, Generation)>) -> Result<()> {
         let manifests = self.manifests().await?;
-        let compacted = compacted_of(&*self.latest_base().await?).await?;
+        let base = self.latest_base().await?;
+        let compacted = compacted_of(&*base).await?;
+        let is_foreign = |manifest: &ShardManifest| {
+            let through = compacted.get(&manifest.shard_id).copied();
+            let mut runs = manifest.sstables.iter().map(|sstable| sstable.generation);
+            runs.any(|run| is_compacted(through, run) && !moved.contains(&(manifest.shard_id, run)))
+        };
+        if manifests.iter().any(|manifest| is_foreign(manifest)) {
+            // Whoever committed them may have died before the sync.
+            sync_base(&base).await.context("making an earlier compaction durable")?;
+        }
         for manifest in manifests {
             self.drain_manifest(&manifest, &compacted).await?;
         }
@@ -68,6 +82,15 @@ impl Table {
             .await
             .map(|_| ())
     }
+}
+
+/// The runs that a view reads.
+fn runs_of(view: &ReadView) -> HashSet<(ShardId, Generation)> {
+    let runs = view
+        .shards
+        .iter()
+        .flat_map(|shard| shard.sstables.iter().map(|run| (shard.shard_id, run.generation)));
+    runs.collect()
 }
 
 #[cfg(test)]
