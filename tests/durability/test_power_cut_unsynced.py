@@ -70,7 +70,7 @@ def test_what_a_job_did_not_sync_may_be_lost_to_the_last_row(
 
 @pytest.mark.xfail(
     reason="a WAL entry or a claim that was not synced and that a power cut left without its bytes "
-    "is damage like any other: the shard does not open, and nothing repairs it"
+    "is damage like any other: the shard does not open before a person has cut or removed it"
 )
 @pytest.mark.parametrize(
     ("lost", "kind"),
@@ -108,10 +108,6 @@ def test_a_job_that_syncs_keeps_its_rows_in_a_table_that_was_created_without_syn
     check_all(cuts(logged, kind, ram_path, promising={"ack"}, when=first))
 
 
-@pytest.mark.xfail(
-    reason="a job that syncs makes durable what was left before it only where the table's own "
-    "setting is fsync=False, not where a job before it chose that for itself"
-)
 @pytest.mark.parametrize("kind", CUTS)
 def test_a_job_that_syncs_keeps_its_rows_above_those_of_a_job_that_did_not(
     syscalls_library: Path, kind: str, tmp_path: Path, ram_path: Path

@@ -6,6 +6,7 @@
 use arrow_array::RecordBatch;
 use std::sync::Arc;
 
+use lancemem_core::shard::WriteMode;
 use lancemem_core::types::{Generation, WriterConfig};
 use lancemem_testkit::{Effect, Fault, Request};
 
@@ -51,6 +52,24 @@ async fn a_durable_put_never_waits_for_the_interval() {
             bench.put(&writer, &[(number, number)]).await.unwrap();
         }
         assert_eq!(bench.data_entries().await.len(), 50);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_put_that_nobody_waits_for_is_not_hurried_by_an_earlier_one() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open_with(patient()).await;
+        let durable = WriteMode { durable: Some(true), ..WriteMode::default() };
+        writer.put_with(&bench.shape.rows(&[(1, 10)]), durable).await.unwrap();
+        for number in 2..20 {
+            bench.put(&writer, &[(number, number)]).await.unwrap();
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(bench.data_entries().await.len(), 1);
     })
     .await;
 }

@@ -13,6 +13,7 @@ mod fencing;
 mod flush_failures;
 mod flushing;
 mod grouping;
+mod known_bugs;
 mod lost_answers;
 mod model;
 mod recovery;

@@ -8,6 +8,7 @@ mod config;
 mod errors;
 mod input;
 mod job;
+mod logging;
 mod metrics;
 mod output;
 mod repair;
@@ -27,6 +28,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// Registers classes, functions and exceptions.
 #[pymodule(gil_used = false)]
 fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    logging::start();
     errors::register(module)?;
     values::register(module)?;
     config::register(module)?;

@@ -7,13 +7,16 @@
 //! the child leaks it and starts its own.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::errors::{ForkedHandleError, to_py};
+use crate::logging;
 
 static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
 
@@ -45,25 +48,40 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
     Ok(started)
 }
 
+/// How long a call waits before it looks for Ctrl-C and hands log lines on.
+const TURN: Duration = Duration::from_millis(100);
+
 /// Runs `work` to its end without the GIL.
+///
+/// A wait is interruptible: a signal whose Python handler raises, such as Ctrl-C, ends it. The
+/// work is then cancelled where it stands, so a put may or may not have been written.
 pub fn run<T: Send>(
     py: Python<'_>,
     work: impl Future<Output = lancemem::Result<T>> + Send,
 ) -> PyResult<T> {
     let runtime = runtime()?;
-    py.detach(|| {
-        let mut work = Box::pin(work);
-        // What needs no waiting, as most puts do, is done before the runtime is entered for good.
-        {
-            let _context = runtime.enter();
-            let mut unwoken = Context::from_waker(Waker::noop());
-            if let Poll::Ready(done) = work.as_mut().poll(&mut unwoken) {
-                return done;
-            }
+    let mut work = Box::pin(work);
+    let mut done = py.detach(|| poll_once(&runtime, work.as_mut()));
+    loop {
+        logging::hand_over(py)?;
+        if let Some(done) = done {
+            return done.map_err(|error| to_py(&error));
         }
-        runtime.block_on(work)
-    })
-    .map_err(|error| to_py(&error))
+        py.check_signals()?;
+        let turn = async { tokio::time::timeout(TURN, work.as_mut()).await.ok() };
+        done = py.detach(|| runtime.block_on(turn));
+    }
+}
+
+/// The result of work that needs no waiting, as most puts do not: then the runtime need not be
+/// entered for good.
+fn poll_once<T>(runtime: &Runtime, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let _context = runtime.enter();
+    let mut unwoken = Context::from_waker(Waker::noop());
+    match work.poll(&mut unwoken) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
 }
 
 /// The process that a handle was made in.

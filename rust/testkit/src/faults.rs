@@ -38,6 +38,9 @@ pub enum Effect {
     LoseAnswer,
     /// It is done, and answered as if somebody else had done it: a client that repeated it.
     AnswerExists,
+    /// It changes nothing, and is answered as if somebody else had done it: a conflict with a
+    /// write that then failed, which S3 answers with 409.
+    ConflictOfNothing,
     /// It waits at the gate, then goes on.
     Hold(Arc<Gate>),
     /// It waits at the gate, then fails and changes nothing.
@@ -222,6 +225,7 @@ impl ObjectStore for FaultyStore {
                 self.inner.put_opts(location, payload, opts).await?;
                 return Err(outage());
             }
+            Some(Effect::ConflictOfNothing) => return Err(exists(location)),
             Some(Effect::AnswerExists) => {
                 self.inner.put_opts(location, payload, opts).await?;
                 return Err(exists(location));

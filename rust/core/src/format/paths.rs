@@ -45,6 +45,13 @@ pub fn dropped_entry(shard: ShardId, epoch: WriterEpoch, position: WalPosition) 
     format!("{LANCEMEM}/dropped/{shard}/{epoch}/{:016}.{WAL_EXTENSION}", position.get())
 }
 
+/// Says that a job of this shard left files to the system's caches: the next one that syncs
+/// syncs them first.
+#[must_use]
+pub fn unsynced(shard: ShardId) -> String {
+    format!("{LANCEMEM}/unsynced/{}", shard.as_hyphenated())
+}
+
 /// Folder of a shard's manifest versions.
 #[must_use]
 pub fn manifests(shard_id: ShardId) -> String {

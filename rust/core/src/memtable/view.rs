@@ -172,10 +172,14 @@ mod tests {
     }
 
     fn memtable() -> Arc<MemTable> {
+        memtable_with(KeyIndexKind::default())
+    }
+
+    fn memtable_with(index: KeyIndexKind) -> Arc<MemTable> {
         let field = arrow_schema::Field::new("id", arrow_schema::DataType::Int64, false);
         let schema = Arc::new(arrow_schema::Schema::new(vec![field]));
         let key: Option<Arc<dyn EncodeKeys>> = Some(Arc::new(BigEndian));
-        let layout = MemTableLayout { schema, key, index: KeyIndexKind::default() };
+        let layout = MemTableLayout { schema, key, index };
         Arc::new(MemTable::new(Generation(1), layout))
     }
 
@@ -188,6 +192,29 @@ mod tests {
         assert_eq!(view.rows(), 2);
         assert_eq!(view.newest_rows(), &BooleanArray::from(vec![true, true]));
         assert_eq!(memtable.view(2).newest_rows(), &BooleanArray::from(vec![false, true, true]));
+    }
+
+    // B20
+    #[test]
+    fn a_key_that_is_updated_all_the_time_is_found_all_the_time() {
+        for index in [KeyIndexKind::Hash, KeyIndexKind::SkipList] {
+            let memtable = memtable_with(index);
+            push(&memtable, &[7]);
+            memtable.index_through(1);
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    for round in 0..2_000 {
+                        push(&memtable, &[7, round, 7]);
+                        memtable.index_through(usize::MAX);
+                    }
+                });
+                while !writer.is_finished() {
+                    let view = memtable.view(usize::MAX);
+                    let found = view.newest(&7_i64.to_be_bytes()).unwrap();
+                    assert_eq!(found.0 as usize, view.rows() - 1);
+                }
+            });
+        }
     }
 
     proptest! {

@@ -129,6 +129,7 @@ impl ShardWriter {
             flushes: watch::Sender::new(FlushProgress::default()),
             counters: Counters::default(),
             closed: AtomicBool::new(false),
+            closing: tokio::sync::Mutex::new(()),
             stopped: AtomicBool::new(false),
         });
         tokio::spawn(shared.clone().run_appends(appender));

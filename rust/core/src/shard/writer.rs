@@ -80,6 +80,8 @@ pub(super) struct Shared {
     pub flushes: watch::Sender<FlushProgress>,
     pub counters: Counters,
     pub closed: AtomicBool,
+    /// Held by the call of `close` that ends the job.
+    pub closing: tokio::sync::Mutex<()>,
     pub stopped: AtomicBool,
 }
 
@@ -136,14 +138,18 @@ impl ShardWriter {
     /// When it returns, the job writes nothing any more.
     ///
     /// # Errors
-    /// Why rows that were put could not be made durable. A second call does nothing.
+    /// Why rows that were put could not be made durable. A second call waits for the first one
+    /// and goes on where that was cancelled; after that it does nothing.
     pub async fn close(&self, flush: bool) -> Result<()> {
         let shared = &self.shared;
         {
             let _placing = shared.placing.lock();
-            if shared.closed.swap(true, Ordering::AcqRel) {
-                return Ok(());
-            }
+            shared.closed.store(true, Ordering::Release);
+        }
+        let _turn = shared.closing.lock().await;
+        if shared.stopped.load(Ordering::Acquire) {
+            shared.wait_flushes_ended().await;
+            return Ok(());
         }
         shared.queue.hurry();
         let durable = shared.queue.wait_durable(shared.queue.queued()).await;
@@ -207,6 +213,9 @@ impl Shared {
         let count = rows.batch.num_rows();
         if count == 0 {
             return Ok(Acknowledged { rows: 0, durable, indexed });
+        }
+        if u32::try_from(count).is_err() {
+            return Err(Error::input(format!("a put takes less than 2^32 rows, got {count}")));
         }
         self.identity.refuse_foreign_rows(&rows.batch)?;
         let keys = (indexed && self.schema.has_key()).then(|| self.schema.encode_keys(&rows));

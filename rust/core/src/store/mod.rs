@@ -138,6 +138,17 @@ impl Store {
         }
     }
 
+    /// Removes an object; one that is gone already counts as removed.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        match self.inner.delete(&self.at(path)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(Error::storage(format!("removing {path}"), error)),
+        }
+    }
+
     /// File names of the objects directly in `folder`, in no order.
     ///
     /// # Errors

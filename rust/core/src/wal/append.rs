@@ -111,10 +111,17 @@ impl WalAppender {
     ///
     /// Equal bytes are proof: they carry our epoch, and an epoch has one appender.
     async fn attempt(&self, path: &str, bytes: &Bytes) -> Result<()> {
-        if self.store.put_if_absent(path, bytes.clone()).await? == Created::Yes
-            || self.store.get(path).await?.as_ref() == Some(bytes)
-        {
+        if self.store.put_if_absent(path, bytes.clone()).await? == Created::Yes {
             return Ok(());
+        }
+        match self.store.get(path).await? {
+            Some(stored) if stored == *bytes => return Ok(()),
+            Some(_) => {}
+            // S3 answers 409 where two writes met and either may have failed: nobody has it yet.
+            None => {
+                let reason = "the store reports a conflict, and nothing stands there";
+                return Err(Error::storage(format!("creating {path}"), reason));
+            }
         }
         self.manifests.check_fenced(self.epoch).await?;
         Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))

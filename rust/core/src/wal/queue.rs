@@ -117,9 +117,19 @@ impl WalQueue {
                 continue;
             }
             if !urgent {
-                let _ = tokio::time::timeout(interval, self.urgent.notified()).await;
+                let _ = tokio::time::timeout(interval, self.urgent_group()).await;
             }
             return Some(self.take_group());
+        }
+    }
+
+    /// Returns when what is queued now is asked for; an older call that was met does not count.
+    async fn urgent_group(&self) {
+        loop {
+            self.urgent.notified().await;
+            if self.pending.lock().urgent {
+                return;
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use async_trait::async_trait;
 use lance::Dataset;
-use lancemem_core::format::SsTable;
+use lancemem_core::format::{SsTable, paths};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
     Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink, WriteMode,
@@ -48,11 +48,20 @@ impl Table {
         let fsync = config.fsync;
         let sink = LanceSink { base: base.clone(), shard_id, key: self.key().clone(), fsync };
         let sink = Arc::new(sink);
-        let store = Store::open(self.uri(), config.fsync)?;
-        let writer = ShardWriter::open(store, identity, self.rows.clone(), sink, config).await?;
-        // What this job will promise rests on what jobs before it left to the system's caches.
-        if fsync && !self.writer_defaults().fsync {
+        let store = Store::open(self.uri(), fsync)?;
+        let unsynced = paths::unsynced(shard_id);
+        if !fsync && !store.exists(&unsynced).await? {
+            let synced = Store::open(self.uri(), true)?;
+            synced.put(&unsynced, format!("{shard_id}\n").into()).await?;
+        }
+        let schema = self.rows.clone();
+        let writer = ShardWriter::open(store.clone(), identity, schema, sink, config).await?;
+        let is_unsynced = !self.writer_defaults().fsync || store.exists(&unsynced).await?;
+        if fsync && is_unsynced {
+            // What this job will promise rests on what jobs before it left to the system's
+            // caches. They are fenced, so nothing is added meanwhile.
             sync_table(&base).await.context("syncing the table")?;
+            store.delete(&unsynced).await?;
         }
         Ok(Arc::new(Job { writer }))
     }

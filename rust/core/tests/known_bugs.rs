@@ -1,0 +1,182 @@
+//! Bugs that other systems shipped, each as the story that catches it here. The numbers are those
+//! of the catalogue in docs/guarantees.md.
+//!
+//! Owns: those that no other chapter tells. Does not own: B2 to B5, B7, B11, B12, B19 and B21,
+//! which stand where their subject is.
+
+use std::sync::Arc;
+
+use lancemem_core::types::{ErrorKind, Generation, WriterConfig};
+use lancemem_testkit::{Effect, Fault, Request};
+
+use crate::bench::{Bench, gate, patient, quick, tiny, until, within};
+
+// B6
+#[tokio::test]
+async fn a_conflict_that_left_nothing_behind_is_tried_again_and_is_nobody_elses_entry() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::ConflictOfNothing).times(2));
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        assert_eq!(bench.data_entries().await.len(), 1);
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+// B8
+#[tokio::test]
+async fn a_durable_put_is_not_acknowledged_by_the_entry_of_an_older_generation() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let writer = Arc::new(bench.open_with(tiny(1)).await);
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let hold = gate();
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        let put = {
+            let (bench, writer) = (bench.clone(), writer.clone());
+            tokio::spawn(async move { bench.put(&writer, &[(2, 20)]).await })
+        };
+        hold.wait_for_visitors(1).await;
+        until(|| writer.stats().flushes == 1).await;
+        assert_eq!(writer.stats().active_generation, Generation(2));
+        assert!(!put.is_finished(), "only generation 1 is in the log");
+        hold.open();
+        put.await.unwrap().unwrap();
+    })
+    .await;
+}
+
+// B9
+#[tokio::test]
+async fn a_durable_put_waits_for_its_entry() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let writer = Arc::new(bench.open().await);
+        let hold = gate();
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        let put = {
+            let (bench, writer) = (bench.clone(), writer.clone());
+            tokio::spawn(async move { bench.put(&writer, &[(1, 10)]).await })
+        };
+        hold.wait_for_visitors(1).await;
+        assert!(!put.is_finished());
+        assert!(bench.stored().await.is_empty());
+        hold.open();
+        put.await.unwrap().unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+// B10
+#[tokio::test]
+async fn a_job_that_was_stopped_by_its_log_serves_no_reads() {
+    within(async {
+        let bench = Bench::new().await;
+        let config = WriterConfig { durable_write: true, max_wal_persist_retries: 0, ..patient() };
+        let writer = bench.open_with(config).await;
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
+        let error = bench.put(&writer, &[(1, 10)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Reopen);
+        assert_eq!(writer.snapshot().unwrap_err().kind(), ErrorKind::Reopen);
+        assert_eq!(bench.put(&writer, &[(2, 20)]).await.unwrap_err().kind(), ErrorKind::Reopen);
+    })
+    .await;
+}
+
+// B13
+#[tokio::test]
+async fn the_log_keeps_the_order_of_puts_across_a_freeze() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open_with(WriterConfig { durable_write: false, ..tiny(2) }).await;
+        bench.sink.hold(gate());
+        for value in 0..9 {
+            bench.put(&writer, &[(1, value)]).await.unwrap();
+        }
+        drop(writer);
+        until_entries(&bench, 9).await;
+        let entries = bench.data_entries().await;
+        let generations: Vec<_> = entries.iter().map(|(_, entry)| entry.generation).collect();
+        assert!(generations.is_sorted(), "{generations:?}");
+        let again = bench.open_with(quick()).await;
+        assert_eq!(bench.seen(&again), bench.rows(&[(1, 8)]));
+    })
+    .await;
+}
+
+async fn until_entries(bench: &Bench, batches: usize) {
+    loop {
+        let entries = bench.data_entries().await;
+        if entries.iter().map(|(_, entry)| entry.batches.len()).sum::<usize>() == batches {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+// B22
+#[tokio::test]
+async fn nothing_is_appended_behind_an_entry_that_failed() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let config = WriterConfig { max_wal_persist_retries: 0, ..quick() };
+        let writer = Arc::new(bench.open_with(config).await);
+        bench.put(&writer, &[(0, 0)]).await.unwrap();
+        let hold = gate();
+        let fault = Fault::new(Request::Put, "/wal/", Effect::HoldAndRefuse(hold.clone()));
+        bench.storage.inject(fault);
+        let mut puts = Vec::new();
+        for number in 1..4 {
+            let (bench, writer) = (bench.clone(), writer.clone());
+            puts.push(tokio::spawn(async move { bench.put(&writer, &[(number, number)]).await }));
+            hold.wait_for_visitors(1).await;
+        }
+        until(|| writer.stats().active_rows == 4).await;
+        hold.open();
+        for put in puts {
+            assert!(put.await.unwrap().is_err());
+        }
+        assert_eq!(bench.stored().await, bench.rows(&[(0, 0)]));
+        let again = bench.open().await;
+        assert_eq!(bench.seen(&again), bench.rows(&[(0, 0)]));
+    })
+    .await;
+}
+
+// B23
+#[tokio::test]
+async fn a_compactor_leaves_the_epoch_to_the_living_writer() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.flush().await.unwrap();
+        let drained =
+            bench.manifests().update_beside_owner(|manifest| manifest.sstables.clear()).await;
+        assert_eq!(drained.unwrap().writer_epoch, writer.epoch());
+        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(bench.manifest().await.sstables.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn in_a_steady_state_a_durable_put_is_one_request() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(0, 0)]).await.unwrap();
+        bench.storage.forget_requests();
+        for number in 1..11 {
+            bench.put(&writer, &[(number, number)]).await.unwrap();
+        }
+        assert_eq!(bench.storage.tried_puts("").len(), 10);
+        assert_eq!(bench.storage.tried_gets("").len(), 0);
+        assert_eq!(bench.storage.listings(), 0);
+    })
+    .await;
+}

@@ -1,0 +1,100 @@
+//! The engine's log lines in Python's `logging`, under the logger `lancemem`.
+//!
+//! Owns: the lines between the thread that writes one and the next call into this module that
+//! holds the GIL anyway: no thread of ours ever asks for it.
+//! Does not own: levels and handlers, which are the program's.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Lines that wait; a program that never calls again keeps the newest ones.
+const WAITING: usize = 256;
+
+struct Line {
+    level: Level,
+    text: String,
+}
+
+static LINES: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
+/// Whether lines wait: one load for every call that has none.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Takes lancemem's own events from `info` on, and no spans.
+struct Collector;
+
+impl Subscriber for Collector {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+            && *metadata.level() <= Level::INFO
+            && metadata.target().starts_with("lancemem")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        let line = Line { level: *event.metadata().level(), text: text.0 };
+        let mut lines = LINES.lock();
+        if lines.len() == WAITING {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+        ANY.store(true, Ordering::Release);
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+/// An event as one line: its message, then its fields.
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let _ = if field.name() == "message" {
+            let rest = std::mem::take(&mut self.0);
+            write!(self.0, "{value:?}{rest}")
+        } else {
+            write!(self.0, " {}={value:?}", field.name())
+        };
+    }
+}
+
+/// Starts collecting. A program has one subscriber; where there is one already, it stays.
+pub fn start() {
+    let _ = tracing::subscriber::set_global_default(Collector);
+}
+
+/// Gives what was collected to Python's `logging`.
+pub fn hand_over(py: Python<'_>) -> PyResult<()> {
+    if !ANY.swap(false, Ordering::AcqRel) {
+        return Ok(());
+    }
+    let lines = std::mem::take(&mut *LINES.lock());
+    let logger = py.import("logging")?.call_method1("getLogger", ("lancemem",))?;
+    for line in lines {
+        let level = match line.level {
+            Level::ERROR => 40,
+            Level::WARN => 30,
+            _ => 20,
+        };
+        logger.call_method1("log", (level, line.text))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+"""What a person sees of a call that waits: log lines, and Ctrl-C that works.
+
+Owns: the logger `lancemem` and signals. Not here: when a put waits (the core's `backpressure`).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import lancemem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+
+
+def test_puts_that_wait_for_memory_are_logged_once_when_it_starts_and_once_when_it_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = lancemem.create_table(str(tmp_path / "t"), SCHEMA, primary_key="id")
+    config = lancemem.WriterConfig(durable=False, max_unflushed_memtable_bytes=1)
+    with (
+        caplog.at_level(logging.INFO, logger="lancemem"),
+        table.start_job(shard=0, config=config) as job,
+    ):
+        shard = job.shard_id
+        job.put(pa.table({"id": [1], "v": [1]}, schema=SCHEMA))
+        job.put(pa.table({"id": [2], "v": [2]}, schema=SCHEMA))
+    lines = [record.getMessage() for record in caplog.records if record.name == "lancemem"]
+    starts = [line for line in lines if line.startswith("puts wait")]
+    ends = [line for line in lines if line.startswith("puts go on")]
+    assert (len(starts), len(ends)) == (1, 1)
+    assert shard in starts[0]
+    assert "waited_ms=" in ends[0]
+
+
+def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        import pyarrow as pa
+        import lancemem
+
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+        table = lancemem.create_table(sys.argv[1], schema, primary_key="id")
+        config = lancemem.WriterConfig(max_uncompacted_generations=1, max_compaction_wait_ms=10**7)
+        job = table.start_job(shard=0, config=config)
+        job.put(pa.table({"id": [1]}, schema=schema))
+        job.flush()
+        print("waiting", flush=True)
+        try:
+            job.put(pa.table({"id": [2]}, schema=schema))
+        except KeyboardInterrupt:
+            print("interrupted", job.stats().waiting_puts, flush=True)
+        """
+    )
+    child = subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-c", program, str(tmp_path / "t")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "waiting\n"
+        child.send_signal(signal.SIGINT)
+        said, _ = child.communicate(timeout=50)
+    finally:
+        child.kill()
+    assert said == "interrupted 0\n"
