@@ -93,10 +93,11 @@ async fn a_put_that_waits_for_memory_when_the_job_is_closed_gets_an_answer() {
             let writer = writer.clone();
             tokio::spawn(async move { writer.close(false).await })
         };
-        assert!(waiting.await.unwrap().is_err());
+        until(|| writer.stats().waiting_puts == 1).await;
         assert!(!closing.is_finished(), "a flush still runs");
         hold.open();
         closing.await.unwrap().unwrap();
+        assert!(waiting.await.unwrap().is_err());
         let again = bench.open().await;
         assert_eq!(bench.seen(&again), bench.rows(&[(1, 10)]));
     })
