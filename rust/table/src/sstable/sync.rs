@@ -39,7 +39,7 @@ pub(super) async fn sync_files(context: &SsTableContext, files: &[Path]) -> Resu
     }
     let local = |file| local_path(&context.object_store, file);
     let files: Vec<PathBuf> = files.iter().filter_map(local).collect();
-    sync_paths(files.clone()).await?;
+    sync_paths(files.clone(), sync_one).await?;
     Ok(files)
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn sync_run(
     let mut paths = list_trees(vec![folder.clone()]).await?;
     paths.extend(folder.parent().map(LocalPath::to_path_buf));
     paths.retain(|path| !synced.contains(path));
-    sync_paths(paths).await
+    sync_paths(paths, sync_one).await
 }
 
 /// Makes all files of a base table durable: what others committed without a sync would
@@ -70,7 +70,7 @@ pub async fn sync_base(base: &Dataset) -> Result<()> {
     let folders = folders.into_iter().filter(|folder| folder.exists()).collect();
     let mut paths = list_trees(folders).await?;
     paths.push(root.clone());
-    sync_version(&root, paths).await?;
+    sync_version(&root, paths, sync_one).await?;
     sync_names_above(root).await
 }
 
@@ -82,7 +82,7 @@ pub async fn sync_table(base: &Dataset) -> Result<()> {
     let store = base.object_store(None).await?;
     let Some(root) = local_path(&store, &base.branch_location().path) else { return Ok(()) };
     let paths = list_trees(vec![root.clone()]).await?;
-    sync_version(&root, paths).await?;
+    sync_version(&root, paths, sync_if_there).await?;
     sync_names_above(root).await
 }
 
@@ -118,17 +118,17 @@ pub async fn sync_commit(before: &Dataset, after: &Dataset) -> Result<()> {
             paths.insert(file);
         }
     }
-    sync_version(&root, paths.into_iter().collect()).await
+    sync_version(&root, paths.into_iter().collect(), sync_one).await
 }
 
 /// Syncs files and folders of a base table. Each step ends before the next begins: a power cut
 /// must not leave the name of a version whose files are not there.
-async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
+async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>, sync: SyncOne) -> Result<()> {
     let versions = root.join(VERSIONS);
     let (last, paths): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| *path == versions);
     let (folders, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.is_dir());
     for step in [files, folders, last] {
-        sync_paths(step).await?;
+        sync_paths(step, sync).await?;
     }
     Ok(())
 }
@@ -158,9 +158,24 @@ fn files_of_fragments(version: &Dataset) -> impl Iterator<Item = Path> {
     })
 }
 
-async fn sync_paths(paths: Vec<PathBuf>) -> Result<()> {
+/// How one file or folder is synced.
+type SyncOne = fn(PathBuf) -> io::Result<()>;
+
+fn sync_one(path: PathBuf) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// For a folder in which others work: what is gone by now was a file on its way to its name.
+fn sync_if_there(path: PathBuf) -> io::Result<()> {
+    match sync_one(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        synced => synced,
+    }
+}
+
+async fn sync_paths(paths: Vec<PathBuf>, sync: SyncOne) -> Result<()> {
     stream::iter(paths)
-        .map(|path| tokio::task::spawn_blocking(move || File::open(path)?.sync_all()))
+        .map(|path| tokio::task::spawn_blocking(move || sync(path)))
         .buffer_unordered(CONCURRENT_SYNCS)
         .map(|synced| synced?.map_err(Error::from))
         .try_collect()

@@ -48,7 +48,7 @@ impl Table {
     async fn drain_manifests(&self, moved: &HashSet<(ShardId, Generation)>) -> Result<()> {
         let manifests = self.manifests().await?;
         let base = self.latest_base().await?;
-        let compacted = compacted_of(&*base).await?;
+        let compacted = compacted_of(&base).await?;
         let is_foreign = |manifest: &ShardManifest| {
             let through = compacted.get(&manifest.shard_id).copied();
             let mut runs = manifest.sstables.iter().map(|sstable| sstable.generation);
