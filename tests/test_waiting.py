@@ -48,6 +48,8 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import sys
+        import threading
+        import time
         import pyarrow as pa
         import lancemem
 
@@ -57,7 +59,15 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
         job = table.start_job(shard=0, config=config)
         job.put(pa.table({"id": [1]}, schema=schema))
         job.flush()
-        print("waiting", flush=True)
+
+
+        def tell_when_it_waits():
+            while job.stats().waiting_puts == 0:
+                time.sleep(0.001)
+            print("waiting", flush=True)
+
+
+        threading.Thread(target=tell_when_it_waits, daemon=True).start()
         try:
             job.put(pa.table({"id": [2]}, schema=schema))
         except KeyboardInterrupt:
