@@ -136,7 +136,7 @@ ci: test ## the same as test
 demo: setup ## the flight board: upserts and reads on real flights, from PySpark
 	$(BIN)/python -m demo.flight_board
 
-bench: $(TOOLS) ## run the benches of put, flush and scan
+bench: $(TOOLS) ## run the benches of put, object store, flush and scan
 	cargo bench --workspace --bench put --bench object_store --bench flush --bench scan
 
 PEERS := .venv/.peers-installed
