@@ -123,10 +123,12 @@ def test_every_acknowledged_row_survives_a_power_cut_after_a_compaction(
     check_all(cuts(compacted_life, kind, ram_path, promising={"ack"}, when=whole))
 
 
+# Not strict: whether a chosen moment lies between the commit and its sync depends on the machine.
 BROKEN_COMMIT = pytest.mark.xfail(
+    strict=False,
     reason="Lance commits a base version without a sync. It is synced right after, its name last; "
     "a disk that kept the name before may leave it empty or without its files, and then the table "
-    "does not open"
+    "does not open",
 )
 
 
