@@ -24,12 +24,8 @@ async fn a_put_waits_for_the_flush_and_then_goes_on() {
         bench.sink.hold(hold.clone());
         let writer = Arc::new(bench.open_with(narrow()).await);
         bench.put(&writer, &[(1, 10)]).await.unwrap();
-        let waiting: Vec<_> = (2..6)
-            .map(|number| {
-                let (bench, writer) = (bench.clone(), writer.clone());
-                tokio::spawn(async move { bench.put(&writer, &[(number, number)]).await })
-            })
-            .collect();
+        let waiting: Vec<_> =
+            (2..6).map(|number| bench.spawn_put(&writer, &[(number, number)])).collect();
         hold.wait_for_visitors(1).await;
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -84,10 +80,7 @@ async fn a_put_that_waits_for_memory_when_the_job_is_closed_gets_an_answer() {
         bench.sink.hold(hold.clone());
         let writer = Arc::new(bench.open_with(narrow()).await);
         bench.put(&writer, &[(1, 10)]).await.unwrap();
-        let waiting = {
-            let (bench, writer) = (bench.clone(), writer.clone());
-            tokio::spawn(async move { bench.put(&writer, &[(2, 20)]).await })
-        };
+        let waiting = bench.spawn_put(&writer, &[(2, 20)]);
         hold.wait_for_visitors(1).await;
         let closing = {
             let writer = writer.clone();
@@ -159,10 +152,7 @@ async fn a_put_waits_while_too_many_generations_are_not_compacted() {
             bench.put(&writer, &[(number, number)]).await.unwrap();
             writer.flush().await.unwrap();
         }
-        let waiting = {
-            let (bench, writer) = (bench.clone(), writer.clone());
-            tokio::spawn(async move { bench.put(&writer, &[(2, 2)]).await })
-        };
+        let waiting = bench.spawn_put(&writer, &[(2, 2)]);
         until(|| writer.stats().waiting_puts == 1).await;
         bench.manifests().update_beside_owner(|manifest| manifest.sstables.clear()).await.unwrap();
         waiting.await.unwrap().unwrap();

@@ -15,6 +15,7 @@ use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{ShardId, WalPosition, WriterConfig};
 use lancemem_core::wal::WalTail;
 use lancemem_testkit::{FaultyStore, Gate, KeyShape, MemorySink, Rows, merge};
+use tokio::task::JoinHandle;
 
 pub const HOUR: Duration = Duration::from_hours(1);
 
@@ -124,6 +125,16 @@ impl Bench {
 
     pub async fn put(&self, writer: &ShardWriter, rows: &[(i64, i64)]) -> Result<()> {
         writer.put(&self.shape.rows(rows)).await.map(|_| ())
+    }
+
+    /// A put on a task of its own, for a story that goes on while it waits.
+    pub fn spawn_put(
+        self: &Arc<Self>,
+        writer: &Arc<ShardWriter>,
+        rows: &[(i64, i64)],
+    ) -> JoinHandle<Result<()>> {
+        let (bench, writer, rows) = (self.clone(), writer.clone(), rows.to_vec());
+        tokio::spawn(async move { bench.put(&writer, &rows).await })
     }
 
     pub async fn delete(&self, writer: &ShardWriter, numbers: &[i64]) -> Result<()> {

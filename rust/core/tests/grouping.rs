@@ -21,8 +21,7 @@ async fn puts_that_arrive_while_an_append_runs_share_the_next_entry() {
         bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
         let mut puts = Vec::new();
         for number in 0..21 {
-            let (bench, writer) = (bench.clone(), writer.clone());
-            puts.push(tokio::spawn(async move { bench.put(&writer, &[(number, number)]).await }));
+            puts.push(bench.spawn_put(&writer, &[(number, number)]));
             if number == 0 {
                 hold.wait_for_visitors(1).await;
             }

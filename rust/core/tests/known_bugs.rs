@@ -34,10 +34,7 @@ async fn a_durable_put_is_not_acknowledged_by_the_entry_of_an_older_generation()
         bench.put(&writer, &[(1, 10)]).await.unwrap();
         let hold = gate();
         bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
-        let put = {
-            let (bench, writer) = (bench.clone(), writer.clone());
-            tokio::spawn(async move { bench.put(&writer, &[(2, 20)]).await })
-        };
+        let put = bench.spawn_put(&writer, &[(2, 20)]);
         hold.wait_for_visitors(1).await;
         until(|| writer.stats().flushes == 1).await;
         assert_eq!(writer.stats().active_generation, Generation(2));
@@ -56,10 +53,7 @@ async fn a_durable_put_waits_for_its_entry() {
         let writer = Arc::new(bench.open().await);
         let hold = gate();
         bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
-        let put = {
-            let (bench, writer) = (bench.clone(), writer.clone());
-            tokio::spawn(async move { bench.put(&writer, &[(1, 10)]).await })
-        };
+        let put = bench.spawn_put(&writer, &[(1, 10)]);
         hold.wait_for_visitors(1).await;
         assert!(!put.is_finished());
         assert!(bench.stored().await.is_empty());
@@ -130,8 +124,7 @@ async fn nothing_is_appended_behind_an_entry_that_failed() {
         bench.storage.inject(fault);
         let mut puts = Vec::new();
         for number in 1..4 {
-            let (bench, writer) = (bench.clone(), writer.clone());
-            puts.push(tokio::spawn(async move { bench.put(&writer, &[(number, number)]).await }));
+            puts.push(bench.spawn_put(&writer, &[(number, number)]));
             hold.wait_for_visitors(1).await;
         }
         until(|| writer.stats().active_rows == 4).await;

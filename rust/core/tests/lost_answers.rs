@@ -64,8 +64,7 @@ async fn storage_that_goes_on_failing_stops_the_job_and_every_waiter_learns_it()
         bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
         let mut puts = Vec::new();
         for number in 1..=10 {
-            let (bench, writer) = (bench.clone(), writer.clone());
-            puts.push(tokio::spawn(async move { bench.put(&writer, &[(number, number)]).await }));
+            puts.push(bench.spawn_put(&writer, &[(number, number)]));
             hold.wait_for_visitors(1).await;
         }
         until(|| writer.stats().active_rows == 11).await;
