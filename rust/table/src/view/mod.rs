@@ -57,6 +57,19 @@ impl ReadView {
         self.shards.iter().all(|shard| shard.sstables.is_empty() && shard.memtables.is_empty())
     }
 
+    /// Whether nothing in its shard is newer than the source at `index` of [`Self::sources`].
+    #[must_use]
+    pub fn is_newest_source(&self, index: usize) -> bool {
+        let mut end = 0;
+        for shard in &self.shards {
+            end += shard.sstables.len() + shard.memtables.len();
+            if index < end {
+                return index + 1 == end;
+            }
+        }
+        false
+    }
+
     /// Every source above the base table.
     pub fn sources(&self) -> impl Iterator<Item = (Freshness, Source<'_>)> {
         self.shards.iter().flat_map(|shard| {
