@@ -34,7 +34,8 @@ impl KeyChoice {
                     rows.for_each_newest(|key, _| note(&KeyBytes::new(key), freshness));
                 }
                 Source::SsTable(run) => {
-                    run.keys(&view.key).await?.iter().for_each(|key| note(key, freshness));
+                    let keys = run.keys(&view.key).await?;
+                    keys.iter().for_each(|(key, _)| note(&KeyBytes::new(key), freshness));
                 }
             }
         }
