@@ -15,7 +15,7 @@ use lancemem_core::types::{Freshness, Result};
 use tokio::sync::OnceCell;
 
 use super::{MergeCache, NewerKeys};
-use crate::view::{ReadView, Source, SsTableHandle};
+use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
 
 /// Bytes of a key for which room is made at first: an integer's.
 const USUAL_KEY_BYTES: usize = 9;
@@ -115,7 +115,7 @@ async fn keys_of_runs(view: &ReadView) -> Result<NewerKeys> {
     let count = runs.iter().map(|(_, keys)| keys.len()).sum();
     let mut newer = NewerKeys::with_capacity(count, count * USUAL_KEY_BYTES);
     for (freshness, keys) in &runs {
-        newer.add(*freshness, keys.iter().map(|key| key.as_slice()))?;
+        newer.add(*freshness, keys.iter().map(|(key, _)| key))?;
     }
     Ok(newer)
 }
@@ -124,7 +124,7 @@ async fn keys_of_run(
     run: &SsTableHandle,
     freshness: Freshness,
     key: &[String],
-) -> Result<(Freshness, Arc<[lancemem_core::types::KeyBytes]>)> {
+) -> Result<(Freshness, Arc<RunKeys>)> {
     Ok((freshness, run.keys(key).await?))
 }
 

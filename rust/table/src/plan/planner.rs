@@ -154,7 +154,7 @@ impl<'a> Planner<'a> {
             Some(mask) => Newest::ByPosition(mask.arm(arm)),
             None => self.above_base(arm, freshness),
         };
-        self.dataset(arm, &run.dataset, newest, Some(run.place())).await
+        self.dataset(arm, &run.dataset, newest, Some(run.name().into())).await
     }
 
     fn memtable(
