@@ -1,7 +1,8 @@
 """Fast upserts and consistent reads on Lance tables.
 
 Owns the names that people import. Everything is implemented in the extension module, whose stub
-`_lancemem.pyi` is the reference. Does not own Spark: see `lancemem.spark`. Importing this package
+`_lancemem.pyi` is the reference. Does not own Spark, PyTorch or pyarrow's datasets: see
+`lancemem.spark`, `lancemem.torch` and `Table.to_dataset`. Importing this package
 starts no thread and loads neither pandas nor pyarrow.
 """
 
@@ -9,6 +10,7 @@ from lancemem._lancemem import (
     Acknowledged,
     ArrowArray,
     ArrowStream,
+    BatchIterator,
     CompactionResult,
     CorruptionError,
     ForkedHandleError,
@@ -18,6 +20,9 @@ from lancemem._lancemem import (
     JobStats,
     JobStoppedError,
     LancememError,
+    PinnedMemTable,
+    PinnedShard,
+    ReadView,
     RetryableError,
     Scan,
     Shard,
@@ -41,6 +46,7 @@ __all__ = [
     "Acknowledged",
     "ArrowArray",
     "ArrowStream",
+    "BatchIterator",
     "CompactionResult",
     "CorruptionError",
     "ForkedHandleError",
@@ -50,6 +56,9 @@ __all__ = [
     "JobStats",
     "JobStoppedError",
     "LancememError",
+    "PinnedMemTable",
+    "PinnedShard",
+    "ReadView",
     "RetryableError",
     "Scan",
     "Shard",

@@ -8,12 +8,18 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias, final
 
+import pandas as pd  # noqa: TID253 - a stub is never run
+import polars as pl  # noqa: TID253
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancemem.dataset import TableDataset
 
 __all__ = [
     "Acknowledged",
     "ArrowArray",
     "ArrowStream",
+    "BatchIterator",
     "CompactionResult",
     "CorruptionError",
     "ForkedHandleError",
@@ -23,6 +29,9 @@ __all__ = [
     "JobStats",
     "JobStoppedError",
     "LancememError",
+    "PinnedMemTable",
+    "PinnedShard",
+    "ReadView",
     "RetryableError",
     "Scan",
     "Shard",
@@ -56,6 +65,7 @@ class _Schema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
 
 _Data: TypeAlias = _Stream | _Array
+_Filter: TypeAlias = str | pc.Expression
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 
 class LancememError(Exception):
@@ -234,17 +244,40 @@ class Table:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002
+        filter: _Filter | None = None,  # noqa: A002
         limit: int | None = None,
+        offset: int = 0,
         *,
         consistency: _Consistency = "durable",
         jobs: Sequence[Job] | None = None,
     ) -> Scan:
         """Prepare a read of the newest row of every key.
 
-        `filter` is a SQL condition. `consistency`: "flushed" reads the base table and flushed
-        runs; "durable" also the WAL, so every acknowledged durable write of any process; "live"
-        also the MemTables of `jobs`, which run in this process.
+        `filter` is a SQL condition or a pyarrow expression; conditions on null are null, as in
+        SQL. `offset` rows are left out first; rows have no order. `consistency`: "flushed" reads
+        the base table and flushed runs; "durable" also the WAL, so every acknowledged durable
+        write of any process; "live" also the MemTables of `jobs`, which run in this process.
+        """
+
+    def pin(
+        self, *, consistency: _Consistency = "durable", jobs: Sequence[Job] | None = None
+    ) -> ReadView:
+        """Pin a cut of the table, to read it more than once."""
+
+    def to_dataset(
+        self, *, consistency: _Consistency = "durable", jobs: Sequence[Job] | None = None
+    ) -> TableDataset:
+        """Return the table as a `pyarrow.dataset.Dataset`, for DuckDB, polars and pyarrow.
+
+        Columns and conditions of their queries are pushed into the scan. Every scan of the
+        dataset reads a cut of its own; `pin().to_dataset()` reads one.
+        """
+
+    def __datafusion_table_provider__(self, session: object) -> object:
+        """Serve the queries of a DataFusion session: `session.register_table("board", table)`.
+
+        Each scan of a query reads a cut of its own, with every acknowledged durable write of any
+        process. Needs the package datafusion, version 54.
         """
 
     def get(
@@ -325,22 +358,112 @@ class Job:
     ) -> bool: ...
 
 @final
+class ReadView:
+    """One consistent cut of a table. Its reads agree, whatever is written meanwhile.
+
+    It holds the rows that were in memory and the open files of the others, as long as it lives.
+    """
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def base_version(self) -> int:
+        """The version of the base table."""
+
+    @property
+    def shards(self) -> list[PinnedShard]:
+        """What lies above the base table."""
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> Scan:
+        """Prepare a read of the cut; arguments as for `Table.scan`."""
+
+    def get(self, keys: _Data, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of `keys`, in the order of the keys. Keys without a row are left out."""
+
+    def count_rows(self, filter: _Filter | None = None) -> int:  # noqa: A002
+        """Count the rows that meet `filter`."""
+
+    def to_dataset(self) -> TableDataset:
+        """Return the cut as a `pyarrow.dataset.Dataset`."""
+
+    def __datafusion_table_provider__(self, session: object) -> object:
+        """Serve the queries of a DataFusion session from this cut."""
+
+@final
+class PinnedShard:
+    """What a read view pinned of one shard: a manifest version, generations of its SSTables."""
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def manifest_version(self) -> int: ...
+    @property
+    def sstables(self) -> list[int]: ...
+    @property
+    def memtables(self) -> list[PinnedMemTable]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class PinnedMemTable:
+    """Rows in memory that a read view pinned; `rows` counts superseded rows and tombstones."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class Scan:
-    """A read that has not begun. Every call below pins a consistent cut of its own."""
+    """A read that has not begun.
+
+    Every call below pins a consistent cut of its own; a scan of a `ReadView` reads that cut.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result. Raises `InvalidInputError` as a read would."""
 
     def to_reader(self) -> ArrowStream:
         """Return the rows as a stream, for `pyarrow.RecordBatchReader.from_stream` and others."""
 
+    def to_batches(self) -> BatchIterator:
+        """Return the rows in batches, each fetched when it is asked for; so does `iter`."""
+
     def to_table(self) -> pa.Table:
         """Return all rows."""
+
+    def to_pandas(self, **options: object) -> pd.DataFrame:
+        """Return all rows as a pandas frame; options are those of `pyarrow.Table.to_pandas`."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return all rows as a polars frame."""
 
     def count_rows(self) -> int:
         """Count the rows without reading columns that no condition needs."""
 
-    def explain(self) -> str:
-        """Return the plan as text."""
+    def explain(self, analyze: bool = False) -> str:
+        """Return the plan as text; with `analyze` run it first and add rows and times."""
 
+    def __iter__(self) -> BatchIterator: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class BatchIterator:
+    """The batches of one read. Errors keep their type; memory is bounded by what is read ahead."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> pa.RecordBatch: ...
 
 @final
 class ArrowStream:

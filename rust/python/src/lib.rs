@@ -6,16 +6,19 @@
 
 mod config;
 mod errors;
+mod filter;
 mod input;
 mod job;
 mod logging;
 mod metrics;
 mod output;
+mod provider;
 mod repair;
 mod runtime;
 mod scan;
 mod table;
 mod values;
+mod view;
 
 use pyo3::prelude::*;
 use tikv_jemallocator::Jemalloc;
@@ -35,6 +38,8 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     table::register(module)?;
     module.add_class::<job::Job>()?;
     module.add_class::<scan::Scan>()?;
+    module.add_class::<scan::BatchIterator>()?;
+    module.add_class::<view::ReadView>()?;
     module.add_class::<output::ArrowStream>()?;
     module.add_class::<output::ArrowArray>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

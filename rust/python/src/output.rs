@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::{Array, ArrayRef, StructArray};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, SchemaRef};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -35,7 +35,7 @@ impl ArrowStream {
     /// A stream of `batches`, which run on `runtime` while the consumer pulls.
     pub fn new<E: std::error::Error + Send + Sync + 'static>(
         schema: SchemaRef,
-        batches: impl futures::Stream<Item = Result<arrow_array::RecordBatch, E>> + Send + 'static,
+        batches: impl futures::Stream<Item = Result<RecordBatch, E>> + Send + 'static,
         runtime: Arc<Runtime>,
     ) -> Self {
         let batches = batches
@@ -52,11 +52,6 @@ impl ArrowStream {
             .take()
             .ok_or_else(|| InvalidInputError::new_err("the stream was read already; scan again"))
     }
-
-    fn field(&self) -> FieldRef {
-        let rows = DataType::Struct(self.schema.fields().clone());
-        Arc::new(Field::new("", rows, false).with_metadata(self.schema.metadata().clone()))
-    }
 }
 
 #[pymethods]
@@ -70,7 +65,7 @@ impl ArrowStream {
         let mut batches = self.take()?;
         let runtime = self.runtime.clone();
         let pulled = std::iter::from_fn(move || runtime.block_on(batches.next()));
-        let reader = Box::new(ArrayIterator::new(pulled, self.field()));
+        let reader = Box::new(ArrayIterator::new(pulled, field_of(&self.schema)));
         to_stream_pycapsule(py, reader, requested_schema).map_err(PyErr::from)
     }
 
@@ -81,11 +76,20 @@ impl ArrowStream {
 
 /// One array, exported through `__arrow_c_array__`.
 #[pyclass(frozen, module = "lancemem")]
-pub struct ArrowArray(ArrayRef);
+pub struct ArrowArray {
+    array: ArrayRef,
+    field: FieldRef,
+}
 
 impl ArrowArray {
-    pub const fn new(array: ArrayRef) -> Self {
-        Self(array)
+    pub fn new(array: ArrayRef) -> Self {
+        let field = Arc::new(Field::new("", array.data_type().clone(), true));
+        Self { array, field }
+    }
+
+    fn of_batch(batch: RecordBatch) -> Self {
+        let field = field_of(batch.schema_ref());
+        Self { array: Arc::new(StructArray::from(batch)), field }
     }
 }
 
@@ -97,13 +101,32 @@ impl ArrowArray {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let field = Arc::new(Field::new("", self.0.data_type().clone(), true));
-        to_array_pycapsules(py, field, self.0.as_ref(), requested_schema).map_err(PyErr::from)
+        let field = self.field.clone();
+        to_array_pycapsules(py, field, self.array.as_ref(), requested_schema).map_err(PyErr::from)
     }
 
     fn __len__(&self) -> usize {
-        self.0.len()
+        self.array.len()
     }
+}
+
+/// Rows of `schema` as Arrow's C interface describes them: a struct that is never null.
+fn field_of(schema: &SchemaRef) -> FieldRef {
+    let rows = DataType::Struct(schema.fields().clone());
+    Arc::new(Field::new("", rows, false).with_metadata(schema.metadata().clone()))
+}
+
+/// `batch` as a `pyarrow.RecordBatch`.
+pub fn pyarrow_batch(py: Python<'_>, batch: RecordBatch) -> PyResult<Bound<'_, PyAny>> {
+    let batch = Py::new(py, ArrowArray::of_batch(batch))?;
+    py.import("pyarrow")?.call_method1("record_batch", (batch,))
+}
+
+/// `rows` as a `pyarrow.Table`.
+pub fn pyarrow_table_of(py: Python<'_>, rows: RecordBatch) -> PyResult<Bound<'_, PyAny>> {
+    let schema = rows.schema();
+    let rows = futures::stream::iter([Ok::<_, Error>(rows)]);
+    pyarrow_table(py, ArrowStream::new(schema, rows, crate::runtime::runtime()?))
 }
 
 /// `schema` as a `pyarrow.Schema`.

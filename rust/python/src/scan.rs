@@ -1,12 +1,16 @@
 //! `Scan`: a lazy read.
 //!
-//! Owns: the ways in which rows leave: stream, table, count, plan text.
-//! Does not own: the read; every call pins a cut of its own.
+//! Owns: the ways in which rows leave: stream, batches, table, frames, count, plan text.
+//! Does not own: the read; every call pins a cut of its own, unless the scan is a pinned view's.
 
+use arrow_array::RecordBatch;
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict};
+use tokio::sync::Mutex;
 
-use crate::output::{ArrowStream, pyarrow_table};
+use crate::output::{ArrowStream, pyarrow_batch, pyarrow_schema, pyarrow_table};
 use crate::runtime::{Origin, run, runtime};
 
 /// A read that has not begun.
@@ -21,25 +25,68 @@ impl Scan {
         Self { inner, origin: Origin::here() }
     }
 
+    pub fn count(&self, py: Python<'_>) -> PyResult<usize> {
+        self.origin.check("scan")?;
+        run(py, self.inner.count_rows())
+    }
+
     fn stream(&self, py: Python<'_>) -> PyResult<ArrowStream> {
         self.origin.check("scan")?;
-        let stream = run(py, self.inner.stream())?;
-        Ok(ArrowStream::new(stream.schema(), stream, runtime()?))
-    }
-}
-
-#[pymethods]
-impl Scan {
-    fn to_reader(&self, py: Python<'_>) -> PyResult<ArrowStream> {
-        self.stream(py)
+        let (schema, batches) = run(py, self.inner.batches())?;
+        Ok(ArrowStream::new(schema, batches, runtime()?))
     }
 
-    fn to_table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.origin.check("scan")?;
         // Read to its end here: an error that crosses Arrow's C stream loses its type.
         let (schema, batches) = run(py, self.inner.collect())?;
         let batches = futures::stream::iter(batches.into_iter().map(Ok::<_, lancemem::Error>));
         pyarrow_table(py, ArrowStream::new(schema, batches, runtime()?))
+    }
+
+    fn begin(&self, py: Python<'_>) -> PyResult<BatchIterator> {
+        self.origin.check("scan")?;
+        let (_, batches) = run(py, self.inner.batches())?;
+        Ok(BatchIterator { batches: Mutex::new(Some(batches)), origin: self.origin })
+    }
+}
+
+#[pymethods]
+impl Scan {
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.origin.check("scan")?;
+        pyarrow_schema(py, &run(py, self.inner.schema())?)
+    }
+
+    fn to_reader(&self, py: Python<'_>) -> PyResult<ArrowStream> {
+        self.stream(py)
+    }
+
+    fn to_batches(&self, py: Python<'_>) -> PyResult<BatchIterator> {
+        self.begin(py)
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
+        self.begin(py)
+    }
+
+    fn to_table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.table(py)
+    }
+
+    #[pyo3(signature = (**options))]
+    fn to_pandas<'py>(
+        &self,
+        py: Python<'py>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.table(py)?.call_method("to_pandas", (), options)
+    }
+
+    fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let polars = py.import("polars")?;
+        polars.call_method1("from_arrow", (self.table(py)?,))
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -53,12 +100,48 @@ impl Scan {
     }
 
     fn count_rows(&self, py: Python<'_>) -> PyResult<usize> {
-        self.origin.check("scan")?;
-        run(py, self.inner.count_rows())
+        self.count(py)
     }
 
-    fn explain(&self, py: Python<'_>) -> PyResult<String> {
+    #[pyo3(signature = (analyze=false))]
+    fn explain(&self, py: Python<'_>, analyze: bool) -> PyResult<String> {
         self.origin.check("scan")?;
+        if analyze {
+            return run(py, self.inner.explain_analyze());
+        }
         run(py, self.inner.explain())
+    }
+}
+
+/// The batches of one read, each fetched when it is asked for.
+#[pyclass(frozen, module = "lancemem")]
+pub struct BatchIterator {
+    /// Nothing once the last batch was given or the read failed.
+    batches: Mutex<Option<BoxStream<'static, lancemem::Result<RecordBatch>>>>,
+    origin: Origin,
+}
+
+impl BatchIterator {
+    async fn next(&self) -> lancemem::Result<Option<RecordBatch>> {
+        let mut batches = self.batches.lock().await;
+        let Some(stream) = batches.as_mut() else { return Ok(None) };
+        let next = stream.try_next().await;
+        if !matches!(next, Ok(Some(_))) {
+            *batches = None;
+        }
+        next
+    }
+}
+
+#[pymethods]
+impl BatchIterator {
+    const fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.origin.check("scan")?;
+        let batch = run(py, self.next())?;
+        batch.map(|batch| pyarrow_batch(py, batch)).transpose()
     }
 }

@@ -7,20 +7,24 @@ use std::sync::Arc;
 
 use arrow_array::Int32Array;
 use lancemem::table::CreateOptions;
-use lancemem::{Consistency, ScanOptions, ShardId, Sharding as RustSharding};
+use lancemem::{Consistency, ScanOptions, ShardId, Sharding as RustSharding, TableSource};
 use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
 
 use crate::config::WriterConfig;
 use crate::errors::{InvalidInputError, to_py};
+use crate::filter::condition;
 use crate::input;
 use crate::job::Job;
-use crate::output::{ArrowArray, ArrowStream, pyarrow_schema, pyarrow_table};
+use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
+use crate::provider;
 use crate::repair;
-use crate::runtime::{Origin, run, runtime};
+use crate::runtime::{Origin, run};
 use crate::scan::Scan;
 use crate::values::{
     CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport, WriteResult,
 };
+use crate::view::ReadView;
 
 /// A Lance table with shards that take upserts.
 #[pyclass(frozen, module = "lancemem")]
@@ -166,20 +170,61 @@ impl Table {
         run(py, async move { table.start_job(shard_id, config).await }).map(Job::new)
     }
 
-    #[pyo3(signature = (columns=None, filter=None, limit=None, *, consistency="durable", jobs=None))]
+    #[pyo3(signature = (
+        columns=None, filter=None, limit=None, offset=0, *, consistency="durable", jobs=None
+    ))]
     fn scan(
         &self,
         columns: Option<Vec<String>>,
-        filter: Option<String>,
+        filter: Option<&Bound<'_, PyAny>>,
         limit: Option<usize>,
+        offset: usize,
         consistency: &str,
         jobs: Option<Vec<Py<Job>>>,
     ) -> PyResult<Scan> {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
-        let options = ScanOptions { columns, filter, offset: 0, limit, consistency };
+        let filter = condition(filter, table.schema())?;
+        let options = ScanOptions { columns, filter, offset, limit, consistency };
         Ok(Scan::new(table.scan(options, jobs)))
+    }
+
+    #[pyo3(signature = (*, consistency="durable", jobs=None))]
+    fn pin(
+        &self,
+        py: Python<'_>,
+        consistency: &str,
+        jobs: Option<Vec<Py<Job>>>,
+    ) -> PyResult<ReadView> {
+        let table = self.inner()?;
+        let jobs = running(jobs)?;
+        let consistency = parse_consistency(consistency)?;
+        let view = run(py, table.read_view(consistency, &jobs))?;
+        Ok(ReadView::new(table, view))
+    }
+
+    #[pyo3(signature = (*, consistency="durable", jobs=None))]
+    fn to_dataset<'py>(
+        slf: &Bound<'py, Self>,
+        consistency: &str,
+        jobs: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().origin.check("table")?;
+        parse_consistency(consistency)?;
+        let py = slf.py();
+        let options = PyDict::new(py);
+        options.set_item("consistency", consistency)?;
+        options.set_item("jobs", jobs)?;
+        py.import("lancemem.dataset")?.call_method("TableDataset", (slf,), Some(&options))
+    }
+
+    fn __datafusion_table_provider__<'py>(
+        &self,
+        session: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let source = TableSource::new(self.inner()?, Consistency::Durable, Vec::new());
+        provider::capsule(session, source)
     }
 
     #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=None))]
@@ -196,9 +241,7 @@ impl Table {
         let consistency = parse_consistency(consistency)?;
         let keys = input::batch(keys)?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
-        let schema = found.rows.schema();
-        let rows = futures::stream::iter([Ok::<_, lancemem::Error>(found.rows)]);
-        pyarrow_table(py, ArrowStream::new(schema, rows, runtime()?))
+        pyarrow_table_of(py, found.rows)
     }
 
     fn compact(&self, py: Python<'_>) -> PyResult<CompactionResult> {

@@ -100,6 +100,20 @@ value! {
     /// A table at one moment.
     TableStats { base_version: u64, base_rows: usize, shards: usize, sstables: usize, sstable_rows: u64 }
 }
+value! {
+    /// Rows in memory that a read view pinned.
+    PinnedMemTable { generation: u64, rows: usize }
+}
+value! {
+    /// What a read view pinned of one shard.
+    PinnedShard {
+        shard_id: String,
+        manifest_version: u64,
+        sstables: Vec<u64>,
+        memtables: Vec<PinnedMemTable>,
+    }
+}
+
 impl From<RustAcknowledged> for Acknowledged {
     fn from(done: RustAcknowledged) -> Self {
         Self { rows: done.rows, durable: done.durable, indexed: done.indexed }
@@ -231,6 +245,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SsTable>()?;
     module.add_class::<Shard>()?;
     module.add_class::<TableStats>()?;
+    module.add_class::<PinnedMemTable>()?;
+    module.add_class::<PinnedShard>()?;
     module.add_class::<JobStats>()?;
     module.add_class::<WalFinding>()?;
     module.add_class::<WalReport>()?;

@@ -4,7 +4,8 @@
 //! the DataFusion plan, compaction into the base table, and the table that ties them together.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `compact`.
+//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `compact`;
+//! `provider` for SQL over a table. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
@@ -13,6 +14,7 @@ pub mod compact;
 mod errors;
 pub mod merge;
 pub mod plan;
+pub mod provider;
 pub mod sstable;
 pub mod table;
 pub mod view;
@@ -26,5 +28,7 @@ pub use lancemem_core::types::{
     Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig,
     WriterEpoch,
 };
+pub use plan::Condition;
+pub use provider::TableSource;
 pub use table::{Job, Scan, ScanOptions, Shard, Table, WriteResult};
-pub use view::Consistency;
+pub use view::{Consistency, ReadView};

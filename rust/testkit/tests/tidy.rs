@@ -70,6 +70,7 @@ const LAYERS: &[Layer] = &[
     layer(TABLE, "table", BELOW_TABLE, &[]),
     layer(TABLE, "job", BELOW_TABLE, &[]),
     layer(TABLE, "session", BELOW_TABLE, &[]),
+    layer(TABLE, "provider", BELOW_TABLE, NO_WRITER),
 ];
 
 /// Not in any Rust file of ours: work that is not done, or a look that was not taken back.

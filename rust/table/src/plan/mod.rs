@@ -4,9 +4,14 @@
 //! Does not own: what the cut contains (`view`), the choice by key (`merge`), or when a plan
 //! runs (`table`).
 
+mod condition;
 mod filter;
 mod memtable_scan;
 mod planner;
+mod pushdown;
+mod substrait;
 
+pub use condition::Condition;
 pub use filter::Filter;
 pub use planner::{ScanRequest, plan_scan, session};
+pub use pushdown::Pushdown;

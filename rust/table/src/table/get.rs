@@ -18,7 +18,7 @@ use lancemem_core::types::{Error, KeyBlock, Result};
 use super::{Job, Table};
 use crate::errors::Context;
 use crate::plan::{self, Filter, ScanRequest, plan_scan};
-use crate::view::Consistency;
+use crate::view::{Consistency, ReadView};
 
 /// Rows found by key.
 #[derive(Clone, Debug)]
@@ -41,13 +41,23 @@ impl Table {
         consistency: Consistency,
         jobs: &[Arc<Job>],
     ) -> Result<Found> {
-        if self.key.is_empty() {
-            return Err(Error::input(
-                "the table has no primary key, so rows cannot be found by key",
-            ));
-        }
-        let wanted = self.rows.accept_keys(keys)?;
+        self.require_key()?;
         let view = self.read_view(consistency, jobs).await?;
+        self.get_of_view(&view, keys, columns).await
+    }
+
+    /// The rows of `keys` in a cut that [`Self::read_view`] pinned; otherwise as [`Self::get`].
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn get_of_view(
+        &self,
+        view: &Arc<ReadView>,
+        keys: &RecordBatch,
+        columns: Option<Vec<String>>,
+    ) -> Result<Found> {
+        self.require_key()?;
+        let wanted = self.rows.accept_keys(keys)?;
         let session = plan::session();
         let output = match columns {
             Some(columns) => columns,
@@ -58,7 +68,7 @@ impl Table {
         let condition = self.key_condition(&wanted.batch)?;
         let filter = condition.map(|c| Filter::new(&view.schema, c)).transpose()?;
         let request = ScanRequest { columns: Some(read), filter, ..ScanRequest::default() };
-        let plan = plan_scan(&session, &view, &self.merges, &request).await?;
+        let plan = plan_scan(&session, view, &self.merges, &request).await?;
         let schema = plan.schema();
         let batches = collect(plan, session.task_ctx()).await.context("getting rows by key")?;
         let rows = concat_batches(&schema, &batches).context("getting rows by key")?;
@@ -69,6 +79,15 @@ impl Table {
             .collect::<Result<Vec<_>, _>>()
             .context("getting rows by key")?;
         Ok(Found { rows: rows.rows.project(&indices).context("getting rows")?, ..rows })
+    }
+
+    fn require_key(&self) -> Result<()> {
+        if self.key.is_empty() {
+            return Err(Error::input(
+                "the table has no primary key, so rows cannot be found by key",
+            ));
+        }
+        Ok(())
     }
 
     /// A condition that every wanted key meets: one value list a key column. For a composite key

@@ -151,6 +151,10 @@ impl Table {
         &self.store
     }
 
+    pub(crate) const fn merges(&self) -> &Arc<MergeCache> {
+        &self.merges
+    }
+
     pub(crate) const fn key(&self) -> &Arc<[String]> {
         &self.key
     }

@@ -52,7 +52,11 @@ impl Table {
     ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
-    pub async fn read_view(&self, consistency: Consistency, jobs: &[Arc<Job>]) -> Result<Arc<ReadView>> {
+    pub async fn read_view(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<Job>],
+    ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<Job>] = if consistency == Consistency::Live { jobs } else { &[] };
         let shard_ids = self.shard_ids().await?;
         let parts = shard_ids.into_iter().map(|shard_id| {
@@ -81,7 +85,8 @@ impl Table {
         let sstables = try_join_all(opened).await?;
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
-        Ok(ShardView { shard_id, sstables, memtables })
+        let manifest_version = part.manifest.version;
+        Ok(ShardView { shard_id, manifest_version, sstables, memtables })
     }
 
     async fn shard_parts(

@@ -12,12 +12,13 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionContext;
-use futures::TryStreamExt;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::Result;
 
 use super::{Job, Table};
 use crate::errors::Context;
-use crate::plan::{self, Filter, ScanRequest, plan_scan};
+use crate::plan::{self, Condition, ScanRequest, plan_scan};
 use crate::view::{Consistency, ReadView};
 
 /// What to read.
@@ -25,8 +26,8 @@ use crate::view::{Consistency, ReadView};
 pub struct ScanOptions {
     /// Columns of the result, in order; all where absent.
     pub columns: Option<Vec<String>>,
-    /// A SQL condition on the table's columns.
-    pub filter: Option<String>,
+    /// A condition on the table's columns.
+    pub filter: Option<Condition>,
     /// Rows to leave out first.
     pub offset: usize,
     /// Most rows of the result.
@@ -70,6 +71,16 @@ impl Scan {
     pub async fn stream(&self) -> Result<SendableRecordBatchStream> {
         let (plan, session) = self.plan(self.options.columns.clone()).await?;
         execute_stream(plan, session.task_ctx()).context("scanning")
+    }
+
+    /// The rows as a stream whose errors are lancemem's; the schema of its batches beside it.
+    ///
+    /// # Errors
+    /// As [`Self::stream`].
+    pub async fn batches(&self) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
+        let stream = self.stream().await?;
+        let schema = stream.schema();
+        Ok((schema, stream.map(|batch| batch.context("scanning")).boxed()))
     }
 
     /// All rows and their schema.
@@ -166,7 +177,7 @@ impl Scan {
     ) -> Result<(Arc<dyn ExecutionPlan>, SessionContext)> {
         let session = plan::session();
         let filter = match &self.options.filter {
-            Some(sql) => Some(Filter::parse(&session, &view.schema, sql)?),
+            Some(condition) => Some(condition.resolve(&session, &view.schema).await?),
             None => None,
         };
         let (offset, limit) = (self.options.offset, self.options.limit);

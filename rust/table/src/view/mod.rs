@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use lance::Dataset;
-use lancemem_core::memtable::MemTableView;
-use lancemem_core::types::{Freshness, Generation, ShardId};
+use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId};
+
+pub use lancemem_core::memtable::MemTableView;
 
 pub use kept::{Kept, KeptBound, KeptStats};
 pub use run_keys::RunKeys;
@@ -48,6 +49,8 @@ pub struct ReadView {
 pub struct ShardView {
     /// The shard.
     pub shard_id: ShardId,
+    /// Version of the shard manifest that lists the runs.
+    pub manifest_version: ManifestVersion,
     /// Runs that compaction has not covered at the view's base version, oldest first.
     pub sstables: Vec<Arc<SsTableHandle>>,
     /// Rows in memory, oldest generation first.
@@ -55,6 +58,12 @@ pub struct ShardView {
 }
 
 impl ReadView {
+    /// The pinned version of the base table.
+    #[must_use]
+    pub fn base_version(&self) -> u64 {
+        self.base.version().version
+    }
+
     /// Whether nothing lies above the base table, so that no choice by key is needed.
     #[must_use]
     pub fn is_base_only(&self) -> bool {

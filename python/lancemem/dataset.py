@@ -1,0 +1,196 @@
+"""A table or a pinned view as a `pyarrow.dataset.Dataset`, for engines that read those.
+
+Owns what such an engine asks for: columns and conditions go into lancemem's scan, batches come back
+as a stream. Does not own the scan. Loaded by `Table.to_dataset`, because pyarrow is not loaded by
+`import lancemem`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset as pds
+
+from lancemem._lancemem import InvalidInputError, ReadView, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lancemem._lancemem import Job, Scan
+
+    Columns = Sequence[str] | Mapping[str, pds.Expression] | None
+    Filter = pds.Expression | str | None
+
+__all__ = ["TableDataset"]
+
+
+class TableDataset(pds.Dataset):  # type: ignore[misc]
+    """Rows of a table for DuckDB, polars and pyarrow. Made by `Table.to_dataset`.
+
+    Every scanner reads a new cut; over a `ReadView` all read that one. It has no fragments and
+    its rows have no order. Values of `batch_size` and the read-ahead options go to pyarrow.
+    """
+
+    def __init__(
+        self,
+        source: Table | ReadView,
+        *,
+        consistency: str | None = None,
+        jobs: Sequence[Job] | None = None,
+        condition: pds.Expression | None = None,
+    ) -> None:
+        """Wrap `source`; `consistency` and `jobs` are a table's, `condition` holds for all reads.
+
+        pyarrow's own constructor is not called: there is no dataset of its kind below this one.
+        """
+        self._source = source
+        self._options: dict[str, Any] = {}
+        if isinstance(source, Table):
+            self._options = {"consistency": consistency or "durable", "jobs": jobs}
+        self._condition = condition
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self._source.schema
+
+    # --- reads ---
+
+    def scanner(
+        self,
+        columns: Columns = None,
+        filter: Filter = None,  # noqa: A002
+        **options: object,
+    ) -> pds.Scanner:
+        """Begin a read and return its scanner, which is read once.
+
+        `columns` are names, or expressions by name; `filter` is an expression or SQL. Names and
+        condition are pushed into lancemem's scan. A condition that Substrait cannot carry is
+        applied by pyarrow to the batches of a scan of all columns.
+        """
+        return self._scanner(columns, filter, None, options)
+
+    def to_batches(
+        self,
+        columns: Columns = None,
+        filter: Filter = None,  # noqa: A002
+        **options: object,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read in batches; arguments as for `scanner`."""
+        batches: Iterator[pa.RecordBatch] = self.scanner(columns, filter, **options).to_reader()
+        return batches
+
+    def to_table(
+        self,
+        columns: Columns = None,
+        filter: Filter = None,  # noqa: A002
+        **options: object,
+    ) -> pa.Table:
+        """Read all rows; arguments as for `scanner`."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    def count_rows(self, filter: Filter = None, **options: object) -> int:  # noqa: A002
+        """Count the rows that meet `filter`."""
+        rows: int = self.scanner([], filter, **options).count_rows()
+        return rows
+
+    def head(
+        self,
+        num_rows: int,
+        columns: Columns = None,
+        filter: Filter = None,  # noqa: A002
+        **options: object,
+    ) -> pa.Table:
+        """Read `num_rows` rows, whichever come first."""
+        return self._scanner(columns, filter, num_rows, options).head(num_rows)
+
+    def filter(self, expression: pds.Expression) -> TableDataset:
+        """Return the dataset of the rows that meet `expression`."""
+        return type(self)(self._source, condition=self._and(expression), **self._options)
+
+    def scan(
+        self,
+        columns: list[str] | None,
+        filter: Filter,  # noqa: A002
+        limit: int | None,
+    ) -> Scan:
+        """Prepare lancemem's scan. Every read of the dataset comes through here."""
+        return self._source.scan(columns, filter, limit, **self._options)
+
+    def _scanner(
+        self,
+        columns: Columns,
+        condition: Filter,
+        limit: int | None,
+        options: dict[str, object],
+    ) -> pds.Scanner:
+        condition = self._and(condition)
+        # Expressions may read any column, and so may a condition that pyarrow has to apply.
+        names = None if columns is None or not isinstance(columns, list) else self._names(columns)
+        try:
+            reader = self._reader(names, condition, limit)
+        except InvalidInputError:
+            if not isinstance(condition, pds.Expression):
+                raise
+            reader = self._reader(None, None, None)
+            return pds.Scanner.from_batches(reader, columns=columns, filter=condition, **options)
+        is_as_asked = columns is None or names == columns
+        asked = None if is_as_asked else columns
+        return pds.Scanner.from_batches(reader, columns=asked, **options)
+
+    def _reader(
+        self, columns: list[str] | None, condition: Filter, limit: int | None
+    ) -> pa.RecordBatchReader:
+        stream = self.scan(columns, condition, limit).to_reader()
+        return pa.RecordBatchReader.from_stream(stream)
+
+    def _names(self, columns: list[str]) -> list[str]:
+        """Each column once. Rows without a column lose their number in Arrow's C stream."""
+        return list(dict.fromkeys(columns)) or self.schema.names[:1]
+
+    def _and(self, condition: Filter) -> Filter:
+        if self._condition is None or condition is None:
+            return condition if self._condition is None else self._condition
+        if isinstance(condition, str):
+            message = "a filtered dataset takes further conditions as pyarrow expressions"
+            raise InvalidInputError(message)
+        return self._condition & condition
+
+    # --- what there is not: pyarrow's methods would reach for a dataset of its own ---
+
+    def get_fragments(self, filter: object = None) -> NoReturn:  # noqa: A002, ARG002
+        """Refuse: a row may lie in several places, so parts of a table cannot be read alone."""
+        raise _none("fragments", "scanner()")
+
+    def _get_fragments(self, filter: object) -> NoReturn:  # noqa: A002
+        self.get_fragments(filter)
+
+    @property
+    def partition_expression(self) -> NoReturn:
+        """Refuse: a table has shards, not partitions."""
+        raise _none("a partition expression", "filter()")
+
+    def take(self, indices: object, **options: object) -> NoReturn:  # noqa: ARG002
+        """Refuse: rows have no order."""
+        raise _none("row numbers", "Table.get()")
+
+    def sort_by(self, sorting: object, **options: object) -> NoReturn:  # noqa: ARG002
+        """Refuse: sort the table that was read."""
+        raise _none("an order", "to_table().sort_by()")
+
+    def join(self, *arguments: object, **options: object) -> NoReturn:  # noqa: ARG002
+        """Refuse: join the table that was read, or use SQL."""
+        raise _none("joins", "to_table().join() or SQL in DuckDB or DataFusion")
+
+    def join_asof(self, *arguments: object, **options: object) -> NoReturn:  # noqa: ARG002
+        """Refuse: join the table that was read."""
+        raise _none("joins", "to_table().join_asof()")
+
+    def replace_schema(self, schema: object) -> NoReturn:  # noqa: ARG002
+        """Refuse: the schema is the table's."""
+        raise _none("another schema", "to_table().cast()")
+
+
+def _none(what: str, instead: str) -> NotImplementedError:
+    return NotImplementedError(f"a dataset over a lancemem table has no {what}; use {instead}")

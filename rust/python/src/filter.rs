@@ -1,0 +1,85 @@
+//! Conditions from Python: SQL text or an expression of pyarrow.
+//!
+//! Owns: the forms that are taken, and what a refusal says.
+//! Does not own: what a condition means; the table checks it when it is read.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Schema, SchemaRef};
+use lancemem::Condition;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::errors::InvalidInputError;
+use crate::output::pyarrow_schema;
+
+/// The condition that `filter` holds, for a table of these columns.
+pub fn condition(
+    filter: Option<&Bound<'_, PyAny>>,
+    schema: &SchemaRef,
+) -> PyResult<Option<Condition>> {
+    let Some(filter) = filter else { return Ok(None) };
+    if let Ok(sql) = filter.cast::<PyString>() {
+        return Ok(Some(Condition::Sql(sql.to_str()?.to_owned())));
+    }
+    if filter.hasattr(intern!(filter.py(), "to_substrait"))? {
+        return substrait(filter, schema).map(Some);
+    }
+    let of = filter.get_type();
+    let module = of.module()?.to_string();
+    if module == "polars" || module.starts_with("polars.") {
+        return Err(InvalidInputError::new_err(
+            "a polars expression cannot be read outside polars; pass the filter as a SQL string \
+             or as a pyarrow expression, or filter a frame of polars.scan_pyarrow_dataset(\
+             table.to_dataset()), which hands the condition on",
+        ));
+    }
+    Err(InvalidInputError::new_err(format!(
+        "the filter must be a SQL string or a pyarrow expression, got {}",
+        of.name()?
+    )))
+}
+
+/// pyarrow writes its expressions as Substrait, for a schema that it can write too.
+fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Condition> {
+    let py = expression.py();
+    let columns = schema.fields().iter().filter(|field| is_flat(field.data_type()));
+    let columns: Vec<_> = columns.cloned().collect();
+    let columns = pyarrow_schema(py, &Arc::new(Schema::new(columns)))?;
+    let message = expression.call_method1(intern!(py, "to_substrait"), (columns,));
+    let message = message.map_err(|cause| {
+        let refusal = InvalidInputError::new_err(format!(
+            "the filter cannot be taken as an expression, pass it as a SQL string: {}",
+            cause.value(py)
+        ));
+        refusal.set_cause(py, Some(cause));
+        refusal
+    })?;
+    let message = py.get_type::<PyBytes>().call1((message,))?.cast_into::<PyBytes>()?;
+    Ok(Condition::substrait(message.as_bytes().to_vec()))
+}
+
+const fn is_flat(of: &DataType) -> bool {
+    matches!(
+        of,
+        DataType::Boolean
+            | DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::UInt8
+            | DataType::UInt16
+            | DataType::UInt32
+            | DataType::UInt64
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Utf8
+            | DataType::LargeUtf8
+            | DataType::Binary
+            | DataType::LargeBinary
+            | DataType::Date32
+            | DataType::Timestamp(..)
+            | DataType::Decimal128(..)
+    )
+}

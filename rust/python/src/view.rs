@@ -1,0 +1,116 @@
+//! `ReadView`: one cut of a table, read as often as one likes.
+//!
+//! Owns: the ways to read a pinned cut, and what it pinned.
+//! Does not own: pinning (`Table.pin`), or the reads.
+
+use std::sync::Arc;
+
+use lancemem::{ScanOptions, TableSource};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::filter::condition;
+use crate::input;
+use crate::output::{pyarrow_schema, pyarrow_table_of};
+use crate::provider;
+use crate::runtime::{Origin, run};
+use crate::scan::Scan;
+use crate::values::{PinnedMemTable, PinnedShard};
+
+/// One consistent cut of a table.
+#[pyclass(frozen, module = "lancemem")]
+pub struct ReadView {
+    table: Arc<lancemem::Table>,
+    view: Arc<lancemem::ReadView>,
+    origin: Origin,
+}
+
+impl ReadView {
+    pub fn new(table: Arc<lancemem::Table>, view: Arc<lancemem::ReadView>) -> Self {
+        Self { table, view, origin: Origin::here() }
+    }
+
+    fn scan_with(&self, options: ScanOptions) -> PyResult<Scan> {
+        self.origin.check("read view")?;
+        Ok(Scan::new(lancemem::Scan::of_view(self.table.clone(), self.view.clone(), options)))
+    }
+}
+
+#[pymethods]
+impl ReadView {
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        pyarrow_schema(py, &self.view.schema)
+    }
+
+    #[getter]
+    fn base_version(&self) -> u64 {
+        self.view.base_version()
+    }
+
+    #[getter]
+    fn shards(&self) -> Vec<PinnedShard> {
+        self.view.shards.iter().map(pinned_shard).collect()
+    }
+
+    #[pyo3(signature = (columns=None, filter=None, limit=None, offset=0))]
+    fn scan(
+        &self,
+        columns: Option<Vec<String>>,
+        filter: Option<&Bound<'_, PyAny>>,
+        limit: Option<usize>,
+        offset: usize,
+    ) -> PyResult<Scan> {
+        let filter = condition(filter, &self.view.schema)?;
+        self.scan_with(ScanOptions { columns, filter, offset, limit, ..ScanOptions::default() })
+    }
+
+    #[pyo3(signature = (keys, columns=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.origin.check("read view")?;
+        let keys = input::batch(keys)?;
+        let found = run(py, self.table.get_of_view(&self.view, &keys, columns))?;
+        pyarrow_table_of(py, found.rows)
+    }
+
+    #[pyo3(signature = (filter=None))]
+    fn count_rows(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
+        let filter = condition(filter, &self.view.schema)?;
+        self.scan_with(ScanOptions { filter, ..ScanOptions::default() })?.count(py)
+    }
+
+    fn to_dataset<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().origin.check("read view")?;
+        slf.py().import("lancemem.dataset")?.call_method1("TableDataset", (slf,))
+    }
+
+    fn __datafusion_table_provider__<'py>(
+        &self,
+        session: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        self.origin.check("read view")?;
+        provider::capsule(session, TableSource::of_view(self.table.clone(), self.view.clone()))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ReadView({:?}, base_version={})", self.table.uri(), self.view.base_version())
+    }
+}
+
+fn pinned_shard(shard: &lancemem::view::ShardView) -> PinnedShard {
+    let memtable = |rows: &lancemem::view::MemTableView| PinnedMemTable {
+        generation: rows.generation().get(),
+        rows: rows.rows(),
+    };
+    PinnedShard {
+        shard_id: shard.shard_id.to_string(),
+        manifest_version: shard.manifest_version.get(),
+        sstables: shard.sstables.iter().map(|run| run.generation.get()).collect(),
+        memtables: shard.memtables.iter().map(memtable).collect(),
+    }
+}

@@ -1,0 +1,154 @@
+//! A table as DataFusion knows tables, for SQL over live data.
+//!
+//! Owns: [`TableSource`], the `TableProvider`: the cut that each query reads, and handing a
+//! query's projection, conditions and limit to the planner.
+//! Does not own: the plan, or which conditions it takes (`plan`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{DataFusionError, Result as PlanResult};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionContext;
+use lancemem_core::types::Error;
+use tokio::runtime::Handle;
+
+use crate::plan::{self, Pushdown, ScanRequest, plan_scan};
+use crate::table::{Job, Table};
+use crate::view::{Consistency, ReadView};
+
+/// A table, or one cut of it, as a source of rows for DataFusion.
+pub struct TableSource {
+    table: Arc<Table>,
+    cut: Cut,
+    session: SessionContext,
+    runtime: Option<Handle>,
+}
+
+#[derive(Clone)]
+enum Cut {
+    /// A new one for each scan.
+    New(Consistency, Vec<Arc<Job>>),
+    /// Always this one, so that the scans of one query agree.
+    Pinned(Arc<ReadView>),
+}
+
+impl TableSource {
+    /// Reads a new cut for each scan of a query. `jobs` are running jobs of this process whose
+    /// MemTables a live scan sees.
+    #[must_use]
+    pub fn new(table: Arc<Table>, consistency: Consistency, jobs: Vec<Arc<Job>>) -> Self {
+        Self::over(table, Cut::New(consistency, jobs))
+    }
+
+    /// Reads one cut that [`Table::read_view`] pinned.
+    #[must_use]
+    pub fn of_view(table: Arc<Table>, view: Arc<ReadView>) -> Self {
+        Self::over(table, Cut::Pinned(view))
+    }
+
+    fn over(table: Arc<Table>, cut: Cut) -> Self {
+        Self { table, cut, session: plan::session(), runtime: None }
+    }
+
+    /// Plans on `runtime`: for a caller whose own runtime is not the one that this library was
+    /// linked with.
+    #[must_use]
+    pub fn on(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    const fn pushdown(&self) -> Pushdown<'_> {
+        Pushdown { session: &self.session, schema: self.table.schema() }
+    }
+
+    fn request(
+        &self,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<ScanRequest, Error> {
+        let name = |index: &usize| {
+            let field = self.table.schema().fields().get(*index);
+            let field = field.ok_or_else(|| Error::input(format!("no column {index}")))?;
+            Ok(field.name().clone())
+        };
+        let columns = projection
+            .map(|indices| indices.iter().map(name).collect::<Result<Vec<_>, Error>>())
+            .transpose()?;
+        let filter = self.pushdown().filter(filters)?;
+        Ok(ScanRequest { columns, filter, offset: 0, limit })
+    }
+}
+
+impl fmt::Debug for TableSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TableSource({})", self.table.uri())
+    }
+}
+
+#[async_trait]
+impl TableProvider for TableSource {
+    fn schema(&self) -> SchemaRef {
+        self.table.schema().clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> PlanResult<Vec<TableProviderFilterPushDown>> {
+        let pushdown = self.pushdown();
+        let answer = |filter: &&Expr| match pushdown.takes(filter) {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(answer).collect())
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        let request = self.request(projection, filters, limit).map_err(external)?;
+        let planned = plan_on(self.table.clone(), self.cut.clone(), self.session.clone(), request);
+        let planned = match &self.runtime {
+            Some(runtime) => runtime.spawn(planned).await.map_err(|error| {
+                external(Error::Internal(format!("planning a scan ended early: {error}")))
+            })?,
+            None => planned.await,
+        };
+        planned.map_err(external)
+    }
+}
+
+async fn plan_on(
+    table: Arc<Table>,
+    cut: Cut,
+    session: SessionContext,
+    request: ScanRequest,
+) -> Result<Arc<dyn ExecutionPlan>, Error> {
+    let view = match cut {
+        Cut::New(consistency, jobs) => table.read_view(consistency, &jobs).await?,
+        Cut::Pinned(view) => view,
+    };
+    plan_scan(&session, &view, table.merges(), &request).await
+}
+
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests;

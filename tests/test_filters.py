@@ -1,0 +1,213 @@
+"""Conditions: SQL and pyarrow expressions, and what a refusal says.
+
+Owns: that both forms keep the same rows, before and after rows are flushed and compacted; values of
+every type; refusals. Not here: engines that hand their conditions on (test_ways_in).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTable
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("Name", pa.string()),
+        pa.field("value", pa.float64()),
+        pa.field("small", pa.int32()),
+        pa.field("unsigned", pa.uint32()),
+        pa.field("flag", pa.bool_()),
+        pa.field("day", pa.date32()),
+        pa.field("at", pa.timestamp("us")),
+        pa.field("at_utc", pa.timestamp("us", "UTC")),
+        pa.field("price", pa.decimal128(10, 2)),
+        pa.field("large", pa.large_string()),
+        pa.field("raw", pa.binary()),
+        pa.field("vector", pa.list_(pa.float32(), 2)),
+    ]
+)
+UTC = dt.UTC
+F = pc.field
+
+
+def row(number: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    day = dt.datetime(2020, 1, 1, 12) + dt.timedelta(days=number)  # noqa: DTZ001
+    usual = {
+        "id": number,
+        "Name": f"n{number}",
+        "value": number / 2,
+        "small": -number,
+        "unsigned": 4_000_000_000 + number,
+        "flag": number % 2 == 0,
+        "day": day.date(),
+        "at": day,
+        "at_utc": day.replace(tzinfo=UTC),
+        "price": decimal.Decimal(number) / 4,
+        "large": f"L{number}",
+        "raw": bytes([number]),
+        "vector": [0.0, float(number)],
+    }
+    return {**usual, **changes}
+
+
+def rows(*numbers: int, **changes: Any) -> pa.Table:  # noqa: ANN401
+    return pa.Table.from_pylist([row(number, **changes) for number in numbers], schema=SCHEMA)
+
+
+def ids(table: lancemem.Table, condition: object) -> list[int]:
+    found = table.scan(["id"], condition).to_table()  # type: ignore[arg-type]
+    assert table.scan(filter=condition).count_rows() == found.num_rows  # type: ignore[arg-type]
+    return sorted(found.column("id").to_pylist())
+
+
+@pytest.fixture
+def layered(make_table: MakeTable) -> lancemem.Table:
+    """Give ids 0 to 7: in the base table, in a run, in the log; each place has older rows too."""
+    table = make_table(SCHEMA)
+    with table.start_job(shard=0) as job:
+        job.put(rows(*range(8), Name="old", value=-1.0, flag=None, day=None))
+        job.put(rows(0, 1, 2))
+        job.flush()
+    table.compact()
+    with table.start_job(shard=0) as job:
+        job.put(rows(3, 4, 5))
+        job.flush()
+        job.put(rows(6, 7))
+        job.put(pa.Table.from_pylist([row(7, Name=None, value=None)], schema=SCHEMA))
+    return table
+
+
+# An expression, the same in SQL, and the ids that it keeps.
+SAME: dict[str, tuple[pc.Expression, str, list[int]]] = {
+    "key": (F("id") == 3, "id = 3", [3]),
+    "key range": ((F("id") >= 2) & (F("id") < 5), "id >= 2 AND id < 5", [2, 3, 4]),
+    "either": ((F("id") == 1) | (F("Name") == "n6"), "id = 1 OR Name = 'n6'", [1, 6]),
+    "not": (~(F("value") > 1), "NOT value > 1", [0, 1, 2]),
+    "not equal": (F("Name") != "n1", "Name <> 'n1'", [0, 2, 3, 4, 5, 6]),
+    "in": (F("Name").isin(["n1", "n4", "old"]), "Name IN ('n1', 'n4', 'old')", [1, 4]),
+    "not in": (~F("Name").isin(["n1", "n4"]), "Name NOT IN ('n1', 'n4')", [0, 2, 3, 5, 6]),
+    "null": (F("value").is_null(), "value IS NULL", [7]),
+    "not null": (F("value").is_valid() & (F("id") > 4), "value IS NOT NULL AND id > 4", [5, 6]),
+    "equal to null": (pc.equal(F("Name"), pa.scalar(None, pa.string())), "Name = NULL", []),
+    "bool": (F("flag") & (F("id") < 3), "flag AND id < 3", [0, 2]),
+    "bool value": (F("flag") == pc.scalar(False), "flag = false", [1, 3, 5, 7]),
+    "int32": (F("small") == pa.scalar(-4, pa.int32()), "small = -4", [4]),
+    "wider constant": (F("small") < -5, "small < -5", [6, 7]),
+    "uint32": (
+        F("unsigned") == pa.scalar(4_000_000_005, pa.uint32()),
+        "unsigned = 4000000005",
+        [5],
+    ),
+    "date": (F("day") > dt.date(2020, 1, 6), "day > DATE '2020-01-06'", [6, 7]),
+    "timestamp": (
+        F("at") > dt.datetime(2020, 1, 6, 12),  # noqa: DTZ001
+        "at > TIMESTAMP '2020-01-06 12:00:00'",
+        [6, 7],
+    ),
+    "timestamp in a zone": (
+        F("at_utc")
+        <= pa.scalar(dt.datetime(2020, 1, 2, 12, tzinfo=UTC), SCHEMA.field("at_utc").type),
+        "at_utc <= TIMESTAMP '2020-01-02T12:00:00Z'",
+        [0, 1],
+    ),
+    "decimal": (F("price") > decimal.Decimal("1.25"), "price > 1.25", [6, 7]),
+    "large text": (F("large") == "L3", "large = 'L3'", [3]),
+    "bytes": (F("raw") == b"\x04", "raw = X'04'", [4]),
+    "prefix": (pc.starts_with(F("Name"), "n"), "Name LIKE 'n%'", [0, 1, 2, 3, 4, 5, 6]),
+    "sum": (F("value") + F("value") == 4.0, "value + value = 4.0", [4]),
+    "case": (
+        pc.if_else(F("id") < 4, F("flag"), ~F("flag")),
+        "CASE WHEN id < 4 THEN flag ELSE NOT flag END",
+        [0, 2, 5, 7],
+    ),
+    "constant": (pc.scalar(True), "true", list(range(8))),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_an_expression_and_sql_keep_the_same_rows_in_every_layer(
+    name: str, layered: lancemem.Table
+) -> None:
+    expression, sql, expected = SAME[name]
+    assert ids(layered, sql) == expected
+    assert ids(layered, expression) == expected
+    layered.compact()
+    assert ids(layered, expression) == expected
+
+
+def test_an_expression_is_pushed_as_far_as_the_same_sql(layered: lancemem.Table) -> None:
+    expression = (F("id") > 3) & F("Name").isin(["n1", "n4", "n5", "n6"])
+    sql = "id > 3 AND Name IN ('n1', 'n4', 'n5', 'n6')"
+    by_expression = layered.scan(["id"], expression).explain()
+    assert by_expression == layered.scan(["id"], sql).explain()
+    assert "FilterExec" in by_expression or "full_filter" in by_expression
+
+
+def deep_expression() -> pc.Expression:
+    expression = F("id") == 0
+    for number in range(60):
+        expression = (expression & (F("id") == number)) | (F("id") == -1)
+    return expression
+
+
+REFUSED: dict[str, tuple[object, str]] = {
+    "unknown column": (
+        F("gone") == 1,
+        r"pass it as a SQL string: No match for FieldRef.Name\(gone\)",
+    ),
+    "column of vectors": (F("vector").is_null(), r"pass it as a SQL string: No match for .*vector"),
+    "function": (pc.utf8_lower(F("Name")) == "n1", "pass it as a SQL string: .*utf8_lower"),
+    "option": (
+        pc.starts_with(F("Name"), "N", ignore_case=True),
+        "'starts_with' has option case_sensitivity=CASE_INSENSITIVE",
+    ),
+    "null in a list": (F("Name").isin(["n1", None]), "null in the list of IN"),
+    "too deep": (deep_expression(), "recursion"),
+    "no condition": (F("id") + 1, "boolean"),
+    "number": (3, "must be a SQL string or a pyarrow expression, got int"),
+    "sql": ("id ===", "the filter 'id ===' is not valid"),
+    "unknown column in sql": ("gone = 1", "gone"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_says_why_and_what_to_do(name: str, layered: lancemem.Table) -> None:
+    condition, text = REFUSED[name]
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        layered.scan(filter=condition).to_table()  # type: ignore[arg-type]
+
+
+def test_a_polars_expression_is_refused_with_the_ways_that_work(layered: lancemem.Table) -> None:
+    import polars as pl
+
+    with pytest.raises(lancemem.InvalidInputError, match=r"SQL string .* scan_pyarrow_dataset"):
+        layered.scan(filter=pl.col("id") == 3)  # type: ignore[arg-type]
+
+
+class Forged:
+    """Claims to be an expression and hands over bytes."""
+
+    def __init__(self, message: bytes) -> None:
+        self.message = message
+
+    def to_substrait(self, _schema: pa.Schema) -> bytes:
+        """Answer as pyarrow's expressions do."""
+        return self.message
+
+
+def test_forged_messages_are_refused(layered: lancemem.Table) -> None:
+    good = bytes((F("id") == 3).to_substrait(pa.schema([SCHEMA.field("id")])))
+    assert ids(layered, Forged(good)) == [3]
+    for message in (b"", b"\xff" * 100, good[:-30], good + b"\x1a\x05", b"\0" * (5 << 20)):
+        with pytest.raises(lancemem.InvalidInputError, match="pass it as a SQL string"):
+            layered.scan(filter=Forged(message)).to_table()  # type: ignore[arg-type]
