@@ -4,13 +4,15 @@
 //! the DataFusion plan, compaction into the base table, and the table that ties them together.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `compact`.
+//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `lookup`,
+//! `compact`.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
 pub mod compact;
 mod errors;
+pub mod lookup;
 pub mod merge;
 pub mod plan;
 pub mod sstable;
@@ -26,5 +28,6 @@ pub use lancemem_core::types::{
     Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig,
     WriterEpoch,
 };
+pub use lookup::Found;
 pub use table::{Job, Scan, ScanOptions, Shard, Table, WriteResult};
-pub use view::Consistency;
+pub use view::{Consistency, KeptStats};
