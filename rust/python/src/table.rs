@@ -191,6 +191,18 @@ impl Table {
         consistency: &str,
         jobs: Option<Vec<Py<Job>>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_with_missing(py, keys, columns, consistency, jobs)?.0)
+    }
+
+    #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=None))]
+    fn get_with_missing<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        columns: Option<Vec<String>>,
+        consistency: &str,
+        jobs: Option<Vec<Py<Job>>>,
+    ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
@@ -198,7 +210,7 @@ impl Table {
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         let schema = found.rows.schema();
         let rows = futures::stream::iter([Ok::<_, lancemem::Error>(found.rows)]);
-        pyarrow_table(py, ArrowStream::new(schema, rows, runtime()?))
+        Ok((pyarrow_table(py, ArrowStream::new(schema, rows, runtime()?))?, found.missing))
     }
 
     fn compact(&self, py: Python<'_>) -> PyResult<CompactionResult> {

@@ -56,7 +56,7 @@ pub async fn find(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Re
     }
     let columns = Columns::of(view, columns)?;
     let wanted = Wanted::new(&view.key, keys)?;
-    let mut pieces = Pieces::new(&columns.schema, wanted.len());
+    let mut pieces = Pieces::new(wanted.len());
     let mut open = wanted.distinct();
     memory::find(view, &wanted, &columns, &mut open, &mut pieces)?;
     if !open.is_empty() {
@@ -67,5 +67,5 @@ pub async fn find(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Re
         )?;
         of_runs.into_iter().chain(of_base).for_each(|rows| pieces.add(rows));
     }
-    pieces.finish(&wanted)
+    pieces.finish(&columns, &wanted)
 }

@@ -3,16 +3,16 @@
 //! Owns: which row of which batch answers for each key, and the result in the order of the call.
 //! Does not own: the search.
 
-use arrow::compute::interleave;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::SchemaRef;
+use arrow::compute::{interleave, take};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use lancemem_core::types::Result;
 
 use super::Found;
+use super::take::{Columns, Origin};
 use super::wanted::Wanted;
 use crate::errors::Context;
 
-/// The result's columns of some rows, and the rows of the call that they answer.
+/// The columns of some rows that are not in the call, and the rows of the call that they answer.
 pub(super) struct Answers {
     pub columns: Vec<ArrayRef>,
     /// Row of the call, row in `columns`.
@@ -21,15 +21,14 @@ pub(super) struct Answers {
 
 /// All answers so far.
 pub(super) struct Pieces {
-    schema: SchemaRef,
     batches: Vec<Vec<ArrayRef>>,
     /// For each row of the call that stands for its key: batch and row.
     places: Vec<Option<(usize, usize)>>,
 }
 
 impl Pieces {
-    pub fn new(schema: &SchemaRef, rows: usize) -> Self {
-        Self { schema: schema.clone(), batches: Vec::new(), places: vec![None; rows] }
+    pub fn new(rows: usize) -> Self {
+        Self { batches: Vec::new(), places: vec![None; rows] }
     }
 
     pub fn add(&mut self, answers: Answers) {
@@ -39,28 +38,36 @@ impl Pieces {
         self.batches.push(answers.columns);
     }
 
-    pub fn finish(self, wanted: &Wanted) -> Result<Found> {
+    pub fn finish(self, columns: &Columns, wanted: &Wanted) -> Result<Found> {
         let action = "gathering the rows of a lookup";
+        let mut found = Vec::with_capacity(wanted.len());
         let mut taken = Vec::with_capacity(wanted.len());
         let mut missing = Vec::new();
         for row in (0_u32..).take(wanted.len()) {
             let stands_for_it = wanted.row_of(wanted.key(row)).unwrap_or(row);
             match self.places[stands_for_it as usize] {
-                Some(place) => taken.push(place),
+                Some(place) => {
+                    found.push(row);
+                    taken.push(place);
+                }
                 None => missing.push(row as usize),
             }
         }
         if taken.is_empty() {
-            return Ok(Found { rows: RecordBatch::new_empty(self.schema), missing });
+            return Ok(Found { rows: RecordBatch::new_empty(columns.schema.clone()), missing });
         }
-        let gather = |column: usize| {
-            let arrays: Vec<_> = self.batches.iter().map(|batch| batch[column].as_ref()).collect();
-            interleave(&arrays, &taken).context(action)
+        let found = UInt32Array::from(found);
+        let gather = |origin: &Origin| match *origin {
+            Origin::Call(column) => take(wanted.batch.column(column), &found, None).context(action),
+            Origin::Source(column) => {
+                let arrays: Vec<_> =
+                    self.batches.iter().map(|batch| batch[column].as_ref()).collect();
+                interleave(&arrays, &taken).context(action)
+            }
         };
-        let columns = (0..self.schema.fields().len()).map(gather);
-        let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
+        let arrays = columns.origins.iter().map(gather).collect::<Result<Vec<ArrayRef>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(taken.len()));
-        let rows = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options);
+        let rows = RecordBatch::try_new_with_options(columns.schema.clone(), arrays, &options);
         Ok(Found { rows: rows.context(action)?, missing })
     }
 }

@@ -1,12 +1,13 @@
 //! Rows of a Lance dataset by fragment and offset.
 //!
-//! Owns: the columns of an answer in each source, found by field id, and reading no others.
+//! Owns: the columns of an answer in each source, found by field id, and reading no others. The
+//! key columns are those of the call.
 //! Does not own: which rows are read.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, new_null_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_cast::cast;
 use arrow_schema::{Field, Schema, SchemaRef};
 use lance::Dataset;
@@ -27,8 +28,21 @@ const EXTENSION: &str = "ARROW:extension:name";
 pub(super) struct Columns {
     /// As the caller gets them.
     pub schema: SchemaRef,
-    /// Field ids in the base table.
+    /// For each of them where its values come from.
+    pub origins: Vec<Origin>,
+    /// Those that are read.
+    stored: SchemaRef,
+    /// Their field ids in the base table.
     ids: Vec<i32>,
+}
+
+/// Where the values of a column come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin {
+    /// This column of the call: whoever has found a key need not read it.
+    Call(usize),
+    /// This one of the columns that are read.
+    Source(usize),
 }
 
 /// The same columns in one dataset.
@@ -42,11 +56,11 @@ pub(super) struct SourceColumns {
 
 impl Columns {
     pub fn of(view: &ReadView, columns: &[String]) -> Result<Self> {
-        let mut ids = Vec::with_capacity(columns.len());
-        let mut fields = Vec::with_capacity(columns.len());
+        let (mut origins, mut ids) = (Vec::with_capacity(columns.len()), Vec::new());
+        let (mut fields, mut stored) = (Vec::with_capacity(columns.len()), Vec::new());
         for column in columns {
             let field = view.schema.field_with_name(column).ok();
-            let (Some(field), Some(stored)) = (field, view.base.schema().field(column)) else {
+            let (Some(field), Some(in_base)) = (field, view.base.schema().field(column)) else {
                 let names: Vec<&str> =
                     view.schema.fields().iter().map(|field| field.name().as_str()).collect();
                 return Err(Error::input(format!(
@@ -54,16 +68,23 @@ impl Columns {
                     names.join(", ")
                 )));
             };
-            ids.push(stored.id);
             fields.push(field.clone());
+            if let Some(place) = view.key.iter().position(|name| name == column) {
+                origins.push(Origin::Call(place));
+                continue;
+            }
+            origins.push(Origin::Source(ids.len()));
+            stored.push(field.clone());
+            ids.push(in_base.id);
         }
-        Ok(Self { schema: Arc::new(Schema::new(fields)), ids })
+        let (schema, stored) = (Arc::new(Schema::new(fields)), Arc::new(Schema::new(stored)));
+        Ok(Self { schema, origins, stored, ids })
     }
 
     /// The columns of a batch that names them as the table does.
     pub fn by_name(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let names = self.schema.fields().iter().map(|field| Some(field.name().as_str()));
-        in_types_of(&self.schema, batch, names)
+        let names = self.stored.fields().iter().map(|field| Some(field.name().as_str()));
+        in_types_of(&self.stored, batch, names)
     }
 
     /// In the base table, with the key columns as well.
@@ -84,14 +105,10 @@ impl Columns {
             self.ids.iter().map(|id| of_id(id).map(|field| field.name.clone())).collect();
         let mut read: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
         read.extend(extra.iter().map(String::as_str));
-        if read.is_empty() {
-            // Lance reads no rows of no column.
-            read.extend(fields.first().map(|field| field.name.as_str()));
-        }
         read.sort_unstable();
         read.dedup();
         let read = dataset.schema().project(&read).context("planning a lookup")?;
-        Ok(SourceColumns { result: self.schema.clone(), read: Arc::new(read), names })
+        Ok(SourceColumns { result: self.stored.clone(), read: Arc::new(read), names })
     }
 }
 
@@ -139,6 +156,11 @@ pub(super) async fn take(
     offsets: &[u32],
     columns: &SourceColumns,
 ) -> LanceResult<RecordBatch> {
+    if columns.read.fields.is_empty() {
+        let options = RecordBatchOptions::new().with_row_count(Some(offsets.len()));
+        let none = Arc::new(Schema::empty());
+        return Ok(RecordBatch::try_new_with_options(none, Vec::new(), &options)?);
+    }
     let rows = if columns.read.fields.iter().any(has_another_form) {
         let start = u64::from(fragment) << 32;
         let addresses: Vec<u64> = offsets.iter().map(|offset| start | u64::from(*offset)).collect();
