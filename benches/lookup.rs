@@ -5,7 +5,12 @@
 //! rows.
 //! Does not own: peers (`read`).
 
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and stops")]
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    reason = "a bench prints and stops, and counts less than 2^52"
+)]
 
 use std::sync::Arc;
 use std::time::Instant;
