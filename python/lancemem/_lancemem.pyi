@@ -290,8 +290,18 @@ class Table:
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
-        Keys without a row are left out.
+        Keys without a row are left out; `get_with_missing` says which.
         """
+
+    def get_with_missing(
+        self,
+        keys: _Data,
+        columns: Sequence[str] | None = None,
+        *,
+        consistency: _Consistency = "durable",
+        jobs: Sequence[Job] | None = None,
+    ) -> tuple[pa.Table, list[int]]:
+        """Return what `get` returns, and the positions in `keys` of those without a row."""
 
     def compact(self) -> CompactionResult:
         """Move every flushed run into the base table, all shards in one commit."""

@@ -236,12 +236,24 @@ impl Table {
         consistency: &str,
         jobs: Option<Vec<Py<Job>>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_with_missing(py, keys, columns, consistency, jobs)?.0)
+    }
+
+    #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=None))]
+    fn get_with_missing<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        columns: Option<Vec<String>>,
+        consistency: &str,
+        jobs: Option<Vec<Py<Job>>>,
+    ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
         let keys = input::batch(keys)?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
-        pyarrow_table_of(py, found.rows)
+        Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
     fn compact(&self, py: Python<'_>) -> PyResult<CompactionResult> {

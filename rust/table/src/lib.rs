@@ -4,14 +4,15 @@
 //! the DataFusion plan, compaction into the base table, and the table that ties them together.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `compact`;
-//! `provider` for SQL over a table. `examples/scan.rs` reads a table.
+//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `lookup`,
+//! `compact`; `provider` for SQL over a table. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
 pub mod compact;
 mod errors;
+pub mod lookup;
 pub mod merge;
 pub mod plan;
 pub mod provider;
@@ -28,7 +29,8 @@ pub use lancemem_core::types::{
     Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig,
     WriterEpoch,
 };
+pub use lookup::Found;
 pub use plan::Condition;
 pub use provider::TableSource;
 pub use table::{Job, Scan, ScanOptions, Shard, Table, WriteResult};
-pub use view::{Consistency, ReadView};
+pub use view::{Consistency, KeptStats, ReadView};

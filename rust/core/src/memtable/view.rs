@@ -73,16 +73,26 @@ impl MemTableView {
         self.indexed().newest(&self.memtable.rows, key, self.rows).map(RowPosition)
     }
 
+    /// The index of the batch that holds `position`, and the row inside it.
+    ///
+    /// # Panics
+    /// Where the view has no such row.
+    #[must_use]
+    pub fn place(&self, position: RowPosition) -> (usize, usize) {
+        let row = position.0 as usize;
+        assert!(row < self.rows, "row {row} is outside the view");
+        let place = self.memtable.rows.place(row, self.batches);
+        (place.batch, place.row)
+    }
+
     /// The batch that holds `position`, and the row inside it.
     ///
     /// # Panics
     /// Where the view has no such row.
     #[must_use]
     pub fn locate(&self, position: RowPosition) -> (&RecordBatch, usize) {
-        let row = position.0 as usize;
-        assert!(row < self.rows, "row {row} is outside the view");
-        let place = self.memtable.rows.place(row, self.batches);
-        (self.batch(place.batch), place.row)
+        let (batch, row) = self.place(position);
+        (self.batch(batch), row)
     }
 
     /// For every row whether it is the newest of its key; all rows where there is no key.

@@ -1,6 +1,6 @@
 //! `bloom_filter.bin`: a split-block bloom filter over the keys of one run.
 //!
-//! Owns: its size and the hash of a key.
+//! Owns: its size, the hash of a key, and the question whether a key may be in it.
 //! Does not own: where the file lies, or who skips a run because of it.
 //!
 //! The hash is lance's: the standard library's `SipHash` over each key column's null flag and
@@ -30,4 +30,35 @@ pub(super) fn key_filter(keys: &[RecordBatch], distinct_keys: u64) -> Result<Vec
         }
     }
     Ok(filter.to_bytes())
+}
+
+/// The filter of a run, to ask.
+#[derive(Debug)]
+pub struct KeyFilter(Sbbf);
+
+impl KeyFilter {
+    /// The filter out of its file.
+    ///
+    /// # Errors
+    /// An error for bytes that are no filter.
+    pub fn new(bytes: &[u8]) -> Result<Self> {
+        let filter = Sbbf::new(bytes);
+        filter
+            .map(Self)
+            .map_err(|error| Error::corrupt_file_named("bloom_filter.bin", error.to_string()))
+    }
+
+    /// False where no row of the run has the key of `row` in `keys`, a batch of nothing but the
+    /// key columns in primary-key order and of the table's types.
+    #[must_use]
+    pub fn may_hold(&self, keys: &RecordBatch, row: usize) -> bool {
+        let columns: Vec<usize> = (0..keys.num_columns()).collect();
+        self.0.check_hash(compute_pk_hash(keys, &columns, row))
+    }
+
+    /// Bytes that it takes in memory.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.0.estimated_memory_size()
+    }
 }

@@ -8,13 +8,14 @@
 //! query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `sync`, then `open`.
+//! `sidecar`, `bloom`, `sync`, then `open` and `read`.
 
 mod bloom;
 mod chunks;
 mod data;
 mod local_file;
 mod open;
+mod read;
 mod sidecar;
 mod sync;
 mod write;
@@ -40,7 +41,9 @@ use lancemem_core::format::paths;
 use object_store::path::Path;
 use uuid::Uuid;
 
+pub use bloom::KeyFilter;
 pub use open::open_sstable;
+pub use read::{KeyIndex, is_ours};
 pub use sync::{files_of_commit, sync_base, sync_commit, sync_table};
 pub use write::write_sstable;
 

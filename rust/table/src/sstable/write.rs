@@ -27,12 +27,12 @@ use roaring::RoaringBitmap;
 
 use super::chunks::{Chunks, window_bytes};
 use super::data::{self, FRAGMENT};
-use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, sidecar, storage_schema, sync};
+use super::{
+    SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, storage_schema, sync,
+};
 
 /// The one version of a run.
 const VERSION: u64 = 1;
-/// The bloom filter's file name in the specification.
-const BLOOM_FILTER: &str = "bloom_filter.bin";
 
 /// Writes the rows of one frozen MemTable as the run `generation`, in a folder of a new name.
 ///
@@ -188,7 +188,7 @@ async fn write_deletions(
 }
 
 async fn write_filter(context: &SsTableContext, folder: &Path, filter: Vec<u8>) -> Result<Path> {
-    let path = folder.clone().join(BLOOM_FILTER);
+    let path = folder.clone().join(read::BLOOM_FILTER);
     context.object_store.put(&path, &filter).await?;
     Ok(path)
 }
@@ -204,6 +204,7 @@ async fn write_manifest(
 ) -> Result<()> {
     let format = DataStorageFormat::new(context.storage_version);
     let mut manifest = Manifest::new(schema, Arc::new(vec![fragment]), format, HashMap::new());
+    manifest.writer_version = Some(read::our_writer());
     manifest.set_timestamp(nanoseconds_now());
     manifest.update_max_fragment_id();
     apply_feature_flags(&mut manifest, false, false)?;

@@ -27,7 +27,6 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
 use parking_lot::RwLock;
 
 pub use create::CreateOptions;
-pub use get::Found;
 pub use job::Job;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};

@@ -69,7 +69,14 @@ impl Table {
         let compacted = compacted_of(&base).await?;
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
-        Ok(Arc::new(ReadView { base, schema: self.schema.clone(), key: self.key.clone(), shards }))
+        let base_cache = self.sstables.base().clone();
+        Ok(Arc::new(ReadView {
+            base,
+            schema: self.schema.clone(),
+            key: self.key.clone(),
+            shards,
+            base_cache,
+        }))
     }
 
     /// Opens the runs that the base version lacks.

@@ -3,6 +3,7 @@
 //! Owns: [`ReadView`], the immutable cut, the open SSTables, and what is kept of them in memory.
 //! Does not own: how a view is gathered from storage and jobs (`table`), or how it is read.
 
+mod base;
 mod kept;
 mod run_keys;
 mod sstables;
@@ -15,6 +16,7 @@ use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId};
 
 pub use lancemem_core::memtable::MemTableView;
 
+pub use base::{BaseCache, BaseFragment, OpenBase};
 pub use kept::{Kept, KeptBound, KeptStats};
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle};
@@ -42,6 +44,8 @@ pub struct ReadView {
     pub key: Arc<[String]>,
     /// What the shards hold above the base table.
     pub shards: Vec<ShardView>,
+    /// What this process keeps of the base table for lookups by key.
+    pub base_cache: Arc<BaseCache>,
 }
 
 /// The part of a view that one shard contributes.

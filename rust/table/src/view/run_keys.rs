@@ -22,8 +22,16 @@ pub struct RunKeys {
     /// Row position of each key; `None` where the first key is of row 0 and no row is left out.
     positions: Option<Vec<u32>>,
     hasher: RandomState,
-    /// Places in `keys`, built by the first [`Self::find`].
-    table: OnceLock<HashTable<u32>>,
+    /// Built by the first [`Self::find`].
+    table: OnceLock<KeyTable>,
+}
+
+/// From the hash of a key to its place in the block.
+#[derive(Debug)]
+struct KeyTable {
+    places: HashTable<u32>,
+    /// Whether no key is there twice.
+    unique: bool,
 }
 
 impl RunKeys {
@@ -39,6 +47,32 @@ impl RunKeys {
         let dense = positions.last().is_none_or(|last| *last as usize + 1 == positions.len());
         let positions = (!dense).then_some(positions);
         Self { keys, positions, hasher: RandomState::default(), table: OnceLock::new() }
+    }
+
+    /// The keys of all rows from row 0 on.
+    ///
+    /// # Panics
+    /// Where they are more than `u32` can count.
+    #[must_use]
+    pub fn dense(keys: KeyBlock) -> Self {
+        let rows = keys.len();
+        let positions = (0..).take(rows).collect();
+        Self::new(keys, positions)
+    }
+
+    /// The key at `place`, counted from 0 in the order of [`Self::iter`].
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    #[must_use]
+    pub fn key(&self, place: usize) -> &[u8] {
+        self.keys.get(place)
+    }
+
+    /// Whether no key is there twice. Builds the table of [`Self::find`].
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        self.table().unique
     }
 
     /// Number of keys.
@@ -61,9 +95,8 @@ impl RunKeys {
     /// The row position of `key`.
     #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<u32> {
-        let table = self.table.get_or_init(|| self.index());
         let is_key = |place: &u32| self.keys.get(*place as usize) == key;
-        table.find(self.hash(key), is_key).map(|place| self.position(*place as usize))
+        self.table().places.find(self.hash(key), is_key).map(|place| self.position(*place as usize))
     }
 
     /// Bytes on the heap, with the table that the first [`Self::find`] builds.
@@ -74,20 +107,28 @@ impl RunKeys {
         self.keys.heap_bytes() + positions + table_bytes(self.len())
     }
 
-    fn index(&self) -> HashTable<u32> {
-        let mut table = HashTable::with_capacity(self.len());
+    fn table(&self) -> &KeyTable {
+        self.table.get_or_init(|| self.index())
+    }
+
+    fn index(&self) -> KeyTable {
+        let mut places = HashTable::with_capacity(self.len());
+        let mut unique = true;
         let hash_of = |place: &u32| self.hash(self.keys.get(*place as usize));
         for (place, key) in (0..).zip(self.keys.iter()) {
             let is_key = |other: &u32| self.keys.get(*other as usize) == key;
-            match table.entry(self.hash(key), is_key, hash_of) {
-                // Only where a run's writer hid too few rows. The later one is the newer one.
-                Entry::Occupied(mut earlier) => *earlier.get_mut() = place,
+            match places.entry(self.hash(key), is_key, hash_of) {
+                // In a run only where its writer hid too few rows. The later one is the newer.
+                Entry::Occupied(mut earlier) => {
+                    *earlier.get_mut() = place;
+                    unique = false;
+                }
                 Entry::Vacant(free) => {
                     free.insert(place);
                 }
             }
         }
-        table
+        KeyTable { places, unique }
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
@@ -155,6 +196,8 @@ mod tests {
         let keys = [b"a".to_vec(), b"b".to_vec(), b"a".to_vec()];
         let run = RunKeys::new(block(&keys), vec![0, 1, 2]);
         assert_eq!((run.find(b"a"), run.find(b"b")), (Some(2), Some(1)));
+        assert!(!run.is_unique());
+        assert!(RunKeys::dense(block(&keys[..2])).is_unique());
     }
 
     #[test]

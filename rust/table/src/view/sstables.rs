@@ -1,4 +1,4 @@
-//! Open SSTables, shared by all views of a table.
+//! What a process keeps open of a table, shared by all its views: SSTables first of all.
 //!
 //! Owns: one handle per run, what is kept of the run once somebody needed it, and the way it is
 //! read.
@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -18,13 +19,16 @@ use lancemem_core::format::{KeyEncoder, SsTable};
 use lancemem_core::types::{Error, Generation, KeyBlock, Result, ShardId};
 use parking_lot::Mutex;
 
+use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
-use crate::sstable::{SsTableContext, open_sstable};
+use crate::sstable::{KeyFilter, KeyIndex, SsTableContext, is_ours, open_sstable};
 
 /// Bytes that a table keeps of its runs by default.
 const LIMIT_BYTES: usize = 256 << 20;
+/// Rows of one page of a run's key index.
+const PAGE_ROWS: u64 = 8_192;
 
 /// An open run. Runs are immutable, so what was read once stays true.
 #[derive(Debug)]
@@ -38,6 +42,14 @@ pub struct SsTableHandle {
     /// The run as a Lance dataset; its deletion vector hides rows superseded inside the run.
     pub dataset: Arc<Dataset>,
     keys: Arc<Kept<RunKeys>>,
+    filter: Arc<Kept<KeyFilter>>,
+    index: Arc<Kept<KeyIndex>>,
+    /// Whether filter and index hold every key of the run.
+    trusted: bool,
+    /// Rows of the data file, hidden ones included.
+    rows: u64,
+    /// Pages of the key index that lookups have read.
+    pages_read: AtomicU64,
 }
 
 impl SsTableHandle {
@@ -60,6 +72,43 @@ impl SsTableHandle {
         self.keys.present()
     }
 
+    /// The bloom filter, where it may be believed.
+    ///
+    /// # Errors
+    /// A storage error, or damage.
+    pub async fn filter(&self) -> Result<Option<Arc<KeyFilter>>> {
+        if !self.trusted {
+            return Ok(None);
+        }
+        let read = async {
+            let filter = KeyFilter::read(&self.dataset).await.in_run(&self.name())?;
+            let bytes = filter.heap_bytes();
+            Ok((filter, bytes))
+        };
+        self.filter.get_or_read(read).await.map(Some)
+    }
+
+    /// The key index for a lookup of `keys` keys, where it may be believed and costs less than
+    /// the keys themselves: a page for each key, until as many pages were read as make a good
+    /// part of the whole index. Then the keys are worth their memory.
+    ///
+    /// # Errors
+    /// A storage error, or damage.
+    pub async fn index_for(&self, keys: usize) -> Result<Option<Arc<KeyIndex>>> {
+        let pages = self.rows.div_ceil(PAGE_ROWS);
+        let keys = keys as u64;
+        if !self.trusted || self.pages_read.load(Ordering::Relaxed) + keys > pages / 4 {
+            return Ok(None);
+        }
+        self.pages_read.fetch_add(keys, Ordering::Relaxed);
+        let read = async {
+            let index = KeyIndex::open(&self.dataset).await.in_run(&self.name())?;
+            let bytes = index.heap_bytes();
+            Ok((index, bytes))
+        };
+        self.index.get_or_read(read).await.map(Some)
+    }
+
     /// What the run is called in errors.
     pub(crate) fn name(&self) -> String {
         format!("SSTable {} of shard {}", self.path, self.shard_id)
@@ -78,8 +127,18 @@ impl SsTableHandle {
             keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
             add_positions(&batch, &mut positions)?;
         }
-        Ok(RunKeys::new(keys, positions))
+        with_table(move || RunKeys::new(keys, positions)).await
     }
+}
+
+/// Keys with their table built, on a thread of its own where that takes a while.
+pub(super) async fn with_table(make: impl FnOnce() -> RunKeys + Send + 'static) -> Result<RunKeys> {
+    let made = tokio::task::spawn_blocking(|| {
+        let keys = make();
+        let _ = keys.is_unique();
+        keys
+    });
+    made.await.map_err(|error| Error::Internal(format!("building a table of keys: {error}")))
 }
 
 /// Row positions of a run with one fragment: the offsets of the row addresses.
@@ -97,11 +156,17 @@ fn add_positions(batch: &RecordBatch, positions: &mut Vec<u32>) -> Result<()> {
     Ok(())
 }
 
+fn physical_rows(run: &Dataset) -> u64 {
+    let rows = run.manifest().fragments.iter().filter_map(|fragment| fragment.physical_rows);
+    rows.map(|rows| rows as u64).sum()
+}
+
 /// The runs that are open in this process, by shard and folder.
 #[derive(Debug)]
 pub struct SsTableCache {
     bound: Arc<KeptBound>,
     runs: Mutex<HashMap<(ShardId, String), Arc<Kept<SsTableHandle>>>>,
+    base: Arc<BaseCache>,
 }
 
 impl Default for SsTableCache {
@@ -114,7 +179,14 @@ impl SsTableCache {
     /// No run yet; at most `limit_bytes` are kept of all of them.
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
-        Self { bound: KeptBound::new(limit_bytes), runs: Mutex::default() }
+        let bound = KeptBound::new(limit_bytes);
+        Self { base: BaseCache::new(&bound), bound, runs: Mutex::default() }
+    }
+
+    /// What is kept of the base table under the same bound.
+    #[must_use]
+    pub const fn base(&self) -> &Arc<BaseCache> {
+        &self.base
     }
 
     /// The handle of a run, opened where it is not.
@@ -146,8 +218,13 @@ impl SsTableCache {
             shard_id,
             generation: sstable.generation,
             path: sstable.path.clone(),
-            dataset: Arc::new(dataset),
             keys: Kept::new(&self.bound),
+            filter: Kept::new(&self.bound),
+            index: Kept::new(&self.bound),
+            trusted: is_ours(&dataset),
+            rows: physical_rows(&dataset),
+            pages_read: AtomicU64::new(0),
+            dataset: Arc::new(dataset),
         };
         Ok((handle, bytes))
     }
@@ -159,7 +236,7 @@ impl SsTableCache {
         });
     }
 
-    /// Counters of what is kept of runs: open datasets and keys.
+    /// Counters of what is kept: open runs, their keys, filters and indexes, keys of the base.
     #[must_use]
     pub fn stats(&self) -> KeptStats {
         self.bound.stats()

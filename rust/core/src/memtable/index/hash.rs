@@ -11,16 +11,15 @@
 //!
 //! A key keeps its slot; a newer row of it replaces the position, after the link from the new
 //! row to the old one was published. A reader that is bounded to fewer rows follows the links
-//! back. A table that grows is rebuilt beside the old one and swapped, so a reader of the old
-//! one still finds every row that it may see.
+//! back. A table that grows is rebuilt beside the old one, so a reader of the old one still finds
+//! every row that it may see. Old tables stay until the index goes: together they are no larger
+//! than the last one, and so a reader takes no lock and counts no reference, which readers on
+//! other cores would have to wait for.
 
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
-use parking_lot::RwLock;
-
-use std::hash::{BuildHasher, Hasher};
 
 use super::{KeyIndex, position};
 use crate::memtable::rows::{Place, Rows};
@@ -42,7 +41,8 @@ struct Link {
 #[derive(Debug)]
 pub struct HashIndex {
     hasher: RandomState,
-    slots: RwLock<Arc<Slots>>,
+    /// Never empty; the last one counts.
+    tables: boxcar::Vec<Slots>,
     links: boxcar::Vec<Link>,
 }
 
@@ -50,7 +50,7 @@ impl Default for HashIndex {
     fn default() -> Self {
         Self {
             hasher: RandomState::default(),
-            slots: RwLock::new(Arc::new(Slots::new(FIRST_SLOTS))),
+            tables: boxcar::vec![Slots::new(FIRST_SLOTS)],
             links: boxcar::Vec::new(),
         }
     }
@@ -131,15 +131,19 @@ impl HashIndex {
         usize::from(all_the_same)
     }
 
+    fn slots(&self) -> &Slots {
+        let last = self.tables.count() - 1;
+        self.tables.get(last).unwrap_or_else(|| unreachable!("table {last} was counted"))
+    }
+
     /// A table in which all rows up to `rows` leave every second slot free.
-    fn slots_for(&self, rows: usize) -> Arc<Slots> {
-        let slots = self.slots.read().clone();
+    fn slots_for(&self, rows: usize) -> &Slots {
+        let slots = self.slots();
         if rows * 2 <= slots.slots.len() {
             return slots;
         }
-        let larger = Arc::new(slots.grown((rows * 2).next_power_of_two()));
-        *self.slots.write() = larger.clone();
-        larger
+        self.tables.push(slots.grown((rows * 2).next_power_of_two()));
+        self.slots()
     }
 }
 
@@ -159,7 +163,7 @@ impl KeyIndex for HashIndex {
     }
 
     fn newest(&self, rows: &Rows, key: &[u8], limit: usize) -> Option<u32> {
-        let slots = self.slots.read().clone();
+        let slots = self.slots();
         let (_, newest) = slots.find(self.hash(key), |row| self.key(rows, row) == key);
         let mut row = newest?;
         while row as usize >= limit {

@@ -10,6 +10,7 @@ use lancemem_core::format::KeyEncoder;
 
 use super::key_types::Key;
 use super::support::Table;
+use crate::sstable::{KeyFilter, KeyIndex, is_ours};
 
 #[tokio::test]
 async fn every_key_is_in_the_filter_and_few_others_are() {
@@ -57,6 +58,32 @@ async fn a_key_index_of_many_pages_finds_each_key_and_no_other() {
             assert_eq!(found, id % 3 == 0, "{key:?} {id}");
         }
         run.assert_reads_like(&table).await;
+    }
+}
+
+#[tokio::test]
+async fn filter_and_key_index_lead_to_the_newest_row_of_every_key() {
+    for key in Key::NUMEROUS {
+        let first: Vec<(u32, Option<i64>)> = (0..900).map(|id| (id, Some(0))).collect();
+        let puts: &[&[(u32, Option<i64>)]] = &[&first, &[(5, Some(1)), (7, None)], &[(5, None)]];
+        let directory = TempStrDir::default();
+        let table = Table::create(directory.as_str(), key, &[0]).await;
+        let run = table.write(1, puts).await.open().await;
+        assert!(is_ours(&run));
+        let (filter, index) =
+            (KeyFilter::read(&run).await.unwrap(), KeyIndex::open(&run).await.unwrap());
+        let asked = key.batch(&[0, 5, 7, 899, 900, 12_345]);
+        let encoded =
+            KeyEncoder::new(asked.schema_ref(), &key.names()).unwrap().encode_block(&asked);
+        let newest = [Some(0), Some(902), Some(901), Some(899), None, None];
+        for (row, expected) in newest.into_iter().enumerate() {
+            let value = match asked.columns() {
+                [column] => ScalarValue::try_from_array(column, row).unwrap(),
+                _ => ScalarValue::Binary(Some(encoded.get(row).to_vec())),
+            };
+            assert_eq!(index.newest(value).await.unwrap(), expected, "{key:?} {row}");
+            assert!(expected.is_none() || filter.may_hold(&asked, row), "{key:?} {row}");
+        }
     }
 }
 

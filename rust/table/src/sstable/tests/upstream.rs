@@ -16,6 +16,7 @@ use lance_index::mem_wal::SsTable;
 use super::key_types::Key;
 use super::support::{Run, Table};
 use super::{BASE, PUTS};
+use crate::sstable::is_ours;
 
 /// Puts the rows through lance's writer and closes it, which flushes generation 1.
 async fn flush_with_lance(table: &mut Table, puts: &[&[(u32, Option<i64>)]]) -> SsTable {
@@ -103,6 +104,8 @@ async fn compare(run: &Run, theirs: &SsTable) {
     let theirs_dataset = Dataset::open(&theirs_uri).await.unwrap();
     let ours_dataset = run.open().await;
 
+    // What a lookup may believe depends on who wrote the run.
+    assert!(is_ours(&ours_dataset) && !is_ours(&theirs_dataset));
     let (ours, other) = (ours_dataset.manifest(), theirs_dataset.manifest());
     assert_eq!(ours.schema, other.schema);
     let ids = |dataset: &Dataset| -> Vec<i32> {

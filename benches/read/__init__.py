@@ -1,0 +1,1 @@
+"""The read path beside its peers."""

@@ -1,0 +1,306 @@
+//! Keys in the base table.
+//!
+//! Owns: which fragments are asked through keys in memory, through the scalar index on the key
+//! column, or by a scan; the deleted rows, which answer nothing.
+//! Does not own: what is kept of the base table (`view`).
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{Expr, in_list, lit};
+use datafusion::prelude::ident;
+use futures::{FutureExt, TryStreamExt};
+use lance_core::ROW_ADDR;
+use lance_index::metrics::NoOpMetricsCollector;
+use lance_index::scalar::{SargableQuery, SearchResult};
+use lancemem_core::format::KeyEncoder;
+use lancemem_core::types::{Error, Result};
+
+use super::all;
+use super::pieces::Answers;
+use super::take::{Columns, SourceColumns, take};
+use super::wanted::Wanted;
+use crate::errors::Context;
+use crate::view::{BaseFragment, OpenBase, ReadView, RunKeys};
+
+const ACTION: &str = "looking up keys in the base table";
+/// Keys that are looked up in the index one by one, a page each. More share the pages.
+const FEW_KEYS: usize = 16;
+/// Rows of a page of lance's index.
+const PAGE_ROWS: u64 = 4_096;
+/// Rows of fragments without an index whose keys are read into memory at the first lookup.
+const SMALL_ROWS: u64 = 65_536;
+/// Scans of a larger fragment after which its keys are.
+const SCANS: u64 = 3;
+
+/// Where rows of the call may be: row of the call, fragment, offset.
+type Places = Vec<(u32, u32, u32)>;
+
+/// The rows of the base table that answer for the keys of `open`.
+pub(super) async fn find(
+    view: &ReadView,
+    wanted: &Wanted,
+    columns: &Columns,
+    open: &[u32],
+) -> Result<Vec<Answers>> {
+    if open.is_empty() {
+        return Ok(Vec::new());
+    }
+    let base = view.base_cache.open(&view.base, &view.key).await?;
+    let ways = Ways::choose(view, &base, open.len()).await?;
+    let mut places = in_memory(&ways.in_memory, wanted, open);
+    // The index tells which rows have any of many keys, but not which row has which.
+    let by_key = !ways.index.is_empty() && open.len() > FEW_KEYS;
+    if !ways.index.is_empty() {
+        places.extend(in_index(&base, &ways.index, wanted, open).await?);
+    }
+    if !ways.scanned.is_empty() {
+        places.extend(by_scan(view, &ways.scanned, wanted, open).await?);
+    }
+    let mut by_fragment: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+    for (row, fragment, offset) in places {
+        by_fragment.entry(fragment).or_default().push((offset, row));
+    }
+    let reader = Reader { view, wanted, columns: columns.in_base(view, by_key)?, by_key };
+    let reads = by_fragment.into_iter().map(|(fragment, rows)| reader.read(fragment, rows).boxed());
+    Ok(all(reads.collect()).await?.into_iter().flatten().collect())
+}
+
+/// Reads the rows of fragments.
+struct Reader<'a> {
+    view: &'a ReadView,
+    wanted: &'a Wanted,
+    columns: SourceColumns,
+    /// Whether the keys that are read say which row of the call a row answers.
+    by_key: bool,
+}
+
+impl Reader<'_> {
+    /// The live rows among `rows`, offsets with the row of the call that each answers.
+    async fn read(&self, fragment: u32, mut rows: Vec<(u32, u32)>) -> Result<Option<Answers>> {
+        let file = self.view.base.get_fragment(fragment as usize);
+        let file = file.ok_or_else(|| no_fragment(fragment))?;
+        if let Some(deleted) = file.get_deletion_vector().await.context(ACTION)? {
+            rows.retain(|(offset, _)| !deleted.contains(*offset));
+        }
+        rows.sort_unstable();
+        rows.dedup_by_key(|(offset, _)| *offset);
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let offsets: Vec<u32> = rows.iter().map(|(offset, _)| *offset).collect();
+        let taken =
+            take(&self.view.base, fragment, &offsets, &self.columns).await.context(ACTION)?;
+        let of = if self.by_key {
+            let keys = KeyEncoder::new(taken.schema_ref(), &self.view.key)?.encode_block(&taken);
+            let rows = keys.iter().zip(0..);
+            rows.filter_map(|(key, place)| Some((self.wanted.row_of(key)?, place))).collect()
+        } else {
+            rows.iter().zip(0..).map(|((_, row), place)| (*row, place)).collect()
+        };
+        Ok(Some(Answers { columns: self.columns.result(&taken)?, of }))
+    }
+}
+
+/// How the fragments of a base version are asked.
+struct Ways {
+    in_memory: Vec<(u32, Arc<RunKeys>)>,
+    /// The fragments that the index covers, less those in memory.
+    index: HashSet<u32>,
+    scanned: Vec<u32>,
+}
+
+impl Ways {
+    async fn choose(view: &ReadView, base: &OpenBase, keys: usize) -> Result<Self> {
+        let mut ways = Self { in_memory: Vec::new(), index: HashSet::new(), scanned: Vec::new() };
+        let (mut covered, mut loose) = (Vec::new(), Vec::new());
+        for fragment in &base.fragments {
+            if fragment.has_overlays {
+                ways.scanned.push(fragment.id);
+            } else if let Some(known) = fragment.keys.in_memory() {
+                ways.add(fragment.id, known);
+            } else if base.covered.contains(fragment.id) {
+                covered.push(fragment);
+            } else {
+                loose.push(fragment);
+            }
+        }
+        let fits = |fragments: &[&BaseFragment]| {
+            rows(fragments).saturating_mul(bytes_a_row(view))
+                <= view.base_cache.limit_bytes() as u64 / 2
+        };
+        if !covered.is_empty() && is_worth_memory(&covered, keys) && fits(&covered) {
+            ways.load(view, &covered).await?;
+        } else {
+            ways.index = covered.iter().map(|fragment| fragment.id).collect();
+        }
+        let is_read = |it: &&BaseFragment| it.rows <= SMALL_ROWS || it.keys.add_cost(1) > SCANS;
+        let (read, mut scanned): (Vec<_>, Vec<_>) = loose.into_iter().partition(is_read);
+        if fits(&read) {
+            ways.load(view, &read).await?;
+        } else {
+            scanned.extend(read);
+        }
+        ways.scanned.extend(scanned.iter().map(|fragment| fragment.id));
+        Ok(ways)
+    }
+
+    async fn load(&mut self, view: &ReadView, fragments: &[&BaseFragment]) -> Result<()> {
+        let loads = fragments.iter().map(|fragment| keys_of(view, fragment).boxed());
+        let loaded: Vec<(u32, Arc<RunKeys>)> = all(loads.collect()).await?;
+        loaded.into_iter().for_each(|(id, keys)| self.add(id, keys));
+        Ok(())
+    }
+
+    /// A key that a fragment has twice, once deleted perhaps, is not told apart by its keys.
+    fn add(&mut self, fragment: u32, keys: Arc<RunKeys>) {
+        if keys.is_unique() {
+            self.in_memory.push((fragment, keys));
+        } else {
+            self.scanned.push(fragment);
+        }
+    }
+}
+
+async fn keys_of(view: &ReadView, fragment: &BaseFragment) -> Result<(u32, Arc<RunKeys>)> {
+    let file = view.base.get_fragment(fragment.id as usize);
+    let file = file.ok_or_else(|| no_fragment(fragment.id))?;
+    Ok((fragment.id, fragment.keys.read(&file, &view.key).await?))
+}
+
+fn rows(fragments: &[&BaseFragment]) -> u64 {
+    fragments.iter().fold(0, |sum, fragment| sum.saturating_add(fragment.rows))
+}
+
+/// Lookups of many keys read most pages of the index. When they have read about as many as
+/// there are, the keys themselves are worth their memory.
+fn is_worth_memory(covered: &[&BaseFragment], keys: usize) -> bool {
+    if keys <= FEW_KEYS {
+        return false;
+    }
+    let costs = covered.iter().map(|fragment| fragment.keys.add_cost(keys as u64));
+    costs.min().is_some_and(|cost| cost >= rows(covered).div_ceil(PAGE_ROWS))
+}
+
+/// Bytes of a key in memory, about.
+fn bytes_a_row(view: &ReadView) -> u64 {
+    let in_table = 10;
+    let of_key: u64 = view
+        .key
+        .iter()
+        .map(|name| match view.schema.field_with_name(name) {
+            Ok(field) if field.data_type().is_numeric() => 9,
+            _ => 48,
+        })
+        .sum();
+    of_key + in_table
+}
+
+fn no_fragment(id: u32) -> Error {
+    Error::Internal(format!("no fragment {id} in the base table"))
+}
+
+fn in_memory(fragments: &[(u32, Arc<RunKeys>)], wanted: &Wanted, open: &[u32]) -> Places {
+    let mut places = Vec::new();
+    for row in open {
+        let key = wanted.key(*row);
+        for (fragment, keys) in fragments {
+            if let Some(offset) = keys.find(key) {
+                places.push((*row, *fragment, offset));
+            }
+        }
+    }
+    places
+}
+
+/// Rows out of the index, of the fragments that it covers at this version. With many keys the
+/// row of the call is not known.
+async fn in_index(
+    base: &OpenBase,
+    covered: &HashSet<u32>,
+    wanted: &Wanted,
+    open: &[u32],
+) -> Result<Places> {
+    let values = open.iter().map(|row| wanted.value(*row)).collect::<Result<Vec<_>>>()?;
+    let queries: Vec<(u32, SargableQuery)> = if open.len() <= FEW_KEYS {
+        open.iter().copied().zip(values.into_iter().map(SargableQuery::Equals)).collect()
+    } else {
+        vec![(0, SargableQuery::IsIn(values))]
+    };
+    let mut places = Vec::new();
+    for segment in &base.segments {
+        for (row, query) in &queries {
+            let found = segment.search(query, &NoOpMetricsCollector).await.context(ACTION)?;
+            let SearchResult::Exact(rows) = found else {
+                return Err(Error::Internal("a B-tree gave rows that are not exact".to_owned()));
+            };
+            let rows = rows.true_rows();
+            let addresses = rows.row_addrs().ok_or_else(|| {
+                Error::Internal("a B-tree gave whole fragments for a key".to_owned())
+            })?;
+            places.extend(addresses.map(|address| {
+                let (fragment, offset) = split(u64::from(address));
+                (*row, fragment, offset)
+            }));
+        }
+    }
+    places.retain(|(_, fragment, _)| covered.contains(fragment));
+    Ok(places)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
+const fn split(address: u64) -> (u32, u32) {
+    ((address >> 32) as u32, address as u32)
+}
+
+/// Reads the key columns of fragments and keeps nothing.
+async fn by_scan(
+    view: &ReadView,
+    fragments: &[u32],
+    wanted: &Wanted,
+    open: &[u32],
+) -> Result<Places> {
+    let Some(condition) = condition(wanted, open)? else { return Ok(Vec::new()) };
+    let all = view.base.manifest().fragments.iter();
+    let ids: HashSet<u64> = fragments.iter().map(|id| u64::from(*id)).collect();
+    let read = all.filter(|fragment| ids.contains(&fragment.id)).cloned().collect();
+    let mut scanner = view.base.scan();
+    scanner.with_fragments(read).use_scalar_index(false).with_row_address().filter_expr(condition);
+    scanner.project(&view.key).context(ACTION)?;
+    let mut stream = scanner.try_into_stream().await.context(ACTION)?;
+    let mut places = Vec::new();
+    while let Some(batch) = stream.try_next().await.context(ACTION)? {
+        let keys = KeyEncoder::new(batch.schema_ref(), &view.key)?.encode_block(&batch);
+        let addresses = batch
+            .column_by_name(ROW_ADDR)
+            .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
+            .as_primitive::<UInt64Type>();
+        for (key, address) in keys.iter().zip(addresses.values()) {
+            if let Some(row) = wanted.row_of(key) {
+                let (fragment, offset) = split(*address);
+                places.push((row, fragment, offset));
+            }
+        }
+    }
+    // The condition lets keys through that another source has answered, and of a key of several
+    // columns some that nobody asked for.
+    let open: HashSet<u32> = open.iter().copied().collect();
+    places.retain(|(row, _, _)| open.contains(row));
+    Ok(places)
+}
+
+/// A condition that every open key meets: one list of values a key column.
+fn condition(wanted: &Wanted, open: &[u32]) -> Result<Option<Expr>> {
+    let mut condition: Option<Expr> = None;
+    let schema = wanted.batch.schema();
+    for (field, column) in schema.fields().iter().zip(wanted.batch.columns()) {
+        let values = open.iter().map(|row| ScalarValue::try_from_array(column, *row as usize));
+        let values = values.collect::<Result<HashSet<_>, _>>().context("reading a key")?;
+        let list = in_list(ident(field.name()), values.into_iter().map(lit).collect(), false);
+        condition = Some(condition.map_or(list.clone(), |known| known.and(list)));
+    }
+    Ok(condition)
+}

@@ -1,0 +1,113 @@
+//! Keys in SSTables.
+//!
+//! Owns: whether a run's filter, its keys in memory or its key index is asked, and the rows.
+//! Does not own: what may be believed of a run (`sstable`), or what is kept of it (`view`).
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use lancemem_core::types::Result;
+
+use super::all;
+use super::pieces::Answers;
+use super::take::{Columns, take};
+use super::wanted::Wanted;
+use crate::errors::RunContext;
+use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
+
+/// Rows that answer a call, all in one run, tombstones included.
+pub(super) struct InRun {
+    run: Arc<SsTableHandle>,
+    /// Row of the call, row position.
+    rows: Vec<(u32, u32)>,
+}
+
+/// What is known of a run before it is its turn to answer.
+enum Asked {
+    InMemory(Arc<RunKeys>),
+    /// The answers for all rows that were open, ascending.
+    Answered(Vec<(u32, u32)>),
+}
+
+/// The runs that decide, and for which rows; `open` keeps the rows whose keys no run has.
+pub(super) async fn find(
+    view: &ReadView,
+    wanted: &Wanted,
+    open: &mut Vec<u32>,
+) -> Result<Vec<InRun>> {
+    let mut runs: Vec<_> = view
+        .sources()
+        .filter_map(|(freshness, source)| match source {
+            Source::SsTable(run) => Some((freshness, run.clone())),
+            Source::MemTable(_) => None,
+        })
+        .collect();
+    runs.sort_by_key(|(freshness, _)| Reverse(*freshness));
+    // All at once: on a store that is far away the time is that of one run, not of all.
+    let rows = &*open;
+    let asks = runs.iter().map(|(_, run)| ask(run, &view.key, wanted, rows).boxed());
+    let asked: Vec<Asked> = all(asks.collect()).await?;
+    let mut found = Vec::new();
+    for ((_, run), asked) in runs.into_iter().zip(asked) {
+        let position = |row: u32| match &asked {
+            Asked::InMemory(keys) => keys.find(wanted.key(row)),
+            Asked::Answered(answers) => {
+                let place = answers.binary_search_by_key(&row, |(row, _)| *row).ok()?;
+                Some(answers[place].1)
+            }
+        };
+        let mut rows = Vec::new();
+        open.retain(|row| match position(*row) {
+            Some(position) => {
+                rows.push((*row, position));
+                false
+            }
+            None => true,
+        });
+        if !rows.is_empty() {
+            found.push(InRun { run, rows });
+        }
+    }
+    Ok(found)
+}
+
+async fn ask(run: &SsTableHandle, key: &[String], wanted: &Wanted, open: &[u32]) -> Result<Asked> {
+    if let Some(keys) = run.keys_in_memory() {
+        return Ok(Asked::InMemory(keys));
+    }
+    let mut rows = open.to_vec();
+    if let Some(filter) = run.filter().await? {
+        rows.retain(|row| filter.may_hold(&wanted.batch, *row as usize));
+    }
+    if rows.is_empty() {
+        return Ok(Asked::Answered(Vec::new()));
+    }
+    let Some(index) = run.index_for(rows.len()).await? else {
+        return Ok(Asked::InMemory(run.keys(key).await?));
+    };
+    let mut answers = Vec::new();
+    for row in rows {
+        if let Some(position) = index.newest(wanted.value(row)?).await.in_run(&run.name())? {
+            answers.push((row, position));
+        }
+    }
+    Ok(Asked::Answered(answers))
+}
+
+/// Reads the rows that are not tombstones.
+pub(super) async fn rows(columns: &Columns, found: Vec<InRun>) -> Result<Vec<Answers>> {
+    all(found.into_iter().map(|found| rows_of(columns, found).boxed()).collect()).await
+}
+
+async fn rows_of(columns: &Columns, found: InRun) -> Result<Answers> {
+    let InRun { run, mut rows } = found;
+    rows.sort_unstable_by_key(|(_, position)| *position);
+    let offsets: Vec<u32> = rows.iter().map(|(_, position)| *position).collect();
+    let source = columns.in_run(&run.dataset)?;
+    let taken = take(&run.dataset, 0, &offsets, &source).await.in_run(&run.name())?;
+    let live = source.live_rows(&taken)?;
+    let of = rows.iter().zip(0..).zip(live);
+    let of = of.filter(|(_, live)| *live).map(|(((row, _), place), _)| (*row, place)).collect();
+    Ok(Answers { columns: source.result(&taken)?, of })
+}

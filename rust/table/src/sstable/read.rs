@@ -1,0 +1,114 @@
+//! The files beside a run's rows, for lookups by key.
+//!
+//! Owns: which runs' filter and key index may be trusted, and how both are opened.
+//! Does not own: how long they are kept, or when a lookup asks them.
+//!
+//! Both may say "no such key", and who believes a wrong "no" shows an older row. Runs of lance
+//! 14.0.2 say it wrongly: its bloom filter has nothing but the null flags of key columns other
+//! than int32, int64, utf8 and binary, and its key index lacks rows that were not indexed yet
+//! when the flush began. The hash of the filter is in no specification either, so another
+//! version may have another. Hence they are believed only where the run's manifest says that
+//! lancemem wrote the run; of other runs the key columns are read.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::common::ScalarValue;
+use lance::Dataset;
+use lance::dataset::mem_wal::util::pk_index_path;
+use lance_core::cache::LanceCache;
+use lance_core::deepsize::DeepSizeOf;
+use lance_core::{Error, Result};
+use lance_index::metrics::NoOpMetricsCollector;
+use lance_index::registry::IndexPluginRegistry;
+use lance_index::scalar::btree::BTREE_INDEX_VERSION;
+use lance_index::scalar::lance_format::LanceIndexStore;
+use lance_index::scalar::{SargableQuery, ScalarIndex, SearchResult};
+use lance_table::format::WriterVersion;
+
+use super::bloom::KeyFilter;
+
+/// The bloom filter's file name in the specification.
+pub(super) const BLOOM_FILTER: &str = "bloom_filter.bin";
+/// The writer that a run's manifest names.
+const LIBRARY: &str = "lancemem";
+
+static PLUGINS: LazyLock<Arc<IndexPluginRegistry>> =
+    LazyLock::new(IndexPluginRegistry::with_default_plugins);
+
+/// What the manifest of a run says of its writer.
+pub(super) fn our_writer() -> WriterVersion {
+    WriterVersion {
+        library: LIBRARY.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        prerelease: None,
+        build_metadata: None,
+    }
+}
+
+/// Whether lancemem wrote the run, so that its filter and its key index hold every key.
+#[must_use]
+pub fn is_ours(run: &Dataset) -> bool {
+    run.manifest().writer_version.as_ref().is_some_and(|writer| writer.library == LIBRARY)
+}
+
+impl KeyFilter {
+    /// Reads the filter of a run.
+    ///
+    /// # Errors
+    /// A storage error, or an error for bytes that are no filter.
+    pub async fn read(run: &Dataset) -> Result<Self> {
+        let store = run.object_store(None).await?;
+        let path = run.branch_location().path.clone().join(BLOOM_FILTER);
+        Self::new(&store.read_one_all(&path).await?)
+    }
+}
+
+/// The key index of a run. Its pages are read when a key is looked for, and not kept.
+#[derive(Debug)]
+pub struct KeyIndex(Arc<dyn ScalarIndex>);
+
+impl KeyIndex {
+    /// Opens the key index of a run.
+    ///
+    /// # Errors
+    /// A storage error, or an error for a damaged index.
+    pub async fn open(run: &Dataset) -> Result<Self> {
+        let store = run.object_store(None).await?;
+        let folder = pk_index_path(&run.branch_location().path);
+        let cache = LanceCache::no_cache();
+        let files = LanceIndexStore::new(store, folder, Arc::new(cache.clone()));
+        let plugin = PLUGINS.get_plugin_by_name("BTree")?;
+        let details = Default::default();
+        let version = BTREE_INDEX_VERSION;
+        let index = plugin.load_index(Arc::new(files), &details, version, None, &cache).await?;
+        Ok(Self(index))
+    }
+
+    /// The position of the newest row of `key`: the value of the only key column, or the encoded
+    /// key as Binary.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn newest(&self, key: ScalarValue) -> Result<Option<u32>> {
+        let found = self.0.search(&SargableQuery::Equals(key), &NoOpMetricsCollector).await?;
+        let SearchResult::Exact(rows) = found else {
+            return Err(Error::internal("a key index gave rows that are not exact"));
+        };
+        // Superseded rows are in the index as well; the last row of a key is its newest.
+        let rows = rows.true_rows();
+        let newest = rows.row_addrs().and_then(|rows| rows.map(u64::from).max());
+        newest
+            .map(|row| {
+                u32::try_from(row).map_err(|_| {
+                    Error::internal(format!("row {row} of a key index is outside its run"))
+                })
+            })
+            .transpose()
+    }
+
+    /// Bytes that it takes in memory.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.0.deep_size_of()
+    }
+}

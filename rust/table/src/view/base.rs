@@ -1,0 +1,227 @@
+//! What a process keeps of the base table, for lookups by key.
+//!
+//! Owns: the scalar index on the key column with the fragments that it covers, and the keys of
+//! fragments where somebody found them worth their memory.
+//! Does not own: when which of them is asked (`lookup`), or how long keys stay (`kept`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::{StreamExt, TryStreamExt};
+use lance::Dataset;
+use lance::dataset::fragment::{FileFragment, FragReadConfig};
+use lance::index::{DatasetIndexExt, DatasetIndexInternalExt};
+use lance_index::metrics::NoOpMetricsCollector;
+use lance_index::scalar::ScalarIndex;
+use lance_table::format::{Fragment, IndexMetadata};
+use lance_table::system_index::frag_reuse::FRAG_REUSE_INDEX_NAME;
+use lancemem_core::format::KeyEncoder;
+use lancemem_core::types::{Error, KeyBlock, Result};
+use parking_lot::Mutex;
+use roaring::RoaringBitmap;
+
+use super::kept::{Kept, KeptBound};
+use super::run_keys::RunKeys;
+use super::sstables::with_table;
+use crate::errors::Context;
+
+/// Rows that are read at once.
+const BATCH_ROWS: u32 = 65_536;
+/// Batches that are read ahead.
+const BATCHES_AHEAD: usize = 4;
+
+/// What is kept of the base table, over its versions.
+#[derive(Debug)]
+pub struct BaseCache {
+    bound: Arc<KeptBound>,
+    /// The version that was used last.
+    open: Mutex<Option<Arc<OpenBase>>>,
+    /// By fragment id and data files: a fragment whose key columns were written anew is another.
+    fragments: Mutex<HashMap<String, Arc<FragmentKeys>>>,
+}
+
+/// The base table at one version, as a lookup needs it.
+#[derive(Debug)]
+pub struct OpenBase {
+    version: u64,
+    /// Every fragment, oldest first.
+    pub fragments: Vec<BaseFragment>,
+    /// The segments of the index on the key column; none where it has no index that can be used.
+    pub segments: Vec<Arc<dyn ScalarIndex>>,
+    /// Fragments that the segments cover.
+    pub covered: RoaringBitmap,
+}
+
+/// A fragment of one version.
+#[derive(Debug)]
+pub struct BaseFragment {
+    /// Its id, the upper half of its rows' addresses.
+    pub id: u32,
+    /// Rows of its data files, deleted ones included.
+    pub rows: u64,
+    /// Whether values of its rows lie outside its data files. Then only Lance reads them right.
+    pub has_overlays: bool,
+    /// Its keys, with or without being in memory.
+    pub keys: Arc<FragmentKeys>,
+}
+
+/// The keys of all rows of a fragment's data files, deleted ones included.
+#[derive(Debug)]
+pub struct FragmentKeys {
+    keys: Arc<Kept<RunKeys>>,
+    /// Lookups that read the fragment because its keys were not in memory.
+    lookups: AtomicU64,
+}
+
+impl BaseCache {
+    /// Nothing yet, under `bound`.
+    #[must_use]
+    pub fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
+        let (open, fragments) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { bound: bound.clone(), open, fragments })
+    }
+
+    /// Bytes that all that is kept may take.
+    #[must_use]
+    pub fn limit_bytes(&self) -> usize {
+        self.bound.stats().limit_bytes
+    }
+
+    /// What a lookup needs to know of `base`.
+    ///
+    /// # Errors
+    /// A storage error while an index is opened.
+    pub async fn open(&self, base: &Dataset, key: &[String]) -> Result<Arc<OpenBase>> {
+        let version = base.version().version;
+        let known = self.open.lock().clone();
+        if let Some(known) = known.filter(|known| known.version == version) {
+            return Ok(known);
+        }
+        let (segments, covered) = open_index(base, key).await?;
+        let ids: Vec<i32> =
+            key.iter().filter_map(|name| base.schema().field(name)).map(|f| f.id).collect();
+        let mut known = self.fragments.lock();
+        let fragments: HashMap<String, BaseFragment> = base
+            .manifest()
+            .fragments
+            .iter()
+            .map(|fragment| {
+                let place = place_of(fragment, &ids);
+                let keys = known.get(&place).cloned();
+                let keys = keys.unwrap_or_else(|| FragmentKeys::new(&self.bound));
+                Ok((place, BaseFragment::new(fragment, keys)?))
+            })
+            .collect::<Result<_>>()?;
+        *known = fragments.iter().map(|(place, it)| (place.clone(), it.keys.clone())).collect();
+        drop(known);
+        let mut fragments: Vec<BaseFragment> = fragments.into_values().collect();
+        fragments.sort_by_key(|fragment| fragment.id);
+        let opened = Arc::new(OpenBase { version, fragments, segments, covered });
+        *self.open.lock() = Some(opened.clone());
+        Ok(opened)
+    }
+}
+
+impl BaseFragment {
+    fn new(fragment: &Fragment, keys: Arc<FragmentKeys>) -> Result<Self> {
+        let id = u32::try_from(fragment.id)
+            .map_err(|_| Error::Internal(format!("fragment {} of the base table", fragment.id)))?;
+        // Unknown in tables of old writers; such a fragment counts as too large for memory.
+        let rows = fragment.physical_rows.map_or(u64::MAX, |rows| rows as u64);
+        Ok(Self { id, rows, has_overlays: !fragment.overlays.is_empty(), keys })
+    }
+}
+
+impl FragmentKeys {
+    fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
+        Arc::new(Self { keys: Kept::new(bound), lookups: AtomicU64::new(0) })
+    }
+
+    /// The keys, where they are in memory.
+    #[must_use]
+    pub fn in_memory(&self) -> Option<Arc<RunKeys>> {
+        self.keys.present()
+    }
+
+    /// Adds what a lookup cost that had to do without the keys, and gives the sum.
+    pub fn add_cost(&self, cost: u64) -> u64 {
+        self.lookups.fetch_add(cost, Ordering::Relaxed) + cost
+    }
+
+    /// The keys, read where they are not in memory. The place of a key is its row's offset.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn read(&self, fragment: &FileFragment, key: &[String]) -> Result<Arc<RunKeys>> {
+        let read = async {
+            let keys = read_keys(fragment, key).await?;
+            let bytes = keys.heap_bytes();
+            Ok((keys, bytes))
+        };
+        self.keys.get_or_read(read).await
+    }
+}
+
+async fn read_keys(fragment: &FileFragment, key: &[String]) -> Result<RunKeys> {
+    let action = "reading keys of the base table";
+    let names: Vec<&str> = key.iter().map(String::as_str).collect();
+    let schema = fragment.schema().project(&names).context(action)?;
+    let config = FragReadConfig::default().with_ignore_deletions(true);
+    let reader = fragment.open(&schema, config).await.context(action)?;
+    let stream = reader.read_all(BATCH_ROWS).await.context(action)?;
+    let mut stream = stream.buffered(BATCHES_AHEAD);
+    let mut keys = KeyBlock::default();
+    while let Some(batch) = stream.try_next().await.context(action)? {
+        keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
+    }
+    with_table(move || RunKeys::dense(keys)).await
+}
+
+/// What tells a fragment's key columns from any others.
+fn place_of(fragment: &Fragment, key_ids: &[i32]) -> String {
+    let holds_key = |fields: &[i32]| fields.iter().any(|field| key_ids.contains(field));
+    let files = fragment.files.iter().filter(|file| holds_key(&file.fields));
+    files.fold(fragment.id.to_string(), |place, file| format!("{place}/{}", file.path))
+}
+
+/// The segments of the index on the key column, and the fragments that they cover.
+///
+/// None where an answer would need translation: a key of several columns, stable row ids, or
+/// rows that moved since the index was built (Lance's fragment reuse index).
+async fn open_index(
+    base: &Dataset,
+    key: &[String],
+) -> Result<(Vec<Arc<dyn ScalarIndex>>, RoaringBitmap)> {
+    let action = "opening the index on the key of the base table";
+    let none = (Vec::new(), RoaringBitmap::new());
+    let [column] = key else { return Ok(none) };
+    let Some(field) = base.schema().field(column) else { return Ok(none) };
+    if base.manifest().uses_stable_row_ids() {
+        return Ok(none);
+    }
+    let indices = base.load_indices().await.context(action)?;
+    if indices.iter().any(|index| index.name == FRAG_REUSE_INDEX_NAME) {
+        return Ok(none);
+    }
+    let present: RoaringBitmap = base
+        .manifest()
+        .fragments
+        .iter()
+        .filter(|fragment| fragment.overlays.is_empty())
+        .filter_map(|fragment| u32::try_from(fragment.id).ok())
+        .collect();
+    let (mut segments, mut covered) = none;
+    for index in indices.iter().filter(|index| is_btree_on(index, field.id)) {
+        let Some(fragments) = &index.fragment_bitmap else { continue };
+        let opened = base.open_scalar_index(column, &index.uuid, &NoOpMetricsCollector).await;
+        segments.push(opened.context(action)?);
+        covered |= fragments & &present;
+    }
+    Ok((segments, covered))
+}
+
+fn is_btree_on(index: &IndexMetadata, field: i32) -> bool {
+    let details = index.index_details.as_ref();
+    index.fields == [field] && details.is_some_and(|it| it.type_url.ends_with("BTreeIndexDetails"))
+}

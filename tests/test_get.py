@@ -1,0 +1,227 @@
+"""Rows by key: every source of a cut against a Python dict.
+
+Owns: `Table.get` and `get_with_missing`, with rows in the base table, in runs and in MemTables,
+indexes on the base table and runs of pylance. Not here: what keys are accepted (test_input).
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTable
+
+PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+PAYLOAD = [pa.field("name", pa.string()), pa.field("value", pa.int64())]
+KEYS: dict[str, list[pa.Field]] = {
+    "int64": [pa.field("id", pa.int64(), nullable=False)],
+    "uint64": [pa.field("id", pa.uint64(), nullable=False)],
+    "string": [pa.field("id", pa.string(), nullable=False)],
+    "composite": [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("sub", pa.string(), nullable=False),
+    ],
+}
+NUMBERS = range(300)
+
+State = dict[int, tuple[str, int]]
+
+
+def key_of(kind: str, number: int) -> dict[str, Any]:
+    text = "" if number == 0 else f"key-é-{number:04}"
+    found: dict[str, dict[str, Any]] = {
+        "int64": {"id": number - 100},
+        "uint64": {"id": number},
+        "string": {"id": text},
+        # Half of each key is shared with others.
+        "composite": {"id": number // 7, "sub": f"{text[:4]}{number % 7}"},
+    }
+    return found[kind]
+
+
+def keys(kind: str, numbers: list[int]) -> pa.Table:
+    rows = [key_of(kind, number) for number in numbers]
+    return pa.Table.from_pylist(rows, schema=pa.schema(KEYS[kind]))
+
+
+def rows(kind: str, state: State) -> pa.Table:
+    found = [
+        {**key_of(kind, number), "name": name, "value": value}
+        for number, (name, value) in state.items()
+    ]
+    return pa.Table.from_pylist(found, schema=pa.schema(KEYS[kind] + PAYLOAD))
+
+
+def newer(numbers: list[int], name: str) -> State:
+    return {number: (name, number * 1000 + len(name)) for number in numbers}
+
+
+def check(
+    table: lancemem.Table, kind: str, state: State, numbers: list[int], **level: Any
+) -> None:
+    """Ask for `numbers` and compare with the model: rows, order, duplicates and misses."""
+    found, missing = table.get_with_missing(keys(kind, numbers), **level)
+    there = [number for number in numbers if number in state]
+    expected = [
+        {**key_of(kind, number), "name": state[number][0], "value": state[number][1]}
+        for number in there
+    ]
+    assert found.to_pylist() == expected
+    assert missing == [place for place, number in enumerate(numbers) if number not in state]
+    assert table.get(keys(kind, numbers), **level).equals(found)
+
+
+class _Layers:
+    """A table with rows at every level, and what must be seen of them."""
+
+    def __init__(self, table: lancemem.Table, kind: str, seed: int) -> None:
+        self.table, self.kind = table, kind
+        self.random = random.Random(seed)  # noqa: S311 - a repeatable choice, no secret
+        self.state: State = {}
+
+    def change(self, job: lancemem.Job, name: str) -> None:
+        put = newer(self.random.sample(NUMBERS, 60), name)
+        dead = self.random.sample(NUMBERS, 25)
+        job.put(rows(self.kind, put))
+        job.delete(keys(self.kind, dead))
+        self.state.update(put)
+        for number in dead:
+            self.state.pop(number, None)
+
+    def build(self) -> lancemem.Job:
+        base = newer(self.random.sample(NUMBERS, 200), "base")
+        self.table.upsert(rows(self.kind, base))
+        self.table.start_job(shard=0).close(flush=True)
+        self.table.compact()
+        self.state.update(base)
+        job = self.table.start_job(shard=0)
+        for run in range(4):
+            self.change(job, f"run {run}")
+            job.flush()
+        for memory in range(3):
+            self.change(job, f"memory {memory}")
+        return job
+
+
+@pytest.mark.parametrize("index", [False, True], ids=["plain", "btree"])
+@pytest.mark.parametrize("kind", KEYS)
+def test_every_level_answers_for_its_newest_keys(
+    make_table: MakeTable, kind: str, index: bool
+) -> None:
+    names = [field.name for field in KEYS[kind]]
+    layers = _Layers(make_table(pa.schema(KEYS[kind] + PAYLOAD), names), kind, seed=11)
+    with layers.build() as job:
+        if index:
+            lance = pytest.importorskip("lance")
+            lance.dataset(layers.table.uri).create_scalar_index("id", "BTREE")
+        live: dict[str, Any] = {"consistency": "live", "jobs": [job]}
+        everything = list(range(-3, 310)) if kind == "int64" else list(NUMBERS)
+        for level in ({}, live):
+            for number in layers.random.sample(everything, 40):
+                check(layers.table, kind, layers.state, [number], **level)
+            check(layers.table, kind, layers.state, everything, **level)
+            twice = [*everything, *reversed(everything), 5, 5, 5]
+            check(layers.table, kind, layers.state, twice, **level)
+            check(layers.table, kind, layers.state, [], **level)
+        check(lancemem.open_table(layers.table.uri), kind, layers.state, [7, 3, 7])
+
+
+def test_only_the_columns_that_are_asked_for_come_in_the_order_of_the_question(
+    make_table: MakeTable,
+) -> None:
+    layers = _Layers(make_table(pa.schema(KEYS["int64"] + PAYLOAD)), "int64", seed=5)
+    with layers.build():
+        numbers = [number for number in NUMBERS if number in layers.state][:20]
+        asked = keys("int64", numbers)
+        for columns in (["value", "id"], ["id"], ["name"], ["name", "value"], []):
+            found = layers.table.get(asked, columns)
+            assert found.column_names == columns
+            assert found.num_rows == len(numbers)
+            if "value" in columns:
+                expected = [layers.state[number][1] for number in numbers]
+                assert found.column("value").to_pylist() == expected
+            if "id" in columns:
+                assert found.column("id").to_pylist() == asked.column("id").to_pylist()
+
+
+def test_a_smaller_integer_finds_the_same_row(make_table: MakeTable) -> None:
+    table = make_table(pa.schema(KEYS["int64"] + PAYLOAD))
+    table.upsert(rows("int64", newer([101, 102], "x")))
+    found = table.get(pa.table({"id": pa.array([2, 1, 3], pa.int32())}))
+    assert found.column("id").to_pylist() == [2, 1]
+    assert found.schema.field("id").type == pa.int64()
+
+
+def test_rows_behind_an_index_are_found_after_appends_updates_and_deletes(
+    make_table: MakeTable,
+) -> None:
+    """The index covers some fragments, rows of those die, and others come from elsewhere."""
+    lance = pytest.importorskip("lance")
+    table = make_table(pa.schema(KEYS["int64"] + PAYLOAD))
+    state = newer(list(range(200)), "first")
+    table.upsert(rows("int64", state))
+    table.start_job(shard=0).close(flush=True)
+    table.compact()
+    dataset = lance.dataset(table.uri)
+    dataset.create_scalar_index("id", "BTREE")
+    appended = newer(list(range(200, 260)), "appended")
+    dataset.insert(rows("int64", appended), mode="append")
+    state.update(appended)
+    dataset.delete("id < -90")
+    state = {number: row for number, row in state.items() if number >= 10}
+    dataset.update({"name": "'updated'"}, where="id >= 0 and id < 20")
+    state.update({n: ("updated", state[n][1]) for n in range(100, 120)})
+    moved = newer(list(range(40, 60)), "moved")
+    table.upsert(rows("int64", moved))
+    table.start_job(shard=0).close(flush=True)
+    table.compact()
+    state.update(moved)
+    for number in [0, 9, 10, 45, 99, 100, 119, 120, 199, 200, 259, 260]:
+        check(table, "int64", state, [number])
+    for _ in range(4):
+        check(table, "int64", state, list(NUMBERS))
+    dataset.checkout_version(dataset.latest_version)
+    dataset.optimize.compact_files()
+    check(table, "int64", state, list(NUMBERS))
+    dataset.optimize.optimize_indices()
+    check(table, "int64", state, list(NUMBERS))
+    check(lancemem.open_table(table.uri), "int64", state, [45])
+
+
+@pytest.mark.parametrize("kind", ["uint64", "string", "int64"])
+def test_the_bloom_filter_of_pylance_hides_no_row(kind: str, table_uri: str) -> None:
+    """Its filter of uint64 keys has nothing in it but their null flags."""
+    lance = pytest.importorskip("lance")
+    fields = [KEYS[kind][0].with_metadata({PRIMARY_KEY: "true"}), *PAYLOAD]
+    base = rows(kind, newer([0], "base")).cast(pa.schema(fields))
+    dataset = lance.write_dataset(base, table_uri)
+    dataset.initialize_mem_wal(unsharded=True)
+    state = newer(list(range(1, 250)), "pylance")
+    options: dict[str, Any] = {"durable_write": True, "max_wal_flush_interval_ms": 1}
+    with dataset.mem_wal_writer(str(uuid.uuid4()), **options) as writer:
+        writer.put(rows(kind, state))
+    state.update(newer([0], "base"))
+    table = lancemem.open_table(table_uri)
+    assert [len(shard.sstables) for shard in table.shards()] == [1]
+    for number in (0, 1, 100, 249, 250):
+        check(table, kind, state, [number])
+    check(table, kind, state, list(NUMBERS))
+
+
+def test_pylance_finds_keys_in_runs_that_name_another_writer(make_table: MakeTable) -> None:
+    lance = pytest.importorskip("lance")
+    table = make_table(pa.schema(KEYS["int64"] + PAYLOAD))
+    table.upsert(rows("int64", newer([1, 2], "x")))
+    table.start_job(shard=0).close(flush=True)
+    [run] = table.shards()[0].sstables
+    shard = table.shards()[0].shard_id
+    dataset = lance.dataset(f"{table.uri}/_mem_wal/{shard}/{run.path}")
+    assert dataset.to_table(filter="id = -98").column("name").to_pylist() == ["x"]
+    assert dataset.count_rows() == 2
