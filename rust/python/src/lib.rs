@@ -14,6 +14,7 @@ mod output;
 mod repair;
 mod runtime;
 mod scan;
+mod stage;
 mod table;
 mod values;
 
@@ -33,6 +34,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     values::register(module)?;
     config::register(module)?;
     table::register(module)?;
+    stage::register(module)?;
     module.add_class::<job::Job>()?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<output::ArrowStream>()?;
