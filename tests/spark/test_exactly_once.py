@@ -65,6 +65,7 @@ def failing_once(frame: DataFrame, folder: Path, after: int) -> DataFrame:
 
     def pass_or_fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
+        assert context is not None
         for number, batch in enumerate(batches):
             if number == after and context.attemptNumber() == 0:
                 Path(place, f"failed-{context.partitionId()}").touch()
@@ -75,7 +76,7 @@ def failing_once(frame: DataFrame, folder: Path, after: int) -> DataFrame:
 
 
 def test_tasks_that_fail_halfway_and_are_repeated_write_each_row_once(
-    spark: SparkSession, table: LancememTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, table: LancememTable, tmp_path: Path
 ) -> None:
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
@@ -89,8 +90,9 @@ def test_tasks_that_fail_halfway_and_are_repeated_write_each_row_once(
     assert stored(table) == {n: -n if n < 500 else 2 * n for n in range(1000)}
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_task_that_dies_behind_its_write_is_repeated_and_writes_nothing(
-    spark: SparkSession, table: LancememTable
+    table: LancememTable,
 ) -> None:
     plan = writing.WritePlan(tuple(SCHEMA.names), ("id",))
     task = writing.shard_writer(table.uri, plan, ("app:x", 1))
@@ -100,7 +102,8 @@ def test_a_task_that_dies_behind_its_write_is_repeated_and_writes_nothing(
         row = {"id": 1, "v": value, "seq": 0, "_lancemem_shard": shard}
         batch = pa.RecordBatch.from_pylist([row])
         batch = batch.set_column(3, "_lancemem_shard", pa.array([shard], pa.int32()))
-        return next(task(iter([batch]))).to_pylist()[0]
+        report: dict[str, Any] = next(task(iter([batch]))).to_pylist()[0]
+        return report
 
     assert not write(10)["already_written"]
     assert write(11)["already_written"]
@@ -127,7 +130,7 @@ def test_many_rows_go_into_runs_that_are_linked_once(
 def test_the_last_version_of_a_key_wins_within_a_batch_however_it_is_shuffled(
     spark: SparkSession, table: LancememTable
 ) -> None:
-    chance = random.Random(5)
+    chance = random.Random(5)  # noqa: S311 - a seed
     events = [(chance.randrange(40), chance.randrange(10**6), seq) for seq in range(2000)]
     chance.shuffle(events)
     table.upsert(spark.createDataFrame(events, DDL).repartition(5), sequence_by="seq")
@@ -140,7 +143,7 @@ def test_the_last_version_of_a_key_wins_within_a_batch_however_it_is_shuffled(
 def test_late_changes_are_left_out_whatever_call_brings_them(
     spark: SparkSession, table: LancememTable
 ) -> None:
-    chance = random.Random(6)
+    chance = random.Random(6)  # noqa: S311 - a seed
     events = [(chance.randrange(50), seq * 10, seq, "U") for seq in range(600)]
     chance.shuffle(events)
     late = 0
@@ -148,9 +151,8 @@ def test_late_changes_are_left_out_whatever_call_brings_them(
         part = spark.createDataFrame(events[start : start + 200], DDL + ", op string")
         done = table.apply_changes(part, op_column="op", sequence_by="seq", keep_newest=True)
         late += done.late
-    newest: dict[int, int] = {}
-    for key, value, _, _ in sorted(events, key=lambda event: event[2]):
-        newest[key] = value
+    in_order = sorted(events, key=lambda event: event[2])
+    newest = {key: value for key, value, _, _ in in_order}
     assert stored(table) == newest
     assert late > 0
     with pytest.raises(lancemem.InvalidInputError, match="no column 'lsn'"):

@@ -1,4 +1,4 @@
-"""Every type that Spark can hold and Lance can hold, to the table and back; docs/spark.md has the table."""
+"""Every type that Spark and Lance can hold, to the table and back; docs/spark.md has the list."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 
-UTC = dt.UTC
-NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)
+NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)  # noqa: DTZ001 - Spark's session zone is UTC
 
-# Name: type in the table, type in Spark, value from Spark, value back in Spark (the same unless told).
+# Name: type in the table, type in Spark, a value that goes and has to come back.
 TYPES: dict[str, tuple[pa.DataType, str, Any]] = {
     "boolean": (pa.bool_(), "boolean", True),
     "byte": (pa.int8(), "byte", -128),
@@ -132,7 +131,7 @@ def test_a_map_is_refused_by_name_as_long_as_lance_s_default_format_has_none(
     spark: SparkSession, table_uri: str
 ) -> None:
     frame = spark.createDataFrame([(1, {"a": 1})], "id long, m map<string,int>")
-    with pytest.raises(lancemem.LancememError, match="(?i)map"):
+    with pytest.raises(lancemem.LancememError, match=r"(?i)map"):
         LancememTable.create(spark, table_uri, schema=frame.schema, primary_key="id")
 
 

@@ -123,7 +123,8 @@ def _is_widened(have: pa.DataType, wanted: pa.DataType) -> bool:
     types = pa.types
     if types.is_uint64(wanted) and types.is_decimal(have):
         return True
-    return types.is_float16(wanted) or types.is_dictionary(wanted) or types.is_nested(wanted)
+    only_python = (types.is_float16, types.is_dictionary, types.is_nested)
+    return any(matches(wanted) for matches in only_python)
 
 
 def _check_lengths(column: pa.Array, field: pa.Field) -> None:

@@ -30,12 +30,14 @@ _TEXT: dict[type[ds.Filter], str] = {
 _MOST_VALUES = 1_000
 
 
-def to_sql(condition: ds.Filter, schema: pa.Schema) -> str | None:
+def to_sql(  # noqa: PLR0911 - one line a kind of filter
+    condition: ds.Filter, schema: pa.Schema
+) -> str | None:
     """Return the condition in the engine's SQL, or None where it would not mean the same."""
     if isinstance(condition, ds.Not):
         inner = to_sql(condition.child, schema)
         return None if inner is None else f"NOT ({inner})"
-    attribute = getattr(condition, "attribute", ())
+    attribute: tuple[str, ...] = getattr(condition, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in schema.names:
         return None
     field = schema.field(attribute[0])
@@ -84,4 +86,4 @@ def _literal(value: Any, data_type: pa.DataType) -> str | None:  # noqa: ANN401,
 
 
 def _is_text(data_type: pa.DataType) -> bool:
-    return pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))

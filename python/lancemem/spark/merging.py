@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 OP_COLUMN = "_lancemem_op"
 _EQUALITY = re.compile(r"^\s*\(?\s*(\w+)\.`?(\w+)`?\s*={1,2}\s*(\w+)\.`?(\w+)`?\s*\)?\s*$")
 _ONLY_KEYS = (
-    "a merge matches rows by the primary key alone, such as {example!r}; for anything else find the "
-    "keys first (toDF(where=...)), then upsert or delete"
+    "a merge matches rows by the primary key alone, such as {example!r}; for anything else find "
+    "the keys first (toDF(where=...)), then upsert or delete"
 )
 
 

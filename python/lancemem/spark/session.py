@@ -31,7 +31,8 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Prepare a session builder for lancemem and return it.
 
     Sets the rows of one Arrow batch, the session time zone (UTC: the zone that timestamps carry
-    across the boundary) and filter pushdown into Python data sources, and makes tasks run under this Python unless ``PYSPARK_PYTHON`` is set.
+    across the boundary) and filter pushdown into Python data sources, and makes tasks run under
+    this Python unless ``PYSPARK_PYTHON`` is set.
     """
     _settle_task_python()
     settings = {
@@ -54,7 +55,7 @@ def check_workers(spark: SparkSession) -> None:
         # By value and with nothing of lancemem: the task has to run where lancemem is missing.
         import sys  # noqa: PLC0415
 
-        import pyarrow  # noqa: PLC0415
+        import pyarrow as pa  # noqa: PLC0415
 
         for _ in batches:
             pass
@@ -63,7 +64,7 @@ def check_workers(spark: SparkSession) -> None:
         except ImportError:
             version = ""
         row = {"python": sys.executable, "version": version}
-        yield pyarrow.RecordBatch.from_pylist([row])
+        yield pa.RecordBatch.from_pylist([row])
 
     describe.__module__ = "__main__"
     rows = spark.range(0, 1, 1, 1).mapInArrow(describe, "python string, version string").collect()

@@ -150,8 +150,8 @@ class LancememDataSource(DataSource):
         if path:
             return path
         raise lancemem.InvalidInputError(
-            f"format('lancemem') needs a path to {action}. SQL's INSERT INTO loses it, and MERGE INTO, "
-            "UPDATE and DELETE do not reach a Python data source: use "
+            f"format('lancemem') needs a path to {action}. SQL's INSERT INTO loses it, and MERGE "
+            "INTO, UPDATE and DELETE do not reach a Python data source: use "
             "df.write.format('lancemem').mode('append').save(path), or LancememTable with upsert, "
             "merge and delete"
         )
@@ -188,8 +188,8 @@ def _check_types(read: _Read, schema: StructType) -> None:
     for wanted, actual in zip(schema, have, strict=True):
         if wanted.dataType.simpleString() != actual.dataType.simpleString():
             raise lancemem.InvalidInputError(
-                f"table {read.uri}: column {wanted.name!r} is {actual.dataType.simpleString()}, the "
-                f"schema asks for {wanted.dataType.simpleString()}; read it as it is and cast"
+                f"table {read.uri}: column {wanted.name!r} is {actual.dataType.simpleString()}, "
+                f"the schema asks for {wanted.dataType.simpleString()}; read it as it is and cast"
             )
 
 

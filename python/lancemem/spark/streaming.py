@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from lancemem.spark.table import LancememTable
     from lancemem.spark.writing import WritePlan
 
 
-def start(  # noqa: PLR0913 - what makes a stream, in the order of the user's call
+def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the user's call
     table: LancememTable,
     rows: DataFrame,
     plan: WritePlan,

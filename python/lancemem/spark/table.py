@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = [
     "ChangesResult",
@@ -188,7 +188,7 @@ class LancememTable:
         """
         return MergeBuilder(self, source, condition)
 
-    def apply_changes(
+    def apply_changes(  # noqa: PLR0913 - all but one by name
         self,
         changes: DataFrame,
         *,
@@ -198,7 +198,7 @@ class LancememTable:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> ChangesResult:
-        """Apply a stream of changes: rows with op D, d, DELETE or delete are deletes, others upserts.
+        """Apply changes: rows with op D, d, DELETE or delete are deletes, all others upserts.
 
         Within a key, changes take effect in the order of `sequence_by`. A delete needs only its
         key; its other columns may be null.

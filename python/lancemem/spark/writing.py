@@ -155,16 +155,21 @@ def _write(
         waiting.append(change)
         # To leave out late rows, and to find a key twice, all rows are needed side by side.
         if counts.bytes > SINGLE_PUT_BYTES and not (plan.newer_by or plan.unique_keys):
-            runs = _stage(table, waiting, changes, counts)
-            linked = try_again(lambda: table.link(runs, mark=mark))
-            counts.already_written = linked.already_written > 0
-            counts.runs = linked.runs
+            _link(table, _stage(table, waiting, changes, counts), mark, counts)
             return counts
     whole = _joined(waiting)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, whole.rows)
     try_again(lambda: _put(table, shard, plan, whole, mark, counts))
     return counts
+
+
+def _link(
+    table: lancemem.Table, runs: list[lancemem.StagedRun], mark: marks.Mark, counts: _Counts
+) -> None:
+    linked = try_again(lambda: table.link(runs, mark=mark))
+    counts.already_written = linked.already_written > 0
+    counts.runs = linked.runs
 
 
 def _stage(
@@ -182,7 +187,7 @@ def _stage(
     return stage.finish()
 
 
-def _put(  # noqa: PLR0913 - one argument a part of the write
+def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     table: lancemem.Table,
     shard: int,
     plan: WritePlan,
@@ -246,7 +251,7 @@ def _joined(changes: list[_Change]) -> _Change:
 
 def _without_late(table: lancemem.Table, plan: WritePlan, change: _Change) -> tuple[_Change, int]:
     """Leave out rows that are older than the stored row of their key."""
-    key, by = list(plan.primary_key), plan.newer_by
+    key, by = list(plan.primary_key), str(plan.newer_by)
     stored = table.get(change.rows.select(key), columns=[*key, by])
     if stored.num_rows == 0:
         return change, 0
