@@ -23,7 +23,7 @@ use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use crate::errors::Context;
-use crate::merge::{KeyChoice, NewestRowsExec};
+use crate::merge::{KeyChoice, LazyChoice, Newest, NewestRowsExec};
 use crate::view::{ReadView, Source};
 
 const ROW_ADDRESS: &str = "_rowaddr";
@@ -40,7 +40,7 @@ pub async fn dead_base_rows(
     let mut stream = scanner.try_into_stream().await.context(action)?;
     let mut dead: BTreeMap<u32, RoaringBitmap> = BTreeMap::new();
     while let Some(batch) = stream.try_next().await.context(action)? {
-        let keys = KeyEncoder::new(batch.schema_ref(), &view.key)?.encode(&batch);
+        let keys = KeyEncoder::new(batch.schema_ref(), &view.key)?.encode_block(&batch);
         let addresses = batch
             .column_by_name(ROW_ADDRESS)
             .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
@@ -136,7 +136,7 @@ async fn newest_of(
     let mut scanner = run.scan();
     scanner.project(&names).context(action)?;
     let rows = scanner.create_plan().await.context(action)?;
-    let newest =
-        NewestRowsExec::new(rows, choice.clone(), freshness, view.key.clone(), view.schema.clone());
-    Ok(Arc::new(newest))
+    let choice = Arc::new(LazyChoice::made(choice.clone()));
+    let newest = Newest::ByKey { choice, freshness, key: view.key.clone() };
+    Ok(Arc::new(NewestRowsExec::new(rows, newest, view.schema.clone())))
 }

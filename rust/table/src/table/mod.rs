@@ -36,6 +36,7 @@ pub use stage::{LinkResult, Stage, StagedRun};
 pub use write::{Verb, WriteResult};
 
 use crate::errors::Context;
+use crate::merge::MergeCache;
 use crate::view::SsTableCache;
 use read::TailCache;
 
@@ -53,6 +54,7 @@ pub struct Table {
     store: Store,
     sstables: SsTableCache,
     tails: TailCache,
+    merges: Arc<MergeCache>,
 }
 
 impl Table {
@@ -90,6 +92,7 @@ impl Table {
             store,
             sstables: SsTableCache::default(),
             tails: TailCache::default(),
+            merges: Arc::default(),
         };
         Ok(Arc::new(table))
     }
