@@ -1,4 +1,4 @@
-"""A feature store: events enriched with the newest features of their user, by key and not by a join.
+"""A feature store: events enriched with the newest features of their user, found by key.
 
 Features are written all the time. A task that handles events asks the live table for the users of
 each batch, in a handle that it opens once a process.

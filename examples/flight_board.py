@@ -29,7 +29,7 @@ def write_messages(folder: Path, batches: int, a_batch: int) -> list[dict[str, o
     folder.mkdir()
     every: list[dict[str, object]] = []
     for number in range(batches):
-        messages = [
+        messages: list[dict[str, object]] = [
             {
                 "flight": f"LM{chance.randrange(60):03}",
                 "status": chance.choice(STATES),
@@ -67,6 +67,7 @@ def run(spark: SparkSession, folder: Path, batches: int = 5, a_batch: int = 100)
         checkpoint=str(folder / "checkpoint"),
         trigger={"availableNow": True},
         sequence_by="seq",
+        keep_newest=True,
     )
     while query.isActive:
         board(table).show()

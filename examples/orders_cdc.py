@@ -40,7 +40,7 @@ def make_changes(orders: int, changes: int) -> list[dict[str, object]]:
 
 
 def deliver(changes: list[dict[str, object]], folder: Path, files: int) -> None:
-    """Write the changes into files as a bad network delivers them: some much too late, some twice."""
+    """Write the changes into files as a bad network delivers them: some too late, some twice."""
     chance = random.Random(3)  # noqa: S311 - an example's data
     late = chance.sample(changes, len(changes) // 5)
     arrived = sorted(changes, key=lambda change: int(str(change["lsn"])) + chance.randrange(40))

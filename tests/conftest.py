@@ -132,7 +132,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-        .config("spark.sql.python.filterPushdown.enabled", "true")
         .getOrCreate()
     )
     yield session

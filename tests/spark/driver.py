@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own, to be killed. Run by test_kills: `driver.py STORY FOLDER`."""
+"""A Spark driver in a process of its own, to be killed; `test_kills` runs it: STORY FOLDER."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def kill_executors_in_mid_put(folder: Path) -> None:
     killer.start()
     done = table.upsert(spark.range(5000).selectExpr("id", "id * 3 v", "1L seq"))
     killer.join()
-    print(f"killed={len(killed)} rows={done.rows} shards={done.shards}")
+    print(  # noqa: T201 - the test reads it
+        f"killed={len(killed)} rows={done.rows} shards={done.shards}"
+    )
     spark.stop()
 
 
@@ -100,7 +102,7 @@ def die_behind_a_batch(folder: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return reports
 
-    table._write = write_and_die  # type: ignore[method-assign]
+    table._write = write_and_die  # type: ignore[method-assign, assignment]
     reader = spark.readStream.schema("id long, v long, seq long").option("maxFilesPerTrigger", 1)
     query = table.stream_upsert(
         reader.json(str(folder / "events")),

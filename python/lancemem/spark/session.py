@@ -30,15 +30,13 @@ _CHECKED: set[str] = set()
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Prepare a session builder for lancemem and return it.
 
-    Sets the rows of one Arrow batch, the session time zone (UTC: the zone that timestamps carry
-    across the boundary) and filter pushdown into Python data sources, and makes tasks run under
-    this Python unless ``PYSPARK_PYTHON`` is set.
+    Sets the rows of one Arrow batch and the session time zone (UTC: the zone that timestamps carry
+    across the boundary), and makes tasks run under this Python unless ``PYSPARK_PYTHON`` is set.
     """
     _settle_task_python()
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.python.filterPushdown.enabled": "true",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)

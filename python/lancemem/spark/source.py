@@ -8,7 +8,6 @@ commit links what all of them staged. What a row's newest version is stays the e
 from __future__ import annotations
 
 import secrets
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -26,17 +25,14 @@ from pyspark.sql.datasource import (
 import lancemem
 from lancemem.spark import marks, reading
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
-from lancemem.spark.filters import to_sql
 from lancemem.spark.tables import open_cached
 from lancemem.spark.writing import WritePlan, change_of, try_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _READ_OPTIONS = {"path", "columns", "where", "consistency"}
 _WRITE_OPTIONS = {
     "path",
@@ -70,19 +66,21 @@ class LancememDataSource(DataSource):
         return spark_schema(reading.spark_columns(table, names))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make the reader; one with `pushFilters` only where Spark's setting allows it."""
+        """Make the reader.
+
+        It pushes no filters: Spark 4.3 keeps the reader of a filtered query for later queries of
+        the same DataFrame, even for those without that filter, and so loses rows. The option
+        `where` is the way to let the engine filter.
+        """
         self._check_options("read", _READ_OPTIONS)
         read = _Read(
             self._uri("read"),
-            tuple(schema.names),
+            tuple((field.name, field.nullable) for field in schema),
             self.options.get("where"),
             cast("reading.Consistency", self.options.get("consistency", "durable")),
         )
         _check_types(read, schema)
-        # Spark refuses a reader that can push filters while its setting is off, and tells nobody
-        # whether it is; it plans the two in different modules.
-        pushes = _PUSHDOWN_WORKER in sys.modules
-        return _FilteringReader(read) if pushes else _Reader(read)
+        return _Reader(read)
 
     def writer(self, schema: StructType, overwrite: bool) -> _BatchWriter:
         """Make the writer of a batch."""
@@ -174,7 +172,8 @@ class _Read:
     """What to read, as it goes to a task."""
 
     uri: str
-    columns: tuple[str, ...]
+    # Name, and whether Spark was told that it may be null.
+    columns: tuple[tuple[str, bool], ...]
     where: str | None
     consistency: reading.Consistency
     driver_version: str = lancemem.__version__
@@ -183,7 +182,7 @@ class _Read:
 def _check_types(read: _Read, schema: StructType) -> None:
     """Refuse a schema of the user's that is more than a choice of columns."""
     table = lancemem.open_table(read.uri)
-    names = reading.checked_columns(table, list(read.columns))
+    names = reading.checked_columns(table, [name for name, _ in read.columns])
     have = spark_schema(reading.spark_columns(table, names))
     for wanted, actual in zip(schema, have, strict=True):
         if wanted.dataType.simpleString() != actual.dataType.simpleString():
@@ -205,29 +204,12 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         del partition
         marks.check_version(self._read.driver_version)
-        table = open_cached(self._read.uri)
-        schema = reading.spark_columns(table, self._read.columns)
-        read = self._read
-        return reading.scan_batches(read.uri, read.columns, read.where, read.consistency, schema)
-
-
-class _FilteringReader(_Reader):
-    """The same, with filters that the engine applies."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        schema = pa.schema(open_cached(self._read.uri).schema)
-        conditions = [self._read.where] if self._read.where else []
-        left = []
-        for condition in filters:
-            sql = to_sql(condition, schema)
-            if sql is None:
-                left.append(condition)
-            else:
-                conditions.append(sql)
-        where = " AND ".join(f"({sql})" for sql in conditions) or None
-        read = self._read
-        self._read = _Read(read.uri, read.columns, where, read.consistency)
-        return left
+        read, names = self._read, [name for name, _ in self._read.columns]
+        fields = reading.spark_columns(open_cached(read.uri), names)
+        # Spark refuses batches whose flags are not those of the schema that it was told.
+        nullable = dict(read.columns)
+        schema = pa.schema([field.with_nullable(nullable[field.name]) for field in fields])
+        return reading.scan_batches(read.uri, names, read.where, read.consistency, schema)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 
 mod filter;
 mod memtable_scan;
+mod plain_types;
 mod planner;
 
 pub use filter::Filter;
