@@ -94,8 +94,10 @@ def upsert(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[s
     alone, by_upsert, by_format = interleaved(rounds, counted, upserted, saved)
     beside = f"{million_rows_a_second(count, alone)} (`mapInArrow` that counts)"
     return [
-        f"| {name} of {count:,} rows x 4 columns, 4 shards, durable | "
-        f"{million_rows_a_second(count, took)} | {beside} | {alone / took:.0%} |"
+        (
+            f"| {name} of {count:,} rows x 4 columns, 4 shards, durable | "
+            f"{million_rows_a_second(count, took)} | {beside} | {alone / took:.0%} |"
+        )
         for name, took in (("`upsert`", by_upsert), ('`format("lancemem")`', by_format))
     ]
 
@@ -159,11 +161,12 @@ def read(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str
     ready()
     merged()
     alone, ours = interleaved(rounds, ready, merged)
-    return [
+    line = (
         f"| read of {count:,} rows, a tenth newer than the base | "
         f"{million_rows_a_second(count, ours)} | {million_rows_a_second(count, alone)} "
         f"(a source that has its batches ready) | {alone / ours:.0%} |"
-    ]
+    )
+    return [line]
 
 
 def micro_batch(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str]:
@@ -197,10 +200,11 @@ def micro_batch(spark: SparkSession, folder: Path, scale: int, rounds: int) -> l
     ours()
     theirs()
     mine, pylance = interleaved(max(rounds * 5, 10), ours, theirs)
-    return [
+    line = (
         f"| micro-batch of 1,000 rows into {count:,}, p50 | {mine * 1000:.0f} ms | "
         f"{pylance * 1000:.0f} ms (pylance `merge_insert` in the driver) | {pylance / mine:.1f} x |"
-    ]
+    )
+    return [line]
 
 
 CASES = {"upsert": upsert, "read": read, "micro_batch": micro_batch}

@@ -148,10 +148,10 @@ class LancememDataSource(DataSource):
         if path:
             return path
         raise lancemem.InvalidInputError(
-            f"format('lancemem') needs a path to {action}. SQL's INSERT INTO loses it, and MERGE "
-            "INTO, UPDATE and DELETE do not reach a Python data source: use "
-            "df.write.format('lancemem').mode('append').save(path), or LancememTable with upsert, "
-            "merge and delete"
+            f"format('lancemem') needs a path to {action}. A table of Spark's catalogue loses it: "
+            "use CREATE TEMPORARY VIEW ... USING lancemem OPTIONS (path '...'), or "
+            "df.write.format('lancemem').mode('append').save(path). MERGE INTO, UPDATE and DELETE "
+            "do not reach a Python data source: use LancememTable with merge, upsert and delete"
         )
 
     def _columns(self) -> list[str] | None:
