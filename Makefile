@@ -27,7 +27,7 @@ BIN := .venv/bin
 NEXTEST := $(BIN)/cargo-nextest nextest run --cargo-profile release
 
 # Folders that hold Python, and only those: mypy stops at a folder without any.
-PYTHON_DIRS := $(foreach dir,python demo tests benches scripts,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -1),$(dir)))
+PYTHON_DIRS := $(foreach dir,python demo examples tests benches scripts,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -1),$(dir)))
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml 2>/dev/null)
 
 # Maturin sets these for its own build. Clippy gets the same, or each would make the other compile PyO3 again.
@@ -39,7 +39,7 @@ PYO3_ENV = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(VENV)/bin/python \
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check lint lint-text lint-python lint-rust \
-	test test-core test-rust test-py test-spark demo bench bench-write bench-build ci clean
+	test test-core test-rust test-py test-spark demo bench bench-write bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -148,6 +148,9 @@ $(PEERS): $(TOOLS) requirements/bench.txt
 
 bench-write: $(MODULE) $(PEERS) ## the write path beside its peers; BENCH_ARGS="--quick --only put"
 	$(BIN)/python -m benches.write $(BENCH_ARGS)
+
+bench-spark: $(MODULE) ## upserts and reads inside Spark; BENCH_ARGS="--quick"
+	$(BIN)/python -m benches.spark $(BENCH_ARGS)
 
 bench-build: $(TOOLS) ## compile the benches, run none
 	cargo bench --workspace --no-run

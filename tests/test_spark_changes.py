@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -19,66 +18,50 @@ from lancemem.spark.arrow_types import (
     spark_arrow_schema,
     spark_schema,
 )
-from lancemem.spark.writing import change_steps
+from lancemem.spark.writing import WritePlan, change_of
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTable
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("v", pa.int64()), ("op", pa.string())]
 )
 
 
-State: TypeAlias = dict[tuple[int, str], int]
-Steps: TypeAlias = Iterable[tuple[str, Any]]
+PLAN = WritePlan(("id", "name", "v"), ("id", "name"), op_column="op")
 
 
-def applied(state: State, steps: Steps) -> tuple[State, int]:
-    count = 0
-    for verb, rows in steps:
-        count += 1
-        for row in rows.to_pylist():
-            key = (row["id"], row["name"])
-            if verb == "put":
-                state[key] = row["v"]
-            else:
-                assert list(row) == ["id", "name"]
-                state.pop(key, None)
-    return state, count
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_changes_of_one_batch_end_as_if_done_one_by_one(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_changes_of_one_batch_end_as_if_done_one_by_one(make_table: MakeTable, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test needs a seed, not a secret
     rows: list[dict[str, Any]] = [
         {"id": chance.randrange(6), "name": chance.choice("ab"), "v": n, "op": chance.choice("IUD")}
         for n in range(200)
     ]
-    expected: State = {}
+    expected: dict[tuple[int, str], int] = {}
     for row in rows:
         key = (row["id"], row["name"])
         if row["op"] == "D":
             expected.pop(key, None)
         else:
             expected[key] = row["v"]
-    steps_of = change_steps(["id", "name", "v"], ["id", "name"], "op")
-    state, _ = applied({}, steps_of(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
-    assert state == expected
+    table = make_table(SCHEMA.remove(3), primary_key=["id", "name"])
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    change = change_of(PLAN, pa.schema(table.schema), batch)
+    table.apply(change.rows, change.deletes)
+    found = table.scan().to_table().to_pylist()
+    assert {(row["id"], row["name"]): row["v"] for row in found} == expected
+    assert change.inserts == sum(row["op"] == "I" for row in rows)
 
 
-def test_a_batch_whose_keys_do_not_come_back_is_one_put_and_one_delete() -> None:
-    rows = [{"id": n % 50, "name": "a", "v": n, "op": "U"} for n in range(100)]
-    rows += [{"id": n, "name": "a", "v": None, "op": "D"} for n in range(0, 50, 5)]
-    steps_of = change_steps(["id", "name", "v"], ["id", "name"], "op")
-    state, count = applied({}, steps_of(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
-    assert count == 2
-    assert len(state) == 40
-
-
-@pytest.mark.parametrize(("ops", "verbs"), [("UUU", ["put"]), ("DDD", ["delete"])])
-def test_a_batch_of_one_kind_is_one_step(ops: str, verbs: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("ops", "deletes"),
+    [("UIc", [False] * 3), ("Dd", [True] * 2), (["DELETE", "delete", None], [True, True, False])],
+)
+def test_what_an_op_says(ops: str | list[str | None], deletes: list[bool]) -> None:
     rows = [{"id": 1, "name": "a", "v": 0, "op": op} for op in ops]
-    steps = change_steps(["id", "name", "v"], ["id", "name"], "op")(
-        pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    )
-    assert [verb for verb, _ in steps] == verbs
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    assert change_of(PLAN, SCHEMA, batch).deletes.to_pylist() == deletes
 
 
 def test_types_that_spark_refuses_are_cast_to_ones_it_takes() -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "JobStats",
     "JobStoppedError",
     "LancememError",
+    "LinkResult",
     "PinnedMemTable",
     "PinnedShard",
     "ReadView",
@@ -37,6 +38,9 @@ __all__ = [
     "Shard",
     "Sharding",
     "SsTable",
+    "Stage",
+    "StagedRun",
+    "StaleMarkError",
     "Table",
     "TableStats",
     "WalFinding",
@@ -66,6 +70,8 @@ class _Schema(Protocol):
 
 _Data: TypeAlias = _Stream | _Array
 _Filter: TypeAlias = str | pc.Expression
+# An application, such as the id of a streaming query, and the version of what it writes.
+_Mark: TypeAlias = tuple[str, int]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 
 class LancememError(Exception):
@@ -76,6 +82,9 @@ class InvalidInputError(LancememError):
 
 class WriterFencedError(LancememError):
     """Another job took the shard. Stop, or start a job to take it back."""
+
+class StaleMarkError(LancememError):
+    """A newer version of the mark's application is written. Stop: this write comes too late."""
 
 class JobStoppedError(LancememError):
     """The job cannot go on. Start a new one: it replays everything that is durable."""
@@ -222,15 +231,46 @@ class Table:
     def primary_key(self) -> list[str]: ...
     @property
     def sharding(self) -> Sharding | None: ...
-    def upsert(self, data: _Data) -> WriteResult:
+    def upsert(self, data: _Data, *, mark: _Mark | None = None) -> WriteResult:
         """Add or replace rows by key, routed to their shards. Returns when all are durable.
+
+        With a `mark` each shard takes its rows once: they are durable together with the mark,
+        and a shard that has recorded it takes nothing. Raises `StaleMarkError` where a shard has
+        a newer version of the mark's application. Of applications whose name starts with
+        "once:" a shard remembers the 128 whose names sort last.
 
         Claims each shard for the length of the call; a program that writes often uses
         `start_job`. Raises `InvalidInputError`, which names column and row, with nothing written.
         """
 
-    def delete(self, keys: _Data) -> WriteResult:
-        """Delete the rows with these keys, whether they exist or not."""
+    def delete(self, keys: _Data, *, mark: _Mark | None = None) -> WriteResult:
+        """Delete the rows with these keys, whether they exist or not; `mark` as in `upsert`."""
+
+    def apply(self, data: _Data, deletes: _Array, *, mark: _Mark | None = None) -> WriteResult:
+        """Delete the keys of the rows whose value in `deletes` is true, and upsert the others.
+
+        Rows take effect in their order. Of a row that deletes only the key counts.
+        """
+
+    def recorded(self, shard: int | str, application: str) -> int | None:
+        """Return the newest version that `application` has written to a shard, durably."""
+
+    def start_stage(self) -> Stage:
+        """Start to write rows that nobody sees before they are linked. Claims no shard."""
+
+    def link(
+        self, runs: Sequence[StagedRun], *, write: str | None = None, mark: _Mark | None = None
+    ) -> LinkResult:
+        """Take staged runs into their shards, in their order and newer than every row there.
+
+        In each shard they appear all at once, durably; shards follow one another. A job that
+        runs in one of them is fenced. `mark` as in `upsert`. `write` names the staged write
+        where somebody may also `discard` it: the first of the two calls decides.
+        Raises `InvalidInputError` where it was discarded or a run is not there.
+        """
+
+    def discard(self, runs: Sequence[StagedRun], *, write: str) -> bool:
+        """Remove staged runs, unless somebody began to link `write`; return whether it did."""
 
     def shard_ordinals(self, data: _Data) -> ArrowArray:
         """Return the shard ordinal of every row as int32. `data` has the sharding column."""
@@ -334,18 +374,34 @@ class Job:
     @property
     def shard_id(self) -> str: ...
     def put(
-        self, data: _Data, *, durable: bool | None = None, sync_index: bool | None = None
+        self,
+        data: _Data,
+        *,
+        durable: bool | None = None,
+        sync_index: bool | None = None,
+        mark: _Mark | None = None,
     ) -> Acknowledged:
         """Add or replace rows of this shard, all of them or none.
+
+        With a `mark` the rows are written only where the shard has not recorded it; see
+        `Table.upsert`.
 
         `durable` and `sync_index` replace the job's settings for this put; docs/write-path.md
         says what each promises. Raises `InvalidInputError`, which names column and row.
         """
 
     def delete(
-        self, keys: _Data, *, durable: bool | None = None, sync_index: bool | None = None
+        self,
+        keys: _Data,
+        *,
+        durable: bool | None = None,
+        sync_index: bool | None = None,
+        mark: _Mark | None = None,
     ) -> Acknowledged:
         """Delete keys of this shard, whether they exist or not; otherwise as `put`."""
+
+    def apply(self, data: _Data, deletes: _Array, *, mark: _Mark | None = None) -> Acknowledged:
+        """Put and delete in one step, in the order of the rows; see `Table.apply`."""
 
     def flush(self) -> None:
         """Flush what was put; returns when the shard manifest lists it."""
@@ -434,6 +490,60 @@ class PinnedMemTable:
     __hash__: None  # type: ignore[assignment]
 
 @final
+class Stage:
+    """Rows on their way into runs that no manifest lists."""
+
+    def upsert(self, data: _Data) -> None:
+        """Add rows, routed to their shards; large runs are written at once."""
+
+    def delete(self, keys: _Data) -> None:
+        """Add keys to delete."""
+
+    def apply(self, data: _Data, deletes: _Array) -> None:
+        """Add rows and keys to delete; see `Table.apply`."""
+
+    def finish(self) -> list[StagedRun]:
+        """Write what is left and return all runs, those of a shard in the order of their rows."""
+
+@final
+class StagedRun:
+    """A run that no manifest lists, to be linked by any process. Can be pickled."""
+
+    def __new__(
+        cls, shard_id: str, path: str, rows: int, in_memory_bytes: int, primary_key_bytes: int
+    ) -> Self: ...
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def in_memory_bytes(self) -> int: ...
+    @property
+    def primary_key_bytes(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str, str, int, int, int]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class LinkResult:
+    """What a link did; `already_written` counts shards that had recorded its mark."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def shards(self) -> int: ...
+    @property
+    def runs(self) -> int: ...
+    @property
+    def already_written(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class Scan:
     """A read that has not begun.
 
@@ -493,7 +603,10 @@ class ArrowArray:
 
 @final
 class WriteResult:
-    """What a write did: rows, shards that took them, WAL entries that hold them."""
+    """What a write did: rows, shards that took them, WAL entries that hold them.
+
+    `already_written` counts shards that had recorded its mark, and took nothing.
+    """
 
     @property
     def rows(self) -> int: ...
@@ -501,13 +614,18 @@ class WriteResult:
     def shards(self) -> int: ...
     @property
     def wal_entries(self) -> int: ...
+    @property
+    def already_written(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
 @final
 class Acknowledged:
-    """What a put promised when it returned."""
+    """What a put promised when it returned.
+
+    `already_written`: its mark said that this was written before, and nothing was.
+    """
 
     @property
     def rows(self) -> int: ...
@@ -515,6 +633,8 @@ class Acknowledged:
     def durable(self) -> bool: ...
     @property
     def indexed(self) -> bool: ...
+    @property
+    def already_written(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -5,6 +5,23 @@ public names of ``lancemem``; the engine's work happens in the tasks, inside tho
 """
 
 from lancemem.spark.session import configure
-from lancemem.spark.table import ChangesResult, DeleteResult, LancememTable, UpsertResult
+from lancemem.spark.table import (
+    ChangesResult,
+    DeleteResult,
+    LancememTable,
+    MergeBuilder,
+    MergeResult,
+    UpsertResult,
+)
+from lancemem.spark.tables import open_cached
 
-__all__ = ["ChangesResult", "DeleteResult", "LancememTable", "UpsertResult", "configure"]
+__all__ = [
+    "ChangesResult",
+    "DeleteResult",
+    "LancememTable",
+    "MergeBuilder",
+    "MergeResult",
+    "UpsertResult",
+    "configure",
+    "open_cached",
+]

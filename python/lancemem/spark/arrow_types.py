@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import from_arrow_schema
 
+import lancemem
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _FROM_SPARK: dict[type[st.DataType], pa.DataType] = {
     st.BooleanType: pa.bool_(),
@@ -51,9 +53,20 @@ _TO_SPARK: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
 ]
 
 
-def arrow_schema(schema: st.StructType) -> pa.Schema:
-    """Return the Arrow schema of a table that holds the rows of a Spark schema."""
-    return pa.schema([_arrow_field(field) for field in schema])
+def arrow_schema(schema: st.StructType, vectors: Mapping[str, int] | None = None) -> pa.Schema:
+    """Return the Arrow schema of a table that holds the rows of a Spark schema.
+
+    `vectors` gives the length of array columns that become fixed-size lists.
+    """
+    fields = {field.name: _arrow_field(field) for field in schema}
+    for name, length in (vectors or {}).items():
+        field = fields.get(name)
+        if field is None or not pa.types.is_list(field.type):
+            raise lancemem.InvalidInputError(f"the schema has no array column {name!r}")
+        # Lance's vectors have elements that may be null by type and are not.
+        element = pa.field("item", field.type.value_type)
+        fields[name] = field.with_type(pa.list_(element, length))
+    return pa.schema(list(fields.values()))
 
 
 def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
@@ -75,6 +88,56 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def table_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Bring a batch of Spark's to the types of the table's columns `schema`, in its order.
+
+    Undoes what `spark_arrow_schema` does. Everything else is left to the engine, which casts where
+    no value changes and says which column and row does not fit.
+    """
+    columns, fields = [], []
+    for field in schema:
+        column = batch.column(field.name)
+        if not column.type.equals(field.type):
+            column = _table_column(column, field)
+        columns.append(column)
+        fields.append(field.with_type(column.type).with_nullable(True).remove_metadata())
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _table_column(column: pa.Array, field: pa.Field) -> pa.Array:
+    wanted = field.type
+    if pa.types.is_fixed_size_list(wanted):
+        _check_lengths(column, field)
+    if _is_widened(column.type, wanted):
+        try:
+            return column.cast(wanted)
+        except pa.ArrowInvalid as error:
+            raise lancemem.InvalidInputError(f"column {field.name!r}: {error}") from None
+    return column
+
+
+def _is_widened(have: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether the engine would not cast, because only Spark's lack of types makes it right."""
+    types = pa.types
+    if types.is_uint64(wanted) and types.is_decimal(have):
+        return True
+    only_python = (types.is_float16, types.is_dictionary, types.is_nested)
+    return any(matches(wanted) for matches in only_python)
+
+
+def _check_lengths(column: pa.Array, field: pa.Field) -> None:
+    """Name the first row whose list has another length than the table's vectors."""
+    size = field.type.list_size
+    lengths = pc.list_value_length(column)
+    wrong = pc.fill_null(pc.not_equal(lengths, size), fill_value=False)
+    row = pc.index(wrong, value=True).as_py()
+    if row >= 0:
+        raise lancemem.InvalidInputError(
+            f"column {field.name!r} holds vectors of {size} values, row {row} has "
+            f"{lengths[row].as_py()}"
+        )
 
 
 def _arrow_field(field: st.StructField) -> pa.Field:

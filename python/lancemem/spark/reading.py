@@ -1,7 +1,8 @@
-"""A lancemem table as a Spark DataFrame.
+"""A lancemem table as a Spark DataFrame, whole or by key.
 
-Owns the splits of a read and the task that streams one split. What a row's newest version is, and
-which filter runs where, is the engine's plan alone.
+Owns the splits of a read, the task that streams one split, and the join of a DataFrame with the
+rows of its keys. What a row's newest version is, and which filter runs where, is the engine's plan
+alone.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import pyarrow as pa
 
 import lancemem
 from lancemem.spark.arrow_types import cast_batch, spark_arrow_schema, spark_schema
+from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
 Consistency = Literal["flushed", "durable", "live"]
+
+# Keys that are looked up in one call.
+KEYS_A_CALL = 8_192
 
 
 def read_table(
@@ -30,28 +35,139 @@ def read_table(
 ) -> DataFrame:
     """Make a DataFrame of the table; each evaluation of it reads the table as it is then."""
     uri = table.uri
-    schema = pa.schema(table.schema)
-    names = schema.names if columns is None else list(columns)
-    _check_columns(uri, schema, names)
-    schema = spark_arrow_schema(pa.schema([schema.field(name) for name in names]))
+    names = checked_columns(table, columns)
+    schema = spark_columns(table, names)
 
     def read_split(splits: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for split in splits:
             for _ in range(split.num_rows):
-                scan = lancemem.open_table(uri).scan(
-                    columns=names, filter=where, consistency=consistency
-                )
-                for batch in pa.RecordBatchReader.from_stream(scan.to_reader()):
-                    yield cast_batch(batch, schema)
+                yield from scan_batches(uri, names, where, consistency, schema)
 
     # One split: the engine's scan covers all shards. The DataFrame of splits is what tasks pull.
     splits = spark.range(0, 1, 1, numPartitions=1)
     return splits.mapInArrow(read_split, spark_schema(schema))
 
 
-def _check_columns(uri: str, schema: pa.Schema, names: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in schema.names]
+def scan_batches(
+    uri: str,
+    names: Sequence[str],
+    where: str | None,
+    consistency: Consistency,
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """Read rows in this process, in the types of `schema`."""
+    scan = open_cached(uri).scan(columns=list(names), filter=where, consistency=consistency)
+    for batch in pa.RecordBatchReader.from_stream(scan.to_reader()):
+        if batch.num_rows:
+            yield cast_batch(batch, schema)
+
+
+def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None) -> DataFrame:
+    """Make a DataFrame of the rows with these keys; tasks ask the engine for each batch of them."""
+    uri, key = table.uri, list(table.primary_key)
+    names = checked_columns(table, columns)
+    schema = spark_columns(table, names)
+
+    def get_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = open_cached(uri)
+        for batch in _slices(batches):
+            found = table.get(batch, columns=names)
+            for rows in found.combine_chunks().to_batches():
+                yield cast_batch(rows, schema)
+
+    return keys.select(*key).mapInArrow(get_rows, spark_schema(schema))
+
+
+def join_by_key(
+    source: DataFrame,
+    uri: str,
+    key: Mapping[str, str],
+    target_alias: str,
+    source_alias: str,
+) -> DataFrame:
+    """Put beside each row of `source`, as struct, the stored row of its key, or null.
+
+    `key` names the source's column for each key column of the table.
+    """
+    table = open_cached(uri)
+    target = spark_columns(table, pa.schema(table.schema).names)
+    target_type = spark_schema(_all_nullable(target))
+    columns = source.columns
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = open_cached(uri)
+        for batch in _slices(batches):
+            stored = _stored_beside(table, batch, key, target)
+            rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
+            yield pa.RecordBatch.from_arrays([rows, stored], names=[source_alias, target_alias])
+
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - tasks need it not
+
+    joined = StructType(
+        [
+            StructField(source_alias, source.schema, nullable=False),
+            StructField(target_alias, target_type, nullable=True),
+        ]
+    )
+    return source.select(*columns).mapInArrow(join, joined)
+
+
+def _stored_beside(
+    table: lancemem.Table, batch: pa.RecordBatch, key: Mapping[str, str], target: pa.Schema
+) -> pa.StructArray:
+    """Return for each row of `batch` the stored row of its key, null where there is none."""
+    names = list(key)
+    keys = pa.Table.from_arrays([batch[key[name]] for name in names], names=names)
+    keys = keys.cast(pa.schema([target.field(name).with_nullable(True) for name in names]))
+    asked = keys.group_by(names).aggregate([])
+    nulls = [name for name in names if asked[name].null_count]
+    if nulls:
+        raise lancemem.InvalidInputError(
+            f"table {table.uri}: key column {nulls[0]!r} is null in the source of a merge"
+        )
+    found = table.get(asked).combine_chunks()
+    found = pa.Table.from_batches(
+        [cast_batch(rows, target) for rows in found.to_batches()], schema=target
+    )
+    places = found.select(names).cast(keys.schema)
+    places = places.append_column("place", pa.array(range(found.num_rows), pa.int64()))
+    order = keys.append_column("row", pa.array(range(keys.num_rows), pa.int64()))
+    joined = order.join(places, keys=names, join_type="left outer").sort_by("row")
+    place = joined["place"].combine_chunks()
+    rows = found.take(place).combine_chunks()
+    arrays = [
+        rows[name].combine_chunks() if rows.num_rows else pa.array([], target.field(name).type)
+        for name in target.names
+    ]
+    return pa.StructArray.from_arrays(
+        arrays, fields=list(_all_nullable(target)), mask=place.is_null()
+    )
+
+
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, KEYS_A_CALL):
+            yield batch.slice(start, KEYS_A_CALL)
+
+
+def _all_nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def spark_columns(table: lancemem.Table, names: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema under which Spark takes these columns."""
+    schema = pa.schema(table.schema)
+    return spark_arrow_schema(pa.schema([schema.field(name) for name in names]))
+
+
+def checked_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[str]:
+    """Return `names`, or all columns; refuse one that the table does not have."""
+    have = pa.schema(table.schema).names
+    if names is None:
+        return list(have)
+    unknown = [name for name in names if name not in have]
     if unknown:
         raise lancemem.InvalidInputError(
-            f"table {uri}: no column {unknown[0]!r}; it has {', '.join(schema.names)}"
+            f"table {table.uri}: no column {unknown[0]!r}; it has {', '.join(have)}"
         )
+    return list(names)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 import lancemem
+from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import UserDefinedFunctionLike
@@ -37,6 +38,9 @@ def partition_by_shard(
         raise lancemem.InvalidInputError(
             f"the column name {SHARD_COLUMN!r} is lancemem's own; rename it in the DataFrame"
         )
+    if shard_count == 1:
+        routed = rows.withColumn(SHARD_COLUMN, sf.lit(0)).repartition(1)
+        return routed if sequence_by is None else routed.sortWithinPartitions(sequence_by)
     # Only the key crosses to Python here; the other columns stay in the JVM.
     ordinal = _shard_ordinals_of(uri)(sf.struct(*[rows[name] for name in primary_key]))
     routed = rows.withColumn(SHARD_COLUMN, ordinal).repartitionById(
@@ -47,7 +51,7 @@ def partition_by_shard(
 
 def _shard_ordinals_of(uri: str) -> "UserDefinedFunctionLike":
     def shard_ordinals(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        table = lancemem.open_table(uri)
+        table = open_cached(uri)
         for batch in keys:
             yield pa.array(table.shard_ordinals(pa.RecordBatch.from_struct_array(batch)))
 

@@ -1,6 +1,6 @@
 """The Spark session settings that lancemem needs or profits from.
 
-Owns `configure` and the check of the Python that tasks will run under. It starts no session, and it
+Owns `configure` and the checks of the Python that tasks run under. It starts no session, and it
 leaves every setting that it does not name as the user made it.
 """
 
@@ -13,11 +13,18 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lancemem
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # Spark's own 10,000 rows make the JVM boundary about twice as dear a row; more gains nothing.
 ARROW_BATCH_ROWS = 65_536
+
+_CHECKED: set[str] = set()
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -27,9 +34,47 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     across the boundary), and makes tasks run under this Python unless ``PYSPARK_PYTHON`` is set.
     """
     _settle_task_python()
-    return builder.config(
-        "spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS)
-    ).config("spark.sql.session.timeZone", "UTC")
+    settings = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def check_workers(spark: SparkSession) -> None:
+    """Fail early, once a session, where tasks run under a Python that cannot serve this driver."""
+    application = spark.sparkContext.applicationId
+    if application in _CHECKED:
+        return
+
+    def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # By value and with nothing of lancemem: the task has to run where lancemem is missing.
+        import sys  # noqa: PLC0415
+
+        import pyarrow as pa  # noqa: PLC0415
+
+        for _ in batches:
+            pass
+        try:
+            from lancemem import __version__ as version  # noqa: PLC0415
+        except ImportError:
+            version = ""
+        row = {"python": sys.executable, "version": version}
+        yield pa.RecordBatch.from_pylist([row])
+
+    describe.__module__ = "__main__"
+    rows = spark.range(0, 1, 1, 1).mapInArrow(describe, "python string, version string").collect()
+    for row in rows:
+        if row.version != lancemem.__version__:
+            have = f"lancemem {row.version}" if row.version else "no lancemem"
+            raise lancemem.LancememError(
+                f"Spark's tasks run under {row.python}, which has {have}; the driver has "
+                f"{lancemem.__version__}. Set PYSPARK_PYTHON to an interpreter with the same "
+                "version on every node, before the session starts"
+            )
+    _CHECKED.add(application)
 
 
 def _settle_task_python() -> None:

@@ -13,22 +13,43 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import reading, routing, writing
+from lancemem.spark import marks, reading, routing, streaming, writing
 from lancemem.spark.arrow_types import arrow_schema
+from lancemem.spark.merging import MergeBuilder, MergeResult
+from lancemem.spark.session import check_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = [
+    "ChangesResult",
+    "DeleteResult",
+    "LancememTable",
+    "MergeBuilder",
+    "MergeResult",
+    "UpsertResult",
+]
+
+# A fenced task tries again by itself; what is left is a job that Spark gave up.
+Report = dict[str, int]
 
 
 @dataclass(frozen=True)
 class UpsertResult:
-    """What an upsert wrote. Which rows were new is not known at write time."""
+    """What an upsert wrote. Which rows were new is not known at write time.
+
+    `wal_entries` and `runs` say where the rows are: in the log, or in flushed runs.
+    `already_written` counts shards that had the write's mark, and took nothing.
+    """
 
     rows: int
     shards: int
     wal_entries: int
+    runs: int = 0
+    already_written: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,16 +59,21 @@ class DeleteResult:
     rows: int
     shards: int
     wal_entries: int
+    runs: int = 0
+    already_written: int = 0
 
 
 @dataclass(frozen=True)
 class ChangesResult:
-    """What apply_changes wrote."""
+    """What apply_changes wrote; `late` changes were older than the stored row and left out."""
 
     upserts: int
     deletes: int
     shards: int
     wal_entries: int
+    runs: int = 0
+    already_written: int = 0
+    late: int = 0
 
 
 class LancememTable:
@@ -72,11 +98,18 @@ class LancememTable:
         schema: pa.Schema | StructType,
         primary_key: str | Sequence[str],
         sharding: lancemem.Sharding | None = None,
+        vectors: Mapping[str, int] | None = None,
         config: lancemem.WriterConfig | None = None,
     ) -> LancememTable:
-        """Create a table at `uri`; without `sharding` it has one shard."""
+        """Create a table at `uri`; without `sharding` it has one shard.
+
+        `vectors` gives the length of array columns of a Spark schema that are to be fixed-size
+        lists, as vector search needs them.
+        """
         if isinstance(schema, StructType):
-            schema = arrow_schema(schema)
+            schema = arrow_schema(schema, vectors)
+        elif vectors:
+            raise lancemem.InvalidInputError("an Arrow schema says itself which lists are vectors")
         key = [primary_key] if isinstance(primary_key, str) else list(primary_key)
         table = lancemem.create_table(
             uri,
@@ -86,6 +119,22 @@ class LancememTable:
             config=config,
         )
         return cls(spark, table)
+
+    @classmethod
+    def enable(
+        cls,
+        spark: SparkSession,
+        uri: str,
+        *,
+        sharding: lancemem.Sharding | None = None,
+        config: lancemem.WriterConfig | None = None,
+    ) -> LancememTable:
+        """Adopt a Lance table that names its primary key in the field metadata.
+
+        A table that has a sharding already, such as one partitioned by `bucket(n, c)`, keeps it;
+        naming another raises `InvalidInputError`.
+        """
+        return cls(spark, lancemem.open_table(uri, sharding=sharding, config=config))
 
     @property
     def uri(self) -> str:
@@ -102,42 +151,95 @@ class LancememTable:
         """The columns of the primary key, in order."""
         return list(self._table.primary_key)
 
-    def upsert(self, rows: DataFrame, *, sequence_by: str | None = None) -> UpsertResult:
+    def upsert(
+        self,
+        rows: DataFrame,
+        *,
+        sequence_by: str | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> UpsertResult:
         """Insert rows, or replace those whose key the table holds.
 
         `rows` needs every column of the table. If it holds a key more than once, name the column
         that orders its versions in `sequence_by`: the shuffle to shards keeps no order of its own.
+
+        `txn_app_id` and `txn_version`, as Delta has them: a shard that has taken this version of
+        the application takes nothing, and a newer one there raises `StaleMarkError` in the task.
         """
-        columns = self.schema.names
-        self._check_has(rows, columns if sequence_by is None else [*columns, sequence_by])
-        reports = self._write(rows, writing.upsert_steps(columns), sequence_by)
-        return UpsertResult(_sum(reports, "upserts"), len(reports), _sum(reports, "wal_entries"))
+        plan = writing.WritePlan(tuple(self.schema.names), tuple(self.primary_key))
+        mark = marks.of_application(txn_app_id, txn_version)
+        reports = self._write(rows, plan, sequence_by, mark)
+        return UpsertResult(_sum(reports, "rows"), *_where(reports))
 
     def delete(self, keys: DataFrame) -> DeleteResult:
         """Delete the rows with the keys in `keys`; its other columns are ignored."""
-        key = self.primary_key
+        key = tuple(self.primary_key)
+        plan = writing.WritePlan(key, key, deletes=True)
         self._check_has(keys, key)
-        reports = self._write(keys.select(*key), writing.delete_steps(key), None)
-        return DeleteResult(_sum(reports, "deletes"), len(reports), _sum(reports, "wal_entries"))
+        reports = self._write(keys.select(*key), plan, None)
+        return DeleteResult(_sum(reports, "deletes"), *_where(reports))
 
-    def apply_changes(
-        self, changes: DataFrame, *, op_column: str, sequence_by: str
+    def merge(self, source: DataFrame, condition: str) -> MergeBuilder:
+        """Start a merge: `merge(src, "t.id = s.id").whenMatched...().execute()`.
+
+        The condition is equality of the whole primary key; its aliases name the table and the
+        source in the clauses.
+        """
+        return MergeBuilder(self, source, condition)
+
+    def apply_changes(  # noqa: PLR0913 - all but one by name
+        self,
+        changes: DataFrame,
+        *,
+        op_column: str,
+        sequence_by: str,
+        keep_newest: bool = False,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> ChangesResult:
-        """Apply a stream of changes: rows with op 'D' are deletes, all others are upserts.
+        """Apply changes: rows with op D, d, DELETE or delete are deletes, all others upserts.
 
         Within a key, changes take effect in the order of `sequence_by`. A delete needs only its
         key; its other columns may be null.
+
+        With `keep_newest`, `sequence_by` is a column of the table too, and a change that is older
+        than the stored row of its key is left out: events may come in any order, in any call. A
+        row that was deleted has no sequence any more.
         """
-        columns = self.schema.names
-        self._check_has(changes, [*columns, op_column, sequence_by])
-        steps_of = writing.change_steps(columns, self.primary_key, op_column)
-        reports = self._write(changes, steps_of, sequence_by)
+        plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
+        mark = marks.of_application(txn_app_id, txn_version)
+        reports = self._write(changes, plan, sequence_by, mark)
+        deletes = _sum(reports, "deletes")
         return ChangesResult(
-            _sum(reports, "upserts"),
-            _sum(reports, "deletes"),
-            len(reports),
-            _sum(reports, "wal_entries"),
+            _sum(reports, "rows") - deletes, deletes, *_where(reports), late=_sum(reports, "late")
         )
+
+    def stream_upsert(  # noqa: PLR0913 - one argument a property of the stream, all but one by name
+        self,
+        rows: DataFrame,
+        *,
+        checkpoint: str,
+        trigger: str | Mapping[str, str | bool] | None = None,
+        op_column: str | None = None,
+        sequence_by: str | None = None,
+        keep_newest: bool = False,
+        query_name: str | None = None,
+    ) -> StreamingQuery:
+        """Start a query that writes each micro-batch of `rows` exactly once.
+
+        With `op_column` the rows are changes as in `apply_changes`, without it upserts. `trigger`
+        is an interval such as "1 second", or the arguments of Spark's `trigger`.
+        """
+        if op_column is None and not keep_newest:
+            plan = writing.WritePlan(tuple(self.schema.names), tuple(self.primary_key))
+        elif sequence_by is None:
+            raise lancemem.InvalidInputError(
+                "changes need the column that orders them: sequence_by"
+            )
+        else:
+            plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
+        return streaming.start(self, rows, plan, sequence_by, checkpoint, trigger, query_name)
 
     def toDF(  # noqa: N802 - Delta's name
         self,
@@ -152,6 +254,19 @@ class LancememTable:
         """
         return reading.read_table(self._spark, self._table, columns, where, consistency)
 
+    def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
+        """Read the rows with the keys in `keys`, by key and not by a scan.
+
+        Keys without a row are left out; a key that comes twice may give its row twice.
+        """
+        self._check_has(keys, self.primary_key)
+        return reading.lookup(keys, self._table, columns)
+
+    def flush(self) -> None:
+        """Move the log of every shard into a flushed run; fences a job that runs there."""
+        for shard in self._table.shards():
+            self._table.start_job(shard=shard.shard_id).close(flush=True)
+
     def compact(self) -> lancemem.CompactionResult:
         """Move what was flushed into the base table; runs on the driver."""
         return self._table.compact()
@@ -160,22 +275,47 @@ class LancememTable:
         """Return the table's counters."""
         return self._table.stats()
 
+    def shards(self) -> list[lancemem.Shard]:
+        """Describe every shard."""
+        return self._table.shards()
+
+    def _changes_plan(
+        self, op_column: str | None, sequence_by: str, *, keep_newest: bool
+    ) -> writing.WritePlan:
+        if keep_newest and sequence_by not in self.schema.names:
+            raise lancemem.InvalidInputError(
+                f"table {self.uri} has no column {sequence_by!r}: keep_newest compares a change "
+                "with the stored row by it"
+            )
+        return writing.WritePlan(
+            tuple(self.schema.names),
+            tuple(self.primary_key),
+            op_column=op_column,
+            newer_by=sequence_by if keep_newest else None,
+        )
+
     def _write(
         self,
         rows: DataFrame,
-        steps_of: Callable[[pa.RecordBatch], Iterable[writing.Step]],
+        plan: writing.WritePlan,
         sequence_by: str | None,
-    ) -> list[dict[str, int]]:
+        mark: marks.Mark | None = None,
+    ) -> list[Report]:
         """Route, write with one task a shard, and return what each task reported."""
+        extra = [name for name in (plan.op_column, sequence_by) if name is not None]
+        self._check_has(rows, [*plan.columns, *extra])
         sharding = self._table.sharding
         if sharding is None:
             raise lancemem.InvalidInputError(
                 f"table {self.uri} has no sharding, so its rows cannot be routed"
             )
+        check_workers(self._spark)
+        rows = rows.select(*dict.fromkeys([*plan.columns, *extra]))
         routed = routing.partition_by_shard(
             rows, self.uri, self.primary_key, sharding.shards, sequence_by
         )
-        written = routed.mapInArrow(writing.shard_writer(self.uri, steps_of), writing.REPORT_DDL)
+        task = writing.shard_writer(self.uri, plan, marks.once() if mark is None else mark)
+        written = routed.mapInArrow(task, writing.REPORT_DDL)
         return [report.asDict() for report in written.collect()]
 
     def _check_has(self, rows: DataFrame, columns: Sequence[str]) -> None:
@@ -186,5 +326,15 @@ class LancememTable:
             )
 
 
-def _sum(reports: list[dict[str, int]], name: str) -> int:
-    return sum(report[name] for report in reports)
+def _where(reports: list[Report]) -> tuple[int, int, int, int]:
+    """Shards, WAL entries, runs, and shards that had everything."""
+    return (
+        len(reports),
+        _sum(reports, "wal_entries"),
+        _sum(reports, "runs"),
+        _sum(reports, "already_written"),
+    )
+
+
+def _sum(reports: list[Report], name: str) -> int:
+    return sum(int(report[name]) for report in reports)

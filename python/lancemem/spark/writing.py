@@ -1,131 +1,290 @@
-"""What a Spark task does with the rows of its shard: one job, from claim to close.
+"""What a Spark task does with the rows of its shard: all of them written at once, and once.
 
-Owns the task side of upsert, delete and apply_changes, and the counts that a task reports. A job
-lives exactly as long as its task, because Spark gives no way to find the same worker process again.
-It does not route rows; it refuses rows of a second shard instead.
+Owns the task side of every verb and the counts that a task reports. The rows of a task become
+durable in one step together with the write's mark: as one put, or where they are many as runs
+that are linked. So a task may be repeated, copied or woken too late, and a fenced one may try
+again. It does not route rows; it refuses rows of a second shard instead.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import lancemem
+from lancemem.spark import marks
+from lancemem.spark.arrow_types import table_batch
 from lancemem.spark.routing import SHARD_COLUMN
+from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-REPORT_DDL = "shard int, upserts bigint, deletes bigint, wal_entries bigint"
+REPORT_DDL = (
+    "shard int, rows bigint, deletes bigint, inserts bigint, late bigint, "
+    "wal_entries bigint, runs bigint, already_written boolean"
+)
 _REPORT_SCHEMA = pa.schema(
     [
         pa.field("shard", pa.int32()),
-        pa.field("upserts", pa.int64()),
-        pa.field("deletes", pa.int64()),
+        *(pa.field(n, pa.int64()) for n in ("rows", "deletes", "inserts", "late")),
         pa.field("wal_entries", pa.int64()),
+        pa.field("runs", pa.int64()),
+        pa.field("already_written", pa.bool_()),
     ]
 )
-DELETE_OP = "D"
 
-Verb = Literal["put", "delete"]
-Step = tuple[Verb, pa.RecordBatch]
+# What an op column may say of a row that deletes its key; every other value is an upsert.
+DELETE_OPS = ("D", "d", "DELETE", "delete")
+INSERT_OP = "I"
+
+# More than this goes into runs of its own instead of the log, which every open reads.
+SINGLE_PUT_BYTES = 16 << 20
+# A log of more than this is flushed before the task lets go of the shard.
+FLUSHED_TAIL_BYTES = 32 << 20
+# Another writer of the shard needs milliseconds for its rows; then it is our turn.
+ATTEMPTS = 50
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """How the rows of a DataFrame become changes of the table; the same for every task."""
+
+    columns: tuple[str, ...]
+    primary_key: tuple[str, ...]
+    op_column: str | None = None
+    # All rows are keys to delete; `columns` are those of the key.
+    deletes: bool = False
+    # A row older than the stored row of its key, by this column of the table, is left out.
+    newer_by: str | None = None
+    # A key that comes twice is an error.
+    unique_keys: bool = False
+    driver_version: str = lancemem.__version__
+
+
+@dataclass
+class _Change:
+    """Rows in the table's types, which of them delete, and how many are new by their op."""
+
+    rows: pa.RecordBatch
+    deletes: pa.BooleanArray
+    inserts: int
+
+
+@dataclass
+class _Counts:
+    rows: int = 0
+    deletes: int = 0
+    inserts: int = 0
+    late: int = 0
+    wal_entries: int = 0
+    runs: int = 0
+    already_written: bool = False
+    bytes: int = field(default=0, repr=False)
+
+    def add(self, change: _Change) -> None:
+        self.rows += change.rows.num_rows
+        self.deletes += change.deletes.true_count
+        self.inserts += change.inserts
+        self.bytes += change.rows.nbytes
 
 
 def shard_writer(
-    uri: str, steps_of: Callable[[pa.RecordBatch], Iterable[Step]]
+    uri: str, plan: WritePlan, mark: marks.Mark
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function for mapInArrow that writes one shard and reports one row.
-
-    `steps_of` turns a batch into the puts and deletes to do, in order.
-    """
+    """Make the function for mapInArrow that writes one shard and reports one row."""
 
     def write_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        marks.check_version(plan.driver_version)
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         # No rows, no claim: a claim would fence whoever owns the shard for nothing.
         if first is None:
             return
         shard = _only_shard(first)
-        written: dict[Verb, int] = {"put": 0, "delete": 0}
-        with lancemem.open_table(uri).start_job(shard=shard) as job:
-            for batch in _first_and_rest(first, filled):
-                _check_same_shard(batch, shard)
-                for verb, rows in steps_of(batch.drop_columns([SHARD_COLUMN])):
-                    if verb == "put":
-                        job.put(rows)
-                    else:
-                        job.delete(rows)
-                    written[verb] += rows.num_rows
-            wal_entries = job.stats().wal_entries
-        report = {
-            "shard": shard,
-            "upserts": written["put"],
-            "deletes": written["delete"],
-            "wal_entries": wal_entries,
-        }
-        yield pa.RecordBatch.from_pylist([report], schema=_REPORT_SCHEMA)
+        table = open_cached(uri)
+        changes = _changes_of(table, plan, _same_shard(first, filled, shard))
+        counts = _write(table, shard, plan, changes, mark)
+        report = {name: getattr(counts, name) for name in _REPORT_SCHEMA.names[1:]}
+        yield pa.RecordBatch.from_pylist([{"shard": shard, **report}], schema=_REPORT_SCHEMA)
 
     return write_shard
 
 
-def upsert_steps(columns: Sequence[str]) -> Callable[[pa.RecordBatch], Iterable[Step]]:
-    """Put every row of the batch."""
-    names = list(columns)
-    return lambda batch: [("put", batch.select(names))]
+def change_of(plan: WritePlan, schema: pa.Schema, batch: pa.RecordBatch) -> _Change:
+    """Bring a batch of Spark's to the table's types, and say which rows delete."""
+    fields = [schema.field(name) for name in plan.columns]
+    if plan.deletes:
+        deletes, inserts = pa.repeat(pa.scalar(value=True), batch.num_rows), 0
+    elif plan.op_column is None:
+        deletes, inserts = pa.repeat(pa.scalar(value=False), batch.num_rows), 0
+    else:
+        ops = batch[plan.op_column].cast(pa.string())
+        deletes = pc.fill_null(pc.is_in(ops, pa.array(DELETE_OPS)), fill_value=False)
+        inserts = pc.sum(pc.equal(ops, INSERT_OP)).as_py() or 0
+    rows = table_batch(batch.select(list(plan.columns)), pa.schema(fields))
+    return _Change(rows, deletes, inserts)
 
 
-def delete_steps(primary_key: Sequence[str]) -> Callable[[pa.RecordBatch], Iterable[Step]]:
-    """Delete the key of every row of the batch."""
-    key = list(primary_key)
-    return lambda batch: [("delete", batch.select(key))]
+def _changes_of(
+    table: lancemem.Table, plan: WritePlan, batches: Iterable[pa.RecordBatch]
+) -> Iterator[_Change]:
+    schema = pa.schema(table.schema)
+    for batch in batches:
+        yield change_of(plan, schema, batch)
 
 
-def change_steps(
-    columns: Sequence[str], primary_key: Sequence[str], op_column: str
-) -> Callable[[pa.RecordBatch], Iterable[Step]]:
-    """Delete the rows whose op is 'D' and put the others, keeping the order within each key.
-
-    Only the order within one key matters, so the batch is not cut at every change of op: the rows
-    are dealt into rounds, and a key enters the next round when it comes back after a delete. A
-    round is then all its puts followed by all its deletes; mostly there is one round.
-    """
-    names, key = list(columns), list(primary_key)
-
-    def steps_of(batch: pa.RecordBatch) -> Iterator[Step]:
-        is_delete = pc.fill_null(pc.equal(batch[op_column], DELETE_OP), fill_value=False)
-        rounds = _rounds(batch.select(key), is_delete)
-        for number in range(pc.max(rounds).as_py() + 1):
-            in_round = pc.equal(rounds, number)
-            puts = batch.filter(pc.and_not(in_round, is_delete))
-            deletes = batch.filter(pc.and_(in_round, is_delete))
-            if puts.num_rows:
-                yield "put", puts.select(names)
-            if deletes.num_rows:
-                yield "delete", deletes.select(key)
-
-    return steps_of
+def _write(
+    table: lancemem.Table,
+    shard: int,
+    plan: WritePlan,
+    changes: Iterator[_Change],
+    mark: marks.Mark,
+) -> _Counts:
+    counts = _Counts()
+    waiting: list[_Change] = []
+    for change in changes:
+        counts.add(change)
+        waiting.append(change)
+        # To leave out late rows, and to find a key twice, all rows are needed side by side.
+        if counts.bytes > SINGLE_PUT_BYTES and not (plan.newer_by or plan.unique_keys):
+            _link(table, _stage(table, waiting, changes, counts), mark, counts)
+            return counts
+    whole = _joined(waiting)
+    if plan.unique_keys:
+        _refuse_double_keys(table.uri, plan, whole.rows)
+    try_again(lambda: _put(table, shard, plan, whole, mark, counts))
+    return counts
 
 
-def _rounds(keys: pa.RecordBatch, is_delete: pa.BooleanArray) -> pa.Array:
-    """For each row, how often its key was put again after a delete, up to and including it."""
-    deletes = is_delete.true_count
-    if deletes in (0, keys.num_rows):
-        return pa.repeat(pa.scalar(0), keys.num_rows)
-    frame = keys.to_pandas()
-    key_number = frame.groupby(keys.schema.names, sort=False, dropna=False).ngroup()
-    deleted = is_delete.to_pandas()
-    deleted_before = deleted.groupby(key_number).shift(fill_value=False)
-    comes_back = deleted_before & ~deleted
-    return pa.array(comes_back.groupby(key_number).cumsum().astype("int64"))
+def _link(
+    table: lancemem.Table, runs: list[lancemem.StagedRun], mark: marks.Mark, counts: _Counts
+) -> None:
+    linked = try_again(lambda: table.link(runs, mark=mark))
+    counts.already_written = linked.already_written > 0
+    counts.runs = linked.runs
 
 
-def _first_and_rest(
-    first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]
+def _stage(
+    table: lancemem.Table,
+    waiting: Iterable[_Change],
+    more: Iterator[_Change],
+    counts: _Counts,
+) -> list[lancemem.StagedRun]:
+    stage = table.start_stage()
+    for change in waiting:
+        stage.apply(change.rows, change.deletes)
+    for change in more:
+        counts.add(change)
+        stage.apply(change.rows, change.deletes)
+    return stage.finish()
+
+
+def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
+    table: lancemem.Table,
+    shard: int,
+    plan: WritePlan,
+    change: _Change,
+    mark: marks.Mark,
+    counts: _Counts,
+) -> None:
+    application, version = mark
+    recorded = table.recorded(shard, application)
+    # Asked before the claim: who has nothing to do must not fence whoever works there.
+    if recorded == version:
+        counts.already_written = True
+        return
+    if recorded is not None and recorded > version:
+        raise lancemem.StaleMarkError(
+            f"version {version} of application {application!r} comes too late for shard {shard}: "
+            f"version {recorded} is written already"
+        )
+    job = table.start_job(shard=shard)
+    try:
+        counts.late = 0
+        if plan.newer_by is not None:
+            # While the job holds the shard nobody else can write a newer row.
+            change, counts.late = _without_late(table, plan, change)
+        done = job.apply(change.rows, change.deletes, mark=mark)
+        counts.already_written = done.already_written
+        stats = job.stats()
+        counts.wal_entries = stats.wal_entries
+    except BaseException:
+        _close_quietly(job)
+        raise
+    job.close(flush=stats.memtable_bytes > FLUSHED_TAIL_BYTES)
+
+
+def _close_quietly(job: lancemem.Job) -> None:
+    try:
+        job.close()
+    except lancemem.LancememError:
+        # The error that brought us here says more.
+        return
+
+
+def try_again(write: Callable[[], _T]) -> _T:
+    """Repeat a write that lost its shard to another one: its mark makes that harmless."""
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return write()
+        except (lancemem.WriterFencedError, lancemem.JobStoppedError):
+            # Whoever came between writes for some milliseconds; chance separates two of us.
+            time.sleep(random.uniform(0.005, 0.03) * min(attempt, 10))  # noqa: S311
+    return write()
+
+
+def _joined(changes: list[_Change]) -> _Change:
+    if len(changes) == 1:
+        return changes[0]
+    rows = pa.Table.from_batches([change.rows for change in changes]).combine_chunks()
+    deletes = pa.concat_arrays([change.deletes for change in changes])
+    return _Change(rows.to_batches()[0], deletes, 0)
+
+
+def _without_late(table: lancemem.Table, plan: WritePlan, change: _Change) -> tuple[_Change, int]:
+    """Leave out rows that are older than the stored row of their key."""
+    key, by = list(plan.primary_key), str(plan.newer_by)
+    stored = table.get(change.rows.select(key), columns=[*key, by])
+    if stored.num_rows == 0:
+        return change, 0
+    stored = stored.rename_columns([*key, "stored"]).group_by(key).aggregate([("stored", "max")])
+    incoming = pa.Table.from_batches([change.rows.select([*key, by])])
+    incoming = incoming.append_column("row", pa.array(range(incoming.num_rows)))
+    both = incoming.join(stored, keys=key, join_type="left outer").sort_by("row")
+    late = pc.fill_null(pc.less(both[by], both["stored_max"]), fill_value=False).combine_chunks()
+    in_time = pc.invert(late)
+    kept = _Change(change.rows.filter(in_time), change.deletes.filter(in_time), change.inserts)
+    return kept, late.true_count
+
+
+def _refuse_double_keys(uri: str, plan: WritePlan, rows: pa.RecordBatch) -> None:
+    key = list(plan.primary_key)
+    counted = pa.Table.from_batches([rows.select(key)]).group_by(key).aggregate([([], "count_all")])
+    double = counted.filter(pc.greater(counted["count_all"], 1)).select(key)
+    if double.num_rows:
+        example = double.slice(0, 1).to_pylist()[0]
+        raise lancemem.InvalidInputError(
+            f"table {uri}: {double.num_rows} keys come more than once in the source of a merge, "
+            f"such as {example}; keep one row a key, or use apply_changes with sequence_by"
+        )
+
+
+def _same_shard(
+    first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], shard: int
 ) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
+    _check_same_shard(first, shard)
+    yield first.drop_columns([SHARD_COLUMN])
+    for batch in rest:
+        _check_same_shard(batch, shard)
+        yield batch.drop_columns([SHARD_COLUMN])
 
 
 def _only_shard(batch: pa.RecordBatch) -> int:

@@ -15,6 +15,7 @@ mod flushing;
 mod grouping;
 mod known_bugs;
 mod lost_answers;
+mod marks;
 mod model;
 mod recovery;
 mod repair;

@@ -23,6 +23,12 @@ create_exception!(
 );
 create_exception!(
     lancemem,
+    StaleMarkError,
+    LancememError,
+    "A newer version of the mark's application is written. Stop: this write comes too late."
+);
+create_exception!(
+    lancemem,
     JobStoppedError,
     LancememError,
     "The job cannot go on. Start a new one: it replays everything that is durable."
@@ -53,6 +59,7 @@ pub fn to_py(error: &Error) -> PyErr {
     match error.kind() {
         ErrorKind::InvalidInput => InvalidInputError::new_err(text),
         ErrorKind::Fenced => WriterFencedError::new_err(text),
+        ErrorKind::Stale => StaleMarkError::new_err(text),
         ErrorKind::Reopen => JobStoppedError::new_err(text),
         ErrorKind::Retry => RetryableError::new_err(text),
         ErrorKind::Corruption => CorruptionError::new_err(text),
@@ -79,6 +86,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LancememError", py.get_type::<LancememError>())?;
     module.add("InvalidInputError", py.get_type::<InvalidInputError>())?;
     module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
+    module.add("StaleMarkError", py.get_type::<StaleMarkError>())?;
     module.add("JobStoppedError", py.get_type::<JobStoppedError>())?;
     module.add("RetryableError", py.get_type::<RetryableError>())?;
     module.add("CorruptionError", py.get_type::<CorruptionError>())?;

@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, from_ffi_and_data_type};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{RecordBatch, RecordBatchOptions, make_array};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
-use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -53,6 +53,19 @@ pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
          pyarrow table, a pandas or a polars frame), got {}",
         data.get_type().name()?
     )))
+}
+
+/// The values of anything that exports a single array.
+pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
+    let Some(export) = data.getattr_opt(intern!(data.py(), "__arrow_c_array__"))? else {
+        return Err(InvalidInputError::new_err(format!(
+            "expected an Arrow array (an object with __arrow_c_array__), got {}",
+            data.get_type().name()?
+        )));
+    };
+    let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
+    let (data, _) = exported_array(&pair)?;
+    Ok(make_array(owned_column(data)))
 }
 
 /// The schema of anything that exports one.
@@ -122,6 +135,13 @@ fn last_error(stream: &mut FFI_ArrowArrayStream) -> String {
 }
 
 fn array_batch(pair: &Bound<'_, PyTuple>) -> PyResult<RecordBatch> {
+    let (data, schema) = exported_array(pair)?;
+    let schema = schema.map(Arc::new).map_err(|error| not_arrow(&error))?;
+    owned_batch(&data, &schema)
+}
+
+/// An array, not copied yet, and the schema that it is a batch of, if it is one.
+fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Result<Schema, ArrowError>)> {
     let schema_capsule: Bound<'_, PyCapsule> = pair.get_item(0)?.cast_into()?;
     let array_capsule: Bound<'_, PyCapsule> = pair.get_item(1)?.cast_into()?;
     let schema = schema_capsule.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
@@ -132,8 +152,7 @@ fn array_batch(pair: &Bound<'_, PyTuple>) -> PyResult<RecordBatch> {
         let exported = schema.as_ref();
         (exported, from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), exported))
     };
-    let schema = Schema::try_from(exported).map(Arc::new).map_err(|error| not_arrow(&error))?;
-    owned_batch(&data.map_err(|error| not_arrow(&error))?, &schema)
+    Ok((data.map_err(|error| not_arrow(&error))?, Schema::try_from(exported)))
 }
 
 /// The batch in aligned memory of our own.

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::input;
 use crate::metrics::prometheus;
 use crate::runtime::{Origin, run};
+use crate::stage;
 use crate::values::{Acknowledged, JobStats};
 
 /// The one writer of a shard while it runs.
@@ -38,32 +39,55 @@ impl Job {
         self.inner.shard_id().to_string()
     }
 
-    #[pyo3(signature = (data, *, durable=None, sync_index=None))]
+    #[pyo3(signature = (data, *, durable=None, sync_index=None, mark=None))]
     fn put(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         durable: Option<bool>,
         sync_index: Option<bool>,
+        mark: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
+        let mark = stage::mark(mark)?;
         let rows = input::batch(data)?;
         let mode = WriteMode { durable, sync_index };
-        run(py, async move { job.put(&rows, mode).await }).map(Acknowledged::from)
+        run(py, async move { job.put_marked(&rows, mode, mark.as_ref()).await })
+            .map(Acknowledged::from)
     }
 
-    #[pyo3(signature = (keys, *, durable=None, sync_index=None))]
+    #[pyo3(signature = (keys, *, durable=None, sync_index=None, mark=None))]
     fn delete(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         durable: Option<bool>,
         sync_index: Option<bool>,
+        mark: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
+        let mark = stage::mark(mark)?;
         let keys = input::batch(keys)?;
         let mode = WriteMode { durable, sync_index };
-        run(py, async move { job.delete(&keys, mode).await }).map(Acknowledged::from)
+        run(py, async move { job.delete_marked(&keys, mode, mark.as_ref()).await })
+            .map(Acknowledged::from)
+    }
+
+    #[pyo3(signature = (data, deletes, *, mark=None))]
+    fn apply(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        deletes: &Bound<'_, PyAny>,
+        mark: Option<(String, i64)>,
+    ) -> PyResult<Acknowledged> {
+        let job = self.inner()?;
+        let mark = stage::mark(mark)?;
+        let deletes = stage::deletes(deletes)?;
+        let rows = input::batch(data)?;
+        let mode = WriteMode::default();
+        run(py, async move { job.apply(&rows, &deletes, mode, mark.as_ref()).await })
+            .map(Acknowledged::from)
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {

@@ -16,6 +16,7 @@ mod provider;
 mod repair;
 mod runtime;
 mod scan;
+mod stage;
 mod table;
 mod values;
 mod view;
@@ -36,6 +37,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     values::register(module)?;
     config::register(module)?;
     table::register(module)?;
+    stage::register(module)?;
     module.add_class::<job::Job>()?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::BatchIterator>()?;

@@ -32,7 +32,11 @@ pub fn cut_wal(
 }
 
 /// The shard of that name; unlike a job's, it is never created for the call.
-fn existing_shard(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<ShardId> {
+pub fn existing_shard(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    shard: ShardName,
+) -> PyResult<ShardId> {
     let ordinal = match shard {
         ShardName::Id(id) => {
             return ShardId::parse_str(&id)

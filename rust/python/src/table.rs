@@ -21,6 +21,7 @@ use crate::provider;
 use crate::repair;
 use crate::runtime::{Origin, run};
 use crate::scan::Scan;
+use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
     CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport, WriteResult,
 };
@@ -41,6 +42,18 @@ impl Table {
     fn inner(&self) -> PyResult<Arc<lancemem::Table>> {
         self.origin.check("table")?;
         Ok(self.inner.clone())
+    }
+
+    fn write(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        change: &Change,
+        mark: Option<(String, i64)>,
+    ) -> PyResult<WriteResult> {
+        let (table, mark) = (self.inner()?, stage::mark(mark)?);
+        let rows = input::batch(data)?;
+        run(py, table.write(&rows, change.verb(), mark.as_ref())).map(write_result)
     }
 }
 
@@ -125,16 +138,72 @@ impl Table {
         self.inner.sharding().cloned().map(Sharding)
     }
 
-    fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<WriteResult> {
-        let table = self.inner()?;
-        let rows = input::batch(data)?;
-        run(py, async move { table.upsert(&rows).await }).map(write_result)
+    #[pyo3(signature = (data, *, mark=None))]
+    fn upsert(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        mark: Option<(String, i64)>,
+    ) -> PyResult<WriteResult> {
+        self.write(py, data, &Change::Upsert, mark)
     }
 
-    fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<WriteResult> {
+    #[pyo3(signature = (keys, *, mark=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        mark: Option<(String, i64)>,
+    ) -> PyResult<WriteResult> {
+        self.write(py, keys, &Change::Delete, mark)
+    }
+
+    #[pyo3(signature = (data, deletes, *, mark=None))]
+    fn apply(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        deletes: &Bound<'_, PyAny>,
+        mark: Option<(String, i64)>,
+    ) -> PyResult<WriteResult> {
+        self.write(py, data, &Change::Apply(stage::deletes(deletes)?), mark)
+    }
+
+    fn recorded(
+        &self,
+        py: Python<'_>,
+        shard: ShardName,
+        application: &str,
+    ) -> PyResult<Option<i64>> {
         let table = self.inner()?;
-        let keys = input::batch(keys)?;
-        run(py, async move { table.delete(&keys).await }).map(write_result)
+        let shard_id = repair::existing_shard(py, &table, shard)?;
+        run(py, table.recorded(shard_id, application))
+    }
+
+    fn start_stage(&self, py: Python<'_>) -> PyResult<Stage> {
+        let table = self.inner()?;
+        run(py, async move { table.start_stage().await }).map(Stage::new)
+    }
+
+    #[pyo3(signature = (runs, *, write=None, mark=None))]
+    fn link(
+        &self,
+        py: Python<'_>,
+        runs: Vec<Py<StagedRun>>,
+        write: Option<String>,
+        mark: Option<(String, i64)>,
+    ) -> PyResult<LinkResult> {
+        let (table, mark) = (self.inner()?, stage::mark(mark)?);
+        let runs = stage::staged_runs(&runs)?;
+        run(py, async move { table.link(&runs, write.as_deref(), mark.as_ref()).await })
+            .map(LinkResult::from)
+    }
+
+    #[pyo3(signature = (runs, *, write))]
+    fn discard(&self, py: Python<'_>, runs: Vec<Py<StagedRun>>, write: &str) -> PyResult<bool> {
+        let table = self.inner()?;
+        let runs = stage::staged_runs(&runs)?;
+        run(py, table.discard(&runs, write))
     }
 
     fn shard_ordinals(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
@@ -315,7 +384,12 @@ fn parse_consistency(name: &str) -> PyResult<Consistency> {
 }
 
 const fn write_result(result: lancemem::WriteResult) -> WriteResult {
-    WriteResult { rows: result.rows, shards: result.shards, wal_entries: result.wal_entries }
+    WriteResult {
+        rows: result.rows,
+        shards: result.shards,
+        wal_entries: result.wal_entries,
+        already_written: result.already_written,
+    }
 }
 
 fn shard_value(shard: lancemem::Shard) -> Shard {

@@ -68,13 +68,15 @@ macro_rules! value {
     };
 }
 
+pub(crate) use value;
+
 value! {
     /// What a write did.
-    WriteResult { rows: usize, shards: usize, wal_entries: u64 }
+    WriteResult { rows: usize, shards: usize, wal_entries: u64, already_written: usize }
 }
 value! {
     /// What a put promised when it returned.
-    Acknowledged { rows: usize, durable: bool, indexed: bool }
+    Acknowledged { rows: usize, durable: bool, indexed: bool, already_written: bool }
 }
 value! {
     /// What a compaction did.
@@ -116,7 +118,12 @@ value! {
 
 impl From<RustAcknowledged> for Acknowledged {
     fn from(done: RustAcknowledged) -> Self {
-        Self { rows: done.rows, durable: done.durable, indexed: done.indexed }
+        Self {
+            rows: done.rows,
+            durable: done.durable,
+            indexed: done.indexed,
+            already_written: done.already_written,
+        }
     }
 }
 

@@ -26,11 +26,13 @@ pub use lancemem_core::shard::{
     Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,
 };
 pub use lancemem_core::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig,
+    Error, ErrorKind, Generation, KeyIndexKind, Mark, Result, ShardId, WalPosition, WriterConfig,
     WriterEpoch,
 };
 pub use lookup::Found;
 pub use plan::Condition;
 pub use provider::TableSource;
-pub use table::{Job, Scan, ScanOptions, Shard, Table, WriteResult};
+pub use table::{
+    Job, LinkResult, Scan, ScanOptions, Shard, Stage, StagedRun, Table, Verb, WriteResult,
+};
 pub use view::{Consistency, KeptStats, ReadView};

@@ -8,7 +8,13 @@ use std::collections::BTreeMap;
 use prost::Message;
 
 use super::paths;
-use crate::types::{Error, Generation, ManifestVersion, Result, ShardId, WalPosition, WriterEpoch};
+use crate::types::{
+    Error, Generation, ManifestVersion, Marks, Result, ShardId, WalPosition, WriterEpoch,
+};
+
+/// Followed by the application: a shard field entry that is no value of a sharding field. lance
+/// carries it along like any other.
+const MARK: &str = "lancemem:mark:";
 
 /// One immutable version of a shard's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +27,8 @@ pub struct ShardManifest {
     pub shard_spec_id: u32,
     /// Sharding field id to the raw little-endian Arrow value of this shard.
     pub shard_field_values: BTreeMap<String, Vec<u8>>,
+    /// Marks of all writes whose rows are in runs of this version or of an earlier one.
+    pub marks: Marks,
     /// Fencing token of the present owner.
     pub writer_epoch: WriterEpoch,
     /// Replay starts after this WAL entry.
@@ -73,6 +81,7 @@ impl ShardManifest {
             version: ManifestVersion(1),
             shard_spec_id,
             shard_field_values,
+            marks: Marks::default(),
             writer_epoch: WriterEpoch(0),
             replay_after_wal_entry_position: WalPosition(0),
             wal_entry_position_last_seen: WalPosition(0),
@@ -108,6 +117,10 @@ impl ShardManifest {
                     field_id: field_id.clone(),
                     value: value.clone(),
                 })
+                .chain(self.marks.iter().map(|(application, version)| ShardFieldEntryMessage {
+                    field_id: format!("{MARK}{application}"),
+                    value: version.to_le_bytes().to_vec(),
+                }))
                 .collect(),
             status: i32::from(self.status == ShardStatus::Sealed),
         };
@@ -129,15 +142,22 @@ impl ShardManifest {
             .into_iter()
             .map(|sstable| sstable.check(what))
             .collect::<Result<Vec<_>>>()?;
+        let mut shard_field_values = BTreeMap::new();
+        let mut marks = Marks::default();
+        for entry in message.shard_field_entries {
+            match entry.field_id.strip_prefix(MARK) {
+                Some(application) => marks.record(application, entry.mark_version(what)?),
+                None => {
+                    shard_field_values.insert(entry.field_id, entry.value);
+                }
+            }
+        }
         Ok(Self {
             shard_id,
             version: ManifestVersion(message.version),
             shard_spec_id: message.shard_spec_id,
-            shard_field_values: message
-                .shard_field_entries
-                .into_iter()
-                .map(|entry| (entry.field_id, entry.value))
-                .collect(),
+            shard_field_values,
+            marks,
             writer_epoch: WriterEpoch(message.writer_epoch),
             replay_after_wal_entry_position: WalPosition(message.replay_after_wal_entry_position),
             wal_entry_position_last_seen: WalPosition(message.wal_entry_position_last_seen),
@@ -174,6 +194,16 @@ struct SsTableMessage {
     physical_rows: Option<u64>,
     #[prost(uint64, optional, tag = "5")]
     primary_key_bytes: Option<u64>,
+}
+
+impl ShardFieldEntryMessage {
+    fn mark_version(&self, what: &str) -> Result<i64> {
+        let bytes = self.value.as_slice().try_into().map_err(|_| {
+            let detail = format!("{} has {} bytes, 8 expected", self.field_id, self.value.len());
+            Error::corrupt(what, "undecodable mark", detail)
+        })?;
+        Ok(i64::from_le_bytes(bytes))
+    }
 }
 
 impl From<&SsTable> for SsTableMessage {

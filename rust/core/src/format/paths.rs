@@ -52,6 +52,12 @@ pub fn unsynced(shard: ShardId) -> String {
     format!("{LANCEMEM}/unsynced/{}", shard.as_hyphenated())
 }
 
+/// Says whether a staged write is linked or discarded: whoever creates it decides.
+#[must_use]
+pub fn staged_write(write: &str) -> String {
+    format!("{LANCEMEM}/staged/{write}")
+}
+
 /// Folder of a shard's manifest versions.
 #[must_use]
 pub fn manifests(shard_id: ShardId) -> String {

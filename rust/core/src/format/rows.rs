@@ -10,6 +10,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions
 use arrow_buffer::BooleanBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::nullif::nullif;
 
 use super::size::{column_bytes, payload_bytes};
 use super::{KeyEncoder, Sharding};
@@ -146,6 +147,57 @@ impl RowSchema {
             columns.push(self.accept_column(field, array)?);
         }
         columns.push(constant_tombstone(batch.num_rows(), true));
+        self.assemble(columns, batch.num_rows())
+    }
+
+    /// Accepts rows to upsert and keys to delete in one batch: a row whose value in `deletes` is
+    /// true deletes its key, and its other columns are ignored.
+    ///
+    /// # Errors
+    /// As [`Self::accept`] and [`Self::accept_keys`].
+    pub fn accept_changes(
+        &self,
+        batch: &RecordBatch,
+        deletes: &BooleanArray,
+    ) -> Result<AcceptedRows> {
+        if deletes.len() != batch.num_rows() || deletes.null_count() > 0 {
+            return Err(Error::input(format!(
+                "one true or false a row says what is deleted: {} rows, {} values, {} nulls",
+                batch.num_rows(),
+                deletes.len(),
+                deletes.null_count()
+            )));
+        }
+        match deletes.true_count() {
+            0 => return self.accept(batch),
+            all if all == batch.num_rows() => return self.accept_keys(batch),
+            _ if !self.has_key() => return self.accept_keys(batch),
+            _ => self.refuse_unknown_columns(batch)?,
+        }
+        let mut columns = Vec::with_capacity(self.storage.fields().len());
+        for field in self.logical.fields() {
+            let array = batch
+                .column_by_name(field.name())
+                .ok_or_else(|| Error::input(format!("column '{}' is missing", field.name())))?;
+            if self.key.names().contains(field.name()) {
+                columns.push(self.accept_column(field, array)?);
+                continue;
+            }
+            let array = nullif(array, deletes).map_err(|error| Error::input(error.to_string()))?;
+            let nullable = field.as_ref().clone().with_nullable(true);
+            let array = self.accept_column(&nullable, &array)?;
+            let missing = |row: &usize| array.is_null(*row) && !deletes.value(*row);
+            if !field.is_nullable()
+                && let Some(row) = (0..array.len()).find(missing)
+            {
+                return Err(Error::input(format!(
+                    "column '{}' is null in row {row}",
+                    field.name()
+                )));
+            }
+            columns.push(array);
+        }
+        columns.push(Arc::new(deletes.clone()));
         self.assemble(columns, batch.num_rows())
     }
 

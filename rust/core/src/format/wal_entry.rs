@@ -4,8 +4,9 @@
 //! Does not own: positions or fencing decisions.
 //!
 //! Layout: the IPC stream with `writer_epoch` and `generation` in its schema metadata, its
-//! end-of-stream marker, then 16 bytes: the magic `lmemcrc1`, CRC-32 (IEEE) of the stream and
-//! the stream's length modulo 2^32, both little-endian. Arrow readers stop at the marker, so
+//! end-of-stream marker, the marks of its rows if they have some, then 16 bytes: the magic
+//! `lmemcrc1`, CRC-32 (IEEE) of all before it and the stream's length modulo 2^32, both
+//! little-endian. Arrow readers stop at the marker, so
 //! lance reads such an entry unchanged; entries that lance wrote have no checksum.
 
 use std::collections::HashMap;
@@ -19,13 +20,14 @@ use arrow_schema::{Fields, Schema};
 use bytes::Bytes;
 
 use super::size::payload_bytes;
-use crate::types::{Error, Generation, Result, WriterEpoch};
+use crate::types::{Error, Generation, Marks, Result, WriterEpoch};
 
 const WRITER_EPOCH: &str = "writer_epoch";
 const GENERATION: &str = "generation";
 const FENCE_SENTINEL: &str = "fence_sentinel";
 const TRAILER_MAGIC: &[u8; 8] = b"lmemcrc1";
 const TRAILER_BYTES: usize = 16;
+const MARKS_MAGIC: &[u8; 8] = b"lmemmrk1";
 const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
 /// A decoded WAL entry.
@@ -35,6 +37,8 @@ pub struct WalEntry {
     pub writer_epoch: WriterEpoch,
     /// Generation of its rows; absent in entries of writers without a MemTable.
     pub generation: Option<Generation>,
+    /// The marks of its rows' writes.
+    pub marks: Marks,
     /// Its rows in arrival order; empty for a fence sentinel.
     pub batches: Vec<RecordBatch>,
 }
@@ -48,13 +52,26 @@ pub fn encode(
     writer_epoch: WriterEpoch,
     generation: Generation,
 ) -> Result<Bytes> {
+    encode_marked(batches, writer_epoch, generation, &Marks::default())
+}
+
+/// [`encode`] with the marks of the writes that brought these rows.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_marked(
+    batches: &[RecordBatch],
+    writer_epoch: WriterEpoch,
+    generation: Generation,
+    marks: &Marks,
+) -> Result<Bytes> {
     let Some(first) = batches.first() else {
         return Err(Error::Internal("a WAL entry needs at least one batch".to_owned()));
     };
     let mut metadata = first.schema_ref().metadata().clone();
     metadata.insert(WRITER_EPOCH.to_owned(), writer_epoch.to_string());
     metadata.insert(GENERATION.to_owned(), generation.to_string());
-    encode_stream(first.schema_ref().fields().clone(), metadata, batches)
+    encode_stream(first.schema_ref().fields().clone(), metadata, batches, marks)
 }
 
 /// The bytes of a fence sentinel: no rows, only the epoch that took the shard.
@@ -66,13 +83,14 @@ pub fn encode_sentinel(writer_epoch: WriterEpoch) -> Result<Bytes> {
         (WRITER_EPOCH.to_owned(), writer_epoch.to_string()),
         (FENCE_SENTINEL.to_owned(), "true".to_owned()),
     ]);
-    encode_stream(Fields::empty(), metadata, &[])
+    encode_stream(Fields::empty(), metadata, &[], &Marks::default())
 }
 
 fn encode_stream(
     fields: Fields,
     metadata: HashMap<String, String>,
     batches: &[RecordBatch],
+    marks: &Marks,
 ) -> Result<Bytes> {
     let failed = |error| Error::Internal(format!("a WAL entry could not be encoded: {error}"));
     let payload: usize = batches.iter().map(payload_bytes).sum();
@@ -83,12 +101,64 @@ fn encode_stream(
         writer.write(batch).map_err(failed)?;
     }
     let mut bytes = writer.into_inner().map_err(failed)?;
+    let length = low_word(bytes.len());
+    append_marks(&mut bytes, marks);
     let checksum = crc32fast::hash(&bytes);
-    let length = u32::try_from(bytes.len() & 0xffff_ffff).unwrap_or_default();
     bytes.extend_from_slice(TRAILER_MAGIC);
     bytes.extend_from_slice(&checksum.to_le_bytes());
     bytes.extend_from_slice(&length.to_le_bytes());
     Ok(bytes.into())
+}
+
+/// Puts the marks behind the stream, where no Arrow reader looks: lance replays an entry only
+/// where the metadata of its schema is what lance knows.
+fn append_marks(bytes: &mut Vec<u8>, marks: &Marks) {
+    if marks.is_empty() {
+        return;
+    }
+    let start = bytes.len();
+    for (application, version) in marks.iter() {
+        bytes.extend_from_slice(&low_word(application.len()).to_le_bytes());
+        bytes.extend_from_slice(application.as_bytes());
+        bytes.extend_from_slice(&version.to_le_bytes());
+    }
+    let length = low_word(bytes.len() - start);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(MARKS_MAGIC);
+}
+
+fn low_word(number: usize) -> u32 {
+    u32::try_from(number & 0xffff_ffff).unwrap_or_default()
+}
+
+/// The stream of `body` and the marks behind it.
+fn split_marks(body: Bytes, what: &str) -> Result<(Bytes, Marks)> {
+    let mut marks = Marks::default();
+    if !body.ends_with(MARKS_MAGIC) {
+        return Ok((body, marks));
+    }
+    let broken = || Error::corrupt(what, "undecodable", "its marks are cut short");
+    let mut end = body.len() - MARKS_MAGIC.len();
+    let length: [u8; 4] = take_end(&body, &mut end).ok_or_else(broken)?;
+    let start = end.checked_sub(u32::from_le_bytes(length) as usize).ok_or_else(broken)?;
+    let mut rest = &body[start..end];
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<4>().ok_or_else(broken)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (name, after) = after.split_at_checked(length).ok_or_else(broken)?;
+        let (version, after) = after.split_first_chunk::<8>().ok_or_else(broken)?;
+        let name = std::str::from_utf8(name).map_err(|_| broken())?;
+        marks.record(name, i64::from_le_bytes(*version));
+        rest = after;
+    }
+    Ok((body.slice(..start), marks))
+}
+
+fn take_end<const N: usize>(bytes: &[u8], end: &mut usize) -> Option<[u8; N]> {
+    let start = end.checked_sub(N)?;
+    let taken = bytes.get(start..*end)?.try_into().ok();
+    *end = start;
+    taken
 }
 
 /// Reads an entry without copying its buffers; `what` names it in errors.
@@ -96,7 +166,8 @@ fn encode_stream(
 /// # Errors
 /// Damage, named by kind: zero length, no end of stream, checksum, undecodable, no epoch.
 pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
-    decode_stream(checked_stream(bytes, what)?, what)
+    let (stream, marks) = checked_stream(bytes, what)?;
+    decode_stream(stream, marks, what)
 }
 
 /// Reads what a damaged entry says, past its checksum, for a person who has to decide.
@@ -106,10 +177,12 @@ pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
     let split = bytes.len().saturating_sub(TRAILER_BYTES);
     let has_trailer = bytes[split..].starts_with(TRAILER_MAGIC);
-    decode_stream(if has_trailer { bytes.slice(..split) } else { bytes.clone() }, what)
+    let body = if has_trailer { bytes.slice(..split) } else { bytes.clone() };
+    let (stream, marks) = split_marks(body.clone(), what).unwrap_or((body, Marks::default()));
+    decode_stream(stream, marks, what)
 }
 
-fn decode_stream(stream: Bytes, what: &str) -> Result<WalEntry> {
+fn decode_stream(stream: Bytes, marks: Marks, what: &str) -> Result<WalEntry> {
     let undecodable = |error| Error::corrupt(what, "undecodable", error);
     let mut decoder = StreamDecoder::new();
     let mut buffer = Buffer::from(stream);
@@ -135,18 +208,19 @@ fn decode_stream(stream: Bytes, what: &str) -> Result<WalEntry> {
     Ok(WalEntry {
         writer_epoch: WriterEpoch(writer_epoch),
         generation: number(GENERATION)?.map(Generation),
+        marks,
         batches: without_entry_metadata(batches),
     })
 }
 
-/// The IPC stream of an entry after the checks that need no decoding.
-fn checked_stream(bytes: &Bytes, what: &str) -> Result<Bytes> {
+/// The IPC stream of an entry after the checks that need no decoding, and its marks.
+fn checked_stream(bytes: &Bytes, what: &str) -> Result<(Bytes, Marks)> {
     if bytes.is_empty() {
         return Err(Error::corrupt(what, "zero length", "an entry is never empty"));
     }
     let split = bytes.len().saturating_sub(TRAILER_BYTES);
     let (body, trailer) = (bytes.slice(..split), &bytes[split..]);
-    let stream = if trailer.starts_with(TRAILER_MAGIC) {
+    let (stream, marks) = if trailer.starts_with(TRAILER_MAGIC) {
         let stored = u32::from_le_bytes([trailer[8], trailer[9], trailer[10], trailer[11]]);
         let computed = crc32fast::hash(&body);
         if stored != computed {
@@ -156,9 +230,9 @@ fn checked_stream(bytes: &Bytes, what: &str) -> Result<Bytes> {
                 format!("stored {stored:08x}, computed {computed:08x}"),
             ));
         }
-        body
+        split_marks(body, what)?
     } else {
-        bytes.clone()
+        (bytes.clone(), Marks::default())
     };
     if !stream.ends_with(&END_OF_STREAM) {
         let kind = if bytes.iter().all(|byte| *byte == 0) { "zero filled" } else { "cut short" };
@@ -168,7 +242,7 @@ fn checked_stream(bytes: &Bytes, what: &str) -> Result<Bytes> {
             format!("{} bytes without the end-of-stream marker", bytes.len()),
         ));
     }
-    Ok(stream)
+    Ok((stream, marks))
 }
 
 /// The batches with a schema that no longer carries what the entry says about itself.
@@ -230,6 +304,17 @@ mod tests {
         assert_eq!(read.writer_epoch, WriterEpoch(9));
         assert!(read.generation.is_none());
         assert!(read.batches.is_empty());
+    }
+
+    #[test]
+    fn an_entry_reads_back_with_its_marks_and_the_rows_do_not_carry_them() {
+        let mut marks = Marks::default();
+        marks.record("query: \u{e9}", -3);
+        marks.record("b", i64::MAX);
+        let bytes = encode_marked(&[batch(&[1])], WriterEpoch(7), Generation(3), &marks).unwrap();
+        let read = decode(&bytes, "e").unwrap();
+        assert_eq!(read.marks, marks);
+        assert_eq!(read.batches, [batch(&[1])]);
     }
 
     #[test]

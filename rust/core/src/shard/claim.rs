@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 
 use super::admission::Admission;
 use super::flush::FlushProgress;
+use super::marks::JobMarks;
 use super::recover::{Replay, Replayed};
 use super::state::{LiveMemTable, ShardState};
 use super::stats::Counters;
@@ -106,7 +107,9 @@ impl ShardWriter {
         let rest = recovery.finish(&manifest, appender.sentinel()).await;
         // A later claim explains whatever the log has become.
         manifests.check_fenced(epoch).await?;
-        let (state, last_positions) = recovered_state(manifest, &schema, config.key_index, &rest?);
+        let rest = rest?;
+        let marks = JobMarks::recovered(&manifest, &rest);
+        let (state, last_positions) = recovered_state(manifest, &schema, config.key_index, &rest);
         let recovered_bytes = state.memtables().map(|live| live.memtable.bytes()).sum();
 
         let queue = WalQueue::new(config.max_wal_buffer_size);
@@ -122,6 +125,7 @@ impl ShardWriter {
             placing: Mutex::new(()),
             state: RwLock::new(Arc::new(state)),
             last_positions: Mutex::new(last_positions),
+            marks: Mutex::new(marks),
             admission: Admission::with_recovered(recovered_bytes),
             acknowledged: AtomicU64::new(0),
             unindexed: Notify::new(),

@@ -145,6 +145,7 @@ impl Shared {
         let started = Instant::now();
         let rows = oldest.memtable.view(oldest.memtable.batches());
         let sstable = self.sink.write(&rows).await?;
+        let marks = self.marks.lock().of(generation);
         let manifest = self
             .manifests
             .update(self.epoch, |manifest: &mut ShardManifest| {
@@ -153,6 +154,8 @@ impl Shared {
                     return;
                 }
                 manifest.sstables.push(sstable.clone());
+                manifest.marks.merge(&marks);
+                manifest.marks.forget_old();
                 manifest.current_generation = generation.next();
                 manifest.replay_after_wal_entry_position = covered;
                 manifest.wal_entry_position_last_seen =
@@ -165,6 +168,7 @@ impl Shared {
             self.publish(state);
         }
         self.last_positions.lock().remove(&generation);
+        self.marks.lock().flushed(generation);
         let bytes = oldest.memtable.bytes();
         self.admission.release(bytes);
         Counters::add(&self.counters.flushes, 1);

@@ -4,12 +4,14 @@
 //! same process pin.
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
-//! Reading order: `writer` (the put path), `state`, `admission`, `flush`, `recover`, `claim`,
-//! `repair`.
+//! Reading order: `writer` (the put path), `state`, `admission`, `marks`, `flush`, `recover`,
+//! `claim`, `link`, `repair`.
 
 mod admission;
 mod claim;
 mod flush;
+mod link;
+mod marks;
 mod recover;
 mod repair;
 mod state;
@@ -20,6 +22,8 @@ mod writer;
 use async_trait::async_trait;
 
 pub use claim::ShardIdentity;
+pub use link::unlisted_rows;
+pub use marks::{is_new, recorded_marks};
 pub use recover::{Replay, Replayed};
 pub use repair::{WalDamage, WalFinding, WalReport, check_wal, cut_wal};
 pub use state::ShardSnapshot;

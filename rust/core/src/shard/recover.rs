@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::memtable_layout;
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, WalEntry};
 use crate::memtable::MemTable;
-use crate::types::{Error, Generation, KeyIndexKind, Result, ShardId, WalPosition};
+use crate::types::{Error, Generation, KeyIndexKind, Marks, Result, ShardId, WalPosition};
 use crate::wal::{WalTail, entry_name};
 
 /// MemTables rebuilt from the log, grown entry by entry.
@@ -27,11 +27,14 @@ pub struct Replayed {
     pub memtable: Arc<MemTable>,
     /// The newest entry with rows of this generation.
     pub last_position: WalPosition,
+    /// The marks of those rows' writes.
+    pub marks: Marks,
 }
 
 /// The rows of an entry as a MemTable takes them.
 struct PreparedRows {
     generation: Option<Generation>,
+    marks: Marks,
     batches: Vec<AcceptedRows>,
 }
 
@@ -82,7 +85,11 @@ impl Replay {
         move |position, entry| {
             let generation = entry.generation;
             if generation.is_some_and(|generation| generation < current) {
-                return Ok(PreparedRows { generation, batches: Vec::new() });
+                return Ok(PreparedRows {
+                    generation,
+                    marks: Marks::default(),
+                    batches: Vec::new(),
+                });
             }
             let conformed = entry.batches.iter().map(|batch| schema.conform(batch));
             let batches = conformed.collect::<Result<Vec<_>>>().map_err(|error| match error {
@@ -91,7 +98,7 @@ impl Replay {
                 }
                 other => other,
             })?;
-            Ok(PreparedRows { generation, batches })
+            Ok(PreparedRows { generation, marks: entry.marks, batches })
         }
     }
 
@@ -109,7 +116,8 @@ impl Replay {
         if newest != Some(generation) {
             let layout = memtable_layout(&self.schema, self.index);
             let memtable = Arc::new(MemTable::new(generation, layout));
-            self.memtables.push(Replayed { memtable, last_position: position });
+            let marks = Marks::default();
+            self.memtables.push(Replayed { memtable, last_position: position, marks });
         }
         let Some(replayed) = self.memtables.last_mut() else { return Ok(()) };
         for rows in rows.batches {
@@ -118,6 +126,7 @@ impl Replay {
             replayed.memtable.index_through(batches);
         }
         replayed.last_position = position;
+        replayed.marks.merge(&rows.marks);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::admission::Admission;
 use super::flush::FlushProgress;
+use super::marks::JobMarks;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{Counters, JobStats};
 use super::task_end::TaskEnd;
@@ -22,7 +23,8 @@ use crate::format::{AcceptedRows, RowSchema};
 use crate::memtable::MemTable;
 use crate::store::ManifestStore;
 use crate::types::{
-    Error, Generation, KeyBlock, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+    Error, Generation, KeyBlock, Mark, Marks, Result, ShardId, WalPosition, WriterConfig,
+    WriterEpoch,
 };
 use crate::wal::{Queued, WalAppender, WalQueue};
 
@@ -47,6 +49,8 @@ pub struct Acknowledged {
     pub durable: bool,
     /// Whether the key index has them; without it reads that need the index add them first.
     pub indexed: bool,
+    /// Whether the put's mark said that this was written before; then nothing was.
+    pub already_written: bool,
 }
 
 /// The single writer of a shard. Share it behind an [`Arc`]; dropping it ends the job after
@@ -72,6 +76,8 @@ pub(super) struct Shared {
     pub state: RwLock<Arc<ShardState>>,
     /// The newest entry of every generation that is not flushed.
     pub last_positions: Mutex<BTreeMap<Generation, WalPosition>>,
+    /// Taken inside the placing lock where a put records its mark.
+    pub marks: Mutex<JobMarks>,
     pub admission: Admission,
     /// Batches that a put which did not wait for the log has acknowledged: readable all the same.
     pub acknowledged: AtomicU64,
@@ -101,9 +107,24 @@ impl ShardWriter {
     /// # Errors
     /// As [`Self::put`].
     pub async fn put_with(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
+        self.put_marked(rows, mode, None).await
+    }
+
+    /// [`Self::put_with`] of all rows that `mark` has in this shard. They become durable with
+    /// the mark or not at all, and only where it is not recorded yet. A put without rows records
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Self::put`]; stale where a newer version of the mark's application is written.
+    pub async fn put_marked(
+        &self,
+        rows: &RecordBatch,
+        mode: WriteMode,
+        mark: Option<&Mark>,
+    ) -> Result<Acknowledged> {
         self.shared.check_open()?;
         let rows = self.shared.schema.accept(rows)?;
-        self.shared.place(rows, mode).await
+        self.shared.place(rows, mode, mark).await
     }
 
     /// Deletes the rows with these keys, whether they exist or not.
@@ -119,9 +140,23 @@ impl ShardWriter {
     /// # Errors
     /// As [`Self::put`].
     pub async fn delete_with(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
+        self.delete_marked(keys, mode, None).await
+    }
+
+    /// [`Self::delete_with`] of all keys that `mark` deletes in this shard, as
+    /// [`Self::put_marked`].
+    ///
+    /// # Errors
+    /// As [`Self::put_marked`].
+    pub async fn delete_marked(
+        &self,
+        keys: &RecordBatch,
+        mode: WriteMode,
+        mark: Option<&Mark>,
+    ) -> Result<Acknowledged> {
         self.shared.check_open()?;
         let rows = self.shared.schema.accept_keys(keys)?;
-        self.shared.place(rows, mode).await
+        self.shared.place(rows, mode, mark).await
     }
 
     /// Flushes everything that was put before the call; returns when the manifest lists it.
@@ -195,6 +230,12 @@ impl Drop for ShardWriter {
 }
 
 /// Where a put's rows are.
+enum Outcome {
+    Placed(Placed),
+    /// The mark is recorded; its rows are among the first so many batches of the job's log.
+    AlreadyWritten(u64),
+}
+
 struct Placed {
     memtable: Arc<MemTable>,
     /// Batches of the MemTable up to and with this put's.
@@ -207,12 +248,17 @@ impl Shared {
     /// The write path after acceptance. The order is the contract: route, admit, place, then
     /// wait for what was promised. A put is never split: it stands whole in one MemTable and in
     /// one WAL entry, so readers and replay see all of it or nothing.
-    async fn place(&self, rows: AcceptedRows, mode: WriteMode) -> Result<Acknowledged> {
+    pub(super) async fn place(
+        &self,
+        rows: AcceptedRows,
+        mode: WriteMode,
+        mark: Option<&Mark>,
+    ) -> Result<Acknowledged> {
         let durable = mode.durable.unwrap_or(self.config.durable_write);
         let indexed = mode.sync_index.unwrap_or(self.config.sync_indexed_write);
         let count = rows.batch.num_rows();
         if count == 0 {
-            return Ok(Acknowledged { rows: 0, durable, indexed });
+            return Ok(Acknowledged { rows: 0, durable, indexed, already_written: false });
         }
         if u32::try_from(count).is_err() {
             return Err(Error::input(format!("a put takes less than 2^32 rows, got {count}")));
@@ -221,7 +267,14 @@ impl Shared {
         let keys = (indexed && self.schema.has_key()).then(|| self.schema.encode_keys(&rows));
         let bytes = rows.memory_bytes();
         let admitted = self.admit(bytes).await?;
-        let placed = self.push(rows, keys, bytes)?;
+        let placed = match self.push(rows, keys, bytes, mark)? {
+            Outcome::Placed(placed) => placed,
+            Outcome::AlreadyWritten(queued) => {
+                self.queue.hurry();
+                self.wait_durable(queued).await?;
+                return Ok(Acknowledged { rows: 0, durable: true, indexed, already_written: true });
+            }
+        };
         admitted.placed();
         if durable {
             self.queue.hurry();
@@ -238,13 +291,24 @@ impl Shared {
         }
         Counters::add(&self.counters.puts, 1);
         Counters::add(&self.counters.rows, count);
-        Ok(Acknowledged { rows: count, durable, indexed })
+        Ok(Acknowledged { rows: count, durable, indexed, already_written: false })
     }
 
     /// One short lock from memory to log, so that the log's order is the rows' order.
-    fn push(&self, rows: AcceptedRows, keys: Option<KeyBlock>, bytes: usize) -> Result<Placed> {
+    fn push(
+        &self,
+        rows: AcceptedRows,
+        keys: Option<KeyBlock>,
+        bytes: usize,
+        mark: Option<&Mark>,
+    ) -> Result<Outcome> {
         let placing = self.placing.lock();
         self.check_open()?;
+        if let Some(mark) = mark
+            && !self.marks.lock().is_new(self.shard_id, mark)?
+        {
+            return Ok(Outcome::AlreadyWritten(self.queue.queued()));
+        }
         if self.is_full_for(rows.batch.num_rows()) {
             self.freeze(&placing);
         }
@@ -253,9 +317,13 @@ impl Shared {
             generation: memtable.generation(),
             batch: rows.batch.clone(),
             bytes: rows.payload_bytes,
+            mark: mark.cloned(),
         };
+        if let Some(mark) = mark {
+            self.marks.lock().record(queued.generation, mark);
+        }
         let batches = memtable.push(rows.batch, keys, bytes);
-        Ok(Placed { batches, queued: self.queue.push(queued), memtable })
+        Ok(Outcome::Placed(Placed { batches, queued: self.queue.push(queued), memtable }))
     }
 
     /// Whether `more` rows belong into the next MemTable. Batches and rows are bounded exactly:
@@ -296,8 +364,12 @@ impl Shared {
         while let Some(group) = self.queue.next_group(self.config.max_wal_flush_interval).await {
             let Some(generation) = group.first().map(|queued| queued.generation) else { continue };
             let bytes = group.iter().map(|queued| queued.bytes).sum();
+            let mut marks = Marks::default();
+            for mark in group.iter().filter_map(|queued| queued.mark.as_ref()) {
+                marks.record(mark.application(), mark.version());
+            }
             let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
-            match appender.append(&batches, generation).await {
+            match appender.append(&batches, generation, &marks).await {
                 Ok(position) => self.appended(generation, position, batches.len(), bytes),
                 Err(error) => {
                     tracing::error!(shard = %self.shard_id, %error, "the job stops");
@@ -326,7 +398,7 @@ impl Shared {
         self.queue.advance(batches);
     }
 
-    async fn flush_all(&self) -> Result<()> {
+    pub(super) async fn flush_all(&self) -> Result<()> {
         let mut progress = self.flushes.subscribe();
         let generation = {
             let placing = self.placing.lock();

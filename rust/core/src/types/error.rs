@@ -16,6 +16,8 @@ pub enum ErrorKind {
     InvalidInput,
     /// Another writer owns the shard: stop, or claim it again.
     Fenced,
+    /// A newer version of the same application is written: stop, this write comes too late.
+    Stale,
     /// This job cannot go on: close it, open a new one, which replays what was durable.
     Reopen,
     /// A passing fault of the storage: call again.
@@ -45,6 +47,21 @@ pub enum Error {
         local: WriterEpoch,
         /// The epoch that is stored now.
         stored: WriterEpoch,
+    },
+    /// A newer version of the same application is written.
+    #[error(
+        "version {version} of application '{application}' comes too late for shard {shard}: \
+         version {recorded} is written already, so this one must not be written again"
+    )]
+    Stale {
+        /// The shard.
+        shard: ShardId,
+        /// Whose versions.
+        application: String,
+        /// The version that was to be written.
+        version: i64,
+        /// The newest version that is written.
+        recorded: i64,
     },
     /// A write could not be made durable, so memory and storage may differ.
     #[error("job of shard {shard} stopped: {reason}; start a new job, it replays what is durable")]
@@ -103,6 +120,7 @@ impl Error {
         match self {
             Self::InvalidInput(_) => ErrorKind::InvalidInput,
             Self::Fenced { .. } => ErrorKind::Fenced,
+            Self::Stale { .. } => ErrorKind::Stale,
             Self::Poisoned { .. } | Self::Closed { .. } => ErrorKind::Reopen,
             Self::Storage { .. } | Self::Backlog { .. } => ErrorKind::Retry,
             Self::Corrupt { .. } => ErrorKind::Corruption,

@@ -9,6 +9,7 @@ mod error;
 mod freshness;
 mod key;
 mod key_block;
+mod mark;
 
 pub use config::{KeyIndexKind, WriterConfig};
 pub use counters::{Generation, ManifestVersion, RowPosition, ShardId, WalPosition, WriterEpoch};
@@ -16,3 +17,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use freshness::Freshness;
 pub use key::KeyBytes;
 pub use key_block::KeyBlock;
+pub use mark::{Mark, Marks, ONCE, Standing};

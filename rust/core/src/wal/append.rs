@@ -12,7 +12,9 @@ use bytes::Bytes;
 use super::{entry_name, highest_position};
 use crate::format::{ShardManifest, paths, wal_entry};
 use crate::store::{Created, ManifestStore, Store};
-use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
+use crate::types::{
+    Error, Generation, Marks, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+};
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -68,7 +70,7 @@ impl WalAppender {
         self.sentinel
     }
 
-    /// Makes `batches` durable as one entry and returns its position.
+    /// Makes `batches`, and with them `marks`, durable as one entry and returns its position.
     ///
     /// # Errors
     /// Fenced where the position belongs to a successor. Poisoned where the storage went on
@@ -77,8 +79,9 @@ impl WalAppender {
         &mut self,
         batches: &[RecordBatch],
         generation: Generation,
+        marks: &Marks,
     ) -> Result<WalPosition> {
-        let bytes = wal_entry::encode(batches, self.epoch, generation)?;
+        let bytes = wal_entry::encode_marked(batches, self.epoch, generation, marks)?;
         let path = paths::wal_entry(self.shard_id, self.next);
         let mut pause = self.first_pause;
         for attempt in 0..=self.retries {

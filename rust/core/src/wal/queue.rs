@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::types::{Error, Generation, Result};
+use crate::types::{Error, Generation, Mark, Result};
 
 /// A batch on its way into the log.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Queued {
     pub batch: RecordBatch,
     /// Their bytes.
     pub bytes: usize,
+    /// The mark of the put.
+    pub mark: Option<Mark>,
 }
 
 /// How far the log has come, counted in batches since the job started, and its end if it failed.

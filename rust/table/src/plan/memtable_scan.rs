@@ -22,6 +22,8 @@ use datafusion::physical_plan::{
 };
 use lancemem_core::memtable::MemTableView;
 
+use super::plain_types::{plain_batch, plain_schema};
+
 /// Rows of a batch that leaves, as Lance's scans have it.
 const BATCH_ROWS: usize = 8192;
 
@@ -41,7 +43,7 @@ impl MemTableScanExec {
     /// # Errors
     /// An internal error for a column index outside the schema.
     pub fn try_new(view: MemTableView, columns: Vec<usize>) -> PlanResult<Self> {
-        let schema = Arc::new(view.schema().project(&columns)?);
+        let schema = Arc::new(plain_schema(&view.schema().project(&columns)?));
         let properties = Arc::new(PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
             Partitioning::UnknownPartitioning(1),
@@ -116,15 +118,16 @@ impl ExecutionPlan for MemTableScanExec {
 struct NewestBatches {
     view: MemTableView,
     columns: Vec<usize>,
+    schema: SchemaRef,
     next: usize,
     ready: BatchCoalescer,
 }
 
 impl NewestBatches {
     fn new(view: MemTableView, columns: &[usize], schema: SchemaRef) -> Self {
-        let ready = BatchCoalescer::new(schema, BATCH_ROWS)
+        let ready = BatchCoalescer::new(schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { view, columns: columns.to_vec(), next: 0, ready }
+        Self { view, columns: columns.to_vec(), schema, next: 0, ready }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -138,6 +141,7 @@ impl NewestBatches {
             }
             let batch = self.view.batch(self.next).project(&self.columns)?;
             let newest = self.view.newest_rows_of_batch(self.next);
+            let batch = plain_batch(batch, &self.schema)?;
             self.ready.push_batch_with_filter(batch, &newest)?;
             self.next += 1;
         }

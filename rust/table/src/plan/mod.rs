@@ -7,6 +7,7 @@
 mod condition;
 mod filter;
 mod memtable_scan;
+mod plain_types;
 mod planner;
 mod pushdown;
 mod substrait;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{BooleanArray, RecordBatch};
 use async_trait::async_trait;
 use lance::Dataset;
 use lancemem_core::format::{SsTable, paths};
@@ -14,7 +14,7 @@ use lancemem_core::shard::{
     Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink, WriteMode,
 };
 use lancemem_core::store::Store;
-use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
+use lancemem_core::types::{Error, Mark, Result, ShardId, WriterConfig};
 
 use super::Table;
 use crate::errors::Context;
@@ -23,7 +23,7 @@ use crate::sstable::{SsTableContext, SsTableInput, sync_table, write_sstable};
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
 pub struct Job {
-    writer: ShardWriter,
+    pub(super) writer: ShardWriter,
 }
 
 impl Table {
@@ -84,6 +84,46 @@ impl Job {
         self.writer.delete_with(keys, mode).await
     }
 
+    /// Adds or replaces rows with their mark; see [`ShardWriter::put_marked`].
+    ///
+    /// # Errors
+    /// As [`ShardWriter::put_marked`].
+    pub async fn put_marked(
+        &self,
+        rows: &RecordBatch,
+        mode: WriteMode,
+        mark: Option<&Mark>,
+    ) -> Result<Acknowledged> {
+        self.writer.put_marked(rows, mode, mark).await
+    }
+
+    /// Deletes keys with their mark; see [`ShardWriter::delete_marked`].
+    ///
+    /// # Errors
+    /// As [`ShardWriter::delete_marked`].
+    pub async fn delete_marked(
+        &self,
+        keys: &RecordBatch,
+        mode: WriteMode,
+        mark: Option<&Mark>,
+    ) -> Result<Acknowledged> {
+        self.writer.delete_marked(keys, mode, mark).await
+    }
+
+    /// Rows and deletes in one put; see [`ShardWriter::apply_with`].
+    ///
+    /// # Errors
+    /// As [`ShardWriter::apply_with`].
+    pub async fn apply(
+        &self,
+        rows: &RecordBatch,
+        deletes: &BooleanArray,
+        mode: WriteMode,
+        mark: Option<&Mark>,
+    ) -> Result<Acknowledged> {
+        self.writer.apply_with(rows, deletes, mode, mark).await
+    }
+
     /// Flushes what was put; see [`ShardWriter::flush`].
     ///
     /// # Errors
@@ -119,11 +159,11 @@ impl Job {
 
 /// Writes frozen MemTables as Lance datasets beside the base table.
 #[derive(Debug)]
-struct LanceSink {
-    base: Arc<Dataset>,
-    shard_id: ShardId,
-    key: Arc<[String]>,
-    fsync: bool,
+pub(super) struct LanceSink {
+    pub base: Arc<Dataset>,
+    pub shard_id: ShardId,
+    pub key: Arc<[String]>,
+    pub fsync: bool,
 }
 
 #[async_trait]

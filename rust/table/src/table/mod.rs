@@ -12,6 +12,7 @@ mod read;
 mod repair;
 mod scan;
 mod shards;
+mod stage;
 mod write;
 
 use std::collections::HashMap;
@@ -30,7 +31,8 @@ pub use create::CreateOptions;
 pub use job::Job;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
-pub use write::WriteResult;
+pub use stage::{LinkResult, Stage, StagedRun};
+pub use write::{Verb, WriteResult};
 
 use crate::errors::Context;
 use crate::merge::MergeCache;

@@ -1,15 +1,18 @@
 //! Writing to a table without holding a job: rows are routed, written and acknowledged.
 //!
-//! Owns: routing rows to shards and the short-lived jobs that write them.
+//! Owns: routing rows to shards, the short-lived jobs that write them, and which marks the
+//! shards have recorded.
 //! Does not own: throughput; a program that writes often starts jobs of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use arrow::compute::take_record_batch;
-use arrow_array::{RecordBatch, UInt32Array};
+use arrow::compute::{take, take_record_batch};
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, RecordBatch, UInt32Array};
 use futures::future::try_join_all;
-use lancemem_core::shard::WriteMode;
-use lancemem_core::types::{Error, Result, WriterConfig};
+use lancemem_core::shard::{WriteMode, is_new, recorded_marks};
+use lancemem_core::store::ManifestStore;
+use lancemem_core::types::{Error, Mark, Marks, Result, ShardId, WriterConfig};
 
 use super::Table;
 use crate::errors::Context;
@@ -23,12 +26,20 @@ pub struct WriteResult {
     pub shards: usize,
     /// WAL entries that hold them.
     pub wal_entries: u64,
+    /// Shards in which the write's mark was recorded already, so that nothing was written.
+    pub already_written: usize,
 }
 
-#[derive(Clone, Copy)]
-enum Verb {
+/// What is done with the rows of a write.
+#[derive(Clone, Copy, Debug)]
+pub enum Verb<'a> {
+    /// Add or replace them.
     Upsert,
+    /// Delete their keys.
     Delete,
+    /// Delete the keys of those rows that are true here, add or replace the others, in the
+    /// order of the rows.
+    Apply(&'a BooleanArray),
 }
 
 impl Table {
@@ -39,7 +50,7 @@ impl Table {
     /// # Errors
     /// An input error that names column and row, with nothing written.
     pub async fn upsert(&self, rows: &RecordBatch) -> Result<WriteResult> {
-        self.write(rows, Verb::Upsert).await
+        self.write(rows, Verb::Upsert, None).await
     }
 
     /// Deletes the rows with these keys, whether they exist or not.
@@ -47,7 +58,7 @@ impl Table {
     /// # Errors
     /// As [`Self::upsert`].
     pub async fn delete(&self, keys: &RecordBatch) -> Result<WriteResult> {
-        self.write(keys, Verb::Delete).await
+        self.write(keys, Verb::Delete, None).await
     }
 
     /// The shard ordinal of every row. Columns may come in any order and with any name beside
@@ -63,52 +74,107 @@ impl Table {
         sharding.ordinals(&self.rows.with_column_types(rows, sharding)?)
     }
 
-    async fn write(&self, rows: &RecordBatch, verb: Verb) -> Result<WriteResult> {
+    /// The newest version that `application` has written to a shard, durably; read beside its
+    /// job.
+    ///
+    /// # Errors
+    /// An input error for a shard that does not exist; damage of its log.
+    pub async fn recorded(&self, shard_id: ShardId, application: &str) -> Result<Option<i64>> {
+        Ok(self.marks_of(shard_id).await?.get(application))
+    }
+
+    /// Writes `rows`, those of each shard in one put. With a `mark` each shard takes them only
+    /// where it has not recorded the mark, and records it together with them.
+    ///
+    /// # Errors
+    /// As [`Self::upsert`]; stale where a shard has a newer version of the mark's application.
+    pub async fn write(
+        &self,
+        rows: &RecordBatch,
+        verb: Verb<'_>,
+        mark: Option<&Mark>,
+    ) -> Result<WriteResult> {
         if rows.num_rows() == 0 {
             return Ok(WriteResult::default());
         }
         match verb {
             Verb::Upsert => self.rows.accept(rows)?,
             Verb::Delete => self.rows.accept_keys(rows)?,
+            Verb::Apply(deletes) => self.rows.accept_changes(rows, deletes)?,
         };
         let routing = self.routing().await?;
-        let writes = self.route(rows)?.into_iter().map(|(ordinal, part)| {
-            let shard_id = routing.get(&ordinal).copied();
-            async move {
-                let shard_id = shard_id.ok_or_else(|| {
-                    Error::Internal(format!("no shard has the ordinal {ordinal}"))
-                })?;
-                let config = WriterConfig { durable_write: true, ..self.defaults.clone() };
-                let job = self.start_job(shard_id, config).await?;
-                match verb {
-                    Verb::Upsert => job.put(&part, WriteMode::default()).await?,
-                    Verb::Delete => job.delete(&part, WriteMode::default()).await?,
-                };
-                job.close(false).await?;
-                Ok::<_, Error>(job.stats().wal_entries)
-            }
+        let writes = self.route(rows)?.into_iter().map(|(ordinal, positions)| {
+            let shard_id = shard_of(&routing, ordinal);
+            async move { self.write_shard(shard_id?, rows, &positions, verb, mark).await }
         });
-        let entries = try_join_all(writes).await?;
-        Ok(WriteResult {
-            rows: rows.num_rows(),
-            shards: entries.len(),
-            wal_entries: entries.iter().sum(),
-        })
+        let written = try_join_all(writes).await?;
+        Ok(written.into_iter().fold(WriteResult::default(), |sum, shard| WriteResult {
+            rows: sum.rows + shard.rows,
+            shards: sum.shards + shard.shards,
+            wal_entries: sum.wal_entries + shard.wal_entries,
+            already_written: sum.already_written + shard.already_written,
+        }))
     }
 
-    /// The rows of each ordinal, in their order.
-    fn route(&self, rows: &RecordBatch) -> Result<BTreeMap<i32, RecordBatch>> {
+    async fn write_shard(
+        &self,
+        shard_id: ShardId,
+        rows: &RecordBatch,
+        positions: &UInt32Array,
+        verb: Verb<'_>,
+        mark: Option<&Mark>,
+    ) -> Result<WriteResult> {
+        let already = WriteResult { already_written: 1, ..WriteResult::default() };
+        // Before the claim: a write that has nothing to do must not fence whoever works there.
+        if !self.is_new(shard_id, mark).await? {
+            return Ok(already);
+        }
+        let part = take_record_batch(rows, positions).context("routing rows")?;
+        let config = WriterConfig { durable_write: true, ..self.defaults.clone() };
+        let job = self.start_job(shard_id, config).await?;
+        let mode = WriteMode::default();
+        let done = match verb {
+            Verb::Upsert => job.put_marked(&part, mode, mark).await?,
+            Verb::Delete => job.delete_marked(&part, mode, mark).await?,
+            Verb::Apply(deletes) => {
+                let deletes = take(deletes, positions, None).context("routing rows")?;
+                job.apply(&part, deletes.as_boolean(), mode, mark).await?
+            }
+        };
+        job.close(false).await?;
+        if done.already_written {
+            return Ok(already);
+        }
+        let wal_entries = job.stats().wal_entries;
+        Ok(WriteResult { rows: done.rows, shards: 1, wal_entries, already_written: 0 })
+    }
+
+    /// Whether a shard has not recorded `mark`.
+    pub(super) async fn is_new(&self, shard_id: ShardId, mark: Option<&Mark>) -> Result<bool> {
+        let Some(mark) = mark else { return Ok(true) };
+        is_new(&self.marks_of(shard_id).await?, shard_id, mark)
+    }
+
+    async fn marks_of(&self, shard_id: ShardId) -> Result<Marks> {
+        let scan_batch = self.defaults.manifest_scan_batch_size;
+        let manifests = ManifestStore::new(self.store().clone(), shard_id, scan_batch);
+        recorded_marks(self.store(), &manifests).await
+    }
+
+    /// The positions of the rows of each ordinal, in their order.
+    pub(super) fn route(&self, rows: &RecordBatch) -> Result<BTreeMap<i32, UInt32Array>> {
         let mut positions: BTreeMap<i32, Vec<u32>> = BTreeMap::new();
         for (row, ordinal) in (0_u32..).zip(self.shard_ordinals(rows)?) {
             positions.entry(ordinal).or_default().push(row);
         }
-        positions
-            .into_iter()
-            .map(|(ordinal, rows_of)| {
-                let part =
-                    take_record_batch(rows, &UInt32Array::from(rows_of)).context("routing rows")?;
-                Ok((ordinal, part))
-            })
-            .collect()
+        let arrays =
+            positions.into_iter().map(|(ordinal, rows)| (ordinal, UInt32Array::from(rows)));
+        Ok(arrays.collect())
     }
+}
+
+/// The shard of an ordinal that rows were routed to.
+pub(super) fn shard_of(routing: &HashMap<i32, ShardId>, ordinal: i32) -> Result<ShardId> {
+    let missing = || Error::Internal(format!("no shard has the ordinal {ordinal}"));
+    routing.get(&ordinal).copied().ok_or_else(missing)
 }

@@ -1,0 +1,1 @@
+"""lancemem inside Spark, beside what Spark does without it: `make bench-spark`."""

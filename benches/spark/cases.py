@@ -1,0 +1,210 @@
+"""What is measured, each beside what Spark does without lancemem.
+
+Owns the data and the two sides of each case. Does not own the session or the report.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+import lancemem
+from lancemem.spark import LancememTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+PEERS = (
+    "Not beside it: delta-spark, Hudi and Paimon. Their jars for this release of Spark were not "
+    "looked for; the peer of the micro-batch is pylance's `merge_insert` in the driver."
+)
+COLUMNS = ["id", "concat('name-', lpad(id, 10, '0')) name", "id / 3 v", "cast(id % 1000 as int) k"]
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("v", pa.float64()),
+        pa.field("k", pa.int32()),
+    ]
+)
+DDL = "id long, name string, v double, k int"
+
+
+def rows(spark: SparkSession, start: int, end: int, parts: int = 4) -> DataFrame:
+    """Make rows of four columns, 39 bytes each."""
+    return spark.range(start, end, 1, parts).selectExpr(*COLUMNS)
+
+
+def count_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Take every batch across the boundary and do nothing else."""
+    seen = sum(batch.num_rows for batch in batches)
+    yield pa.RecordBatch.from_pydict({"n": pa.array([seen], pa.int64())})
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Time one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def interleaved(rounds: int, *sides: Callable[[], Any]) -> list[float]:
+    """Time the sides in turn, and return the median of each."""
+    times = [[seconds(side) for side in sides] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def create(spark: SparkSession, folder: Path, name: str) -> LancememTable:
+    """Make an empty table of four shards."""
+    uri = folder / name
+    shutil.rmtree(uri, ignore_errors=True)
+    return LancememTable.create(
+        spark, str(uri), schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 4)
+    )
+
+
+def million_rows_a_second(count: int, took: float) -> str:
+    """Write a rate."""
+    return f"{count / took / 1e6:.2f} M rows/s"
+
+
+def upsert(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str]:
+    """Bulk upsert, durable, and the staged write of the format, beside counting."""
+    count = 5_000_000 // scale
+
+    def counted() -> None:
+        rows(spark, 0, count).mapInArrow(count_only, "n long").collect()
+
+    def upserted() -> None:
+        create(spark, folder, "upsert").upsert(rows(spark, 0, count))
+
+    def saved() -> None:
+        table = create(spark, folder, "format")
+        rows(spark, 0, count).write.format("lancemem").mode("append").save(table.uri)
+
+    counted()
+    alone, by_upsert, by_format = interleaved(rounds, counted, upserted, saved)
+    beside = f"{million_rows_a_second(count, alone)} (`mapInArrow` that counts)"
+    return [
+        (
+            f"| {name} of {count:,} rows x 4 columns, 4 shards, durable | "
+            f"{million_rows_a_second(count, took)} | {beside} | {alone / took:.0%} |"
+        )
+        for name, took in (("`upsert`", by_upsert), ('`format("lancemem")`', by_format))
+    ]
+
+
+class _ReadyReader(DataSourceReader):
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        del partition
+        a_batch = 65_536
+        ids = pa.array(range(a_batch), pa.int64())
+        names = pa.array([f"name-{n:010}" for n in range(a_batch)])
+        values, kinds = pa.array([0.5] * a_batch), pa.array([1] * a_batch, pa.int32())
+        names_of = ["id", "name", "v", "k"]
+        batch = pa.RecordBatch.from_arrays([ids, names, values, kinds], names=names_of)
+        for start in range(0, self._count, a_batch):
+            yield batch.slice(0, min(a_batch, self._count - start))
+
+
+class ReadyBatches(DataSource):
+    """A source that has its batches ready: as fast as a Python data source can be."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "ready_batches"
+
+    def schema(self) -> str:
+        """Return the columns of the case."""
+        return DDL
+
+    def reader(self, schema: Any) -> _ReadyReader:  # noqa: ANN401 - Spark's StructType
+        """Make the reader."""
+        del schema
+        return _ReadyReader(int(self.options["rows"]))
+
+
+def read(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str]:
+    """Read a table of which a tenth is newer than the base, beside ready batches."""
+    count = 10_000_000 // scale
+    table = create(spark, folder, "read")
+    table.upsert(rows(spark, 0, count))
+    table.flush()
+    table.compact()
+    table.upsert(rows(spark, 0, count // 10))
+    spark.dataSource.register(ReadyBatches)
+
+    def drained(frame: DataFrame) -> None:
+        frame.write.format("noop").mode("overwrite").save()
+
+    def ready() -> None:
+        drained(spark.read.format("ready_batches").option("rows", count).load())
+
+    def merged() -> None:
+        drained(spark.read.format("lancemem").load(table.uri))
+
+    ready()
+    merged()
+    alone, ours = interleaved(rounds, ready, merged)
+    line = (
+        f"| read of {count:,} rows, a tenth newer than the base | "
+        f"{million_rows_a_second(count, ours)} | {million_rows_a_second(count, alone)} "
+        f"(a source that has its batches ready) | {alone / ours:.0%} |"
+    )
+    return [line]
+
+
+def micro_batch(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str]:
+    """Upsert 1,000 rows into a large table, beside pylance's merge_insert in the driver."""
+    import lance  # noqa: PLC0415 - only this case needs it
+
+    count = 10_000_000 // scale
+    table = create(spark, folder, "micro")
+    table.upsert(rows(spark, 0, count))
+    table.flush()
+    table.compact()
+    peer = str(folder / "peer.lance")
+    base = table.toDF().toArrow()
+    lance.write_dataset(base.cast(SCHEMA), peer)
+    number = 0
+
+    def change() -> DataFrame:
+        nonlocal number
+        number += 1
+        step = count // 1000
+        return spark.range(number, count, step, 1).limit(1000).selectExpr(*COLUMNS)
+
+    def ours() -> None:
+        table.upsert(change())
+
+    def theirs() -> None:
+        dataset = lance.dataset(peer)
+        merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        merge.execute(change().toArrow().cast(SCHEMA))
+
+    ours()
+    theirs()
+    mine, pylance = interleaved(max(rounds * 5, 10), ours, theirs)
+    line = (
+        f"| micro-batch of 1,000 rows into {count:,}, p50 | {mine * 1000:.0f} ms | "
+        f"{pylance * 1000:.0f} ms (pylance `merge_insert` in the driver) | {pylance / mine:.1f} x |"
+    )
+    return [line]
+
+
+CASES = {"upsert": upsert, "read": read, "micro_batch": micro_batch}

@@ -1,0 +1,1 @@
+"""Programs to start from; each runs by itself: `python -m examples.orders_cdc`."""

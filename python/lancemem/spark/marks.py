@@ -1,0 +1,68 @@
+"""Marks of Spark's writes: what makes a repeated task, batch or query write once.
+
+Owns how marks are named, and the version that every process of a Spark application must share.
+What a mark does is the engine's: see `lancemem.Table.upsert`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+import lancemem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Mark = tuple[str, int]
+
+# Set by Spark for the jobs of a micro-batch, on the driver and in every task.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+def once() -> Mark:
+    """Make the mark of a write that has no name of its own.
+
+    It guards the tasks of one call against their own retries, speculative copies and zombies. A
+    shard remembers the newest ones only, by name, so the name starts with the time.
+    """
+    return f"once:{time.time_ns():016x}-{secrets.token_hex(8)}", 0
+
+
+def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Mark | None:
+    """Make the mark that a user named by Delta's two options, or None where there is none."""
+    if txn_app_id is None and txn_version is None:
+        return None
+    if txn_app_id is None or txn_version is None:
+        raise lancemem.InvalidInputError("txnAppId and txnVersion go together: give both or none")
+    try:
+        return f"app:{txn_app_id}", int(txn_version)
+    except ValueError:
+        raise lancemem.InvalidInputError(
+            f"txnVersion is a whole number that goes up, got {txn_version!r}"
+        ) from None
+
+
+def of_micro_batch(query_id: str, batch_id: int) -> Mark:
+    """Make the mark of a micro-batch; the id of a query stays when it restarts."""
+    return f"stream:{query_id}", batch_id
+
+
+def streaming_query_id(spark: SparkSession) -> str:
+    """Return the id of the query whose foreachBatch function calls this."""
+    query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
+    if not query_id:
+        raise lancemem.InvalidInputError("this is not called inside a streaming query")
+    return str(query_id)
+
+
+def check_version(driver: str) -> None:
+    """Refuse to work in a process that has another lancemem than the driver."""
+    if driver == lancemem.__version__:
+        return
+    raise lancemem.LancememError(
+        f"this Spark task runs lancemem {lancemem.__version__}, the driver has {driver}: install "
+        "one version, and let PYSPARK_PYTHON name its interpreter on every node"
+    )

@@ -1,0 +1,225 @@
+"""`merge`: Delta's builder on a table whose rows are matched by their key.
+
+Owns the clauses and what they become: one column that says what happens to a row, and the columns
+of the row. It reads the stored rows of the source's keys, never the whole table.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+
+import lancemem
+from lancemem.spark import reading
+from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
+from lancemem.spark.writing import WritePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+    from lancemem.spark.table import LancememTable
+
+OP_COLUMN = "_lancemem_op"
+_EQUALITY = re.compile(r"^\s*\(?\s*(\w+)\.`?(\w+)`?\s*={1,2}\s*(\w+)\.`?(\w+)`?\s*\)?\s*$")
+_ONLY_KEYS = (
+    "a merge matches rows by the primary key alone, such as {example!r}; for anything else find "
+    "the keys first (toDF(where=...)), then upsert or delete"
+)
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """What a merge wrote."""
+
+    rows_updated: int
+    rows_inserted: int
+    rows_deleted: int
+    # False where every source row is written whether it matches or not: nothing was read then,
+    # and updates count as inserted.
+    matched: bool = True
+
+
+@dataclass(frozen=True)
+class _Clause:
+    matched: bool
+    op: str
+    condition: Column | str | None
+    # Column to expression; None for all columns of the source.
+    values: Mapping[str, Column | str] | None
+
+
+class MergeBuilder:
+    """The clauses of a merge, tried in order for each row of the source; the first that fits wins.
+
+    Conditions and values are SQL text or Columns over the two aliases.
+    """
+
+    def __init__(self, table: LancememTable, source: DataFrame, condition: str) -> None:
+        """Use `LancememTable.merge`."""
+        self._table = table
+        self._source = source
+        self._target_alias, self._source_alias, self._key = _parse(table, source, condition)
+        self._clauses: list[_Clause] = []
+
+    def whenMatchedUpdateAll(self, condition: Column | str | None = None) -> MergeBuilder:  # noqa: N802
+        """Replace a matched row by the source's."""
+        return self._with(_Clause(True, "U", condition, None))
+
+    def whenMatchedUpdate(  # noqa: N802
+        self,
+        condition: Column | str | None = None,
+        *,
+        set: Mapping[str, Column | str],  # noqa: A002
+    ) -> MergeBuilder:
+        """Change the columns in `set` of a matched row; the others keep their values."""
+        keys = [name for name in set if name in self._table.primary_key]
+        if keys:
+            raise lancemem.InvalidInputError(
+                f"key column {keys[0]!r} cannot be updated: delete the row and insert another"
+            )
+        return self._with(_Clause(True, "U", condition, dict(set)))
+
+    def whenMatchedDelete(self, condition: Column | str | None = None) -> MergeBuilder:  # noqa: N802
+        """Delete a matched row."""
+        return self._with(_Clause(True, "D", condition, {}))
+
+    def whenNotMatchedInsertAll(self, condition: Column | str | None = None) -> MergeBuilder:  # noqa: N802
+        """Insert a source row that matches none."""
+        return self._with(_Clause(False, "I", condition, None))
+
+    def whenNotMatchedInsert(  # noqa: N802
+        self, condition: Column | str | None = None, *, values: Mapping[str, Column | str]
+    ) -> MergeBuilder:
+        """Insert a row of `values` for a source row that matches none; other columns are null."""
+        missing = [name for name in self._table.primary_key if name not in values]
+        if missing:
+            raise lancemem.InvalidInputError(f"values has no key column {missing[0]!r}")
+        return self._with(_Clause(False, "I", condition, dict(values)))
+
+    def whenNotMatchedBySourceDelete(self, *_: object) -> MergeBuilder:  # noqa: N802
+        """Refuse: it would read the whole table."""
+        raise lancemem.InvalidInputError(
+            "a merge looks only at the keys of its source; find the other rows with an anti join "
+            "of toDF() and the source, then delete them"
+        )
+
+    whenNotMatchedBySourceUpdate = whenNotMatchedBySourceDelete  # noqa: N815
+
+    def execute(self) -> MergeResult:
+        """Write, and say how many rows were updated, inserted and deleted.
+
+        A key that comes twice in the source is an error. Rows are matched with those that are
+        stored when they are read; another writer may change them until ours are written.
+        """
+        if not self._clauses:
+            raise lancemem.InvalidInputError("a merge needs at least one when... clause")
+        columns = tuple(self._table.schema.names)
+        plan = WritePlan(
+            columns,
+            tuple(self._table.primary_key),
+            op_column=OP_COLUMN,
+            unique_keys=True,
+        )
+        if self._is_upsert():
+            rows = self._source.withColumn(OP_COLUMN, sf.lit("I"))
+            matched = False
+        else:
+            rows, matched = self._changes(columns), True
+        reports = self._table._write(rows, replace(plan), None)  # noqa: SLF001 - the same package
+        deleted = sum(report["deletes"] for report in reports)
+        inserted = sum(report["inserts"] for report in reports)
+        written = sum(report["rows"] for report in reports)
+        return MergeResult(written - deleted - inserted, inserted, deleted, matched)
+
+    def _with(self, clause: _Clause) -> MergeBuilder:
+        if clause.values is None:
+            names = self._table.schema.names
+            lacking = [name for name in names if name not in self._source.columns]
+            if lacking:
+                raise lancemem.InvalidInputError(
+                    f"the source of the merge has no column {lacking[0]!r}; name the values of "
+                    "the other columns with whenMatchedUpdate and whenNotMatchedInsert"
+                )
+        unknown = [n for n in clause.values or () if n not in self._table.schema.names]
+        if unknown:
+            raise lancemem.InvalidInputError(
+                f"table {self._table.uri} has no column {unknown[0]!r}"
+            )
+        self._clauses.append(clause)
+        return self
+
+    def _is_upsert(self) -> bool:
+        """Whether every source row is written as it is: then nothing needs to be read."""
+        whole = [c for c in self._clauses if c.values is None and c.condition is None]
+        same_key = all(source == target for target, source in self._key.items())
+        both = sorted(clause.matched for clause in whole) == [False, True]
+        return same_key and both and len(self._clauses) == len(whole)
+
+    def _changes(self, columns: tuple[str, ...]) -> DataFrame:
+        joined = reading.join_by_key(
+            self._source, self._table.uri, self._key, self._target_alias, self._source_alias
+        )
+        types = spark_schema(spark_arrow_schema(self._table.schema))
+        found = sf.col(self._target_alias).isNotNull()
+        which, row = sf.lit(None).cast("int"), sf.lit(None)
+        for number, clause in reversed(list(enumerate(self._clauses))):
+            fits = found if clause.matched else ~found
+            if clause.condition is not None:
+                fits = fits & sf.coalesce(_column(clause.condition), sf.lit(False))
+            which = sf.when(fits, sf.lit(number)).otherwise(which)
+        chosen = joined.withColumn("_lancemem_clause", which).where("_lancemem_clause is not null")
+        for number, clause in enumerate(self._clauses):
+            values = [
+                self._value(clause, name).cast(types[name].dataType).alias(name) for name in columns
+            ]
+            made = sf.struct(sf.lit(clause.op).alias(OP_COLUMN), *values)
+            row = sf.when(sf.col("_lancemem_clause") == number, made).otherwise(row)
+        return chosen.select(row.alias("row")).select("row.*")
+
+    def _value(self, clause: _Clause, name: str) -> Column:
+        target, source = sf.col(self._target_alias), sf.col(self._source_alias)
+        if clause.op == "D":
+            return target[name] if name in self._key else sf.lit(None)
+        if clause.values is None:
+            return source[self._key.get(name, name)]
+        if name in clause.values:
+            return _column(clause.values[name])
+        return target[name] if clause.matched else sf.lit(None)
+
+
+def _column(value: Column | str) -> Column:
+    return sf.expr(value) if isinstance(value, str) else value
+
+
+def _parse(
+    table: LancememTable, source: DataFrame, condition: str
+) -> tuple[str, str, dict[str, str]]:
+    """Return the two aliases, and the source's column for each key column."""
+    key = table.primary_key
+    example = " and ".join(f"t.{name} = s.{name}" for name in key)
+    refused = lancemem.InvalidInputError(_ONLY_KEYS.format(example=example))
+    pairs = [_EQUALITY.match(part) for part in re.split(r"(?i)\band\b", condition)]
+    if not all(pairs):
+        raise refused
+    sides = [pair.groups() for pair in pairs if pair is not None]
+    for target, other in ((0, 2), (2, 0)):
+        aliases = {(side[target], side[other]) for side in sides}
+        mapped = {side[target + 1]: side[other + 1] for side in sides}
+        fits = set(mapped) == set(key) and set(mapped.values()) <= set(source.columns)
+        # With the same names on both sides the first alias is the table's, as in Delta's examples.
+        if fits and len(aliases) == 1 and len(sides) == len(key):
+            (target_alias, source_alias) = aliases.pop()
+            if target_alias != source_alias and not _is_source(target_alias, source_alias):
+                return target_alias, source_alias, mapped
+    raise refused
+
+
+def _is_source(target_alias: str, source_alias: str) -> bool:
+    """Whether the names say that it is the other way round."""
+    sources = ("s", "src", "source", "updates")
+    return target_alias in sources and source_alias not in sources

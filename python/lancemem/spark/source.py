@@ -1,0 +1,319 @@
+"""The data source `lancemem`: `spark.read`, `df.write` and `df.writeStream` with that format.
+
+Owns its options, its errors, and the two phases of a write. Spark asks such a source neither to
+route rows nor to say who may write: so tasks stage runs, which needs no claim, and the driver's
+commit links what all of them staged. What a row's newest version is stays the engine's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+import lancemem
+from lancemem.spark import marks, reading
+from lancemem.spark.arrow_types import arrow_schema, spark_schema
+from lancemem.spark.tables import open_cached
+from lancemem.spark.writing import WritePlan, change_of, try_again
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
+_READ_OPTIONS = {"path", "columns", "where", "consistency"}
+_WRITE_OPTIONS = {
+    "path",
+    "op",
+    "opcolumn",
+    "txnappid",
+    "txnversion",
+    "primarykey",
+    "shards",
+    "checkpointlocation",
+}
+
+
+class LancememDataSource(DataSource):
+    """Spark's format "lancemem".
+
+    Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`.
+    Options of a write: `op` ("upsert", "delete" or "append"), `opColumn`, `txnAppId` and
+    `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "lancemem"
+
+    def schema(self) -> StructType:
+        """Return the table's columns, or those named by the option `columns`."""
+        table = lancemem.open_table(self._uri("read"))
+        names = reading.checked_columns(table, self._columns())
+        return spark_schema(reading.spark_columns(table, names))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make the reader.
+
+        It pushes no filters: Spark 4.3 keeps the reader of a filtered query for later queries of
+        the same DataFrame, even for those without that filter, and so loses rows. The option
+        `where` is the way to let the engine filter.
+        """
+        self._check_options("read", _READ_OPTIONS)
+        read = _Read(
+            self._uri("read"),
+            tuple((field.name, field.nullable) for field in schema),
+            self.options.get("where"),
+            cast("reading.Consistency", self.options.get("consistency", "durable")),
+        )
+        _check_types(read, schema)
+        return _Reader(read)
+
+    def writer(self, schema: StructType, overwrite: bool) -> _BatchWriter:
+        """Make the writer of a batch."""
+        write = self._write(schema, overwrite=overwrite)
+        mark = marks.of_application(self.options.get("txnAppId"), self.options.get("txnVersion"))
+        return _BatchWriter(write, marks.once() if mark is None else mark)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> _StreamWriter:
+        """Make the writer of a stream."""
+        if overwrite:
+            raise lancemem.InvalidInputError(
+                "outputMode('complete') would replace the table in every micro-batch; use 'append' "
+                "or 'update', which upsert by key"
+            )
+        return _StreamWriter(self._write(schema, overwrite=False))
+
+    def _write(self, schema: StructType, *, overwrite: bool) -> _Write:
+        uri = self._uri("write")
+        self._check_options("write", _WRITE_OPTIONS)
+        table = self._open_or_create(uri, schema)
+        op = self.options.get("op", "upsert")
+        if op not in ("upsert", "delete", "append"):
+            raise lancemem.InvalidInputError(
+                f"option op is 'upsert', 'delete' or 'append', got {op!r}"
+            )
+        key = tuple(table.primary_key)
+        if op != "append" and not key:
+            raise lancemem.InvalidInputError(
+                f"table {uri} has no primary key; write to it with option op='append'"
+            )
+        op_column = self.options.get("opColumn")
+        names = key if op == "delete" else tuple(pa.schema(table.schema).names)
+        needed = [*names, *([op_column] if op_column else [])]
+        missing = [name for name in needed if name not in schema.names]
+        if missing:
+            raise lancemem.InvalidInputError(
+                f"table {uri}: the DataFrame has no column {missing[0]!r}"
+            )
+        plan = WritePlan(names, key, op_column=op_column, deletes=op == "delete")
+        return _Write(uri, plan, overwrite=overwrite)
+
+    def _open_or_create(self, uri: str, schema: StructType) -> lancemem.Table:
+        key = self.options.get("primaryKey")
+        try:
+            return lancemem.open_table(uri)
+        except lancemem.InvalidInputError as error:
+            if key is None:
+                raise lancemem.InvalidInputError(
+                    f"{error}. To create the table by this write, name its key: "
+                    ".option('primaryKey', 'id').option('shards', '4'); or use LancememTable.create"
+                ) from None
+        names = [name.strip() for name in key.split(",")]
+        shards = int(self.options.get("shards", "1"))
+        sharding = lancemem.unsharded() if shards == 1 else lancemem.bucket(names[0], shards)
+        return lancemem.create_table(
+            uri, arrow_schema(schema), primary_key=names, sharding=sharding
+        )
+
+    def _uri(self, action: str) -> str:
+        path: str | None = self.options.get("path")
+        if path:
+            return path
+        raise lancemem.InvalidInputError(
+            f"format('lancemem') needs a path to {action}. A table of Spark's catalogue loses it: "
+            "use CREATE TEMPORARY VIEW ... USING lancemem OPTIONS (path '...'), or "
+            "df.write.format('lancemem').mode('append').save(path). MERGE INTO, UPDATE and DELETE "
+            "do not reach a Python data source: use LancememTable with merge, upsert and delete"
+        )
+
+    def _columns(self) -> list[str] | None:
+        columns = self.options.get("columns")
+        return [name.strip() for name in columns.split(",")] if columns else None
+
+    def _check_options(self, action: str, known: set[str]) -> None:
+        unknown = [name for name in self.options if name.lower() not in known]
+        if unknown:
+            raise lancemem.InvalidInputError(
+                f"option {unknown[0]!r} means nothing to a {action} of lancemem; it knows "
+                f"{', '.join(sorted(known))}"
+            )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What to read, as it goes to a task."""
+
+    uri: str
+    # Name, and whether Spark was told that it may be null.
+    columns: tuple[tuple[str, bool], ...]
+    where: str | None
+    consistency: reading.Consistency
+    driver_version: str = lancemem.__version__
+
+
+def _check_types(read: _Read, schema: StructType) -> None:
+    """Refuse a schema of the user's that is more than a choice of columns."""
+    table = lancemem.open_table(read.uri)
+    names = reading.checked_columns(table, [name for name, _ in read.columns])
+    have = spark_schema(reading.spark_columns(table, names))
+    for wanted, actual in zip(schema, have, strict=True):
+        if wanted.dataType.simpleString() != actual.dataType.simpleString():
+            raise lancemem.InvalidInputError(
+                f"table {read.uri}: column {wanted.name!r} is {actual.dataType.simpleString()}, "
+                f"the schema asks for {wanted.dataType.simpleString()}; read it as it is and cast"
+            )
+
+
+class _Reader(DataSourceReader):
+    """Reads a table in one split."""
+
+    def __init__(self, read: _Read) -> None:
+        self._read = read
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        del partition
+        marks.check_version(self._read.driver_version)
+        read, names = self._read, [name for name, _ in self._read.columns]
+        fields = reading.spark_columns(open_cached(read.uri), names)
+        # Spark refuses batches whose flags are not those of the schema that it was told.
+        nullable = dict(read.columns)
+        schema = pa.schema([field.with_nullable(nullable[field.name]) for field in fields])
+        return reading.scan_batches(read.uri, names, read.where, read.consistency, schema)
+
+
+@dataclass(frozen=True)
+class _Write:
+    """What to write, as it goes to a task."""
+
+    uri: str
+    plan: WritePlan
+    overwrite: bool
+
+
+@dataclass
+class _Staged(WriterCommitMessage):
+    """What a task staged."""
+
+    runs: list[lancemem.StagedRun]
+    query_id: str | None
+
+
+class _Writer:
+    """The two phases, common to batches and streams."""
+
+    def __init__(self, write: _Write) -> None:
+        self._write = write
+        self._name = secrets.token_hex(16)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        plan = self._write.plan
+        marks.check_version(plan.driver_version)
+        table = open_cached(self._write.uri)
+        schema = pa.schema(table.schema)
+        stage = table.start_stage()
+        for batch in iterator:
+            if batch.num_rows:
+                change = change_of(plan, schema, batch)
+                if plan.op_column is not None:
+                    stage.apply(change.rows, change.deletes)
+                elif plan.deletes:
+                    stage.delete(change.rows)
+                else:
+                    stage.upsert(change.rows)
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(marks.QUERY_ID) if context else None
+        return _Staged(stage.finish(), query_id)
+
+    def _link(self, runs: list[lancemem.StagedRun], name: str, mark: marks.Mark) -> None:
+        if not runs:
+            return
+        table = lancemem.open_table(self._write.uri)
+        # Another writer of a shard may come between its claim and its manifest; the mark tells
+        # what was linked.
+        try_again(lambda: table.link(runs, write=name, mark=mark))
+
+    def _discard(self, messages: Iterable[WriterCommitMessage | None], name: str) -> None:
+        runs = _runs_of(messages)
+        if runs:
+            lancemem.open_table(self._write.uri).discard(runs, write=name)
+
+
+class _BatchWriter(_Writer, DataSourceArrowWriter):
+    """A batch: all tasks stage, one commit links."""
+
+    def __init__(self, write: _Write, mark: marks.Mark) -> None:
+        super().__init__(write)
+        self._mark = mark
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        runs = _runs_of(messages)
+        if self._write.overwrite:
+            runs = _deletes_of_all(self._write.uri) + runs
+        self._link(runs, self._name, self._mark)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        # Spark calls this after a commit that raised, too; the engine knows which came first.
+        self._discard(messages, self._name)
+
+
+class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """A stream: each micro-batch is a batch whose mark is the query's id and its number."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        staged = [message for message in messages if isinstance(message, _Staged) and message.runs]
+        if not staged:
+            return
+        query_id = staged[0].query_id
+        if query_id is None:
+            raise lancemem.InternalError("a task of a stream did not know its query")
+        mark = marks.of_micro_batch(query_id, batchId)
+        self._link(_runs_of(messages), f"{self._name}-{batchId}", mark)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._discard(messages, f"{self._name}-{batchId}")
+
+
+def _runs_of(messages: Iterable[WriterCommitMessage | None]) -> list[lancemem.StagedRun]:
+    return [run for message in messages if isinstance(message, _Staged) for run in message.runs]
+
+
+def _deletes_of_all(uri: str) -> list[lancemem.StagedRun]:
+    """Stage deletes of all keys that the table has now."""
+    table = lancemem.open_table(uri)
+    stage = table.start_stage()
+    scan = table.scan(columns=table.primary_key)
+    for keys in pa.RecordBatchReader.from_stream(scan.to_reader()):
+        if keys.num_rows:
+            stage.delete(keys)
+    return stage.finish()

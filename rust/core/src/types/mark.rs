@@ -1,0 +1,155 @@
+//! Marks: which version of an application's data a shard holds already.
+//!
+//! Owns: the comparison of a write's mark with those recorded, and how long a mark is kept.
+//! Does not own: where marks are stored, or what an application counts.
+
+use std::collections::BTreeMap;
+
+use super::{Error, Result};
+
+/// Applications whose name starts so write one version and are then over.
+pub const ONCE: &str = "once:";
+/// How many of those a shard remembers. Their names sort by age.
+const ONCE_KEPT: usize = 128;
+const NAME_BYTES: usize = 256;
+
+/// Says of a write that it is version `version` of what `application` writes, all of it that
+/// belongs to one shard. Versions of an application only go up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    application: String,
+    version: i64,
+}
+
+impl Mark {
+    /// A mark of `application`, such as the id of a streaming query.
+    ///
+    /// # Errors
+    /// An input error for a name that is empty or longer than 256 bytes.
+    pub fn new(application: impl Into<String>, version: i64) -> Result<Self> {
+        let application = application.into();
+        if application.is_empty() || application.len() > NAME_BYTES {
+            return Err(Error::input(format!(
+                "the application of a mark has 1 to {NAME_BYTES} bytes, got {}",
+                application.len()
+            )));
+        }
+        Ok(Self { application, version })
+    }
+
+    /// The application.
+    #[must_use]
+    pub fn application(&self) -> &str {
+        &self.application
+    }
+
+    /// The version.
+    #[must_use]
+    pub const fn version(&self) -> i64 {
+        self.version
+    }
+}
+
+/// How a write's mark stands to those that a shard has recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing, or an older version: write.
+    New,
+    /// The same version: it is written already.
+    Recorded,
+    /// A newer version, this one: the write comes too late.
+    Stale(i64),
+}
+
+/// The newest version of every application.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks(BTreeMap<String, i64>);
+
+impl Marks {
+    /// The newest version of `application`.
+    #[must_use]
+    pub fn get(&self, application: &str) -> Option<i64> {
+        self.0.get(application).copied()
+    }
+
+    /// How `mark` stands to these.
+    #[must_use]
+    pub fn standing(&self, mark: &Mark) -> Standing {
+        match self.get(&mark.application) {
+            Some(recorded) if recorded > mark.version => Standing::Stale(recorded),
+            Some(recorded) if recorded == mark.version => Standing::Recorded,
+            _ => Standing::New,
+        }
+    }
+
+    /// Adds a version; an older one than that recorded changes nothing.
+    pub fn record(&mut self, application: &str, version: i64) {
+        let recorded = self.0.entry(application.to_owned()).or_insert(version);
+        *recorded = version.max(*recorded);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (application, version) in other.iter() {
+            self.record(application, version);
+        }
+    }
+
+    /// Forgets the oldest of the applications that write once, where there are many.
+    pub fn forget_old(&mut self) {
+        let once: Vec<&String> = self.0.keys().filter(|name| name.starts_with(ONCE)).collect();
+        let old = once.len().saturating_sub(ONCE_KEPT);
+        let old: Vec<String> = once.into_iter().take(old).cloned().collect();
+        for name in old {
+            self.0.remove(&name);
+        }
+    }
+
+    /// Every application with its newest version, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.0.iter().map(|(application, version)| (application.as_str(), *version))
+    }
+
+    /// Whether nothing is recorded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_new_recorded_or_stale_by_the_newest_version_of_its_application() {
+        let mut marks = Marks::default();
+        marks.record("query", 7);
+        marks.record("query", 5);
+        let standing = |version| marks.standing(&Mark::new("query", version).unwrap());
+        assert_eq!(
+            [standing(6), standing(7), standing(8)],
+            [Standing::Stale(7), Standing::Recorded, Standing::New]
+        );
+        assert_eq!(marks.standing(&Mark::new("other", 1).unwrap()), Standing::New);
+    }
+
+    #[test]
+    fn of_the_applications_that_write_once_the_newest_are_kept_and_of_others_all() {
+        let mut marks = Marks::default();
+        marks.record("a query", 1);
+        for number in 0..ONCE_KEPT + 10 {
+            marks.record(&format!("{ONCE}{number:08}"), 0);
+        }
+        marks.forget_old();
+        assert_eq!(marks.iter().count(), ONCE_KEPT + 1);
+        assert_eq!(marks.get(&format!("{ONCE}{:08}", 9)), None);
+        assert_eq!(marks.get(&format!("{ONCE}{:08}", 10)), Some(0));
+    }
+
+    #[test]
+    fn a_mark_without_a_name_is_refused() {
+        assert!(Mark::new("", 1).is_err());
+        assert!(Mark::new("x".repeat(257), 1).is_err());
+    }
+}

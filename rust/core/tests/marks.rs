@@ -1,0 +1,272 @@
+//! Marks: a write that says which version it is happens once, whatever is repeated or comes late.
+//!
+//! Owns: where a mark is kept at every step from put to flushed run, and runs that are linked.
+//! Does not own: what an application counts as its versions.
+
+use std::sync::Arc;
+
+use arrow_array::BooleanArray;
+use lancemem_core::format::{SsTable, TOMBSTONE};
+use lancemem_core::shard::{ShardWriter, SsTableSink, cut_wal, recorded_marks, unlisted_rows};
+use lancemem_core::types::{ErrorKind, Generation, Mark, WalPosition, WriterConfig};
+use lancemem_core::{Error, Result};
+use lancemem_testkit::{Effect, Fault, Request};
+
+use crate::bench::{Bench, gate, quick, tiny, within};
+
+fn mark(version: i64) -> Mark {
+    Mark::new("query", version).unwrap()
+}
+
+async fn put(
+    bench: &Bench,
+    writer: &ShardWriter,
+    rows: &[(i64, i64)],
+    version: i64,
+) -> Result<bool> {
+    let rows = bench.shape.rows(rows);
+    let done = writer.put_marked(&rows, Default::default(), Some(&mark(version))).await?;
+    Ok(!done.already_written)
+}
+
+async fn recorded(bench: &Bench) -> Option<i64> {
+    recorded_marks(&bench.store(), &bench.manifests()).await.unwrap().get("query")
+}
+
+/// A run of these rows that no manifest lists.
+async fn stage(bench: &Bench, rows: &[(i64, i64)]) -> SsTable {
+    let schema = bench.shape.row_schema();
+    let rows = schema.accept(&bench.shape.rows(rows)).unwrap();
+    let view = unlisted_rows(&schema, &WriterConfig::default(), vec![rows]);
+    bench.sink.write(&view).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_version_is_written_once_and_an_older_one_never() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        assert!(put(&bench, &writer, &[(1, 10)], 7).await.unwrap());
+        assert!(!put(&bench, &writer, &[(1, 11)], 7).await.unwrap());
+        let error = put(&bench, &writer, &[(1, 12)], 6).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+        assert!(error.to_string().contains("'query'") && error.to_string().contains("version 7"));
+        assert!(put(&bench, &writer, &[(2, 20)], 8).await.unwrap());
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_mark_is_found_in_the_log_in_the_manifest_and_while_both_have_some() {
+    within(async {
+        let bench = Bench::new().await;
+        assert_eq!(recorded(&bench).await, None);
+        let writer = bench.open().await;
+        put(&bench, &writer, &[(1, 10)], 1).await.unwrap();
+        assert_eq!(
+            (recorded(&bench).await, bench.manifest().await.marks.get("query")),
+            (Some(1), None)
+        );
+        writer.flush().await.unwrap();
+        assert_eq!(bench.manifest().await.marks.get("query"), Some(1));
+        put(&bench, &writer, &[(1, 20)], 2).await.unwrap();
+        assert_eq!(recorded(&bench).await, Some(2));
+        assert_eq!(bench.manifest().await.marks.get("query"), Some(1), "of flushed rows only");
+        drop(writer);
+        let again = bench.open().await;
+        assert_eq!(again.mark("query"), Some(2));
+        assert!(!put(&bench, &again, &[(1, 30)], 2).await.unwrap());
+        again.close(true).await.unwrap();
+        // A collector may now take the log: the manifest has it all.
+        for path in bench.storage.paths("/wal/").await {
+            bench.storage.drop_file(&path).await;
+        }
+        assert_eq!(recorded(&bench).await, Some(2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_zombie_that_opens_after_a_newer_version_was_written_is_refused() {
+    within(async {
+        let bench = Bench::new().await;
+        let retry = bench.open().await;
+        put(&bench, &retry, &[(1, 10)], 7).await.unwrap();
+        put(&bench, &retry, &[(1, 20)], 8).await.unwrap();
+        // Its epoch is the newest one, so fencing does not stop it.
+        let zombie = bench.open().await;
+        let error = put(&bench, &zombie, &[(1, 10)], 7).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_append_that_landed_without_an_answer_counts_for_the_retry() {
+    within(async {
+        let bench = Bench::new().await;
+        let first = bench.open().await;
+        let hold = gate();
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::LoseAnswer));
+        bench.storage.inject(Fault::new(
+            Request::Get,
+            "/wal/",
+            Effect::HoldAndRefuse(hold.clone()),
+        ));
+        let first = Arc::new(first);
+        let waiting = {
+            let (writer, rows) = (first.clone(), bench.shape.rows(&[(1, 10)]));
+            tokio::spawn(async move {
+                writer.put_marked(&rows, Default::default(), Some(&mark(3))).await
+            })
+        };
+        hold.wait_for_visitors(1).await;
+        bench.storage.clear_faults();
+        let retry = bench.open().await;
+        assert!(!put(&bench, &retry, &[(1, 99)], 3).await.unwrap(), "it is in the log");
+        hold.open();
+        assert!(waiting.await.unwrap().is_err());
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_crash_between_run_and_manifest_leaves_the_mark_in_the_log() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        put(&bench, &writer, &[(1, 10)], 4).await.unwrap();
+        bench.storage.inject(Fault::new(Request::Put, "/manifest/", Effect::Refuse).for_ever());
+        assert!(writer.flush().await.is_err());
+        drop(writer);
+        bench.storage.clear_faults();
+        assert_eq!(
+            (recorded(&bench).await, bench.manifest().await.marks.get("query")),
+            (Some(4), None)
+        );
+        let again = bench.open().await;
+        assert!(!put(&bench, &again, &[(1, 11)], 4).await.unwrap());
+        again.close(true).await.unwrap();
+        assert_eq!(bench.manifest().await.marks.get("query"), Some(4));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cut_forgets_the_marks_of_the_rows_that_it_drops() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        put(&bench, &writer, &[(1, 10)], 1).await.unwrap();
+        put(&bench, &writer, &[(2, 20)], 2).await.unwrap();
+        writer.close(false).await.unwrap();
+        bench.storage.flip_bit(&bench.wal_path(3), 200).await;
+        let manifests = Arc::new(bench.manifests());
+        cut_wal(&bench.store(), &manifests, WalPosition(3)).await.unwrap();
+        assert_eq!(recorded(&bench).await, Some(1));
+        let again = bench.open().await;
+        assert!(put(&bench, &again, &[(2, 20)], 2).await.unwrap());
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn marks_of_several_generations_reach_the_manifest_with_their_rows() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open_with(tiny(1)).await;
+        for version in 1..=4 {
+            put(&bench, &writer, &[(version, 10)], version).await.unwrap();
+        }
+        writer.flush().await.unwrap();
+        assert_eq!(bench.manifest().await.marks.get("query"), Some(4));
+        assert_eq!(bench.manifest().await.current_generation, Generation(5));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
+    within(async {
+        let bench = Bench::new().await;
+        let before = bench.open().await;
+        bench.put(&before, &[(1, 10), (2, 20)]).await.unwrap();
+        before.close(false).await.unwrap();
+        let runs = [stage(&bench, &[(2, 21), (3, 30)]).await, stage(&bench, &[(3, 31)]).await];
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]), "staged is not listed");
+        assert!(bench.open().await.link(&runs, Some(&mark(5))).await.unwrap());
+        let all = bench.rows(&[(1, 10), (2, 21), (3, 31)]);
+        assert_eq!(bench.stored().await, all);
+        let generations: Vec<u64> =
+            bench.manifest().await.sstables.iter().map(|run| run.generation.get()).collect();
+        assert_eq!(generations, [1, 2, 3]);
+        let again = [stage(&bench, &[(1, 99)]).await];
+        assert!(!bench.open().await.link(&again, Some(&mark(5))).await.unwrap());
+        let error = bench.open().await.link(&again, Some(&mark(4))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+        assert_eq!(bench.stored().await, all);
+        let after = bench.open().await;
+        bench.put(&after, &[(3, 32)]).await.unwrap();
+        after.close(true).await.unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 21), (3, 32)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_link_whose_manifest_cannot_be_written_lists_nothing_and_can_be_repeated() {
+    within(async {
+        let bench = Bench::new().await;
+        let runs = [stage(&bench, &[(1, 10)]).await, stage(&bench, &[(2, 20)]).await];
+        let writer = bench.open().await;
+        bench.storage.inject(Fault::new(Request::Put, "/manifest/", Effect::Refuse));
+        assert!(writer.link(&runs, Some(&mark(1))).await.is_err());
+        bench.storage.clear_faults();
+        assert!(bench.manifest().await.sstables.is_empty());
+        assert_eq!(recorded(&bench).await, None);
+        assert!(bench.open().await.link(&runs, Some(&mark(1))).await.unwrap());
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_link_by_a_fenced_writer_lists_nothing() {
+    within(async {
+        let bench = Bench::new().await;
+        let runs = [stage(&bench, &[(1, 10)]).await];
+        let zombie = bench.open().await;
+        let owner = bench.open().await;
+        let error = zombie.link(&runs, Some(&mark(1))).await.unwrap_err();
+        assert!(matches!(error, Error::Fenced { .. }), "{error}");
+        bench.put(&owner, &[(2, 20)]).await.unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn puts_and_deletes_of_one_batch_take_effect_in_the_order_of_its_rows() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open_with(quick()).await;
+        let rows = bench.shape.rows(&[(1, 10), (2, 20), (1, 0), (3, 30), (2, 0), (2, 21)]);
+        let deletes = BooleanArray::from(vec![false, false, true, false, true, false]);
+        let done =
+            writer.apply_with(&rows, &deletes, Default::default(), Some(&mark(1))).await.unwrap();
+        assert_eq!((done.rows, done.already_written), (6, false));
+        assert_eq!(bench.stored().await, bench.rows(&[(2, 21), (3, 30)]));
+        let entry = &bench.data_entries().await[0].1;
+        let batch = &entry.batches[0];
+        let value = batch.schema().index_of(TOMBSTONE).unwrap() - 1;
+        assert!(batch.column(value).is_null(2), "a tombstone is its key and nulls");
+        let short = BooleanArray::from(vec![true]);
+        let error = writer.apply_with(&rows, &short, Default::default(), None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    })
+    .await;
+}

@@ -1,0 +1,193 @@
+//! `Stage`, `StagedRun` and marks: writes that are linked later, and writes that happen once.
+//!
+//! Owns: their Python shape.
+//! Does not own: what linking or a mark means; the stub documents it.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::DataType;
+use lancemem::{Mark, ShardId, Verb};
+use pyo3::prelude::*;
+use tokio::sync::Mutex;
+
+use crate::errors::{InvalidInputError, to_py};
+use crate::input;
+use crate::runtime::{Origin, run};
+use crate::values::{Repr, value};
+
+/// The mark of a write from its two parts.
+pub fn mark(parts: Option<(String, i64)>) -> PyResult<Option<Mark>> {
+    let mark = parts.map(|(application, version)| Mark::new(application, version)).transpose();
+    mark.map_err(|error| to_py(&error))
+}
+
+/// The values that say which rows delete their key.
+pub fn deletes(data: &Bound<'_, PyAny>) -> PyResult<BooleanArray> {
+    let array = input::array(data)?;
+    if array.data_type() != &DataType::Boolean {
+        let message = format!("deletes is of type {}, expected bool", array.data_type());
+        return Err(InvalidInputError::new_err(message));
+    }
+    Ok(array.as_boolean().clone())
+}
+
+/// A run that no manifest lists.
+#[pyclass(frozen, eq, get_all, skip_from_py_object, module = "lancemem")]
+#[derive(Clone, Debug, PartialEq)]
+pub struct StagedRun {
+    shard_id: String,
+    path: String,
+    rows: u64,
+    in_memory_bytes: u64,
+    primary_key_bytes: u64,
+}
+
+#[pymethods]
+impl StagedRun {
+    #[new]
+    #[pyo3(signature = (shard_id, path, rows, in_memory_bytes, primary_key_bytes))]
+    const fn new(
+        shard_id: String,
+        path: String,
+        rows: u64,
+        in_memory_bytes: u64,
+        primary_key_bytes: u64,
+    ) -> Self {
+        Self { shard_id, path, rows, in_memory_bytes, primary_key_bytes }
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "StagedRun(shard_id={}, path={}, rows={})",
+            self.shard_id.repr(),
+            self.path.repr(),
+            self.rows
+        )
+    }
+
+    fn __getnewargs__(&self) -> (&str, &str, u64, u64, u64) {
+        let Self { shard_id, path, rows, in_memory_bytes, primary_key_bytes } = self;
+        (shard_id, path, *rows, *in_memory_bytes, *primary_key_bytes)
+    }
+}
+
+impl From<lancemem::StagedRun> for StagedRun {
+    fn from(run: lancemem::StagedRun) -> Self {
+        Self {
+            shard_id: run.shard_id.to_string(),
+            path: run.path,
+            rows: run.rows,
+            in_memory_bytes: run.in_memory_bytes,
+            primary_key_bytes: run.primary_key_bytes,
+        }
+    }
+}
+
+/// The runs as the engine takes them.
+pub fn staged_runs(runs: &[Py<StagedRun>]) -> PyResult<Vec<lancemem::StagedRun>> {
+    let runs = runs.iter().map(|run| {
+        let run = run.get();
+        let shard_id = ShardId::parse_str(&run.shard_id).map_err(|_| {
+            InvalidInputError::new_err(format!("'{}' is not a shard id", run.shard_id))
+        })?;
+        Ok(lancemem::StagedRun {
+            shard_id,
+            path: run.path.clone(),
+            rows: run.rows,
+            in_memory_bytes: run.in_memory_bytes,
+            primary_key_bytes: run.primary_key_bytes,
+        })
+    });
+    runs.collect()
+}
+
+value! {
+    /// What a link did.
+    LinkResult { rows: u64, shards: usize, runs: usize, already_written: usize }
+}
+
+impl From<lancemem::LinkResult> for LinkResult {
+    fn from(done: lancemem::LinkResult) -> Self {
+        Self {
+            rows: done.rows,
+            shards: done.shards,
+            runs: done.runs,
+            already_written: done.already_written,
+        }
+    }
+}
+
+/// Rows on their way into runs that no manifest lists.
+#[pyclass(frozen, module = "lancemem")]
+pub struct Stage {
+    inner: Arc<Mutex<lancemem::Stage>>,
+    origin: Origin,
+}
+
+impl Stage {
+    pub fn new(stage: lancemem::Stage) -> Self {
+        Self { inner: Arc::new(Mutex::new(stage)), origin: Origin::here() }
+    }
+
+    fn inner(&self) -> PyResult<Arc<Mutex<lancemem::Stage>>> {
+        self.origin.check("stage")?;
+        Ok(self.inner.clone())
+    }
+
+    fn write(&self, py: Python<'_>, rows: RecordBatch, change: Change) -> PyResult<()> {
+        let stage = self.inner()?;
+        run(py, async move { stage.lock().await.write(&rows, change.verb()).await })
+    }
+}
+
+/// A verb that owns what it needs.
+pub enum Change {
+    Upsert,
+    Delete,
+    Apply(BooleanArray),
+}
+
+impl Change {
+    pub const fn verb(&self) -> Verb<'_> {
+        match self {
+            Self::Upsert => Verb::Upsert,
+            Self::Delete => Verb::Delete,
+            Self::Apply(deletes) => Verb::Apply(deletes),
+        }
+    }
+}
+
+#[pymethods]
+impl Stage {
+    fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write(py, input::batch(data)?, Change::Upsert)
+    }
+
+    fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write(py, input::batch(keys)?, Change::Delete)
+    }
+
+    fn apply(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        deletes: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let deletes = self::deletes(deletes)?;
+        self.write(py, input::batch(data)?, Change::Apply(deletes))
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<Vec<StagedRun>> {
+        let stage = self.inner()?;
+        let runs = run(py, async move { stage.lock().await.finish().await })?;
+        Ok(runs.into_iter().map(StagedRun::from).collect())
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Stage>()?;
+    module.add_class::<StagedRun>()?;
+    module.add_class::<LinkResult>()
+}

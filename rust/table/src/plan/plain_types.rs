@@ -1,0 +1,61 @@
+//! Nested types as a Lance scan gives them.
+//!
+//! Owns: the removal of field ids inside a column's type. Rows in memory carry them, because the
+//! log has to; Lance's scans do not, and Arrow takes the two for different types.
+//! Does not own: field ids of whole columns, which are no part of a type.
+
+use std::sync::Arc;
+
+use arrow::compute::cast;
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+
+const FIELD_ID: &str = "lance:field_id";
+
+/// `schema` with the types of a Lance scan.
+pub fn plain_schema(schema: &Schema) -> Schema {
+    let fields = schema.fields().iter().map(|field| {
+        let data_type = plain_type(field.data_type());
+        field.as_ref().clone().with_data_type(data_type)
+    });
+    Schema::new_with_metadata(fields.collect::<Vec<Field>>(), schema.metadata().clone())
+}
+
+/// `batch` under `schema`, which [`plain_schema`] made of its own.
+///
+/// # Errors
+/// Where the two do not belong together.
+pub fn plain_batch(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    if batch.schema_ref().fields() == schema.fields() {
+        return Ok(batch);
+    }
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| {
+        if column.data_type() == field.data_type() {
+            return Ok(column.clone());
+        }
+        // Only names of types differ, so that no value is touched.
+        cast(column, field.data_type())
+    });
+    RecordBatch::try_new(schema.clone(), columns.collect::<Result<_, _>>()?)
+}
+
+fn plain_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::List(item) => DataType::List(plain_field(item)),
+        DataType::LargeList(item) => DataType::LargeList(plain_field(item)),
+        DataType::FixedSizeList(item, length) => {
+            DataType::FixedSizeList(plain_field(item), *length)
+        }
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain_field).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(plain_field(entries), *sorted),
+        other => other.clone(),
+    }
+}
+
+fn plain_field(field: &FieldRef) -> FieldRef {
+    let mut metadata = field.metadata().clone();
+    metadata.remove(FIELD_ID);
+    let data_type = plain_type(field.data_type());
+    Arc::new(field.as_ref().clone().with_data_type(data_type).with_metadata(metadata))
+}

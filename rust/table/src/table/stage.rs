@@ -1,0 +1,308 @@
+//! Rows that are written before anybody claims their shard, and linked all at once.
+//!
+//! Owns: staging (rows to runs that no manifest lists), linking them, and the decision between
+//! linking and discarding, which is made once for each staged write.
+//! Does not own: the order of generations inside a shard, which is the core's.
+//!
+//! Many tasks stage without knowing of each other. One caller then links what all of them
+//! staged: per shard one claim and one manifest version.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::compute::{take, take_record_batch};
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, RecordBatch};
+use bytes::Bytes;
+use futures::future::try_join_all;
+use lance::Dataset;
+use lancemem_core::format::{AcceptedRows, SsTable, paths};
+use lancemem_core::shard::{SsTableSink, unlisted_rows};
+use lancemem_core::store::Created;
+use lancemem_core::types::{Error, Generation, Mark, Result, ShardId};
+
+use super::job::LanceSink;
+use super::write::{Verb, shard_of};
+use super::{Job, Table};
+use crate::errors::{Context, RunContext};
+use crate::sstable::{SsTableContext, open_sstable};
+
+const LINK: &[u8] = b"link\n";
+const DISCARD: &[u8] = b"discard\n";
+
+/// A run that no manifest lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagedRun {
+    /// The shard whose rows it has.
+    pub shard_id: ShardId,
+    /// Folder name inside the shard.
+    pub path: String,
+    /// Rows, superseded ones and tombstones included.
+    pub rows: u64,
+    /// Bytes of the rows in memory.
+    pub in_memory_bytes: u64,
+    /// The part of them that is key columns.
+    pub primary_key_bytes: u64,
+}
+
+/// What a link did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkResult {
+    /// Rows of the runs that were linked.
+    pub rows: u64,
+    /// Shards that took them.
+    pub shards: usize,
+    /// Runs that were linked, each a generation of its shard.
+    pub runs: usize,
+    /// Shards in which the mark was recorded already, so that nothing was linked.
+    pub already_written: usize,
+}
+
+/// Rows on their way into runs that no manifest lists.
+#[derive(Debug)]
+pub struct Stage {
+    table: Arc<Table>,
+    base: Arc<Dataset>,
+    /// Rows that are not written yet, by shard.
+    waiting: BTreeMap<ShardId, Waiting>,
+    routing: std::collections::HashMap<i32, ShardId>,
+    runs: Vec<StagedRun>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    rows: Vec<AcceptedRows>,
+    bytes: usize,
+}
+
+impl Table {
+    /// Starts to stage rows.
+    ///
+    /// # Errors
+    /// As [`Table::routing`].
+    pub async fn start_stage(self: &Arc<Self>) -> Result<Stage> {
+        let routing = self.routing().await?;
+        let base = self.latest_base().await?;
+        let (waiting, runs) = (BTreeMap::new(), Vec::new());
+        Ok(Stage { table: self.clone(), base, waiting, routing, runs })
+    }
+
+    /// Takes staged runs into their shards, newer than every row there, in the order given; in
+    /// each shard all of them at once. A job that runs in one of these shards is fenced.
+    ///
+    /// `write` names the staged write where somebody may also [discard](Self::discard) it: the
+    /// first of the two calls decides. With a `mark` a shard that has recorded it takes nothing.
+    ///
+    /// # Errors
+    /// An input error where the write was discarded or a run is not there, with nothing linked.
+    /// Stale as [`Self::write`]. Otherwise each shard has all of its runs or none of them, and
+    /// the call can be repeated with the same mark.
+    pub async fn link(
+        &self,
+        runs: &[StagedRun],
+        write: Option<&str>,
+        mark: Option<&Mark>,
+    ) -> Result<LinkResult> {
+        if let Some(write) = write
+            && !self.decide(write, LINK).await?
+        {
+            return Err(Error::input(format!("the staged write {write} was discarded")));
+        }
+        let mut by_shard: BTreeMap<ShardId, Vec<&StagedRun>> = BTreeMap::new();
+        for run in runs {
+            by_shard.entry(run.shard_id).or_default().push(run);
+        }
+        self.check_staged(runs).await?;
+        let links =
+            by_shard.into_iter().map(|(shard_id, runs)| self.link_shard(shard_id, runs, mark));
+        let linked = try_join_all(links).await?;
+        Ok(linked.into_iter().fold(LinkResult::default(), |sum, shard| LinkResult {
+            rows: sum.rows + shard.rows,
+            shards: sum.shards + shard.shards,
+            runs: sum.runs + shard.runs,
+            already_written: sum.already_written + shard.already_written,
+        }))
+    }
+
+    /// Removes staged runs that will not be linked. Does nothing where somebody began to link
+    /// `write`: then only a collector can tell what is not listed.
+    ///
+    /// # Errors
+    /// A storage error; runs may be left behind, which mean nothing.
+    pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
+        if !self.decide(write, DISCARD).await? {
+            return Ok(false);
+        }
+        let base = self.latest_base().await?;
+        for run in runs {
+            check_path(run)?;
+            let action = format!("removing the staged run {}", run.path);
+            let context = SsTableContext::new(&base, run.shard_id).await.context(&action)?;
+            let folder = context.shard_path.clone().join(run.path.as_str());
+            context.object_store.remove_dir_all(folder).await.context(&action)?;
+        }
+        Ok(true)
+    }
+
+    /// Lets the first caller decide what becomes of a staged write; whether `decision` stands.
+    async fn decide(&self, write: &str, decision: &'static [u8]) -> Result<bool> {
+        if !paths::is_plain_component(write) {
+            return Err(Error::input(format!("'{write}' cannot name a staged write")));
+        }
+        let path = paths::staged_write(write);
+        let bytes = Bytes::from_static(decision);
+        if self.store().put_if_absent(&path, bytes.clone()).await? == Created::Yes {
+            return Ok(true);
+        }
+        Ok(self.store().get(&path).await?.as_ref() == Some(&bytes))
+    }
+
+    /// Opens every run, so that a manifest never lists one that is not there.
+    async fn check_staged(&self, runs: &[StagedRun]) -> Result<()> {
+        let base = self.latest_base().await?;
+        let opened = runs.iter().map(|run| {
+            let base = &base;
+            async move {
+                check_path(run)?;
+                let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
+                let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
+                open_sstable(&context, &run.path).await.in_run(&action).map(|_| ())
+            }
+        });
+        try_join_all(opened).await.map(|_| ())
+    }
+
+    async fn link_shard(
+        &self,
+        shard_id: ShardId,
+        runs: Vec<&StagedRun>,
+        mark: Option<&Mark>,
+    ) -> Result<LinkResult> {
+        let already = LinkResult { already_written: 1, ..LinkResult::default() };
+        if !self.is_new(shard_id, mark).await? {
+            return Ok(already);
+        }
+        let job = self.start_job(shard_id, self.writer_defaults().clone()).await?;
+        let listed: Vec<SsTable> = runs.iter().map(|run| run.as_listed()).collect();
+        if !job.link(&listed, mark).await? {
+            return Ok(already);
+        }
+        let rows = runs.iter().map(|run| run.rows).sum();
+        Ok(LinkResult { rows, shards: 1, runs: runs.len(), already_written: 0 })
+    }
+}
+
+impl StagedRun {
+    fn as_listed(&self) -> SsTable {
+        SsTable {
+            generation: Generation(0),
+            path: self.path.clone(),
+            in_memory_bytes: Some(self.in_memory_bytes),
+            physical_rows: Some(self.rows),
+            primary_key_bytes: Some(self.primary_key_bytes).filter(|bytes| *bytes > 0),
+        }
+    }
+}
+
+fn check_path(run: &StagedRun) -> Result<()> {
+    if paths::is_plain_component(&run.path) {
+        return Ok(());
+    }
+    Err(Error::input(format!("'{}' is not the folder of a staged run", run.path)))
+}
+
+impl Stage {
+    /// Adds rows; whatever fills a MemTable of the table's settings is written.
+    ///
+    /// # Errors
+    /// An input error that names column and row, with nothing of these rows staged.
+    pub async fn write(&mut self, rows: &RecordBatch, verb: Verb<'_>) -> Result<()> {
+        if rows.num_rows() == 0 {
+            return Ok(());
+        }
+        let table = self.table.clone();
+        let mut parts = Vec::new();
+        for (ordinal, positions) in table.route(rows)? {
+            let part = take_record_batch(rows, &positions).context("routing rows")?;
+            let accepted = match verb {
+                Verb::Upsert => table.rows.accept(&part)?,
+                Verb::Delete => table.rows.accept_keys(&part)?,
+                Verb::Apply(deletes) => {
+                    let deletes = take(deletes as &BooleanArray, &positions, None);
+                    let deletes = deletes.context("routing rows")?;
+                    table.rows.accept_changes(&part, deletes.as_boolean())?
+                }
+            };
+            parts.push((shard_of(&self.routing, ordinal)?, accepted));
+        }
+        let most = table.writer_defaults().max_memtable_size;
+        for (shard_id, rows) in parts {
+            let waiting = self.waiting.entry(shard_id).or_default();
+            waiting.bytes += rows.memory_bytes();
+            waiting.rows.push(rows);
+            if waiting.bytes >= most {
+                self.write_run(shard_id).await?;
+            }
+        }
+        // All shards together may take no more than a job of one shard.
+        while self.waiting_bytes() > most {
+            let largest = self.waiting.iter().max_by_key(|(_, waiting)| waiting.bytes);
+            let Some(shard_id) = largest.map(|(shard_id, _)| *shard_id) else { break };
+            self.write_run(shard_id).await?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of rows that are not in a run yet.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting.values().map(|waiting| waiting.bytes).sum()
+    }
+
+    /// Writes what is left and returns all runs, those of a shard in the order of their rows.
+    /// The stage is empty then.
+    ///
+    /// # Errors
+    /// Why a run could not be written.
+    pub async fn finish(&mut self) -> Result<Vec<StagedRun>> {
+        let shards: Vec<ShardId> = self.waiting.keys().copied().collect();
+        for shard_id in shards {
+            self.write_run(shard_id).await?;
+        }
+        Ok(std::mem::take(&mut self.runs))
+    }
+
+    async fn write_run(&mut self, shard_id: ShardId) -> Result<()> {
+        let Some(waiting) = self.waiting.remove(&shard_id) else { return Ok(()) };
+        let table = self.table.clone();
+        let sink = LanceSink {
+            base: self.base.clone(),
+            shard_id,
+            key: table.key().clone(),
+            fsync: table.writer_defaults().fsync,
+        };
+        let view = tokio::task::spawn_blocking(move || {
+            unlisted_rows(&table.rows, table.writer_defaults(), waiting.rows)
+        });
+        let view = view.await.map_err(|error| Error::Internal(error.to_string()))?;
+        let listed = sink.write(&view).await?;
+        self.runs.push(StagedRun {
+            shard_id,
+            path: listed.path,
+            rows: listed.physical_rows.unwrap_or_default(),
+            in_memory_bytes: listed.in_memory_bytes.unwrap_or_default(),
+            primary_key_bytes: listed.primary_key_bytes.unwrap_or_default(),
+        });
+        Ok(())
+    }
+}
+
+impl Job {
+    /// Links runs and ends the job; see [`lancemem_core::shard::ShardWriter::link`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn link(&self, runs: &[SsTable], mark: Option<&Mark>) -> Result<bool> {
+        self.writer.link(runs, mark).await
+    }
+}

@@ -1,0 +1,1 @@
+"""Stories of lancemem on a real Spark."""

@@ -1,0 +1,121 @@
+"""A Spark driver in a process of its own, to be killed; `test_kills` runs it: STORY FOLDER."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import lancemem
+from lancemem.spark import LancememTable, configure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("v", pa.int64()),
+        pa.field("seq", pa.int64()),
+    ]
+)
+
+
+def session(master: str, folder: Path) -> SparkSession:
+    log4j = folder / "log4j2.properties"
+    log4j.write_text("rootLogger.level = off\n")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j}",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.executor.memory": "512m",
+    }
+    builder = SparkSession.builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return configure(builder).getOrCreate()
+
+
+def executors(application: str) -> list[int]:
+    """The executors of this driver's own application."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        is_executor = any(b"CoarseGrainedExecutorBackend" in part for part in command)
+        if is_executor and application.encode() in command:
+            found.append(int(process.name))
+    return found
+
+
+def kill_executors_in_mid_put(folder: Path) -> None:
+    """Upsert while both executors are killed as soon as the first rows are in a log."""
+    spark = session("local-cluster[2,1,1024]", folder)
+    uri = str(folder / "table.lance")
+    table = LancememTable.create(
+        spark, uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 4)
+    )
+    table.upsert(spark.range(10).selectExpr("id", "0L v", "0L seq"))
+    before = set(Path(uri).rglob("wal/*.arrow"))
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 120
+        while set(Path(uri).rglob("wal/*.arrow")) == before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        for pid in executors(spark.sparkContext.applicationId):
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    done = table.upsert(spark.range(5000).selectExpr("id", "id * 3 v", "1L seq"))
+    killer.join()
+    print(  # noqa: T201 - the test reads it
+        f"killed={len(killed)} rows={done.rows} shards={done.shards}"
+    )
+    spark.stop()
+
+
+def die_behind_a_batch(folder: Path) -> None:
+    """Stream until the second micro-batch is written, and die before Spark hears of it."""
+    spark = session("local[2]", folder)
+    table = LancememTable.forPath(spark, str(folder / "table.lance"))
+    write, batches = table._write, []
+
+    def write_and_die(rows: DataFrame, *arguments: Any) -> Any:  # noqa: ANN401 - passed on
+        reports = write(rows, *arguments)
+        batches.append(reports)
+        if len(batches) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return reports
+
+    table._write = write_and_die  # type: ignore[method-assign, assignment]
+    reader = spark.readStream.schema("id long, v long, seq long").option("maxFilesPerTrigger", 1)
+    query = table.stream_upsert(
+        reader.json(str(folder / "events")),
+        checkpoint=str(folder / "checkpoint"),
+        trigger={"availableNow": True},
+    )
+    query.awaitTermination()
+
+
+STORIES = {
+    "kill_executors_in_mid_put": kill_executors_in_mid_put,
+    "die_behind_a_batch": die_behind_a_batch,
+}
+
+if __name__ == "__main__":
+    STORIES[sys.argv[1]](Path(sys.argv[2]))

@@ -1,0 +1,46 @@
+"""The examples run, and end with what plain Python computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from examples import feature_store, flight_board, orders_cdc
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+
+
+def test_the_flight_board_shows_the_last_message_of_each_flight(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = flight_board.run(spark, tmp_path, batches=3, a_batch=50)
+    messages = flight_board.write_messages(tmp_path / "again", batches=3, a_batch=50)
+    expected = {message["flight"]: message for message in messages}
+    assert {row.flight: row.asDict() for row in table.toDF().collect()} == expected
+
+
+def test_the_orders_end_as_the_database_did_whatever_came_late_or_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = orders_cdc.run(spark, tmp_path, orders=40, changes=300)
+    expected = {change["order_id"]: change for change in orders_cdc.make_changes(40, 300)}
+    rows = [row.asDict() for row in table.toDF().collect()]
+    assert {row["order_id"]: row | {"op": "u"} for row in rows} == expected
+
+
+def test_events_get_the_newest_features_of_their_users(spark: SparkSession, tmp_path: Path) -> None:
+    _, scored = feature_store.run(spark, tmp_path, users=100, events=400)
+    expected = []
+    for event in range(400):
+        user = event * 37 % 150
+        newest = (-user, -1.0) if user % 10 == 0 else (user % 7, user / 4)
+        expected.append((event, user, *(newest if user < 100 else (None, None))))
+    assert sorted(map(tuple, scored.collect())) == expected

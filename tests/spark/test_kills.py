@@ -1,0 +1,80 @@
+"""Processes that are killed with SIGKILL: an executor in mid-put, a driver behind its write.
+
+Owns: stories that need a Spark of their own, in a child process (`driver`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import lancemem
+from lancemem.spark import LancememTable
+from tests.spark.test_exactly_once import SCHEMA, source, stored, write_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+
+ROOT = Path(__file__).parents[2]
+
+
+def drive(story: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    package = str(Path(lancemem.__file__).parents[1])
+    path = os.pathsep.join([package, str(ROOT)])
+    return subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-m", "tests.spark.driver", story, str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.spark
+def test_executors_killed_in_mid_put_leave_each_row_once(tmp_path: Path) -> None:
+    done = drive("kill_executors_in_mid_put", tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "killed=2 rows=5000 shards=4" in done.stdout
+    found = lancemem.open_table(str(tmp_path / "table.lance")).scan().to_table()
+    rows = zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)
+    assert sorted(rows) == [(n, 3 * n) for n in range(5000)]
+
+
+def test_a_driver_killed_behind_its_write_goes_on_at_its_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = LancememTable.create(
+        spark,
+        str(tmp_path / "table.lance"),
+        schema=SCHEMA,
+        primary_key="id",
+        sharding=lancemem.bucket("id", 2),
+    )
+    for number in range(4):
+        events = [{"id": n, "v": 100 * number + n, "seq": number} for n in range(5 * number, 30)]
+        write_events(tmp_path / "events", number, events)
+    done = drive("die_behind_a_batch", tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    assert stored(table) == {n: n + (100 if n >= 5 else 0) for n in range(30)}
+    # Newer than the batch that Spark will repeat.
+    table.upsert(spark.createDataFrame([(7, -7, 9)], "id long, v long, seq long"))
+    query = table.stream_upsert(
+        source(spark, tmp_path / "events"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"availableNow": True},
+    )
+    assert query.awaitTermination(120)
+    expected = {n: n + 100 * min(n // 5, 3) for n in range(30)}
+    assert stored(table) == expected | {7: -7}

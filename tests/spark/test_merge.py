@@ -1,0 +1,149 @@
+"""merge, lookup and enable: the clauses against plain Python, and what is refused with advice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import lancemem
+from lancemem.spark import LancememTable, MergeResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("v", pa.int64()),
+        pa.field("vec", pa.list_(pa.float32(), 2)),
+    ]
+)
+SOURCE = "id long, part string, v long, vec array<float>, op string"
+ON = "t.id = s.id AND s.part = t.part"
+
+Row = tuple[int, str, int | None, list[float] | None]
+
+
+@pytest.fixture
+def table(spark: SparkSession, table_uri: str) -> LancememTable:
+    made = LancememTable.create(
+        spark,
+        table_uri,
+        schema=SCHEMA,
+        primary_key=["id", "part"],
+        sharding=lancemem.bucket("id", 2),
+    )
+    rows: list[Row] = [(n, "a", n, [n, 0.5]) for n in range(20)]
+    made.upsert(spark.createDataFrame(rows, "id long, part string, v long, vec array<float>"))
+    return made
+
+
+def stored(table: LancememTable) -> dict[tuple[int, str], tuple[int | None, list[float] | None]]:
+    rows = lancemem.open_table(table.uri).scan().to_table().to_pylist()
+    return {(row["id"], row["part"]): (row["v"], row["vec"]) for row in rows}
+
+
+def test_the_first_clause_that_fits_decides_what_becomes_of_a_row(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    source = spark.createDataFrame(
+        [
+            (1, "a", 100, [1.0, 1.0], "U"),
+            (2, "a", None, None, "D"),
+            (3, "a", 5, None, "add"),
+            (4, "a", 0, None, None),
+            (30, "a", 300, [3.0, 3.0], "U"),
+            (31, "a", 310, None, "D"),
+            (1, "b", 7, None, "zero"),
+        ],
+        SOURCE,
+    )
+    done = (
+        table.merge(source.repartition(3), ON)
+        .whenMatchedDelete("s.op = 'D'")
+        .whenMatchedUpdate("s.op = 'add'", set={"v": "t.v + s.v"})
+        .whenMatchedUpdateAll("s.op = 'U'")
+        .whenNotMatchedInsertAll("s.op = 'U'")
+        .whenNotMatchedInsert("s.op = 'zero'", values={"id": "s.id", "part": "s.part", "v": "0"})
+        .execute()
+    )
+    assert done == MergeResult(rows_updated=2, rows_inserted=2, rows_deleted=1)
+    expected = {(n, "a"): (n, [float(n), 0.5]) for n in range(20) if n != 2}
+    expected[1, "a"] = (100, [1.0, 1.0])
+    expected[3, "a"] = (8, [3.0, 0.5])
+    expected[30, "a"] = (300, [3.0, 3.0])
+    assert stored(table) == expected | {(1, "b"): (0, None)}
+
+
+def test_a_merge_of_whole_rows_is_an_upsert_and_reads_nothing(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    source = spark.createDataFrame([(1, "a", 9, None, "x"), (40, "a", 9, None, "x")], SOURCE)
+    done = table.merge(source, ON).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert (done.rows_inserted, done.rows_deleted, done.matched) == (2, 0, False)
+    assert stored(table)[1, "a"] == stored(table)[40, "a"] == (9, None)
+
+
+def test_what_a_merge_cannot_do_says_what_to_do_instead(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    source = spark.createDataFrame([(1, "a", 9, None, "x"), (1, "a", 8, None, "x")], SOURCE)
+    for condition in ("t.v = s.v", "t.id = s.id", "t.id > s.id AND t.part = s.part", "true"):
+        with pytest.raises(lancemem.InvalidInputError, match=r"t.id = s.id and t.part = s.part"):
+            table.merge(source, condition)
+    merge = table.merge(source, ON)
+    with pytest.raises(lancemem.InvalidInputError, match="anti join"):
+        merge.whenNotMatchedBySourceDelete()
+    with pytest.raises(lancemem.InvalidInputError, match="cannot be updated"):
+        merge.whenMatchedUpdate(set={"id": "1"})
+    with pytest.raises(lancemem.InvalidInputError, match="no column 'nope'"):
+        merge.whenMatchedUpdate(set={"nope": "1"})
+    with pytest.raises(lancemem.InvalidInputError, match="has no column 'vec'"):
+        table.merge(source.drop("vec"), ON).whenMatchedUpdateAll()
+    with pytest.raises(lancemem.InvalidInputError, match="at least one"):
+        merge.execute()
+    before = stored(table)
+    with pytest.raises(Exception, match="keys come more than once"):
+        merge.whenMatchedUpdateAll("true").execute()
+    assert stored(table) == before
+
+
+def test_a_lookup_gives_the_rows_of_keys_that_exist(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    keys = spark.createDataFrame([("a", 3), ("b", 3), ("a", 99), ("a", 7)], "part string, id long")
+    found = table.lookup(keys.repartition(2), columns=["v", "id"])
+    assert sorted(map(tuple, found.collect())) == [(3, 3), (7, 7)]
+    with pytest.raises(lancemem.InvalidInputError, match="no column 'part'"):
+        table.lookup(keys.select("id"))
+
+
+def test_a_lance_table_is_adopted_with_the_sharding_that_it_has(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lance = pytest.importorskip("lance")
+    uri = str(tmp_path / "adopted.lance")
+    mark = {"lance-schema:unenforced-primary-key": "true"}
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False, metadata=mark), pa.field("v", pa.int64())]
+    )
+    dataset = lance.write_dataset(pa.table({"id": [1, 2], "v": [1, 2]}, schema=schema), uri)
+    dataset.initialize_mem_wal(bucket_column="id", num_buckets=3)
+    table = LancememTable.enable(spark, uri)
+    table.upsert(spark.createDataFrame([(2, 20), (3, 30)], "id long, v long"))
+    assert sorted(map(tuple, table.toDF().collect())) == [(1, 1), (2, 20), (3, 30)]
+    assert len(table.shards()) == 3
+    table.flush()
+    table.compact()
+    assert sorted(map(tuple, table.toDF(where="v > 10").collect())) == [(2, 20), (3, 30)]
+    with pytest.raises(lancemem.InvalidInputError):
+        LancememTable.enable(spark, uri, sharding=lancemem.bucket("id", 4))

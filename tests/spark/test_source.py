@@ -1,0 +1,159 @@
+"""The data source `lancemem`: reads, filters, both phases of a write, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import lancemem
+from lancemem.spark import LancememTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("v", pa.float64()),
+    ]
+)
+
+
+def rows(spark: SparkSession, start: int, end: int, v: str = "id / 2") -> DataFrame:
+    return spark.range(start, end, 1, 3).selectExpr(
+        "id", "concat('n', id % 3) name", f"cast({v} as double) v"
+    )
+
+
+def save(frame: DataFrame, uri: str, **options: str) -> None:
+    frame.write.format("lancemem").mode("append").options(**options).save(uri)
+
+
+def stored(uri: str) -> dict[int, float | None]:
+    found = lancemem.open_table(uri).scan().to_table()
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def test_a_table_is_created_upserted_deleted_from_and_replaced_by_the_format_alone(
+    spark: SparkSession, table_uri: str
+) -> None:
+    with pytest.raises(Exception, match="primaryKey"):
+        save(rows(spark, 0, 10), table_uri)
+    save(rows(spark, 0, 1000), table_uri, primaryKey="id", shards="4")
+    save(rows(spark, 500, 1500, "-id"), table_uri)
+    save(spark.range(0, 100).toDF("id"), table_uri, op="delete")
+    expected = {n: n / 2 for n in range(100, 500)} | {n: float(-n) for n in range(500, 1500)}
+    assert stored(table_uri) == expected
+    changes = spark.createDataFrame(
+        [(100, "x", 1.0, "U"), (101, None, None, "D")], "id long, name string, v double, op string"
+    )
+    save(changes, table_uri, opColumn="op")
+    del expected[101]
+    assert stored(table_uri) == expected | {100: 1.0}
+    rows(spark, 90, 110).write.format("lancemem").mode("overwrite").save(table_uri)
+    assert stored(table_uri) == {n: n / 2 for n in range(90, 110)}
+    table = lancemem.open_table(table_uri)
+    table.compact()
+    assert stored(table_uri) == {n: n / 2 for n in range(90, 110)}
+
+
+def test_a_batch_with_a_transaction_of_its_application_is_written_once(
+    spark: SparkSession, table_uri: str
+) -> None:
+    txn = {"txnAppId": "nightly", "txnVersion": "3"}
+    save(rows(spark, 0, 10), table_uri, primaryKey="id", **txn)
+    save(rows(spark, 0, 10, "-1"), table_uri, **txn)
+    assert stored(table_uri) == {n: n / 2 for n in range(10)}
+    with pytest.raises(Exception, match="comes too late"):
+        save(rows(spark, 0, 10, "-1"), table_uri, txnAppId="nightly", txnVersion="2")
+    with pytest.raises(Exception, match="go together"):
+        save(rows(spark, 0, 10), table_uri, txnAppId="nightly")
+
+
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_reads_prune_and_one_frame_answers_many_queries_whether_spark_may_push_or_not(
+    spark: SparkSession, table_uri: str, pushdown: str
+) -> None:
+    LancememTable.create(
+        spark, table_uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 2)
+    ).upsert(rows(spark, 0, 100))
+    before = spark.conf.get(PUSHDOWN) or "false"
+    spark.conf.set(PUSHDOWN, pushdown)
+    try:
+        read = spark.read.format("lancemem").load(table_uri)
+        assert read.columns == SCHEMA.names
+        assert read.count() == 100
+        some = read.where("v > 10 and name = 'n1' and id in (22, 25, 28, 97, 98)").select("v", "id")
+        assert sorted(map(tuple, some.collect())) == [
+            (11.0, 22),
+            (12.5, 25),
+            (14.0, 28),
+            (48.5, 97),
+        ]
+        assert read.where("id = 5 or v = 3").count() == 2
+        assert read.count() == 100
+        narrow = spark.read.format("lancemem").option("columns", "v, id").load(table_uri)
+        assert narrow.where("id < 2").sort("id").collect() == [(0.0, 0), (0.5, 1)]
+        pruned = spark.read.format("lancemem").schema("id long").load(table_uri)
+        assert pruned.agg({"id": "sum"}).collect() == [(4950,)]
+        engine = spark.read.format("lancemem").option("where", "id % 10 = 3").load(table_uri)
+        assert engine.count() == 10
+    finally:
+        spark.conf.set(PUSHDOWN, before)
+
+
+def test_what_spark_cannot_do_here_says_what_to_do_instead(
+    spark: SparkSession, table_uri: str
+) -> None:
+    save(rows(spark, 0, 10), table_uri, primaryKey="id")
+    spark.sql(f"create temporary view t using lancemem options (path '{table_uri}')")
+    assert spark.sql("select count(*) from t where id < 5").collect() == [(5,)]
+    spark.sql("insert into t select 100L, 'x', 1d")
+    assert spark.sql("select v from t where id = 100").collect() == [(1.0,)]
+    spark.sql(f"create table catalogued using lancemem options (path '{table_uri}')")
+    for statement in ("select * from catalogued", "insert into catalogued select 1L, 'x', 1d"):
+        with pytest.raises(Exception, match="TEMPORARY VIEW"):
+            spark.sql(statement).collect()
+    merge = "merge into catalogued t using t s on t.id = s.id when matched then delete"
+    with pytest.raises(Exception, match=r"(?i)merge|not support"):
+        spark.sql(merge)
+    spark.sql("drop table catalogued")
+    spark.sql("drop view t")
+    cases: list[tuple[Callable[[], object], str]] = [
+        (lambda: spark.read.format("lancemem").load(), "needs a path"),
+        (lambda: spark.read.format("lancemem").schema("nope int").load(table_uri).count(), "nope"),
+        (lambda: spark.read.format("lancemem").schema("id int").load(table_uri).count(), "bigint"),
+        (lambda: save(rows(spark, 0, 1).drop("v"), table_uri), "no column 'v'"),
+        (lambda: save(rows(spark, 0, 1), table_uri, op="merge"), "got 'merge'"),
+        (lambda: save(rows(spark, 0, 1), table_uri, opp="x"), "means nothing"),
+    ]
+    for call, message in cases:
+        with pytest.raises(Exception, match=message):
+            call()
+
+
+def test_a_write_whose_task_fails_leaves_nothing_behind(
+    spark: SparkSession, table_uri: str
+) -> None:
+    save(rows(spark, 0, 10), table_uri, primaryKey="id")
+    files = set(Path(table_uri).rglob("*_gen_*"))
+    broken = rows(spark, 0, 3000).selectExpr("id", "name", "if(id = 2900, raise_error('no'), v) v")
+    with pytest.raises(Exception, match="no"):
+        save(broken, table_uri)
+    assert stored(table_uri) == {n: n / 2 for n in range(10)}
+    listed = {
+        run.path for shard in lancemem.open_table(table_uri).shards() for run in shard.sstables
+    }
+    left = {path.name for path in set(Path(table_uri).rglob("*_gen_*")) - files}
+    assert not left & listed

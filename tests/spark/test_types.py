@@ -1,0 +1,137 @@
+"""Every type that Spark and Lance can hold, to the table and back; docs/spark.md has the list."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import lancemem
+from lancemem.spark import LancememTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+
+NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)  # noqa: DTZ001 - Spark's session zone is UTC
+
+# Name: type in the table, type in Spark, a value that goes and has to come back.
+TYPES: dict[str, tuple[pa.DataType, str, Any]] = {
+    "boolean": (pa.bool_(), "boolean", True),
+    "byte": (pa.int8(), "byte", -128),
+    "short": (pa.int16(), "short", -32768),
+    "int": (pa.int32(), "int", -(2**31)),
+    "long": (pa.int64(), "long", -(2**63)),
+    "uint8": (pa.uint8(), "short", 255),
+    "uint16": (pa.uint16(), "int", 65535),
+    "uint32": (pa.uint32(), "long", 2**32 - 1),
+    "uint64": (pa.uint64(), "decimal(20,0)", Decimal(2**64 - 1)),
+    "float16": (pa.float16(), "float", 1.5),
+    "float": (pa.float32(), "float", 0.25),
+    "double": (pa.float64(), "double", 1e300),
+    "decimal": (pa.decimal128(38, 18), "decimal(38,18)", Decimal("1.500000000000000001")),
+    "small_decimal": (pa.decimal128(5, 2), "decimal(5,2)", Decimal("-999.99")),
+    "string": (pa.string(), "string", "naïve \N{GRINNING FACE}"),
+    "large_string": (pa.large_string(), "string", "large"),
+    "binary": (pa.binary(), "binary", bytearray(b"\x00\xff")),
+    "large_binary": (pa.large_binary(), "binary", bytearray(b"\x01")),
+    "fixed_binary": (pa.binary(4), "binary", bytearray(b"abcd")),
+    "date": (pa.date32(), "date", dt.date(1582, 10, 15)),
+    "timestamp": (pa.timestamp("us", tz="UTC"), "timestamp", NOON),
+    "timestamp_ntz": (pa.timestamp("us"), "timestamp_ntz", NOON),
+    "timestamp_ns": (pa.timestamp("ns"), "timestamp_ntz", NOON),
+    "interval": (
+        pa.duration("us"),
+        "interval day to second",
+        dt.timedelta(days=2, microseconds=5),
+    ),
+    "array": (pa.list_(pa.int32()), "array<int>", [1, None, 3]),
+    "array_of_decimals": (
+        pa.list_(pa.decimal128(10, 2)),
+        "array<decimal(10,2)>",
+        [Decimal("1.25")],
+    ),
+    "map": (pa.map_(pa.string(), pa.int32()), "map<string,int>", {"a": 1, "b": None}),
+    "vector": (pa.list_(pa.float32(), 3), "array<float>", [1.0, 0.5, -2.0]),
+    "half_vector": (pa.list_(pa.float16(), 2), "array<float>", [1.0, 0.5]),
+    "struct": (
+        pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.large_string())]))]),
+        "struct<a:int,b:struct<c:string>>",
+        {"a": 1, "b": {"c": "x"}},
+    ),
+    "array_of_structs": (
+        pa.list_(pa.struct([("a", pa.int64()), ("m", pa.decimal128(5, 1))])),
+        "array<struct<a:bigint,m:decimal(5,1)>>",
+        [{"a": 1, "m": Decimal("1.5")}, None],
+    ),
+}
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - a value of any type
+    return (
+        value.asDict(recursive=True)
+        if hasattr(value, "asDict")
+        else ([plain(each) for each in value] if isinstance(value, list) else value)
+    )
+
+
+@pytest.fixture(scope="module")
+def there_and_back(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, str], pa.Table]:
+    uri = str(tmp_path_factory.mktemp("types") / "table.lance")
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False)]
+        + [pa.field(name, arrow_type) for name, (arrow_type, _, _) in TYPES.items()]
+    )
+    table = LancememTable.create(spark, uri, schema=schema, primary_key="id")
+    ddl = "id long, " + ", ".join(f"`{name}` {ddl}" for name, (_, ddl, _) in TYPES.items())
+    values = [(1, *(value for _, _, value in TYPES.values())), (2, *[None] * len(TYPES))]
+    table.upsert(spark.createDataFrame(values, ddl))
+    read = table.toDF()
+    full, nulls = (plain(row) for row in read.sort("id").collect())
+    types = {field.name: field.dataType.simpleString() for field in read.schema}
+    return full, nulls, types, lancemem.open_table(uri).scan().to_table()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", TYPES)
+def test_a_value_comes_back_as_it_went(
+    there_and_back: tuple[dict[str, Any], dict[str, Any], dict[str, str], pa.Table], name: str
+) -> None:
+    full, nulls, types, stored = there_and_back
+    arrow_type, ddl, value = TYPES[name]
+    assert stored.schema.field(name).type == arrow_type or pa.types.is_nested(arrow_type)
+    assert full[name] == value
+    assert nulls[name] is None
+    spark_names = {"byte": "tinyint", "short": "smallint", "long": "bigint"}
+    assert types[name] == spark_names.get(ddl, ddl)
+
+
+def test_a_vector_of_another_length_is_named_with_its_column_and_row(
+    spark: SparkSession, table_uri: str
+) -> None:
+    frame = spark.createDataFrame([(1, [1.0, 2.0])], "id long, v array<float>")
+    table = LancememTable.create(
+        spark, table_uri, schema=frame.schema, primary_key="id", vectors={"v": 3}
+    )
+    assert table.schema.field("v").type == pa.list_(pa.float32(), 3)
+    with pytest.raises(Exception, match="column 'v' holds vectors of 3 values, row 0 has 2"):
+        table.upsert(frame)
+    table.upsert(spark.createDataFrame([(1, [1.0, 2.0, 3.0]), (2, None)], frame.schema))
+    assert table.toDF().sort("id").collect() == [(1, [1.0, 2.0, 3.0]), (2, None)]
+
+
+@pytest.mark.parametrize("data_type", ["interval year to month", "void"])
+def test_a_type_that_a_table_cannot_hold_is_named(
+    spark: SparkSession, table_uri: str, data_type: str
+) -> None:
+    schema = spark.sql(f"select 1L id, cast(null as {data_type}) odd").schema
+    with pytest.raises(TypeError, match="column 'odd'"):
+        LancememTable.create(spark, table_uri, schema=schema, primary_key="id")

@@ -1,0 +1,182 @@
+"""Marks and staged runs: a write that says which version it is happens once.
+
+Owns: the table's side, routed over shards, and that pylance reads and goes on writing such a
+table. Not here: every step of one shard between put and manifest (the core's tests), Spark.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import MakeTable
+
+
+def rows(numbers: range, value: float) -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "name": [str(n) for n in numbers],
+            "value": [float(value)] * len(numbers),
+        }
+    )
+
+
+def stored(table: lancemem.Table) -> dict[int, float]:
+    found = lancemem.open_table(table.uri).scan().to_table()
+    return dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> lancemem.Table:
+    return make_table(sharding=lancemem.bucket("id", 4))
+
+
+def test_a_marked_write_is_done_once_and_a_late_one_is_refused(table: lancemem.Table) -> None:
+    first = table.upsert(rows(range(100), 1), mark=("query", 7))
+    assert (first.rows, first.shards, first.already_written) == (100, 4, 0)
+    again = lancemem.open_table(table.uri).upsert(rows(range(100), 2), mark=("query", 7))
+    assert (again.rows, again.shards, again.wal_entries, again.already_written) == (0, 0, 0, 4)
+    epochs = [shard.writer_epoch for shard in table.shards()]
+    with pytest.raises(lancemem.StaleMarkError, match="version 6 of application 'query'"):
+        table.upsert(rows(range(100), 3), mark=("query", 6))
+    assert [shard.writer_epoch for shard in table.shards()] == epochs, "nobody was fenced"
+    assert table.upsert(rows(range(50), 4), mark=("query", 8)).rows == 50
+    assert table.upsert(rows(range(50, 60), 5), mark=("other", 1)).rows == 10
+    expected = dict.fromkeys(range(50), 4.0) | dict.fromkeys(range(50, 60), 5.0)
+    assert stored(table) == expected | dict.fromkeys(range(60, 100), 1.0)
+
+
+def test_marks_survive_flush_compaction_and_the_loss_of_the_log(
+    table: lancemem.Table, tmp_path: Path
+) -> None:
+    table.upsert(rows(range(100), 1), mark=("query", 7))
+    for shard in range(4):
+        table.start_job(shard=shard).close(flush=True)
+    table.compact()
+    for entry in tmp_path.rglob("wal/*.arrow"):
+        entry.unlink()
+    again = lancemem.open_table(table.uri)
+    assert [again.recorded(shard, "query") for shard in range(4)] == [7] * 4
+    assert again.upsert(rows(range(100), 2), mark=("query", 7)).already_written == 4
+    assert stored(table) == dict.fromkeys(range(100), 1.0)
+
+
+def test_a_write_that_reached_some_shards_is_completed_by_its_repetition(
+    table: lancemem.Table,
+) -> None:
+    data = rows(range(100), 1)
+    ordinals = pa.array(table.shard_ordinals(data)).to_pylist()
+    for shard in (0, 2):
+        part = data.filter([ordinal == shard for ordinal in ordinals])
+        with table.start_job(shard=shard) as job:
+            assert not job.put(part, mark=("query", 1)).already_written
+    table.delete(data.slice(0, 4).select(["id"]))
+    done = table.upsert(data, mark=("query", 1))
+    assert (done.shards, done.already_written) == (2, 2)
+    written = {n for n, ordinal in enumerate(ordinals) if ordinal in (1, 3) or n >= 4}
+    assert set(stored(table)) == written
+
+
+def test_puts_and_deletes_of_one_call_take_effect_in_their_order(table: lancemem.Table) -> None:
+    table.upsert(rows(range(10), 1))
+    numbers = [1, 2, 2, 3, 3, 11]
+    changes = pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "name": pa.array([None] * 6, pa.string()),
+            "value": [None, 5.0, None, None, 6.0, 7.0],
+        }
+    )
+    deletes = pa.array([True, False, True, True, False, False])
+    assert table.apply(changes, deletes, mark=("cdc", 1)).rows == 6
+    kept = dict.fromkeys((0, 4, 5, 6, 7, 8, 9), 1.0)
+    assert stored(table) == kept | {3: 6.0, 11: 7.0}
+    with pytest.raises(lancemem.InvalidInputError, match="expected bool"):
+        table.apply(changes, pa.array([1, 0, 0, 0, 0, 0]))
+
+
+def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.Table) -> None:
+    table.upsert(rows(range(20), 1))
+    first, second = table.start_stage(), table.start_stage()
+    first.upsert(rows(range(10, 30), 2))
+    first.delete(rows(range(5), 0).select(["id"]))
+    second.upsert(rows(range(25, 35), 3))
+    runs = pickle.loads(pickle.dumps(first.finish() + second.finish()))  # noqa: S301 - our own
+    assert stored(table) == dict.fromkeys(range(20), 1.0)
+    linked = lancemem.open_table(table.uri).link(runs, mark=("load", 1))
+    assert (linked.rows, linked.shards, linked.runs) == (35, 4, len(runs))
+    expected = dict.fromkeys(range(5, 10), 1.0) | dict.fromkeys(range(10, 25), 2.0)
+    expected |= dict.fromkeys(range(25, 35), 3.0)
+    assert stored(table) == expected
+    table.upsert(rows(range(30, 31), 9))
+    table.compact()
+    assert stored(table) == expected | {30: 9.0}
+    assert table.link(runs, mark=("load", 1)).already_written == 4
+    assert stored(table) == expected | {30: 9.0}
+
+
+def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
+    table: lancemem.Table, tmp_path: Path
+) -> None:
+    def stage() -> list[lancemem.StagedRun]:
+        staged = table.start_stage()
+        staged.upsert(rows(range(40), 1))
+        return staged.finish()
+
+    linked, discarded = stage(), stage()
+    assert table.discard(discarded, write="b")
+    assert not [run for run in discarded if list(tmp_path.rglob(run.path))]
+    with pytest.raises(lancemem.InvalidInputError, match="was discarded"):
+        table.link(discarded, write="b")
+    assert stored(table) == {}
+    table.link(linked, write="a")
+    assert not table.discard(linked, write="a")
+    assert stored(table) == dict.fromkeys(range(40), 1.0)
+    with pytest.raises(lancemem.LancememError, match="staged run"):
+        table.link(discarded, write="c")
+
+
+def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
+    make_table: MakeTable,
+) -> None:
+    lance = pytest.importorskip("lance")
+    from lance.mem_wal import LsmScanner, ShardSnapshot  # noqa: PLC0415 - pylance may be missing
+
+    table = make_table()
+    table.upsert(rows(range(10), 1), mark=("flushed", 1))
+    table.start_job(shard=0).close(flush=True)
+    staged = table.start_stage()
+    staged.upsert(rows(range(5, 15), 2))
+    table.link(staged.finish(), mark=("linked", 2))
+    table.upsert(rows(range(20, 25), 3), mark=("logged", 3))
+    shard = table.shards()[0]
+
+    dataset = lance.dataset(table.uri)
+    writer = dataset.mem_wal_writer(shard.shard_id, durable_write=True, max_wal_flush_interval_ms=1)
+    writer.put(rows(range(30, 32), 4).to_batches()[0])
+    writer.close()
+
+    after = lancemem.open_table(table.uri)
+    expected = dict.fromkeys(range(5), 1.0) | dict.fromkeys(range(5, 15), 2.0)
+    expected |= dict.fromkeys(range(20, 25), 3.0) | dict.fromkeys((30, 31), 4.0)
+    assert stored(after) == expected
+    assert [after.recorded(0, name) for name in ("flushed", "linked")] == [1, 2]
+
+    after.start_job(shard=0).close(flush=True)
+    shard = after.shards()[0]
+    snapshot: Any = ShardSnapshot(shard.shard_id)
+    snapshot.with_current_generation(shard.current_generation)
+    for run in shard.sstables:
+        snapshot.with_sstable(run.generation, run.path)
+    found = LsmScanner.from_snapshots(lance.dataset(table.uri), [snapshot]).to_table()
+    seen = dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
+    assert seen == expected
