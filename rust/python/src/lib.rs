@@ -9,6 +9,7 @@ mod errors;
 mod input;
 mod job;
 mod logging;
+mod maintain;
 mod metrics;
 mod output;
 mod repair;

@@ -14,6 +14,7 @@ use crate::config::WriterConfig;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
 use crate::job::Job;
+use crate::maintain;
 use crate::output::{ArrowArray, ArrowStream, pyarrow_schema, pyarrow_table};
 use crate::repair;
 use crate::runtime::{Origin, run, runtime};
@@ -201,15 +202,21 @@ impl Table {
         pyarrow_table(py, ArrowStream::new(schema, rows, runtime()?))
     }
 
-    fn compact(&self, py: Python<'_>) -> PyResult<CompactionResult> {
-        let table = self.inner()?;
-        let result = run(py, async move { table.compact().await })?;
-        Ok(CompactionResult {
-            generations: result.generations,
-            rows_written: result.rows_written,
-            rows_deleted: result.rows_deleted,
-            base_version: result.base_version,
-        })
+    #[pyo3(signature = (
+        *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None, bytes_per_second=0
+    ))]
+    fn compact(
+        &self,
+        py: Python<'_>,
+        mode: &str,
+        dry_run: bool,
+        update_indexes: bool,
+        max_dead_share: Option<f64>,
+        bytes_per_second: u64,
+    ) -> PyResult<CompactionResult> {
+        let settings =
+            maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second)?;
+        maintain::compact(py, &*self.inner()?, &settings)
     }
 
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {

@@ -77,8 +77,33 @@ value! {
     Acknowledged { rows: usize, durable: bool, indexed: bool }
 }
 value! {
-    /// What a compaction did.
-    CompactionResult { generations: usize, rows_written: usize, rows_deleted: usize, base_version: u64 }
+    /// One run of a compaction.
+    CompactedRun {
+        shard_id: String,
+        generation: u64,
+        rows: u64,
+        live_rows: u64,
+        tombstones: u64,
+        bytes: u64,
+        treatment: String,
+        reason: String,
+    }
+}
+value! {
+    /// What a compaction did, or would do.
+    CompactionResult {
+        generations: usize,
+        adopted: usize,
+        rewritten: usize,
+        dropped: usize,
+        rows_written: u64,
+        rows_deleted: u64,
+        copied_bytes: u64,
+        fragments_added: usize,
+        fragments_rewritten: usize,
+        base_version: u64,
+        runs: Vec<CompactedRun>,
+    }
 }
 value! {
     /// A flushed run.
@@ -227,6 +252,7 @@ const fn unsharded() -> Sharding {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WriteResult>()?;
     module.add_class::<Acknowledged>()?;
+    module.add_class::<CompactedRun>()?;
     module.add_class::<CompactionResult>()?;
     module.add_class::<SsTable>()?;
     module.add_class::<Shard>()?;

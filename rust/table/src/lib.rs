@@ -17,7 +17,9 @@ pub mod sstable;
 pub mod table;
 pub mod view;
 
-pub use compact::CompactionResult;
+pub use compact::{
+    CompactedRun, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
+};
 pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::{
     Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,
