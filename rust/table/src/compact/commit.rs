@@ -99,16 +99,22 @@ impl CommitHandler for SyncedCommits {
         let bytes = memory.read_one_all(&staged).await?;
         let size = bytes.len() as u64;
         let path = naming_scheme.manifest_path(base_path, manifest.version);
-        let store: Arc<dyn ObjectStore> = match local_path(object_store, &path) {
+        let is_local = local_path(object_store, &path).is_some();
+        let store: Arc<dyn ObjectStore> = if is_local {
             // It syncs the file before it links it to its name, and then the folder.
-            Some(_) => Arc::new(LocalFileSystem::new().with_fsync(true)),
-            None => object_store.inner.clone(),
+            Arc::new(LocalFileSystem::new().with_fsync(true))
+        } else {
+            object_store.inner.clone()
         };
         self.attempted.store(true, Ordering::Relaxed);
         let options = PutOptions::from(PutMode::Create);
         let put = store.put_opts(&path, bytes.into(), options).await.map_err(|error| match error {
             object_store::Error::AlreadyExists { .. }
-            | object_store::Error::Precondition { .. } => CommitError::CommitConflict,
+            | object_store::Error::Precondition { .. } => {
+                // Over a network it may be our own, whose answer was lost.
+                self.attempted.store(!is_local, Ordering::Relaxed);
+                CommitError::CommitConflict
+            }
             error => CommitError::OtherError(error.into()),
         })?;
         write_version_hint(object_store, base_path, manifest.version).await;

@@ -22,9 +22,9 @@ use crate::view::{Consistency, is_compacted};
 
 /// Commits that may come first before a compaction gives up. Each costs it the look-up of the
 /// keys in what that commit added, not the whole plan.
-const ATTEMPTS: u32 = 20;
+const ATTEMPTS: u32 = 50;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 impl Table {
     /// Moves every flushed run into the base table, all shards in one commit.
