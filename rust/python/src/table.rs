@@ -179,7 +179,7 @@ impl Table {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
-        let options = ScanOptions { columns, filter, limit, consistency };
+        let options = ScanOptions { columns, filter, offset: 0, limit, consistency };
         Ok(Scan::new(table.scan(options, jobs)))
     }
 

@@ -45,18 +45,32 @@ pub trait RunContext<T> {
 
 impl<T> RunContext<T> for Result<T, lance_core::Error> {
     fn in_run(self, run: &str) -> Result<T, Error> {
-        self.map_err(|error| {
-            let text = without_path(&error);
-            match &error {
-                lance_core::Error::DatasetNotFound { .. } | lance_core::Error::NotFound { .. } => {
-                    Error::corrupt(run, "missing", text)
-                }
-                lance_core::Error::IO { .. } if !is_io_fault(&error) => {
-                    Error::corrupt(run, "undecodable", text)
-                }
-                _ => from_lance(run, &error),
-            }
+        self.map_err(|error| from_run(run, &error))
+    }
+}
+
+impl<T> RunContext<T> for Result<T, DataFusionError> {
+    fn in_run(self, run: &str) -> Result<T, Error> {
+        self.map_err(|error| match error.find_root() {
+            DataFusionError::External(source) => match source.downcast_ref() {
+                Some(lance) => from_run(run, lance),
+                None => from_datafusion(run, &error),
+            },
+            _ => from_datafusion(run, &error),
         })
+    }
+}
+
+fn from_run(run: &str, error: &lance_core::Error) -> Error {
+    let text = without_path(error);
+    match error {
+        lance_core::Error::DatasetNotFound { .. } | lance_core::Error::NotFound { .. } => {
+            Error::corrupt(run, "missing", text)
+        }
+        lance_core::Error::IO { .. } if !is_io_fault(error) => {
+            Error::corrupt(run, "undecodable", text)
+        }
+        _ => from_lance(run, error),
     }
 }
 

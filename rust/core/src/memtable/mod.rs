@@ -13,7 +13,7 @@ mod view;
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -45,6 +45,7 @@ pub struct MemTableLayout {
 /// The rows of one generation while they are in memory.
 #[derive(Debug)]
 pub struct MemTable {
+    id: u64,
     generation: Generation,
     layout: MemTableLayout,
     rows: Rows,
@@ -63,7 +64,9 @@ impl MemTable {
             KeyIndexKind::Hash => Box::new(HashIndex::default()),
             KeyIndexKind::SkipList => Box::new(SkipListIndex::default()),
         };
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             generation,
             layout,
             rows: Rows::default(),

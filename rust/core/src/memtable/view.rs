@@ -11,7 +11,7 @@ use arrow_schema::SchemaRef;
 
 use super::MemTable;
 use super::index::{self, KeyIndex};
-use crate::types::{Generation, RowPosition};
+use crate::types::{Generation, KeyBlock, RowPosition};
 
 /// A prefix of a MemTable's batches; it never changes, whatever is pushed later.
 #[derive(Clone, Debug)]
@@ -32,6 +32,12 @@ impl MemTableView {
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.memtable.generation()
+    }
+
+    /// Tells this MemTable from every other one of this process, of any shard and generation.
+    #[must_use]
+    pub fn memtable_id(&self) -> u64 {
+        self.memtable.id
     }
 
     /// The storage schema of the rows.
@@ -117,6 +123,18 @@ impl MemTableView {
         }
     }
 
+    /// Every key once, in the order of the positions of their newest rows.
+    pub fn newest_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let newest = self.has_key().then(|| self.newest_rows());
+        (0..self.batches).flat_map(move |batch| {
+            let placed = self.memtable.rows.get(batch);
+            let keys = placed.keys.get().into_iter().flat_map(KeyBlock::iter);
+            let rows = (placed.first_row..).zip(keys);
+            let is_newest = move |row: usize| newest.is_some_and(|newest| newest.value(row));
+            rows.filter_map(move |(row, key)| is_newest(row).then_some(key))
+        })
+    }
+
     /// Positions of all rows, keys ascending and positions of one key ascending: the order of
     /// a flushed run's key index. Empty where there is no key.
     #[must_use]
@@ -150,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::memtable::{EncodeKeys, MemTableLayout};
-    use crate::types::{KeyBlock, KeyIndexKind};
+    use crate::types::KeyIndexKind;
 
     #[derive(Debug)]
     struct BigEndian;
@@ -238,6 +256,10 @@ mod tests {
             let mut sorted: Vec<u32> = (0..u32::try_from(seen.len()).unwrap()).collect();
             sorted.sort_by_key(|row| (seen[*row as usize], *row));
             prop_assert_eq!(view.rows_by_key(), sorted);
+            let mut keys: Vec<&[u8]> = view.newest_keys().collect();
+            keys.sort_unstable();
+            let known: Vec<[u8; 8]> = model.keys().map(|id| id.to_be_bytes()).collect();
+            prop_assert_eq!(keys, known.iter().map(<[u8; 8]>::as_slice).collect::<Vec<_>>());
         }
     }
 }

@@ -53,6 +53,51 @@ impl KeyBlock {
         ends.push(self.bytes.len());
     }
 
+    /// Adds all keys of `other`, in their order.
+    pub fn append(&mut self, other: &Self) {
+        if self.is_empty() {
+            self.clone_from(other);
+            return;
+        }
+        if other.is_empty() {
+            return;
+        }
+        match (&mut self.lengths, &other.lengths) {
+            (Lengths::Fixed { width, keys }, Lengths::Fixed { width: other_width, .. })
+                if width == other_width =>
+            {
+                *keys += other.len();
+            }
+            (Lengths::Ends(ends), Lengths::Ends(others)) => {
+                let start = self.bytes.len();
+                ends.extend(others.iter().map(|end| start + end));
+            }
+            _ => {
+                let mut ends = self.ends();
+                let start = self.bytes.len();
+                ends.extend(other.ends().iter().map(|end| start + end));
+                self.lengths = Lengths::Ends(ends);
+            }
+        }
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+
+    /// Lets go of memory that no key takes.
+    pub fn shrink_to_fit(&mut self) {
+        self.bytes.shrink_to_fit();
+        if let Lengths::Ends(ends) = &mut self.lengths {
+            ends.shrink_to_fit();
+        }
+    }
+
+    /// The end of each key in the buffer.
+    fn ends(&self) -> Vec<usize> {
+        match &self.lengths {
+            Lengths::Fixed { width, keys } => (1..=*keys).map(|key| key * width).collect(),
+            Lengths::Ends(ends) => ends.clone(),
+        }
+    }
+
     /// The key at `index`.
     ///
     /// # Panics
@@ -113,5 +158,27 @@ mod tests {
         }
         assert_eq!(varied.iter().collect::<Vec<_>>(), [&b"a"[..], b"", b"ccc"]);
         assert_eq!((varied.len(), varied.get(2)), (3, &b"ccc"[..]));
+    }
+
+    #[test]
+    fn blocks_of_one_width_and_of_many_go_together() {
+        let fixed = KeyBlock::fixed(2, vec![1, 2, 3, 4]);
+        let mut varied = KeyBlock::with_capacity(2, 3);
+        for key in [&b""[..], b"ccc"] {
+            varied.push_with(|out| out.extend_from_slice(key));
+        }
+        for parts in [
+            [&fixed, &fixed],
+            [&fixed, &varied],
+            [&varied, &fixed],
+            [&varied, &varied],
+            [&KeyBlock::default(), &fixed],
+            [&fixed, &KeyBlock::default()],
+        ] {
+            let mut whole = KeyBlock::default();
+            parts.iter().for_each(|part| whole.append(part));
+            let keys: Vec<&[u8]> = parts.iter().flat_map(|part| part.iter()).collect();
+            assert_eq!(whole.iter().collect::<Vec<_>>(), keys);
+        }
     }
 }

@@ -1,11 +1,20 @@
 //! The choice of one row a key among all sources.
 //!
-//! Owns: [`KeyChoice`], which source holds the newest row of each key, and the plan node
-//! [`NewestRowsExec`] that keeps only those rows.
-//! Does not own: filters of the user, which run after the choice, or where rows come from.
+//! Owns: [`KeyChoice`], which source holds the newest row of each key; [`NewestRowsExec`], the
+//! plan node that keeps only those rows; and [`MergeCache`], which spares the next scan of the
+//! same sources the comparison.
+//! Does not own: filters of the user, or where rows come from.
 
+mod cache;
 mod choice;
+mod dead_rows;
+mod newer_keys;
 mod newest_rows;
+mod selector;
 
-pub use choice::KeyChoice;
+pub use cache::{MergeCache, MergeCacheStats};
+pub use choice::{KeyChoice, LazyChoice};
+pub use dead_rows::{DeadRows, MaskRecorder, ViewMask};
+pub use newer_keys::NewerKeys;
 pub use newest_rows::NewestRowsExec;
+pub use selector::Newest;

@@ -1,63 +1,51 @@
 //! The plan node that keeps of one source the rows that are the newest of their key.
 //!
 //! ```text
-//!   source (base, SSTable or MemTable): columns, key, maybe `_tombstone`
-//!        |  key not newest here?  drop
-//!        |  tombstone?            drop
+//!   source (base, SSTable or MemTable): columns, maybe key, `_rowaddr`, `_tombstone`
+//!        |  not newest here?  drop
+//!        |  tombstone?        drop
 //!   NewestRowsExec: the columns of `schema`, in its order
 //! ```
 //!
-//! Owns: the row mask and the relabelling of columns to the result's fields.
-//! Does not own: the choice itself, or filters: those must see only rows that survive here.
+//! Owns: the stream and its metrics.
+//! Does not own: how rows are told apart (`selector`), or filters.
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::compute::{and_not, filter_record_batch};
-use arrow_array::cast::AsArray;
-use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use datafusion::common::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput,
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
-use futures::StreamExt;
-use lancemem_core::format::{KeyEncoder, TOMBSTONE};
-use lancemem_core::types::Freshness;
+use futures::{StreamExt, TryStreamExt};
 
-use super::KeyChoice;
+use super::selector::{Newest, Record, Selector};
+use crate::errors::RunContext;
 
 /// Keeps the newest rows of one source. Streams; holds one batch.
 #[derive(Debug)]
 pub struct NewestRowsExec {
     input: Arc<dyn ExecutionPlan>,
-    choice: Arc<KeyChoice>,
-    freshness: Freshness,
-    key: Arc<[String]>,
+    newest: Newest,
+    record: Record,
+    run: Option<Arc<str>>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl NewestRowsExec {
-    /// Keeps the rows of `input` that are newest at `freshness`, with the columns of `schema`.
-    ///
-    /// `input` has the key columns `key` unless the table has none.
+    /// Keeps the rows of `input` that are newest, with the columns of `schema`.
     #[must_use]
-    pub fn new(
-        input: Arc<dyn ExecutionPlan>,
-        choice: Arc<KeyChoice>,
-        freshness: Freshness,
-        key: Arc<[String]>,
-        schema: SchemaRef,
-    ) -> Self {
+    pub fn new(input: Arc<dyn ExecutionPlan>, newest: Newest, schema: SchemaRef) -> Self {
         let properties = Arc::new(PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
             input.output_partitioning().clone(),
@@ -65,80 +53,38 @@ impl NewestRowsExec {
             Boundedness::Bounded,
         ));
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { input, choice, freshness, key, schema, properties, metrics }
+        Self { input, newest, record: None, run: None, schema, properties, metrics }
     }
 
-    fn selector(&self) -> Selector {
-        Selector {
-            choice: self.choice.clone(),
-            freshness: self.freshness,
-            key: self.key.clone(),
-            schema: self.schema.clone(),
+    /// The same node over a flushed run, which its errors and the plan's text name.
+    #[must_use]
+    pub fn of_run(mut self, run: Option<Arc<str>>) -> Self {
+        self.run = run;
+        self
+    }
+
+    /// The same node, which also notes the dead rows of its only partition.
+    #[must_use]
+    pub fn recording(mut self, record: Record) -> Self {
+        if self.input.output_partitioning().partition_count() == 1 {
+            self.record = record;
         }
-    }
-}
-
-/// What the stream needs of the node.
-struct Selector {
-    choice: Arc<KeyChoice>,
-    freshness: Freshness,
-    key: Arc<[String]>,
-    schema: SchemaRef,
-}
-
-impl Selector {
-    fn select(&self, batch: &RecordBatch) -> PlanResult<RecordBatch> {
-        let batch = match self.mask(batch)? {
-            Some(mask) => filter_record_batch(batch, &mask)?,
-            None => batch.clone(),
-        };
-        let columns = self
-            .schema
-            .fields()
-            .iter()
-            .map(|field| {
-                batch.column_by_name(field.name()).cloned().ok_or_else(|| {
-                    DataFusionError::Internal(format!(
-                        "column {} is not in the source",
-                        field.name()
-                    ))
-                })
-            })
-            .collect::<PlanResult<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
-    }
-
-    /// The rows to keep; `None` for all.
-    fn mask(&self, batch: &RecordBatch) -> PlanResult<Option<BooleanArray>> {
-        let newest = if self.key.is_empty() || self.choice.is_empty() {
-            None
-        } else {
-            let encoder = KeyEncoder::new(batch.schema_ref(), &self.key)
-                .map_err(|error| DataFusionError::External(Box::new(error)))?;
-            let keys = encoder.encode(batch);
-            let is_newest = |key| self.choice.is_newest(key, self.freshness);
-            Some(keys.iter().map(|key| Some(is_newest(key))).collect::<BooleanArray>())
-        };
-        let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);
-        Ok(match (newest, tombstones) {
-            (Some(newest), Some(tombstones)) => Some(and_not(&newest, tombstones)?),
-            (Some(newest), None) => Some(newest),
-            (None, Some(tombstones)) => Some(arrow::compute::not(tombstones)?),
-            (None, None) => None,
-        })
+        self
     }
 }
 
 impl DisplayAs for NewestRowsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "NewestRowsExec: source={:?}, key=[{}], newer_keys={}",
-            self.freshness,
-            self.key.join(", "),
-            self.choice.len()
-        )
+        match &self.newest {
+            Newest::All => write!(f, "NewestRowsExec: all rows"),
+            Newest::ByPosition(dead) => {
+                write!(f, "NewestRowsExec: by position, dead={}", dead.len())
+            }
+            Newest::ByKey { freshness, key, .. } => {
+                write!(f, "NewestRowsExec: by key [{}], source={freshness:?}", key.join(", "))
+            }
+        }?;
+        self.run.as_ref().map_or(Ok(()), |run| write!(f, ", {run}"))
     }
 }
 
@@ -165,13 +111,8 @@ impl ExecutionPlan for NewestRowsExec {
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
         let [input] = <[_; 1]>::try_from(children)
             .map_err(|_| DataFusionError::Internal("NewestRowsExec has one input".to_owned()))?;
-        Ok(Arc::new(Self::new(
-            input,
-            self.choice.clone(),
-            self.freshness,
-            self.key.clone(),
-            self.schema.clone(),
-        )))
+        let node = Self::new(input, self.newest.clone(), self.schema.clone());
+        Ok(Arc::new(node.recording(self.record.clone()).of_run(self.run.clone())))
     }
 
     fn execute(
@@ -179,21 +120,57 @@ impl ExecutionPlan for NewestRowsExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> PlanResult<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, context)?;
+        let input = named(self.input.execute(partition, context)?, self.run.clone());
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let selector = self.selector();
-        let stream = input.map(move |batch| {
-            let _timer = metrics.elapsed_compute().timer();
-            selector.select(&batch?).record_output(&metrics)
-        });
-        let stream = stream.filter(|batch| {
-            let keep = batch.as_ref().map_or(true, |batch| batch.num_rows() > 0);
-            futures::future::ready(keep)
-        });
+        let dropped = MetricBuilder::new(&self.metrics).counter("rows_dropped", partition);
+        let (newest, record) = (self.newest.clone(), self.record.clone());
+        let schema = self.schema.clone();
+        let selected = async move {
+            let selector = Selector::new(&newest, &record, &input.schema(), &schema).await?;
+            Ok::<_, DataFusionError>(selected(input, selector, metrics, dropped))
+        };
+        let stream = futures::stream::once(selected).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
+}
+
+/// The same stream with errors that name the run.
+fn named(input: SendableRecordBatchStream, run: Option<Arc<str>>) -> SendableRecordBatchStream {
+    let Some(run) = run else { return input };
+    let schema = input.schema();
+    let batches = input.map(move |batch| {
+        batch.in_run(&run).map_err(|error| DataFusionError::External(Box::new(error)))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+}
+
+/// The kept rows of `input`; batches of which nothing is kept are left out.
+fn selected(
+    input: SendableRecordBatchStream,
+    mut selector: Selector,
+    metrics: BaselineMetrics,
+    dropped: Count,
+) -> impl futures::Stream<Item = PlanResult<arrow_array::RecordBatch>> {
+    let end = futures::stream::once(async { None });
+    let steps = input.map(Some).chain(end).map(move |batch| {
+        let Some(batch) = batch else {
+            selector.finish();
+            return Ok(None);
+        };
+        let batch = batch?;
+        let _timer = metrics.elapsed_compute().timer();
+        let kept = selector.select(&batch).record_output(&metrics)?;
+        dropped.add(batch.num_rows() - kept.num_rows());
+        Ok(Some(kept).filter(|kept| kept.num_rows() > 0))
+    });
+    // After an error the rows are not whole, and nothing of them may be recorded.
+    let until_error = steps.scan(false, |failed, step: PlanResult<_>| {
+        let done = std::mem::replace(failed, step.is_err());
+        futures::future::ready((!done).then_some(step))
+    });
+    until_error.try_filter_map(futures::future::ok)
 }

@@ -1,14 +1,15 @@
 //! The caller's condition, and the part of it that may run before the choice by key.
 //!
-//! Owns: parsing, types, and the split into key conjuncts and others.
+//! Owns: parsing, types, and the split into conjuncts that cannot fail and others.
 //! Does not own: where a condition runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ToDFSchema};
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, Operator};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
@@ -46,7 +47,10 @@ impl Filter {
 
     fn resolve(expression: Expr, schema: &Arc<DFSchema>, action: &str) -> Result<Self> {
         let context = SimplifyContext::builder().with_schema(schema.clone()).build();
-        let expression = ExprSimplifier::new(context).coerce(expression, schema).context(action)?;
+        let simplifier = ExprSimplifier::new(context);
+        let expression = simplifier.coerce(expression, schema).context(action)?;
+        // Turns a cast of a column into one of the constant beside it, which an index can use.
+        let expression = simplifier.simplify(expression).context(action)?;
         Ok(Self { expression })
     }
 
@@ -62,15 +66,15 @@ impl Filter {
         columns_of(&self.expression)
     }
 
-    /// The conjuncts that read only key columns. All versions of a key agree on them, so they
-    /// may run before the newest version is chosen; every other condition may not.
+    /// The conjuncts that cannot fail on any row, and the others.
+    ///
+    /// Rows that a scan does not give may meet the first ones: superseded rows, tombstones.
     #[must_use]
-    pub fn key_part(&self, key: &[String]) -> Option<Expr> {
-        let on_key = split_conjunction(&self.expression).into_iter().filter(|conjunct| {
-            let columns = columns_of(conjunct);
-            !columns.is_empty() && columns.iter().all(|column| key.contains(column))
-        });
-        conjunction(on_key.cloned())
+    pub fn split_fallible(&self) -> (Option<Expr>, Option<Self>) {
+        let (safe, others): (Vec<&Expr>, Vec<&Expr>) =
+            split_conjunction(&self.expression).into_iter().partition(|part| cannot_fail(part));
+        let rest = conjunction(others.into_iter().cloned());
+        (conjunction(safe.into_iter().cloned()), rest.map(|expression| Self { expression }))
     }
 
     /// The condition for batches of `schema`.
@@ -86,6 +90,44 @@ impl Filter {
             .create_physical_expr(self.expression.clone(), &df_schema(schema)?)
             .context("planning the filter")
     }
+}
+
+/// Comparisons of columns and constants: no arithmetic, no cast, no function.
+fn cannot_fail(expression: &Expr) -> bool {
+    let mut safe = true;
+    let visited = expression.apply(|part| {
+        safe &= match part {
+            Expr::BinaryExpr(binary) => {
+                is_comparison(binary.op) || binary.op.is_logic_operator()
+            }
+            Expr::Column(_)
+            | Expr::Literal(..)
+            | Expr::Not(_)
+            | Expr::IsNull(_)
+            | Expr::IsNotNull(_)
+            | Expr::IsTrue(_)
+            | Expr::IsFalse(_)
+            | Expr::Between(_)
+            | Expr::InList(_) => true,
+            _ => false,
+        };
+        Ok(if safe { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    });
+    visited.is_ok() && safe
+}
+
+const fn is_comparison(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+            | Operator::IsDistinctFrom
+            | Operator::IsNotDistinctFrom
+    )
 }
 
 fn columns_of(expression: &Expr) -> BTreeSet<String> {

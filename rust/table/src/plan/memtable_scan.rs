@@ -6,7 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::compute::filter_record_batch;
+use arrow::compute::BatchCoalescer;
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use datafusion::common::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -20,6 +21,9 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
 };
 use lancemem_core::memtable::MemTableView;
+
+/// Rows of a batch that leaves, as Lance's scans have it.
+const BATCH_ROWS: usize = 8192;
 
 /// Reads the newest rows of one view in arrival order.
 #[derive(Debug)]
@@ -93,13 +97,11 @@ impl ExecutionPlan for MemTableScanExec {
         _: Arc<TaskContext>,
     ) -> PlanResult<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let (view, columns) = (self.view.clone(), self.columns.clone());
-        let count = view.batches().len();
-        let batches = (0..count).map(move |index| {
+        let mut rows = NewestBatches::new(self.view.clone(), &self.columns, self.schema.clone());
+        let batches = std::iter::from_fn(move || {
             let _timer = metrics.elapsed_compute().timer();
-            let batch = view.batch(index).project(&columns)?;
-            let newest = filter_record_batch(&batch, &view.newest_rows_of_batch(index))?;
-            Ok(newest).record_output(&metrics)
+            let batch = rows.next_batch().transpose()?;
+            Some(batch.record_output(&metrics))
         });
         let stream = futures::stream::iter(batches);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
@@ -107,5 +109,37 @@ impl ExecutionPlan for MemTableScanExec {
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+}
+
+/// The newest rows of a view in batches of a useful size: a put may have one row, or a million.
+struct NewestBatches {
+    view: MemTableView,
+    columns: Vec<usize>,
+    next: usize,
+    ready: BatchCoalescer,
+}
+
+impl NewestBatches {
+    fn new(view: MemTableView, columns: &[usize], schema: SchemaRef) -> Self {
+        let ready = BatchCoalescer::new(schema, BATCH_ROWS)
+            .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
+        Self { view, columns: columns.to_vec(), next: 0, ready }
+    }
+
+    fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.ready.next_completed_batch() {
+                return Ok(Some(batch));
+            }
+            if self.next == self.view.batches().len() {
+                self.ready.finish_buffered_batch()?;
+                return Ok(self.ready.next_completed_batch());
+            }
+            let batch = self.view.batch(self.next).project(&self.columns)?;
+            let newest = self.view.newest_rows_of_batch(self.next);
+            self.ready.push_batch_with_filter(batch, &newest)?;
+            self.next += 1;
+        }
     }
 }

@@ -1,13 +1,19 @@
 //! The planner of scans: which columns each source reads and what runs where.
 //!
 //! ```text
-//!   limit, projection
-//!     condition                      after the choice: it must see only newest rows
-//!       union
-//!         NewestRows <- Lance scan of the base      key conjuncts pushed down
-//!         NewestRows <- Lance scan of each SSTable  key conjuncts pushed down
-//!         NewestRows <- MemTableScan of each MemTable
+//!   limit
+//!     union, one arm a source:
+//!       projection
+//!         the rest of the condition
+//!           NewestRows           by position, by key, or all rows
+//!             Lance scan of the base or of an SSTable, or MemTableScan
+//!                                with the part of the condition that cannot fail
 //! ```
+//!
+//! A row is kept or not whatever the condition says, so a condition may run before that choice
+//! as well as after it; only one that could fail on a superseded row has to wait. Where an
+//! earlier scan of the same view left its dead rows, rows are told by position and keys are not
+//! read; else they are told by key. A whole scan by key leaves the dead rows for the next one.
 //!
 //! Owns: the shape above. With nothing above the base table it is a plain Lance scan.
 //! Does not own: execution.
@@ -33,8 +39,8 @@ use lancemem_core::types::{Error, Freshness, Result};
 use super::Filter;
 use super::memtable_scan::MemTableScanExec;
 use crate::errors::Context;
-use crate::merge::{KeyChoice, NewestRowsExec};
-use crate::view::{ReadView, Source};
+use crate::merge::{LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ViewMask};
+use crate::view::{ReadView, Source, SsTableHandle};
 
 /// What a scan asks for, resolved.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +49,8 @@ pub struct ScanRequest {
     pub columns: Option<Vec<String>>,
     /// The condition.
     pub filter: Option<Filter>,
+    /// Rows to leave out first.
+    pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
 }
@@ -60,26 +68,197 @@ pub fn session() -> SessionContext {
 /// An input error for an unknown column.
 pub async fn plan_scan(
     session: &SessionContext,
-    view: &ReadView,
+    view: &Arc<ReadView>,
+    cache: &Arc<MergeCache>,
     request: &ScanRequest,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let output = output_columns(view, request)?;
-    let needed = needed_columns(view, request, &output)?;
-    let rows = if view.is_base_only() {
-        let filter = request.filter.as_ref().map(|filter| filter.expression().clone());
-        relabelled(scan_dataset(&view.base, &needed, None, filter).await?, &needed)
-    } else {
-        let chosen = choose_newest(view, request, &needed).await?;
-        filtered(session, chosen, request.filter.as_ref())?
+    let planner = Planner::new(session, view, cache, request, &output);
+    let mut arms = vec![planner.base().await?];
+    for (arm, (freshness, source)) in (1..).zip(view.sources()) {
+        arms.push(match source {
+            Source::SsTable(run) => planner.run(arm, freshness, run).await?,
+            Source::MemTable(rows) => planner.memtable(arm, freshness, rows)?,
+        });
+    }
+    let rows = match <[_; 1]>::try_from(arms) {
+        Ok([base]) => base,
+        Err(arms) => UnionExec::try_new(arms).context("planning a scan")?,
     };
-    let limited: Arc<dyn ExecutionPlan> = match request.limit {
-        None => rows,
-        Some(limit) => {
-            let single = Arc::new(CoalescePartitionsExec::new(rows));
-            Arc::new(GlobalLimitExec::new(single, 0, Some(limit)))
+    if request.limit.is_none() && request.offset == 0 {
+        return Ok(rows);
+    }
+    let single = Arc::new(CoalescePartitionsExec::new(rows));
+    Ok(Arc::new(GlobalLimitExec::new(single, request.offset, request.limit)))
+}
+
+/// What all arms of one plan have in common.
+struct Planner<'a> {
+    session: &'a SessionContext,
+    view: &'a ReadView,
+    /// The part of the condition that sources run themselves, and what is left of it.
+    pushed: Option<Expr>,
+    rest: Option<Filter>,
+    whole: Option<Filter>,
+    output: &'a [String],
+    mask: Option<Arc<ViewMask>>,
+    choice: Arc<LazyChoice>,
+    recorder: Option<Arc<MaskRecorder>>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        session: &'a SessionContext,
+        view: &'a Arc<ReadView>,
+        cache: &Arc<MergeCache>,
+        request: &ScanRequest,
+        output: &'a [String],
+    ) -> Self {
+        let chooses = !view.key.is_empty() && !view.is_base_only();
+        let mask = if chooses { cache.mask(view) } else { None };
+        let is_whole = request.filter.is_none() && request.limit.is_none() && request.offset == 0;
+        let records = chooses && is_whole && mask.is_none();
+        let arms = 1 + view.sources().count();
+        let (pushed, rest) =
+            request.filter.as_ref().map_or((None, None), |filter| filter.split_fallible());
+        Self {
+            session,
+            view,
+            pushed,
+            rest,
+            whole: request.filter.clone(),
+            output,
+            mask,
+            choice: Arc::new(LazyChoice::new(view.clone(), cache.clone())),
+            recorder: records
+                .then(|| Arc::new(MaskRecorder::new(view.clone(), cache.clone(), arms))),
         }
-    };
-    projected(limited, &output)
+    }
+
+    async fn base(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        let newest = match &self.mask {
+            _ if self.view.key.is_empty() || self.view.is_base_only() => Newest::All,
+            Some(mask) => Newest::ByPosition(mask.arm(0)),
+            None => self.by_key(Freshness::Base),
+        };
+        self.dataset(0, &self.view.base, newest, None).await
+    }
+
+    async fn run(
+        &self,
+        arm: usize,
+        freshness: Freshness,
+        run: &SsTableHandle,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let newest = match &self.mask {
+            Some(mask) => Newest::ByPosition(mask.arm(arm)),
+            None => self.above_base(arm, freshness),
+        };
+        self.dataset(arm, &run.dataset, newest, Some(run.name().into())).await
+    }
+
+    fn memtable(
+        &self,
+        arm: usize,
+        freshness: Freshness,
+        rows: &MemTableView,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let newest = self.above_base(arm, freshness);
+        let kept = self.columns(self.whole.as_ref());
+        let mut read = self.with_key(&kept, &newest);
+        read.push(TOMBSTONE.to_owned());
+        let scan = scan_memtable(rows, &read)?;
+        let rows = self.newest(arm, scan, newest, None, &kept);
+        projected(filtered(self.session, rows, self.whole.as_ref())?, self.output)
+    }
+
+    /// The newest source of its shard has only newest rows.
+    fn above_base(&self, arm: usize, freshness: Freshness) -> Newest {
+        if self.view.key.is_empty() || self.view.is_newest_source(arm - 1) {
+            return Newest::All;
+        }
+        self.by_key(freshness)
+    }
+
+    fn by_key(&self, freshness: Freshness) -> Newest {
+        Newest::ByKey { choice: self.choice.clone(), freshness, key: self.view.key.clone() }
+    }
+
+    async fn dataset(
+        &self,
+        arm: usize,
+        dataset: &Dataset,
+        newest: Newest,
+        run: Option<Arc<str>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let action = "planning a scan";
+        let kept = self.columns(self.rest.as_ref());
+        let mut read = self.with_key(&kept, &newest);
+        if run.is_some() && !matches!(newest, Newest::ByPosition(_)) {
+            read.push(TOMBSTONE.to_owned());
+        }
+        let mut scanner = dataset.scan();
+        scanner.project(&read).context(action)?;
+        // Lance gives no rows to count where it reads no column.
+        let is_empty = read.is_empty();
+        if is_empty || self.recorder.is_some() || matches!(newest, Newest::ByPosition(_)) {
+            scanner.with_row_address();
+        }
+        if let Some(pushed) = &self.pushed {
+            scanner.filter_expr(pushed.clone());
+        }
+        let scan = scanner.create_plan().await.context(action)?;
+        self.finished(arm, scan, newest, run, &kept)
+    }
+
+    /// The steps above the scan of a dataset; `kept` are the columns that survive the choice.
+    fn finished(
+        &self,
+        arm: usize,
+        scan: Arc<dyn ExecutionPlan>,
+        newest: Newest,
+        run: Option<Arc<str>>,
+        kept: &[String],
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let rows = self.newest(arm, scan, newest, run, kept);
+        projected(filtered(self.session, rows, self.rest.as_ref())?, self.output)
+    }
+
+    fn newest(
+        &self,
+        arm: usize,
+        scan: Arc<dyn ExecutionPlan>,
+        newest: Newest,
+        run: Option<Arc<str>>,
+        kept: &[String],
+    ) -> Arc<dyn ExecutionPlan> {
+        let record = self.recorder.clone().map(|recorder| (recorder, arm));
+        let node = NewestRowsExec::new(scan, newest, fields(&self.view.schema, kept));
+        Arc::new(node.recording(record).of_run(run))
+    }
+
+    /// Columns of the result and of `filter`, in the order of the table.
+    fn columns(&self, filter: Option<&Filter>) -> Vec<String> {
+        let mut names: BTreeSet<String> = self.output.iter().cloned().collect();
+        names.extend(filter.map(Filter::columns).unwrap_or_default());
+        in_order(&self.view.schema, |name| names.contains(name))
+    }
+
+    fn with_key(&self, kept: &[String], newest: &Newest) -> Vec<String> {
+        let by_key = matches!(newest, Newest::ByKey { .. });
+        let is_key = |name: &String| by_key && self.view.key.contains(name);
+        in_order(&self.view.schema, |name| kept.contains(name) || is_key(name))
+    }
+}
+
+fn in_order(schema: &Schema, wanted: impl Fn(&String) -> bool) -> Vec<String> {
+    schema.fields().iter().map(|field| field.name()).filter(|name| wanted(name)).cloned().collect()
+}
+
+fn fields(schema: &Schema, names: &[String]) -> SchemaRef {
+    let fields: Vec<_> =
+        schema.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
+    Arc::new(Schema::new(fields))
 }
 
 fn output_columns(view: &ReadView, request: &ScanRequest) -> Result<Vec<String>> {
@@ -99,102 +278,14 @@ fn output_columns(view: &ReadView, request: &ScanRequest) -> Result<Vec<String>>
     Ok(columns.clone())
 }
 
-/// The columns that survive the choice: those of the result and of the condition. Never none,
-/// because a Lance scan of no column gives no rows to count.
-fn needed_columns(view: &ReadView, request: &ScanRequest, output: &[String]) -> Result<SchemaRef> {
-    let mut names: BTreeSet<String> = output.iter().cloned().collect();
-    if let Some(filter) = &request.filter {
-        names.extend(filter.columns());
-    }
-    if names.is_empty() {
-        let first = view.key.first().or_else(|| view.schema.fields().first().map(|f| f.name()));
-        names.extend(first.cloned());
-    }
-    let fields: Vec<_> =
-        view.schema.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
-    if fields.is_empty() {
-        return Err(Error::input("the table has no columns"));
-    }
-    Ok(Arc::new(Schema::new(fields)))
-}
-
-async fn choose_newest(
-    view: &ReadView,
-    request: &ScanRequest,
-    needed: &SchemaRef,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let choice =
-        if view.key.is_empty() { KeyChoice::default() } else { KeyChoice::of(view).await? };
-    let choice = Arc::new(choice);
-    let on_key = request.filter.as_ref().and_then(|filter| filter.key_part(&view.key));
-    let newest = |input, freshness| {
-        let key = view.key.clone();
-        Arc::new(NewestRowsExec::new(input, choice.clone(), freshness, key, needed.clone()))
-            as Arc<dyn ExecutionPlan>
-    };
-    let with_key = with_key_columns(view, needed);
-    let base = scan_dataset(&view.base, &with_key, None, on_key.clone()).await?;
-    let mut arms = vec![newest(base, Freshness::Base)];
-    for (freshness, source) in view.sources() {
-        let rows = match source {
-            Source::SsTable(run) => {
-                scan_dataset(&run.dataset, &with_key, Some(TOMBSTONE), on_key.clone()).await?
-            }
-            Source::MemTable(rows) => scan_memtable(rows, &with_key)?,
-        };
-        arms.push(newest(rows, freshness));
-    }
-    UnionExec::try_new(arms).context("planning a scan")
-}
-
-fn with_key_columns(view: &ReadView, needed: &SchemaRef) -> SchemaRef {
-    let fields: Vec<_> = view
-        .schema
-        .fields()
-        .iter()
-        .filter(|field| {
-            needed.column_with_name(field.name()).is_some() || view.key.contains(field.name())
-        })
-        .cloned()
-        .collect();
-    Arc::new(Schema::new(fields))
-}
-
-async fn scan_dataset(
-    dataset: &Dataset,
-    columns: &SchemaRef,
-    extra: Option<&str>,
-    filter: Option<Expr>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let action = "planning a scan";
-    let mut names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
-    names.extend(extra);
-    let mut scanner = dataset.scan();
-    scanner.project(&names).context(action)?;
-    if let Some(filter) = filter {
-        scanner.filter_expr(filter);
-    }
-    scanner.create_plan().await.context(action)
-}
-
-fn scan_memtable(view: &MemTableView, columns: &SchemaRef) -> Result<Arc<dyn ExecutionPlan>> {
+fn scan_memtable(view: &MemTableView, columns: &[String]) -> Result<Arc<dyn ExecutionPlan>> {
     let indices = columns
-        .fields()
         .iter()
-        .map(|field| field.name().as_str())
-        .chain(std::iter::once(TOMBSTONE))
         .map(|name| view.schema().index_of(name))
         .collect::<Result<Vec<_>, _>>()
         .context("planning a scan of a MemTable")?;
     let scan = MemTableScanExec::try_new(view.clone(), indices).context("planning a scan")?;
     Ok(Arc::new(scan))
-}
-
-/// A base scan under the fields that the result promises.
-fn relabelled(base: Arc<dyn ExecutionPlan>, needed: &SchemaRef) -> Arc<dyn ExecutionPlan> {
-    let no_key = Arc::from(Vec::new());
-    let choice = Arc::new(KeyChoice::default());
-    Arc::new(NewestRowsExec::new(base, choice, Freshness::Base, no_key, needed.clone()))
 }
 
 fn filtered(

@@ -57,8 +57,8 @@ impl Table {
         read.extend(self.key.iter().filter(|name| !output.contains(name)).cloned());
         let condition = self.key_condition(&wanted.batch)?;
         let filter = condition.map(|c| Filter::new(&view.schema, c)).transpose()?;
-        let request = ScanRequest { columns: Some(read), filter, limit: None };
-        let plan = plan_scan(&session, &view, &request).await?;
+        let request = ScanRequest { columns: Some(read), filter, ..ScanRequest::default() };
+        let plan = plan_scan(&session, &view, &self.merges, &request).await?;
         let schema = plan.schema();
         let batches = collect(plan, session.task_ctx()).await.context("getting rows by key")?;
         let rows = concat_batches(&schema, &batches).context("getting rows by key")?;

@@ -34,6 +34,7 @@ pub use shards::{Shard, TableStats};
 pub use write::WriteResult;
 
 use crate::errors::Context;
+use crate::merge::MergeCache;
 use crate::view::SsTableCache;
 use read::TailCache;
 
@@ -51,6 +52,7 @@ pub struct Table {
     store: Store,
     sstables: SsTableCache,
     tails: TailCache,
+    merges: Arc<MergeCache>,
 }
 
 impl Table {
@@ -88,6 +90,7 @@ impl Table {
             store,
             sstables: SsTableCache::default(),
             tails: TailCache::default(),
+            merges: Arc::default(),
         };
         Ok(Arc::new(table))
     }

@@ -52,7 +52,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
-    pub async fn read_view(&self, consistency: Consistency, jobs: &[Arc<Job>]) -> Result<ReadView> {
+    pub async fn read_view(&self, consistency: Consistency, jobs: &[Arc<Job>]) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<Job>] = if consistency == Consistency::Live { jobs } else { &[] };
         let shard_ids = self.shard_ids().await?;
         let parts = shard_ids.into_iter().map(|shard_id| {
@@ -65,7 +65,7 @@ impl Table {
         let compacted = compacted_of(&base).await?;
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
-        Ok(ReadView { base, schema: self.schema.clone(), key: self.key.clone(), shards })
+        Ok(Arc::new(ReadView { base, schema: self.schema.clone(), key: self.key.clone(), shards }))
     }
 
     /// Opens the runs that the base version lacks.
@@ -80,7 +80,8 @@ impl Table {
         let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
         let sstables = try_join_all(opened).await?;
         self.sstables.retain(shard_id, &part.manifest.sstables);
-        Ok(ShardView { shard_id, sstables, memtables: part.memtables })
+        let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
+        Ok(ShardView { shard_id, sstables, memtables })
     }
 
     async fn shard_parts(

@@ -1,6 +1,7 @@
 //! A read as the caller holds it: options now, a cut when it runs.
 //!
-//! Owns: pinning a cut for each execution and handing out its rows.
+//! Owns: which cut each execution reads, a new one or one that the caller pinned, and handing
+//! out its rows.
 //! Does not own: the plan.
 
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
@@ -16,7 +18,7 @@ use lancemem_core::types::Result;
 use super::{Job, Table};
 use crate::errors::Context;
 use crate::plan::{self, Filter, ScanRequest, plan_scan};
-use crate::view::Consistency;
+use crate::view::{Consistency, ReadView};
 
 /// What to read.
 #[derive(Clone, Debug, Default)]
@@ -25,23 +27,40 @@ pub struct ScanOptions {
     pub columns: Option<Vec<String>>,
     /// A SQL condition on the table's columns.
     pub filter: Option<String>,
+    /// Rows to leave out first.
+    pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
-    /// Which rows must be seen.
+    /// Which rows must be seen; a pinned cut has decided that already.
     pub consistency: Consistency,
 }
 
-/// A read that has not begun. Each execution pins a new cut.
+/// A read that has not begun.
 #[derive(Clone, Debug)]
 pub struct Scan {
     table: Arc<Table>,
-    jobs: Vec<Arc<Job>>,
+    cut: Cut,
     options: ScanOptions,
+}
+
+/// What a scan reads.
+#[derive(Clone, Debug)]
+enum Cut {
+    /// A new cut for each execution; these jobs of this process are part of a live one.
+    New(Vec<Arc<Job>>),
+    /// Always this one.
+    Pinned(Arc<ReadView>),
 }
 
 impl Scan {
     pub(crate) const fn new(table: Arc<Table>, jobs: Vec<Arc<Job>>, options: ScanOptions) -> Self {
-        Self { table, jobs, options }
+        Self { table, cut: Cut::New(jobs), options }
+    }
+
+    /// A read of a cut that [`Table::read_view`] pinned: every execution gives the same rows.
+    #[must_use]
+    pub const fn of_view(table: Arc<Table>, view: Arc<ReadView>, options: ScanOptions) -> Self {
+        Self { table, cut: Cut::Pinned(view), options }
     }
 
     /// The rows as a stream of batches; memory is bounded by what runs in parallel.
@@ -64,17 +83,34 @@ impl Scan {
         Ok((schema, batches))
     }
 
-    /// The number of rows that [`Self::stream`] gives.
+    /// The number of rows that [`Self::stream`] gives. Reads no row where an earlier scan of the
+    /// same cut counted them.
     ///
     /// # Errors
     /// As [`Self::stream`].
     pub async fn count_rows(&self) -> Result<usize> {
-        let (plan, session) = self.plan(Some(Vec::new())).await?;
+        let view = self.view().await?;
+        if self.options.filter.is_none()
+            && let Some(rows) = self.known_rows(&view).await?
+        {
+            let rows = rows.saturating_sub(self.options.offset);
+            return Ok(self.options.limit.map_or(rows, |limit| rows.min(limit)));
+        }
+        let (plan, session) = self.plan_of(&view, Some(Vec::new())).await?;
         let stream = execute_stream(plan, session.task_ctx()).context("counting")?;
         stream
             .try_fold(0, |rows, batch| futures::future::ready(Ok(rows + batch.num_rows())))
             .await
             .context("counting")
+    }
+
+    /// Rows of a cut where that is known without reading.
+    async fn known_rows(&self, view: &ReadView) -> Result<Option<usize>> {
+        if view.is_base_only() {
+            let rows = view.base.count_rows(None).await.context("counting the base table's rows");
+            return rows.map(Some);
+        }
+        Ok(self.table.merges.mask(view).map(|mask| mask.live_rows))
     }
 
     /// The plan as text.
@@ -86,6 +122,19 @@ impl Scan {
         Ok(displayable(plan.as_ref()).indent(true).to_string())
     }
 
+    /// The plan as text, with rows and times of each node: it runs to its end first.
+    ///
+    /// # Errors
+    /// As [`Self::collect`].
+    pub async fn explain_analyze(&self) -> Result<String> {
+        let (plan, session) = self.plan(self.options.columns.clone()).await?;
+        let stream = execute_stream(plan.clone(), session.task_ctx()).context("scanning")?;
+        let count = |rows, batch: RecordBatch| futures::future::ready(Ok(rows + batch.num_rows()));
+        let rows: usize = stream.try_fold(0, count).await.context("scanning")?;
+        let nodes = DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(true).to_string();
+        Ok(format!("rows={rows}\n{nodes}"))
+    }
+
     /// The schema of the result.
     ///
     /// # Errors
@@ -95,18 +144,34 @@ impl Scan {
         Ok(plan.schema())
     }
 
+    async fn view(&self) -> Result<Arc<ReadView>> {
+        match &self.cut {
+            Cut::New(jobs) => self.table.read_view(self.options.consistency, jobs).await,
+            Cut::Pinned(view) => Ok(view.clone()),
+        }
+    }
+
     async fn plan(
         &self,
         columns: Option<Vec<String>>,
     ) -> Result<(Arc<dyn ExecutionPlan>, SessionContext)> {
-        let view = self.table.read_view(self.options.consistency, &self.jobs).await?;
+        let view = self.view().await?;
+        self.plan_of(&view, columns).await
+    }
+
+    async fn plan_of(
+        &self,
+        view: &Arc<ReadView>,
+        columns: Option<Vec<String>>,
+    ) -> Result<(Arc<dyn ExecutionPlan>, SessionContext)> {
         let session = plan::session();
         let filter = match &self.options.filter {
             Some(sql) => Some(Filter::parse(&session, &view.schema, sql)?),
             None => None,
         };
-        let request = ScanRequest { columns, filter, limit: self.options.limit };
-        let plan = plan_scan(&session, &view, &request).await?;
+        let (offset, limit) = (self.options.offset, self.options.limit);
+        let request = ScanRequest { columns, filter, offset, limit };
+        let plan = plan_scan(&session, view, &self.table.merges, &request).await?;
         Ok((plan, session))
     }
 }

@@ -1,8 +1,10 @@
 //! What one query pins: a base version and, per shard, the runs and rows above it.
 //!
-//! Owns: [`ReadView`], the immutable cut, and the open SSTables that it keeps.
+//! Owns: [`ReadView`], the immutable cut, the open SSTables, and what is kept of them in memory.
 //! Does not own: how a view is gathered from storage and jobs (`table`), or how it is read.
 
+mod kept;
+mod run_keys;
 mod sstables;
 
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use lance::Dataset;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Freshness, Generation, ShardId};
 
+pub use kept::{Kept, KeptBound, KeptStats};
+pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle};
 
 /// Which rows a read must see.
@@ -55,6 +59,19 @@ impl ReadView {
     #[must_use]
     pub fn is_base_only(&self) -> bool {
         self.shards.iter().all(|shard| shard.sstables.is_empty() && shard.memtables.is_empty())
+    }
+
+    /// Whether nothing in its shard is newer than the source at `index` of [`Self::sources`].
+    #[must_use]
+    pub fn is_newest_source(&self, index: usize) -> bool {
+        let mut end = 0;
+        for shard in &self.shards {
+            end += shard.sstables.len() + shard.memtables.len();
+            if index < end {
+                return index + 1 == end;
+            }
+        }
+        false
     }
 
     /// Every source above the base table.

@@ -1,20 +1,30 @@
 //! Open SSTables, shared by all views of a table.
 //!
-//! Owns: one handle per run, with its keys once somebody needed them.
-//! Does not own: which runs a view reads.
+//! Owns: one handle per run, what is kept of the run once somebody needed it, and the way it is
+//! read.
+//! Does not own: which runs a view reads, or which kept thing goes when room is short (`kept`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
 use futures::TryStreamExt;
 use lance::Dataset;
+use lance_core::ROW_ADDR;
+use lance_core::deepsize::DeepSizeOf;
 use lancemem_core::format::{KeyEncoder, SsTable};
-use lancemem_core::types::{Generation, KeyBytes, Result, ShardId};
+use lancemem_core::types::{Error, Generation, KeyBlock, Result, ShardId};
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
 
+use super::kept::{Kept, KeptBound, KeptStats};
+use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::sstable::{SsTableContext, open_sstable};
+
+/// Bytes that a table keeps of its runs by default.
+const LIMIT_BYTES: usize = 256 << 20;
 
 /// An open run. Runs are immutable, so what was read once stays true.
 #[derive(Debug)]
@@ -27,36 +37,86 @@ pub struct SsTableHandle {
     pub path: String,
     /// The run as a Lance dataset; its deletion vector hides rows superseded inside the run.
     pub dataset: Arc<Dataset>,
-    keys: OnceCell<Arc<[KeyBytes]>>,
+    keys: Arc<Kept<RunKeys>>,
 }
 
 impl SsTableHandle {
-    /// The keys of the run's rows, tombstones included, each once.
+    /// The newest row of each key of the run, tombstones included.
     ///
     /// # Errors
-    /// A storage error while the key columns are read for the first time.
-    pub async fn keys(&self, key: &[String]) -> Result<Arc<[KeyBytes]>> {
-        self.keys.get_or_try_init(|| self.read_keys(key)).await.cloned()
+    /// A storage error while the key columns are read.
+    pub async fn keys(&self, key: &[String]) -> Result<Arc<RunKeys>> {
+        let read = async {
+            let keys = self.read_keys(key).await?;
+            let bytes = keys.heap_bytes();
+            Ok((keys, bytes))
+        };
+        self.keys.get_or_read(read).await
     }
 
-    async fn read_keys(&self, key: &[String]) -> Result<Arc<[KeyBytes]>> {
-        let action = &format!("SSTable {} of shard {}", self.path, self.shard_id);
+    /// The run's keys, where they are in memory.
+    #[must_use]
+    pub fn keys_in_memory(&self) -> Option<Arc<RunKeys>> {
+        self.keys.present()
+    }
+
+    /// What the run is called in errors.
+    pub(crate) fn name(&self) -> String {
+        format!("SSTable {} of shard {}", self.path, self.shard_id)
+    }
+
+    async fn read_keys(&self, key: &[String]) -> Result<RunKeys> {
+        let action = &self.name();
         let mut scanner = self.dataset.scan();
         scanner.project(key).in_run(action)?;
+        // Positions are the addresses, which ascend only in an ordered scan.
+        scanner.scan_in_order(true).with_row_address();
         let mut stream = scanner.try_into_stream().await.in_run(action)?;
-        let mut keys = Vec::new();
+        let mut keys = KeyBlock::default();
+        let mut positions = Vec::new();
         while let Some(batch) = stream.try_next().await.in_run(action)? {
-            keys.extend(KeyEncoder::new(batch.schema_ref(), key)?.encode(&batch));
+            keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
+            add_positions(&batch, &mut positions)?;
         }
-        Ok(keys.into())
+        Ok(RunKeys::new(keys, positions))
     }
 }
 
+/// Row positions of a run with one fragment: the offsets of the row addresses.
+fn add_positions(batch: &RecordBatch, positions: &mut Vec<u32>) -> Result<()> {
+    let addresses = batch
+        .column_by_name(ROW_ADDR)
+        .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
+        .as_primitive::<UInt64Type>();
+    for address in addresses.values() {
+        let position = u32::try_from(*address).map_err(|_| {
+            Error::Internal(format!("row address {address} is outside a run's one fragment"))
+        })?;
+        positions.push(position);
+    }
+    Ok(())
+}
+
 /// The runs that are open in this process, by shard and folder.
-#[derive(Debug, Default)]
-pub struct SsTableCache(Mutex<HashMap<(ShardId, String), Arc<SsTableHandle>>>);
+#[derive(Debug)]
+pub struct SsTableCache {
+    bound: Arc<KeptBound>,
+    runs: Mutex<HashMap<(ShardId, String), Arc<Kept<SsTableHandle>>>>,
+}
+
+impl Default for SsTableCache {
+    fn default() -> Self {
+        Self::with_limit(LIMIT_BYTES)
+    }
+}
 
 impl SsTableCache {
+    /// No run yet; at most `limit_bytes` are kept of all of them.
+    #[must_use]
+    pub fn with_limit(limit_bytes: usize) -> Self {
+        Self { bound: KeptBound::new(limit_bytes), runs: Mutex::default() }
+    }
+
     /// The handle of a run, opened where it is not.
     ///
     /// # Errors
@@ -68,26 +128,40 @@ impl SsTableCache {
         sstable: &SsTable,
     ) -> Result<Arc<SsTableHandle>> {
         let place = (shard_id, sstable.path.clone());
-        if let Some(handle) = self.0.lock().get(&place) {
-            return Ok(handle.clone());
-        }
+        let run = self.runs.lock().entry(place).or_insert_with(|| Kept::new(&self.bound)).clone();
+        run.get_or_read(self.read(base, shard_id, sstable)).await
+    }
+
+    async fn read(
+        &self,
+        base: &Dataset,
+        shard_id: ShardId,
+        sstable: &SsTable,
+    ) -> Result<(SsTableHandle, usize)> {
         let action = format!("SSTable {} of shard {shard_id}", sstable.path);
         let context = SsTableContext::new(base, shard_id).await.context(&action)?;
         let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
-        let handle = Arc::new(SsTableHandle {
+        let bytes = size_of::<Dataset>() + dataset.manifest().deep_size_of();
+        let handle = SsTableHandle {
             shard_id,
             generation: sstable.generation,
             path: sstable.path.clone(),
             dataset: Arc::new(dataset),
-            keys: OnceCell::new(),
-        });
-        Ok(self.0.lock().entry(place).or_insert(handle).clone())
+            keys: Kept::new(&self.bound),
+        };
+        Ok((handle, bytes))
     }
 
     /// Closes the runs of `shard_id` that no manifest lists any more.
     pub fn retain(&self, shard_id: ShardId, listed: &[SsTable]) {
-        self.0.lock().retain(|(shard, path), _| {
+        self.runs.lock().retain(|(shard, path), _| {
             *shard != shard_id || listed.iter().any(|sstable| sstable.path == *path)
         });
+    }
+
+    /// Counters of what is kept of runs: open datasets and keys.
+    #[must_use]
+    pub fn stats(&self) -> KeptStats {
+        self.bound.stats()
     }
 }

@@ -1,0 +1,139 @@
+//! What one scan learns and the next one of the same sources need not learn again.
+//!
+//! Owns: the keys of the flushed runs of the last view, and the dead rows of the last view that
+//! was read to its end. Each is kept for one view, the newest, and only up to a size.
+//! Does not own: open runs (`view`), or when a view is worth a mask (`plan`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lancemem_core::types::ShardId;
+use parking_lot::Mutex;
+
+use super::NewerKeys;
+use super::dead_rows::ViewMask;
+use crate::view::{ReadView, Source};
+
+/// What is larger is dropped with the scan that made it.
+const KEPT_BYTES: usize = 256 << 20;
+
+/// What the cache did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeCacheStats {
+    /// Bytes that it holds.
+    pub bytes: usize,
+    /// Scans that found the keys of their runs.
+    pub key_hits: usize,
+    /// Scans that read them.
+    pub key_misses: usize,
+    /// Scans that found the dead rows of their view.
+    pub mask_hits: usize,
+    /// Scans of such a view that compared keys.
+    pub mask_misses: usize,
+}
+
+/// The newest view's keys and dead rows, shared by all scans of a table.
+#[derive(Debug, Default)]
+pub struct MergeCache {
+    kept: Mutex<Kept>,
+    key_hits: AtomicUsize,
+    key_misses: AtomicUsize,
+    mask_hits: AtomicUsize,
+    mask_misses: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    keys: Option<(Vec<SourceId>, Arc<NewerKeys>)>,
+    mask: Option<(ViewId, Arc<ViewMask>)>,
+}
+
+/// The rows of one source, which never change under this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SourceId {
+    Run { shard_id: ShardId, path: String },
+    Rows { memtable: u64, rows: usize },
+}
+
+/// A base version and everything above it, in the order of the view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ViewId {
+    base_version: u64,
+    sources: Vec<SourceId>,
+}
+
+impl MergeCache {
+    /// The keys of the runs of `view`.
+    pub fn keys_of_runs(&self, view: &ReadView) -> Option<Arc<NewerKeys>> {
+        let id = runs_of(view);
+        let kept = self.kept.lock();
+        let found = kept.keys.as_ref().filter(|(kept, _)| *kept == id);
+        count(found.is_some(), &self.key_hits, &self.key_misses);
+        found.map(|(_, keys)| keys.clone())
+    }
+
+    /// Keeps the keys of the runs of `view`.
+    pub fn keep_keys_of_runs(&self, view: &ReadView, keys: NewerKeys) -> Arc<NewerKeys> {
+        let keys = Arc::new(keys);
+        if keys.heap_bytes() <= KEPT_BYTES {
+            self.kept.lock().keys = Some((runs_of(view), keys.clone()));
+        }
+        keys
+    }
+
+    /// The dead rows of `view`.
+    pub fn mask(&self, view: &ReadView) -> Option<Arc<ViewMask>> {
+        let id = view_id(view);
+        let kept = self.kept.lock();
+        let found = kept.mask.as_ref().filter(|(kept, _)| *kept == id);
+        count(found.is_some(), &self.mask_hits, &self.mask_misses);
+        found.map(|(_, mask)| mask.clone())
+    }
+
+    /// Keeps the dead rows of `view`.
+    pub fn keep_mask(&self, view: &ReadView, mask: ViewMask) {
+        if mask.heap_bytes() <= KEPT_BYTES {
+            self.kept.lock().mask = Some((view_id(view), Arc::new(mask)));
+        }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> MergeCacheStats {
+        let kept = self.kept.lock();
+        let keys = kept.keys.as_ref().map_or(0, |(_, keys)| keys.heap_bytes());
+        let mask = kept.mask.as_ref().map_or(0, |(_, mask)| mask.heap_bytes());
+        MergeCacheStats {
+            bytes: keys + mask,
+            key_hits: self.key_hits.load(Ordering::Relaxed),
+            key_misses: self.key_misses.load(Ordering::Relaxed),
+            mask_hits: self.mask_hits.load(Ordering::Relaxed),
+            mask_misses: self.mask_misses.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn count(hit: bool, hits: &AtomicUsize, misses: &AtomicUsize) {
+    if hit { hits } else { misses }.fetch_add(1, Ordering::Relaxed);
+}
+
+fn runs_of(view: &ReadView) -> Vec<SourceId> {
+    view.sources()
+        .map(|(_, source)| source_id(&source))
+        .filter(|id| matches!(id, SourceId::Run { .. }))
+        .collect()
+}
+
+fn view_id(view: &ReadView) -> ViewId {
+    let sources = view.sources().map(|(_, source)| source_id(&source)).collect();
+    ViewId { base_version: view.base.version().version, sources }
+}
+
+fn source_id(source: &Source<'_>) -> SourceId {
+    match source {
+        Source::SsTable(run) => SourceId::Run { shard_id: run.shard_id, path: run.path.clone() },
+        Source::MemTable(rows) => {
+            SourceId::Rows { memtable: rows.memtable_id(), rows: rows.rows() }
+        }
+    }
+}

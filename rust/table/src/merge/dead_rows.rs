@@ -1,0 +1,172 @@
+//! Rows that a newer row of their key supersedes, by position.
+//!
+//! Owns: the dead rows of one dataset, how a batch is masked by them, and how a scan that runs
+//! to its end records them, so that the next scan of the same view compares no keys.
+//! Does not own: how a row is found dead, or which views are kept (`cache`).
+//!
+//! A tombstone is dead too: it hides older rows and shows nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::{BooleanArray, UInt64Array};
+use arrow_buffer::BooleanBufferBuilder;
+use parking_lot::Mutex;
+use roaring::RoaringBitmap;
+
+use super::MergeCache;
+use crate::view::ReadView;
+
+/// Dead rows of one dataset: offsets by fragment, as in Lance's deletion vectors.
+#[derive(Debug, Default)]
+pub struct DeadRows(HashMap<u32, RoaringBitmap>);
+
+impl DeadRows {
+    /// For each row address whether the row is alive; `None` where all are.
+    #[must_use]
+    pub fn live(&self, addresses: &UInt64Array) -> Option<BooleanArray> {
+        let addresses = addresses.values();
+        let (first, last) = (*addresses.first()?, *addresses.last()?);
+        let (fragment, offset) = split_address(first);
+        let is_run = last.checked_sub(first) == Some(addresses.len() as u64 - 1)
+            && addresses.is_sorted_by(|left, right| left < right)
+            && split_address(last).0 == fragment;
+        if !is_run {
+            let live = addresses.iter().map(|address| Some(!self.contains(*address)));
+            return Some(live.collect());
+        }
+        let dead = self.0.get(&fragment)?;
+        let mut live = BooleanBufferBuilder::new(addresses.len());
+        live.append_n(addresses.len(), true);
+        for row in dead.range(offset..=split_address(last).1) {
+            live.set_bit((row - offset) as usize, false);
+        }
+        Some(BooleanArray::new(live.finish(), None))
+    }
+
+    fn contains(&self, address: u64) -> bool {
+        let (fragment, offset) = split_address(address);
+        self.0.get(&fragment).is_some_and(|dead| dead.contains(offset))
+    }
+
+    /// Number of dead rows.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.values().map(RoaringBitmap::len).sum()
+    }
+
+    /// Whether every row is alive.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.values().all(RoaringBitmap::is_empty)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.0.values().map(RoaringBitmap::serialized_size).sum()
+    }
+}
+
+impl FromIterator<u64> for DeadRows {
+    /// Row addresses in any order.
+    fn from_iter<I: IntoIterator<Item = u64>>(addresses: I) -> Self {
+        let mut fragments: HashMap<u32, Vec<u32>> = HashMap::new();
+        for address in addresses {
+            let (fragment, offset) = split_address(address);
+            fragments.entry(fragment).or_default().push(offset);
+        }
+        let bitmap = |mut offsets: Vec<u32>| {
+            offsets.sort_unstable();
+            offsets.into_iter().collect()
+        };
+        Self(fragments.into_iter().map(|(fragment, rows)| (fragment, bitmap(rows))).collect())
+    }
+}
+
+/// The dead rows of every source of one view, and how many rows are left.
+#[derive(Debug)]
+pub struct ViewMask {
+    /// By the arm's place: the base table, then the sources in the order of the view.
+    arms: Vec<Arc<DeadRows>>,
+    /// Rows of the view: keys that are not deleted.
+    pub live_rows: usize,
+}
+
+impl ViewMask {
+    /// The dead rows of one arm.
+    #[must_use]
+    pub fn arm(&self, arm: usize) -> Arc<DeadRows> {
+        self.arms[arm].clone()
+    }
+
+    /// Bytes that the mask holds on the heap.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.arms.iter().map(|dead| dead.heap_bytes()).sum()
+    }
+}
+
+/// Collects a [`ViewMask`] while a scan runs. It is kept when every stream of every arm came to
+/// its end; a scan that stops early leaves nothing.
+#[derive(Debug)]
+pub struct MaskRecorder {
+    view: Arc<ReadView>,
+    cache: Arc<MergeCache>,
+    arms: Vec<Mutex<Vec<u64>>>,
+    live_rows: AtomicUsize,
+    unfinished: AtomicUsize,
+}
+
+impl MaskRecorder {
+    /// A recorder for `arms` arms of one stream each.
+    #[must_use]
+    pub fn new(view: Arc<ReadView>, cache: Arc<MergeCache>, arms: usize) -> Self {
+        Self {
+            view,
+            cache,
+            arms: (0..arms).map(|_| Mutex::default()).collect(),
+            live_rows: AtomicUsize::new(0),
+            unfinished: AtomicUsize::new(arms),
+        }
+    }
+
+    /// The stream of `arm` came to its end.
+    pub fn finish(&self, arm: usize, dead: Vec<u64>, live_rows: usize) {
+        *self.arms[arm].lock() = dead;
+        self.live_rows.fetch_add(live_rows, Ordering::Relaxed);
+        if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let arms = self.arms.iter().map(|dead| Arc::new(dead.lock().drain(..).collect()));
+            let live_rows = self.live_rows.load(Ordering::Relaxed);
+            self.cache.keep_mask(&self.view, ViewMask { arms: arms.collect(), live_rows });
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
+const fn split_address(address: u64) -> (u32, u32) {
+    ((address >> 32) as u32, address as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(dead: &DeadRows, addresses: Vec<u64>) -> Vec<bool> {
+        let count = addresses.len();
+        let live = dead.live(&UInt64Array::from(addresses));
+        live.map_or_else(|| vec![true; count], |live| live.values().iter().collect())
+    }
+
+    #[test]
+    fn a_run_of_addresses_and_scattered_ones_are_masked_alike() {
+        let second = 1_u64 << 32;
+        let dead: DeadRows = [second + 3, 1, second + 5, 4].into_iter().collect();
+        assert_eq!(dead.len(), 4);
+        assert_eq!(live(&dead, vec![0, 1, 2]), [true, false, true]);
+        assert_eq!(live(&dead, vec![second + 3, second + 4, second + 5]), [false, true, false]);
+        assert_eq!(live(&dead, vec![1, second + 4, second + 5, 0]), [false, true, false, true]);
+        // As long as a run and in order, yet not one: a row is missing and another repeats.
+        assert_eq!(live(&dead, vec![1, 1, 3, 4]), [false, false, true, false]);
+        assert_eq!(live(&dead, vec![2 * second, 2 * second + 1]), [true, true]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Which rows of one source are kept, batch by batch.
+//!
+//! Owns: the two ways to tell: by position, where an earlier scan of the view left a mask, and by
+//! key otherwise; and what a scan by key records for the next one.
+//! Does not own: the stream around it.
+
+use std::sync::Arc;
+
+use arrow::compute::{and, filter_record_batch, not};
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_buffer::BooleanBuffer;
+use arrow_schema::SchemaRef;
+use datafusion::common::{DataFusionError, Result as PlanResult};
+use lancemem_core::format::{KeyEncoder, TOMBSTONE};
+use lancemem_core::types::Freshness;
+
+use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder};
+
+/// The column of physical row addresses in a Lance scan.
+pub const ROW_ADDRESS: &str = "_rowaddr";
+
+/// How the newest rows of a source are told from the others.
+#[derive(Clone, Debug)]
+pub enum Newest {
+    /// All rows are: nothing above the source can hold their keys, or there is no key.
+    All,
+    /// By position; the source has a column `_rowaddr`.
+    ByPosition(Arc<DeadRows>),
+    /// By key; the source has the key columns.
+    ByKey {
+        /// Which source holds the newest row of a key.
+        choice: Arc<LazyChoice>,
+        /// The age of this source.
+        freshness: Freshness,
+        /// Names of the key columns in primary-key order.
+        key: Arc<[String]>,
+    },
+}
+
+/// Where a scan notes dead rows for the next one, and the number of its arm there.
+pub type Record = Option<(Arc<MaskRecorder>, usize)>;
+
+/// Selects rows of the batches of one stream.
+pub struct Selector {
+    test: Test,
+    schema: SchemaRef,
+    recorded: Option<Recorded>,
+}
+
+enum Test {
+    All,
+    ByPosition(Arc<DeadRows>),
+    ByKey { choice: Arc<KeyChoice>, freshness: Freshness, encoder: KeyEncoder },
+}
+
+struct Recorded {
+    recorder: Arc<MaskRecorder>,
+    arm: usize,
+    dead: Vec<u64>,
+    live_rows: usize,
+}
+
+impl Selector {
+    /// A selector over batches of `input` that gives the columns of `schema`.
+    pub async fn new(
+        newest: &Newest,
+        record: &Record,
+        input: &SchemaRef,
+        schema: &SchemaRef,
+    ) -> PlanResult<Self> {
+        let test = match newest {
+            Newest::All => Test::All,
+            Newest::ByPosition(dead) => Test::ByPosition(dead.clone()),
+            Newest::ByKey { choice, freshness, key } => {
+                let choice = choice.get().await.map_err(external)?;
+                if choice.is_empty() {
+                    Test::All
+                } else {
+                    let encoder = KeyEncoder::new(input, key).map_err(external)?;
+                    Test::ByKey { choice, freshness: *freshness, encoder }
+                }
+            }
+        };
+        let recorded = record.as_ref().map(|(recorder, arm)| Recorded {
+            recorder: recorder.clone(),
+            arm: *arm,
+            dead: Vec::new(),
+            live_rows: 0,
+        });
+        Ok(Self { test, schema: schema.clone(), recorded })
+    }
+
+    /// The rows of `batch` that are kept, with the columns of the result.
+    pub fn select(&mut self, batch: &RecordBatch) -> PlanResult<RecordBatch> {
+        let keep = self.keep(batch)?;
+        if let Some(recorded) = &mut self.recorded {
+            recorded.note(batch, keep.as_ref());
+        }
+        let columns = self.project(batch)?;
+        match keep {
+            Some(keep) if keep.true_count() < keep.len() => {
+                Ok(filter_record_batch(&columns, &keep)?)
+            }
+            _ => Ok(columns),
+        }
+    }
+
+    /// The stream came to its end.
+    pub fn finish(&mut self) {
+        if let Some(Recorded { recorder, arm, dead, live_rows }) = self.recorded.take() {
+            recorder.finish(arm, dead, live_rows);
+        }
+    }
+
+    /// The rows to keep; `None` for all.
+    fn keep(&self, batch: &RecordBatch) -> PlanResult<Option<BooleanArray>> {
+        let newest = match &self.test {
+            Test::All => None,
+            Test::ByPosition(dead) => dead.live(addresses(batch)?),
+            Test::ByKey { choice, freshness, encoder } => {
+                let keys = encoder.encode_block(batch);
+                let is_newest = |row| choice.is_newest(keys.get(row), *freshness);
+                Some(BooleanArray::new(BooleanBuffer::collect_bool(keys.len(), is_newest), None))
+            }
+        };
+        let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);
+        let tombstones = tombstones.filter(|tombstones| tombstones.true_count() > 0);
+        Ok(match (newest, tombstones) {
+            (newest, None) => newest,
+            (None, Some(tombstones)) => Some(not(tombstones)?),
+            (Some(newest), Some(tombstones)) => Some(and(&newest, &not(tombstones)?)?),
+        })
+    }
+
+    fn project(&self, batch: &RecordBatch) -> PlanResult<RecordBatch> {
+        let column = |name: &String| {
+            batch.column_by_name(name).cloned().ok_or_else(|| {
+                DataFusionError::Internal(format!("column {name} is not in the source"))
+            })
+        };
+        let names = self.schema.fields().iter().map(|field| field.name());
+        let columns = names.map(column).collect::<PlanResult<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+}
+
+impl Recorded {
+    fn note(&mut self, batch: &RecordBatch, keep: Option<&BooleanArray>) {
+        let kept = keep.map_or(batch.num_rows(), BooleanArray::true_count);
+        self.live_rows += kept;
+        if let (Some(keep), Ok(addresses)) = (keep, addresses(batch)) {
+            let dead = not(keep).unwrap_or_else(|_| unreachable!("a mask of no nulls"));
+            let rows = dead.values().set_indices();
+            self.dead.extend(rows.map(|row| addresses.value(row)));
+        }
+    }
+}
+
+fn addresses(batch: &RecordBatch) -> PlanResult<&UInt64Array> {
+    let column = batch.column_by_name(ROW_ADDRESS).ok_or_else(|| {
+        DataFusionError::Internal(format!("column {ROW_ADDRESS} is not in the source"))
+    })?;
+    Ok(column.as_primitive::<UInt64Type>())
+}
+
+fn external(error: lancemem_core::types::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

@@ -1,0 +1,174 @@
+//! The keys of one run, in memory.
+//!
+//! Owns: the newest row of each key of a run, and the way from a key to its row.
+//! Does not own: how the keys are read from storage, or how long they stay (`kept`).
+
+use std::hash::{BuildHasher, Hasher};
+use std::mem::size_of;
+use std::sync::OnceLock;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use lancemem_core::types::KeyBlock;
+
+/// The encoded keys of a run's live rows, tombstones included, each once, by row position.
+///
+/// A row that the run's own deletion vector hides has no place here: a later row of the run has
+/// its key.
+#[derive(Debug)]
+pub struct RunKeys {
+    keys: KeyBlock,
+    /// Row position of each key; `None` where the first key is of row 0 and no row is left out.
+    positions: Option<Vec<u32>>,
+    hasher: RandomState,
+    /// Places in `keys`, built by the first [`Self::find`].
+    table: OnceLock<HashTable<u32>>,
+}
+
+impl RunKeys {
+    /// The keys `keys` of the rows at `positions`, which ascend.
+    ///
+    /// # Panics
+    /// Where keys and positions differ in number, or are more than `u32` can count.
+    #[must_use]
+    pub fn new(mut keys: KeyBlock, positions: Vec<u32>) -> Self {
+        assert_eq!(keys.len(), positions.len(), "one position a key");
+        assert!(u32::try_from(keys.len()).is_ok(), "a run has at most 2^32 rows");
+        keys.shrink_to_fit();
+        let dense = positions.last().is_none_or(|last| *last as usize + 1 == positions.len());
+        let positions = (!dense).then_some(positions);
+        Self { keys, positions, hasher: RandomState::default(), table: OnceLock::new() }
+    }
+
+    /// Number of keys.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether the run has no row.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Every key with its row position, positions ascending.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], u32)> {
+        self.keys.iter().enumerate().map(|(place, key)| (key, self.position(place)))
+    }
+
+    /// The row position of `key`.
+    #[must_use]
+    pub fn find(&self, key: &[u8]) -> Option<u32> {
+        let table = self.table.get_or_init(|| self.index());
+        let is_key = |place: &u32| self.keys.get(*place as usize) == key;
+        table.find(self.hash(key), is_key).map(|place| self.position(*place as usize))
+    }
+
+    /// Bytes on the heap, with the table that the first [`Self::find`] builds.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let positions =
+            self.positions.as_ref().map_or(0, |rows| rows.capacity() * size_of::<u32>());
+        self.keys.heap_bytes() + positions + table_bytes(self.len())
+    }
+
+    fn index(&self) -> HashTable<u32> {
+        let mut table = HashTable::with_capacity(self.len());
+        let hash_of = |place: &u32| self.hash(self.keys.get(*place as usize));
+        for (place, key) in (0..).zip(self.keys.iter()) {
+            let is_key = |other: &u32| self.keys.get(*other as usize) == key;
+            match table.entry(self.hash(key), is_key, hash_of) {
+                // Only where a run's writer hid too few rows. The later one is the newer one.
+                Entry::Occupied(mut earlier) => *earlier.get_mut() = place,
+                Entry::Vacant(free) => {
+                    free.insert(place);
+                }
+            }
+        }
+        table
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        hasher.finish()
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "`new` refuses more keys than u32 counts")]
+    fn position(&self, place: usize) -> u32 {
+        self.positions.as_ref().map_or(place as u32, |positions| positions[place])
+    }
+}
+
+/// What hashbrown allocates for `keys` places: a power of two of slots, at most 7/8 full, each
+/// with a control byte, and a group of those more.
+fn table_bytes(keys: usize) -> usize {
+    if keys == 0 {
+        return 0;
+    }
+    (keys * 8 / 7).next_power_of_two().max(16) * (size_of::<u32>() + 1) + 16
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn block(keys: &[Vec<u8>]) -> KeyBlock {
+        let mut block = KeyBlock::with_capacity(keys.len(), 0);
+        for key in keys {
+            block.push_with(|out| out.extend_from_slice(key));
+        }
+        block
+    }
+
+    #[test]
+    fn every_key_is_found_at_its_row_and_no_other_key_is() {
+        let numbers: Vec<u32> = (0..5_000).collect();
+        let keys: Vec<Vec<u8>> = numbers
+            .iter()
+            .map(|number| {
+                vec![b'k'; (*number % 7) as usize].into_iter().chain(number.to_be_bytes()).collect()
+            })
+            .collect();
+        for step in [1, 3] {
+            let positions: Vec<u32> = numbers.iter().map(|number| number * step).collect();
+            let model: HashMap<&[u8], u32> =
+                keys.iter().map(Vec::as_slice).zip(positions.iter().copied()).collect();
+            let run = RunKeys::new(block(&keys), positions);
+            assert_eq!(run.len(), 5_000);
+            assert_eq!(run.iter().collect::<HashMap<_, _>>(), model);
+            for (key, position) in &model {
+                assert_eq!(run.find(key), Some(*position));
+            }
+            assert_eq!(run.find(b""), None);
+            assert_eq!(run.find(&[0, 0, 0]), None);
+            assert_eq!(run.find(&5_000_u32.to_be_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn a_key_that_a_writer_failed_to_hide_is_found_at_its_later_row() {
+        let keys = [b"a".to_vec(), b"b".to_vec(), b"a".to_vec()];
+        let run = RunKeys::new(block(&keys), vec![0, 1, 2]);
+        assert_eq!((run.find(b"a"), run.find(b"b")), (Some(2), Some(1)));
+    }
+
+    #[test]
+    fn a_run_without_rows_finds_nothing() {
+        let run = RunKeys::new(KeyBlock::default(), Vec::new());
+        assert!(run.is_empty());
+        assert_eq!((run.find(b"a"), run.heap_bytes()), (None, 0));
+    }
+
+    #[test]
+    fn the_bytes_that_are_counted_cover_the_table() {
+        for keys in [1, 7, 8, 100, 14_336, 14_337, 20_000] {
+            let table: HashTable<u32> = HashTable::with_capacity(keys);
+            assert!(table.allocation_size() <= table_bytes(keys), "{keys} keys");
+        }
+    }
+}
