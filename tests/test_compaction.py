@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, Self
 
 import lance
 import pyarrow as pa
@@ -18,6 +19,8 @@ import pytest
 import lancemem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import MakeTable
 
 ROWS = 1_000
@@ -198,19 +201,25 @@ def test_the_ways_are_checked(table: lancemem.Table) -> None:
 
 
 @pytest.mark.parametrize("mode", ["adopt", "rewrite"])
-def test_a_column_that_is_never_null_survives_tombstones(make_table: MakeTable, mode: Any) -> None:
+def test_a_column_that_is_never_null_survives_tombstones(
+    make_table: MakeTable, mode: Literal["adopt", "rewrite"]
+) -> None:
     schema = pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False),
             pa.field("text", pa.string(), nullable=False),
             pa.field("number", pa.float64(), nullable=False),
-            pa.field("list", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False),
+            pa.field(
+                "list", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False
+            ),
             pa.field("pair", pa.struct([pa.field("a", pa.int8(), nullable=False)]), nullable=False),
         ]
     )
     table = make_table(schema)
-    data = [{"id": i, "text": f"t{i}", "number": i / 2, "list": [i], "pair": {"a": i}}
-            for i in range(50)]
+    data = [
+        {"id": i, "text": f"t{i}", "number": i / 2, "list": [i], "pair": {"a": i}}
+        for i in range(50)
+    ]
     put(table, pa.Table.from_pylist(data, schema=schema), delete=[3, 49, 60])
     table.compact(mode=mode)
     expected = [row for row in data if row["id"] not in (3, 49)]
@@ -221,7 +230,7 @@ def test_a_column_that_is_never_null_survives_tombstones(make_table: MakeTable, 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_pylance_reads_and_changes_an_adopted_table(
-    make_table: MakeTable, tmp_path: Path, schema: pa.Schema, version: str
+    tmp_path: Path, schema: pa.Schema, version: str
 ) -> None:
     uri = str(tmp_path / "made_by_pylance.lance")
     key = {b"lance-schema:unenforced-primary-key": b"true"}
@@ -257,15 +266,9 @@ def test_pylance_reads_and_changes_an_adopted_table(
     assert state(dataset.to_table()) == expected
     assert dataset.to_table(filter="id = 120")["name"].to_pylist() == ["m120"]
     dataset.drop_columns(["extra"])
-    dataset.cleanup_old_versions(older_than=_nothing(), delete_unverified=True)
+    dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
     assert base_state(uri) == expected
     assert state(lancemem.open_table(uri).scan().to_table()) == expected
-
-
-def _nothing() -> Any:
-    from datetime import timedelta  # noqa: PLC0415
-
-    return timedelta(0)
 
 
 def test_a_base_fragment_of_mostly_dead_rows_is_rewritten_in_a_commit_of_its_own(
@@ -340,7 +343,7 @@ def test_a_table_of_two_shards_moves_in_one_commit(make_table: MakeTable) -> Non
 class Racer(threading.Thread):
     """Commits to the base table again and again until it is told to stop."""
 
-    def __init__(self, commit: Any) -> None:
+    def __init__(self, commit: Callable[[int], object]) -> None:
         super().__init__(daemon=True)
         self.commit = commit
         self.done = threading.Event()
@@ -348,6 +351,7 @@ class Racer(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
+        """Commit, and keep what goes wrong for the test."""
         try:
             while not self.done.wait(0.03):
                 self.commit(self.commits)
@@ -355,7 +359,7 @@ class Racer(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - told to the test
             self.failure = error
 
-    def __enter__(self) -> Racer:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -476,7 +480,7 @@ def test_a_run_of_yesterday_is_safe_from_a_clean_up_while_it_is_adopted(
     assert len(base_state(table.uri)) == 10
 
 
-def test_a_table_without_a_key_is_adopted_whole(make_table: MakeTable, tmp_path: Path) -> None:
+def test_a_table_without_a_key_is_adopted_whole(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("v", pa.int64())])
     uri = str(tmp_path / "append_only.lance")
     table = lancemem.create_table(uri, schema, primary_key=[])

@@ -5,6 +5,7 @@ batches, pandas and polars frames. It is copied once; nothing of the caller's is
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias, final
 
@@ -14,10 +15,12 @@ __all__ = [
     "Acknowledged",
     "ArrowArray",
     "ArrowStream",
+    "CollectionResult",
     "CompactedRun",
     "CompactionResult",
     "CorruptionError",
     "ForkedHandleError",
+    "Garbage",
     "InternalError",
     "InvalidInputError",
     "Job",
@@ -282,6 +285,18 @@ class Table:
         limits what is read and written; 0 is no limit.
         """
 
+    def collect_garbage(
+        self, *, dry_run: bool = False, older_than: timedelta | None = None
+    ) -> CollectionResult:
+        """Remove what nobody has needed for `older_than`, by default an hour.
+
+        That is: runs that the base table contains, WAL entries whose rows are in runs, left-overs
+        of failed flushes, shard manifests of more than a day ago, and files of the base table that
+        no version names and that are a week old. Jobs and readers of any process go on meanwhile;
+        a read that lasts longer than `older_than` may fail in another process, in this one its
+        runs stay. `dry_run` only lists each thing with its reason.
+        """
+
     def shards(self) -> list[Shard]:
         """Describe every shard, by ordinal."""
 
@@ -401,6 +416,41 @@ class Acknowledged:
     def durable(self) -> bool: ...
     @property
     def indexed(self) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class Garbage:
+    """One thing that nobody needs: a file or, for a run, a folder, relative to the table."""
+
+    @property
+    def kind(
+        self,
+    ) -> Literal["compacted run", "orphan run", "WAL entry", "shard manifest", "base files"]: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class CollectionResult:
+    """What a collection removed, or with `dry_run` would remove.
+
+    `pinned_runs` counts runs that would go but are read in this process right now.
+    """
+
+    @property
+    def garbage(self) -> list[Garbage]: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def pinned_runs(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

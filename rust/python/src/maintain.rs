@@ -3,14 +3,17 @@
 //! Owns: the translation of settings and results.
 //! Does not own: the methods of `Table` that take them.
 
+use std::time::Duration;
+
 use lancemem::{
-    CompactedRun as RustRun, CompactionMode, CompactionResult as RustResult, CompactionSettings,
+    CollectionResult as RustCollection, CollectionSettings, CompactedRun as RustRun,
+    CompactionMode, CompactionResult as RustResult, CompactionSettings,
 };
 use pyo3::prelude::*;
 
 use crate::errors::InvalidInputError;
 use crate::runtime::run;
-use crate::values::{CompactedRun, CompactionResult};
+use crate::values::{CollectionResult, CompactedRun, CompactionResult, Garbage};
 
 /// Moves the flushed runs of a table into its base, or says what that would do.
 pub fn compact(
@@ -19,6 +22,33 @@ pub fn compact(
     settings: &CompactionSettings,
 ) -> PyResult<CompactionResult> {
     run(py, table.compact_with(settings)).map(result)
+}
+
+/// Removes what nobody needs any more, or says what that would be.
+pub fn collect_garbage(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    dry_run: bool,
+    older_than: Option<Duration>,
+) -> PyResult<CollectionResult> {
+    let usual = CollectionSettings::default();
+    let older_than = older_than.unwrap_or(usual.older_than);
+    let settings = CollectionSettings { dry_run, older_than };
+    run(py, table.collect_garbage(&settings)).map(collection)
+}
+
+fn collection(result: RustCollection) -> CollectionResult {
+    let garbage = result.garbage.into_iter().map(|garbage| Garbage {
+        kind: garbage.kind.to_string(),
+        path: garbage.path,
+        reason: garbage.reason,
+        bytes: garbage.bytes,
+    });
+    CollectionResult {
+        garbage: garbage.collect(),
+        bytes: result.bytes,
+        pinned_runs: result.pinned_runs,
+    }
 }
 
 /// The settings of one compaction.

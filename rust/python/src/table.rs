@@ -4,6 +4,7 @@
 //! Does not own: jobs and scans, which are objects of their own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::Int32Array;
 use lancemem::table::CreateOptions;
@@ -20,7 +21,8 @@ use crate::repair;
 use crate::runtime::{Origin, run, runtime};
 use crate::scan::Scan;
 use crate::values::{
-    CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport, WriteResult,
+    CollectionResult, CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport,
+    WriteResult,
 };
 
 /// A Lance table with shards that take upserts.
@@ -217,6 +219,16 @@ impl Table {
         let settings =
             maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second)?;
         maintain::compact(py, &*self.inner()?, &settings)
+    }
+
+    #[pyo3(signature = (*, dry_run=false, older_than=None))]
+    fn collect_garbage(
+        &self,
+        py: Python<'_>,
+        dry_run: bool,
+        older_than: Option<Duration>,
+    ) -> PyResult<CollectionResult> {
+        maintain::collect_garbage(py, &*self.inner()?, dry_run, older_than)
     }
 
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {

@@ -106,6 +106,14 @@ value! {
     }
 }
 value! {
+    /// One thing that nobody needs.
+    Garbage { kind: String, path: String, reason: String, bytes: u64 }
+}
+value! {
+    /// What a collection removed, or would remove.
+    CollectionResult { garbage: Vec<Garbage>, bytes: u64, pinned_runs: usize }
+}
+value! {
     /// A flushed run.
     SsTable { generation: u64, path: String, rows: Option<u64> }
 }
@@ -253,6 +261,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WriteResult>()?;
     module.add_class::<Acknowledged>()?;
     module.add_class::<CompactedRun>()?;
+    module.add_class::<Garbage>()?;
+    module.add_class::<CollectionResult>()?;
     module.add_class::<CompactionResult>()?;
     module.add_class::<SsTable>()?;
     module.add_class::<Shard>()?;

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
+pub mod collect;
 pub mod compact;
 mod errors;
 pub mod merge;
@@ -17,6 +18,7 @@ pub mod sstable;
 pub mod table;
 pub mod view;
 
+pub use collect::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use compact::{
     CompactedRun, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
 };

@@ -94,7 +94,8 @@ impl DeadRows {
                 async move {
                     let batch = batch.context(action)?;
                     throttle.take(batch.get_array_memory_size()).await;
-                    let looked = tokio::task::spawn_blocking(move || addresses(&batch, &key, &keys));
+                    let looked =
+                        tokio::task::spawn_blocking(move || addresses(&batch, &key, &keys));
                     looked.await.map_err(|error| Error::Internal(format!("{action}: {error}")))?
                 }
             })

@@ -27,7 +27,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, PutMode, PutOptions};
 
 use crate::errors::Context;
-use crate::sstable::{files_of_fragments, local_path, sync_before_version};
+use crate::sstable::{files_of_fragments, local_path, sync_before_version, sync_folders};
 
 /// Commits with syncs, and where it is told so only as one version.
 #[derive(Debug)]
@@ -58,6 +58,7 @@ impl SyncedCommits {
         store: &LanceStore,
         root: &Path,
         manifest: &Manifest,
+        indices: &[IndexMetadata],
     ) -> lance_core::Result<()> {
         let transaction = manifest.transaction_file.as_deref().filter(|file| !file.is_empty());
         let transaction = transaction.map(|file| root.clone().join("_transactions").join(file));
@@ -65,6 +66,12 @@ impl SyncedCommits {
             .filter(|file| !self.known.contains(file))
             .chain(transaction)
             .collect();
+        // Our own commit makes no index; a rewrite of fragments and an update of indexes do.
+        if self.only.is_none() {
+            let folder = root.clone().join("_indices");
+            let indices = indices.iter().map(|index| folder.clone().join(index.uuid.to_string()));
+            sync_folders(store, &indices.collect::<Vec<_>>()).await?;
+        }
         sync_before_version(store, root, &files).await
     }
 }
@@ -92,7 +99,8 @@ impl CommitHandler for SyncedCommits {
         if self.only.is_some_and(|only| only != manifest.version) {
             return Err(CommitError::CommitConflict);
         }
-        self.sync(object_store, base_path, manifest).await?;
+        let made = indices.as_deref().unwrap_or_default();
+        self.sync(object_store, base_path, manifest, made).await?;
         let memory = LanceStore::memory();
         let staged = Path::from("manifest");
         manifest_writer(&memory, manifest, indices, &staged, transaction).await?;
@@ -108,15 +116,16 @@ impl CommitHandler for SyncedCommits {
         };
         self.attempted.store(true, Ordering::Relaxed);
         let options = PutOptions::from(PutMode::Create);
-        let put = store.put_opts(&path, bytes.into(), options).await.map_err(|error| match error {
-            object_store::Error::AlreadyExists { .. }
-            | object_store::Error::Precondition { .. } => {
-                // Over a network it may be our own, whose answer was lost.
-                self.attempted.store(!is_local, Ordering::Relaxed);
-                CommitError::CommitConflict
-            }
-            error => CommitError::OtherError(error.into()),
-        })?;
+        let put =
+            store.put_opts(&path, bytes.into(), options).await.map_err(|error| match error {
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. } => {
+                    // Over a network it may be our own, whose answer was lost.
+                    self.attempted.store(!is_local, Ordering::Relaxed);
+                    CommitError::CommitConflict
+                }
+                error => CommitError::OtherError(error.into()),
+            })?;
         write_version_hint(object_store, base_path, manifest.version).await;
         Ok(ManifestLocation {
             version: manifest.version,

@@ -92,7 +92,9 @@ pub struct CompactedRun {
 /// fragments is kept over attempts.
 #[derive(Debug)]
 pub struct Compaction {
-    view: ReadView,
+    view: Arc<ReadView>,
+    /// The version that is planned for: the view's, or a newer one.
+    base: Arc<Dataset>,
     settings: CompactionSettings,
     runs: Runs,
     decisions: Vec<Decision>,
@@ -105,11 +107,12 @@ impl Compaction {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn plan(view: ReadView, settings: CompactionSettings) -> Result<Self> {
+    pub async fn plan(view: Arc<ReadView>, settings: CompactionSettings) -> Result<Self> {
         let runs = Runs::read(&view).await?;
         let decisions = decide(&facts(&view.base, &runs.runs), &settings);
         let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
-        Ok(Self { view, settings, runs, decisions, dead: DeadRows::default(), throttle })
+        let base = view.base.clone();
+        Ok(Self { view, base, settings, runs, decisions, dead: DeadRows::default(), throttle })
     }
 
     /// The runs that it moves.
@@ -125,8 +128,8 @@ impl Compaction {
 
     /// Plans the same for a newer version of the base table.
     pub fn rebase(&mut self, base: Arc<Dataset>) {
-        self.view.base = base;
-        self.decisions = decide(&facts(&self.view.base, &self.runs.runs), &self.settings);
+        self.base = base;
+        self.decisions = decide(&facts(&self.base, &self.runs.runs), &self.settings);
     }
 
     /// Looks up what dies, makes the files and commits; with `dry_run` only looks.
@@ -135,21 +138,21 @@ impl Compaction {
     /// A storage error, of kind retry where the base table has a newer version than the plan.
     pub async fn run(&mut self) -> Result<CompactionResult> {
         if self.runs.runs.is_empty() {
-            let base_version = self.view.base.version().version;
+            let base_version = self.base.version().version;
             return Ok(CompactionResult { base_version, ..CompactionResult::default() });
         }
-        let Self { view, runs, dead, throttle, .. } = self;
-        dead.look_up(&view.base, &view.key, &runs.keys, throttle).await?;
+        let Self { view, base, runs, dead, throttle, .. } = self;
+        dead.look_up(base, &view.key, &runs.keys, throttle).await?;
         let mut result = self.describe();
         if self.settings.dry_run {
             return Ok(result);
         }
-        let (removed, updated) = self.dead.write(&self.view.base).await?;
+        let (removed, updated) = self.dead.write(&self.base).await?;
         let (new, copied_bytes) = self.new_fragments().await?;
         result.copied_bytes = copied_bytes;
         result.fragments_added = new.len();
         let made: Vec<Fragment> = updated.iter().chain(&new).cloned().collect();
-        match commit::commit_exactly(&self.view.base, self.operation(removed, updated, new)).await {
+        match commit::commit_exactly(&self.base, self.operation(removed, updated, new)).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
                 Ok(result)
@@ -166,7 +169,7 @@ impl Compaction {
     /// The fragments of the runs with their final ids: a deletion file is named by the fragment,
     /// so ids cannot wait for the commit, which is exact and therefore gives these.
     async fn new_fragments(&self) -> Result<(Vec<Fragment>, u64)> {
-        let base = &self.view.base;
+        let base = &self.base;
         let first_id = base.manifest().max_fragment_id().map_or(0, |id| id + 1);
         let mut fragments: Vec<Fragment> = Vec::new();
         let mut copied_bytes = 0;
@@ -242,7 +245,7 @@ impl Compaction {
             dropped: count(Treatment::Drop),
             rows_written: runs.iter().map(|run| run.live_rows).sum(),
             rows_deleted: self.dead.count(),
-            base_version: self.view.base.version().version,
+            base_version: self.base.version().version,
             runs,
             ..CompactionResult::default()
         }
@@ -251,9 +254,9 @@ impl Compaction {
     /// Removes what an attempt made that no version names. Best effort: lance's clean-up takes
     /// what is left.
     async fn remove_files(&self, made: &[Fragment]) {
-        let root = self.view.base.branch_location().path;
-        let known: Vec<Path> = files_of_fragments(&root, self.view.base.fragments()).collect();
-        let Ok(store) = self.view.base.object_store(None).await.context("clean-up") else { return };
+        let root = self.base.branch_location().path;
+        let known: Vec<Path> = files_of_fragments(&root, self.base.fragments()).collect();
+        let Ok(store) = self.base.object_store(None).await.context("clean-up") else { return };
         for file in files_of_fragments(&root, made).filter(|file| !known.contains(file)) {
             remove(&store, &file).await;
         }

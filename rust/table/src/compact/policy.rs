@@ -160,7 +160,10 @@ mod tests {
             [run(100_000, 90_000), run(100, 100), run(90, 1), run(100_000, 0), misfit.clone()];
         assert_eq!(ways(&runs, CompactionMode::Auto), [Adopt, Rewrite, Rewrite, Drop, Rewrite]);
         assert_eq!(ways(&runs, CompactionMode::Adopt), [Adopt, Adopt, Adopt, Drop, Rewrite]);
-        assert_eq!(ways(&runs, CompactionMode::Rewrite), [Rewrite, Rewrite, Rewrite, Drop, Rewrite]);
+        assert_eq!(
+            ways(&runs, CompactionMode::Rewrite),
+            [Rewrite, Rewrite, Rewrite, Drop, Rewrite]
+        );
     }
 
     #[test]

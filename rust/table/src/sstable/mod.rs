@@ -43,7 +43,8 @@ use uuid::Uuid;
 pub use data::data_file_name;
 pub use open::open_sstable;
 pub use sync::{
-    files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_table,
+    files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_folders,
+    sync_table,
 };
 pub use write::write_sstable;
 

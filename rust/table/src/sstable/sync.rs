@@ -161,6 +161,20 @@ pub async fn sync_before_version(store: &ObjectStore, root: &Path, files: &[Path
     Ok(())
 }
 
+/// Makes folders of a base table and everything below them durable; those that are not there are
+/// passed over. Does nothing in an object store.
+///
+/// # Errors
+/// An error of the file system.
+pub async fn sync_folders(store: &ObjectStore, folders: &[Path]) -> Result<()> {
+    let local = folders.iter().filter_map(|folder| local_path(store, folder));
+    let folders: Vec<PathBuf> = local.filter(|folder| folder.exists()).collect();
+    let parents: BTreeSet<PathBuf> =
+        folders.iter().filter_map(|folder| folder.parent().map(LocalPath::to_path_buf)).collect();
+    sync_paths(list_trees(folders).await?, sync_if_there).await?;
+    sync_paths(parents.into_iter().collect(), sync_one).await
+}
+
 /// How one file or folder is synced.
 type SyncOne = fn(PathBuf) -> io::Result<()>;
 

@@ -99,7 +99,10 @@ impl Table {
 
     /// Takes the runs out of the manifests that the base table has; `moved` are those whose
     /// commit this call made, with syncs.
-    async fn drain_manifests(&self, moved: &HashSet<(ShardId, Generation)>) -> Result<()> {
+    pub(super) async fn drain_manifests(
+        &self,
+        moved: &HashSet<(ShardId, Generation)>,
+    ) -> Result<()> {
         let manifests = self.manifests().await?;
         let base = self.latest_base().await?;
         let compacted = compacted_of(&base).await?;

@@ -52,7 +52,11 @@ impl Table {
     ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
-    pub async fn read_view(&self, consistency: Consistency, jobs: &[Arc<Job>]) -> Result<Arc<ReadView>> {
+    pub async fn read_view(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<Job>],
+    ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<Job>] = if consistency == Consistency::Live { jobs } else { &[] };
         let shard_ids = self.shard_ids().await?;
         let parts = shard_ids.into_iter().map(|shard_id| {
@@ -122,6 +126,9 @@ impl Table {
             (wal, Replay::new(manifest.shard_id, self.rows.clone()))
         });
         let current = manifest.current_generation;
+        // What a flush has covered since the last read may be collected by now.
+        replay.forget_flushed(current);
+        wal.skip_covered(manifest.replay_after_wal_entry_position);
         if let Err(error) = replay.read_new(wal, current).await {
             // A tail that stopped half-way starts again from the manifest.
             tail.place = None;

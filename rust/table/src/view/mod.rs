@@ -4,6 +4,7 @@
 //! Does not own: how a view is gathered from storage and jobs (`table`), or how it is read.
 
 mod kept;
+mod pins;
 mod run_keys;
 mod sstables;
 
@@ -15,6 +16,7 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Freshness, Generation, ShardId};
 
 pub use kept::{Kept, KeptBound, KeptStats};
+pub use pins::is_pinned;
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle};
 

@@ -19,6 +19,7 @@ use lancemem_core::types::{Error, Generation, KeyBlock, Result, ShardId};
 use parking_lot::Mutex;
 
 use super::kept::{Kept, KeptBound, KeptStats};
+use super::pins;
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::sstable::{SsTableContext, open_sstable};
@@ -142,11 +143,13 @@ impl SsTableCache {
         let context = SsTableContext::new(base, shard_id).await.context(&action)?;
         let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
         let bytes = size_of::<Dataset>() + dataset.manifest().deep_size_of();
+        let dataset = Arc::new(dataset);
+        pins::remember(&dataset);
         let handle = SsTableHandle {
             shard_id,
             generation: sstable.generation,
             path: sstable.path.clone(),
-            dataset: Arc::new(dataset),
+            dataset,
             keys: Kept::new(&self.bound),
         };
         Ok((handle, bytes))
