@@ -39,7 +39,7 @@ PYO3_ENV = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(VENV)/bin/python \
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check lint lint-text lint-python lint-rust \
-	test test-core test-rust test-py test-spark demo bench bench-write bench-spark bench-build ci clean
+	test test-core test-rust test-py test-spark demo bench bench-write bench-compact bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -151,6 +151,9 @@ bench-write: $(MODULE) $(PEERS) ## the write path beside its peers; BENCH_ARGS="
 
 bench-spark: $(MODULE) ## upserts and reads inside Spark; BENCH_ARGS="--quick"
 	$(BIN)/python -m benches.spark $(BENCH_ARGS)
+
+bench-compact: $(MODULE) ## compaction beside merge_insert; BENCH_ARGS="--quick"
+	$(BIN)/python -m benches.compact $(BENCH_ARGS)
 
 bench-build: $(TOOLS) ## compile the benches, run none
 	cargo bench --workspace --no-run

@@ -1,21 +1,29 @@
-"""The command line: `python -m lancemem check-wal` and `cut-wal`.
+"""The command line: `python -m lancemem check-wal`, `cut-wal` and `maintain`.
 
-Owns arguments and plain text. Does not own what they do: see `Table.check_wal`, `Table.cut_wal`.
-Exit codes: 0, nothing is damaged or the cut is done; 1, damage was found; 2, the call failed.
+Owns arguments, plain text and the loop of `maintain`. Does not own what they do: see `Table`.
+Exit codes: 0, nothing is damaged, the cut is done or maintenance was stopped; 1, damage was found;
+2, the call failed, or maintenance met an error that needs a person.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from typing import TYPE_CHECKING
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Never
 
 import lancemem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 FAILED = 2
+
+
+class _Stopped(BaseException):
+    """Somebody asked the process to end. What it does is cancelled; nothing is half done."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         table = lancemem.open_table(options.uri)
+        if options.command == "maintain":
+            return _maintain(table, options)
         if options.command == "cut-wal":
             _say(_cut(table, options.shard, options.from_position))
             return 0
@@ -49,7 +59,42 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="the first damaged position, which check-wal reports",
     )
+    maintain = commands.add_parser("maintain", help="compact and collect, again and again")
+    maintain.add_argument("uri", help="the table")
+    maintain.add_argument(
+        "--interval",
+        metavar="S",
+        type=_positive,
+        default=60.0,
+        help="seconds between the end of a round and the next (default 60)",
+    )
+    maintain.add_argument("--once", action="store_true", help="one round, then end")
+    maintain.add_argument(
+        "--bytes-per-second",
+        metavar="N",
+        type=int,
+        default=0,
+        help="limit on what compactions read and write (default 0: none)",
+    )
+    maintain.add_argument(
+        "--older-than",
+        metavar="S",
+        type=float,
+        default=3600.0,
+        help="seconds for which garbage must have been of no use (default 3600)",
+    )
+    maintain.add_argument(
+        "--update-indexes", action="store_true", help="let the table's indexes take up new rows"
+    )
     return parser
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if seconds <= 0:
+        message = f"{text} is not a positive number of seconds"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
 
 
 def _shard(text: str) -> int | str:
@@ -97,9 +142,55 @@ def _finding(finding: lancemem.WalFinding) -> str:
     return f"  entry {finding.position} ({kind}): {told}{copied}"
 
 
-def _say(lines: Iterator[str]) -> None:
+def _maintain(table: lancemem.Table, options: argparse.Namespace) -> int:
+    """Run rounds until a signal, or one. A passing fault waits for the next round."""
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        while True:
+            try:
+                _say(_round(table, options))
+            except lancemem.RetryableError as error:
+                if options.once:
+                    raise
+                _say([f"again in {options.interval:g} s: {error}"])
+            if options.once:
+                return 0
+            threading.Event().wait(options.interval)
+    except (_Stopped, KeyboardInterrupt):
+        _say(["stopped"])
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop(_number: int, _frame: object) -> Never:
+    raise _Stopped
+
+
+def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
+    done = table.compact(
+        bytes_per_second=options.bytes_per_second, update_indexes=options.update_indexes
+    )
+    if done.generations or done.fragments_rewritten:
+        yield (
+            f"compacted {done.generations} runs: {done.adopted} adopted, "
+            f"{done.rewritten} rewritten, {done.dropped} without a row; "
+            f"{done.rows_written} rows in, {done.rows_deleted} out, "
+            f"{done.fragments_rewritten} fragments rewritten; version {done.base_version}"
+        )
+    else:
+        yield f"nothing to compact; version {done.base_version}"
+    gone = table.collect_garbage(older_than=timedelta(seconds=options.older_than))
+    kinds = [garbage.kind for garbage in gone.garbage]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    pinned = f"; {gone.pinned_runs} runs are being read" if gone.pinned_runs else ""
+    yield f"collected {gone.bytes} bytes: {counts or 'nothing'}{pinned}"
+
+
+def _say(lines: Iterable[str]) -> None:
     for line in lines:
         sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

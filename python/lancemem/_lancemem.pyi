@@ -5,6 +5,7 @@ batches, pandas and polars frames. It is copied once; nothing of the caller's is
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias, final
 
@@ -20,9 +21,12 @@ __all__ = [
     "ArrowArray",
     "ArrowStream",
     "BatchIterator",
+    "CollectionResult",
+    "CompactedRun",
     "CompactionResult",
     "CorruptionError",
     "ForkedHandleError",
+    "Garbage",
     "InternalError",
     "InvalidInputError",
     "Job",
@@ -343,8 +347,38 @@ class Table:
     ) -> tuple[pa.Table, list[int]]:
         """Return what `get` returns, and the positions in `keys` of those without a row."""
 
-    def compact(self) -> CompactionResult:
-        """Move every flushed run into the base table, all shards in one commit."""
+    def compact(
+        self,
+        *,
+        mode: Literal["auto", "adopt", "rewrite"] = "auto",
+        dry_run: bool = False,
+        update_indexes: bool = False,
+        max_dead_share: float | None = None,
+        bytes_per_second: int = 0,
+    ) -> CompactionResult:
+        """Move every flushed run into the base table, all shards in one commit.
+
+        A run's data file becomes a base fragment as it is (`"adopt"`), or its live rows are
+        written anew with those of other runs (`"rewrite"`); `"auto"` decides for each run and says
+        why in the result. `dry_run` only looks.
+
+        Base fragments of which more than `max_dead_share` of the rows are dead (default 0.5) are
+        rewritten afterwards by Lance, and with `update_indexes` the table's own indexes take up
+        the new rows; both are commits of their own, which change no row. `bytes_per_second`
+        limits what is read and written; 0 is no limit.
+        """
+
+    def collect_garbage(
+        self, *, dry_run: bool = False, older_than: timedelta | None = None
+    ) -> CollectionResult:
+        """Remove what nobody has needed for `older_than`, by default an hour.
+
+        That is: runs that the base table contains, WAL entries whose rows are in runs, left-overs
+        of failed flushes, shard manifests of more than a day ago, and files of the base table that
+        no version names and that are a week old. Jobs and readers of any process go on meanwhile;
+        a read that lasts longer than `older_than` may fail in another process, in this one its
+        runs stay. `dry_run` only lists each thing with its reason.
+        """
 
     def shards(self) -> list[Shard]:
         """Describe every shard, by ordinal."""
@@ -640,17 +674,100 @@ class Acknowledged:
     __hash__: None  # type: ignore[assignment]
 
 @final
+class Garbage:
+    """One thing that nobody needs: a file or, for a run, a folder, relative to the table."""
+
+    @property
+    def kind(
+        self,
+    ) -> Literal["compacted run", "orphan run", "WAL entry", "shard manifest", "base files"]: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class CollectionResult:
+    """What a collection removed, or with `dry_run` would remove.
+
+    `pinned_runs` counts runs that would go but are read in this process right now.
+    """
+
+    @property
+    def garbage(self) -> list[Garbage]: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def pinned_runs(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class CompactedRun:
+    """One run of a compaction: which way it went, and why."""
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def rows(self) -> int:
+        """Rows of its data file."""
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that the base table gets."""
+
+    @property
+    def tombstones(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """Size of its data file; 0 where it is not known."""
+
+    @property
+    def treatment(self) -> Literal["adopt", "rewrite", "drop"]: ...
+    @property
+    def reason(self) -> str: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class CompactionResult:
-    """What a compaction did."""
+    """What a compaction did, or with `dry_run` would do.
+
+    `rows_written` counts the rows that the base table got, in adopted files or written;
+    `copied_bytes` those of adopted files that the storage could not link.
+    """
 
     @property
     def generations(self) -> int: ...
+    @property
+    def adopted(self) -> int: ...
+    @property
+    def rewritten(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
     @property
     def rows_written(self) -> int: ...
     @property
     def rows_deleted(self) -> int: ...
     @property
+    def copied_bytes(self) -> int: ...
+    @property
+    def fragments_added(self) -> int: ...
+    @property
+    def fragments_rewritten(self) -> int: ...
+    @property
     def base_version(self) -> int: ...
+    @property
+    def runs(self) -> list[CompactedRun]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

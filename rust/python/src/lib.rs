@@ -10,6 +10,7 @@ mod filter;
 mod input;
 mod job;
 mod logging;
+mod maintain;
 mod metrics;
 mod output;
 mod provider;

@@ -4,6 +4,7 @@
 //! Does not own: jobs and scans, which are objects of their own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::Int32Array;
 use lancemem::table::CreateOptions;
@@ -16,6 +17,7 @@ use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
 use crate::input;
 use crate::job::Job;
+use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::repair;
@@ -23,7 +25,8 @@ use crate::runtime::{Origin, run};
 use crate::scan::Scan;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
-    CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport, WriteResult,
+    CollectionResult, CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport,
+    WriteResult,
 };
 use crate::view::ReadView;
 
@@ -325,15 +328,31 @@ impl Table {
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
-    fn compact(&self, py: Python<'_>) -> PyResult<CompactionResult> {
-        let table = self.inner()?;
-        let result = run(py, async move { table.compact().await })?;
-        Ok(CompactionResult {
-            generations: result.generations,
-            rows_written: result.rows_written,
-            rows_deleted: result.rows_deleted,
-            base_version: result.base_version,
-        })
+    #[pyo3(signature = (
+        *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None, bytes_per_second=0
+    ))]
+    fn compact(
+        &self,
+        py: Python<'_>,
+        mode: &str,
+        dry_run: bool,
+        update_indexes: bool,
+        max_dead_share: Option<f64>,
+        bytes_per_second: u64,
+    ) -> PyResult<CompactionResult> {
+        let settings =
+            maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second)?;
+        maintain::compact(py, &*self.inner()?, &settings)
+    }
+
+    #[pyo3(signature = (*, dry_run=false, older_than=None))]
+    fn collect_garbage(
+        &self,
+        py: Python<'_>,
+        dry_run: bool,
+        older_than: Option<Duration>,
+    ) -> PyResult<CollectionResult> {
+        maintain::collect_garbage(py, &*self.inner()?, dry_run, older_than)
     }
 
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {

@@ -79,8 +79,41 @@ value! {
     Acknowledged { rows: usize, durable: bool, indexed: bool, already_written: bool }
 }
 value! {
-    /// What a compaction did.
-    CompactionResult { generations: usize, rows_written: usize, rows_deleted: usize, base_version: u64 }
+    /// One run of a compaction.
+    CompactedRun {
+        shard_id: String,
+        generation: u64,
+        rows: u64,
+        live_rows: u64,
+        tombstones: u64,
+        bytes: u64,
+        treatment: String,
+        reason: String,
+    }
+}
+value! {
+    /// What a compaction did, or would do.
+    CompactionResult {
+        generations: usize,
+        adopted: usize,
+        rewritten: usize,
+        dropped: usize,
+        rows_written: u64,
+        rows_deleted: u64,
+        copied_bytes: u64,
+        fragments_added: usize,
+        fragments_rewritten: usize,
+        base_version: u64,
+        runs: Vec<CompactedRun>,
+    }
+}
+value! {
+    /// One thing that nobody needs.
+    Garbage { kind: String, path: String, reason: String, bytes: u64 }
+}
+value! {
+    /// What a collection removed, or would remove.
+    CollectionResult { garbage: Vec<Garbage>, bytes: u64, pinned_runs: usize }
 }
 value! {
     /// A flushed run.
@@ -248,6 +281,9 @@ const fn unsharded() -> Sharding {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WriteResult>()?;
     module.add_class::<Acknowledged>()?;
+    module.add_class::<CompactedRun>()?;
+    module.add_class::<Garbage>()?;
+    module.add_class::<CollectionResult>()?;
     module.add_class::<CompactionResult>()?;
     module.add_class::<SsTable>()?;
     module.add_class::<Shard>()?;

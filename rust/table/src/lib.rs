@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
+pub mod collect;
 pub mod compact;
 mod errors;
 pub mod lookup;
@@ -20,7 +21,10 @@ pub mod sstable;
 pub mod table;
 pub mod view;
 
-pub use compact::CompactionResult;
+pub use collect::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
+pub use compact::{
+    CompactedRun, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
+};
 pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::{
     Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,

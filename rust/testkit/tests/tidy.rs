@@ -46,8 +46,8 @@ const BELOW_VIEW: &[&str] = &["errors", "sstable", "index"];
 const BELOW_MERGE: &[&str] = &["errors", "sstable", "index", "view"];
 const BELOW_PLAN: &[&str] = &["errors", "sstable", "index", "view", "merge", "deletes"];
 const BELOW_TABLE: &[&str] = &[
-    "errors", "sstable", "index", "view", "merge", "deletes", "plan", "lookup", "compact", "table",
-    "job", "session",
+    "errors", "sstable", "index", "view", "merge", "deletes", "plan", "lookup", "compact",
+    "collect", "table", "job", "session",
 ];
 
 /// Section 2 of DESIGN. `lib.rs` stands above all of them.
@@ -68,6 +68,7 @@ const LAYERS: &[Layer] = &[
     layer(TABLE, "plan", BELOW_PLAN, NO_WRITER),
     layer(TABLE, "lookup", BELOW_PLAN, NO_WRITER),
     layer(TABLE, "compact", BELOW_PLAN, NO_WRITER),
+    layer(TABLE, "collect", BELOW_PLAN, NO_WRITER),
     layer(TABLE, "table", BELOW_TABLE, &[]),
     layer(TABLE, "job", BELOW_TABLE, &[]),
     layer(TABLE, "session", BELOW_TABLE, &[]),

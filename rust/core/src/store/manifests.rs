@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -15,6 +16,11 @@ use crate::format::{ShardManifest, ShardStatus, paths};
 use crate::types::{Error, ManifestVersion, Result, ShardId, WriterEpoch};
 
 const ATTEMPTS: usize = 16;
+
+/// A remembered manifest is looked for again after this time. A collector removes versions only
+/// after a day, so the slot behind a version that is remembered is free only where it was never
+/// written.
+const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// Who wrote a version, as far as its writer can tell.
 enum Landed {
@@ -35,7 +41,7 @@ pub struct ManifestStore {
     scan_batch: u64,
     /// The newest manifest that this handle wrote or read. A writer starts from it without a
     /// request; a lost race proves it stale.
-    last: Mutex<Option<Arc<ShardManifest>>>,
+    last: Mutex<Option<(Arc<ShardManifest>, Instant)>>,
 }
 
 impl ManifestStore {
@@ -56,7 +62,7 @@ impl ManifestStore {
             return Ok(None);
         }
         let manifest = Arc::new(self.read(version).await?);
-        *self.last.lock() = Some(manifest.clone());
+        self.remember(manifest.clone());
         Ok(Some(manifest))
     }
 
@@ -175,8 +181,8 @@ impl ManifestStore {
     ) -> Result<Arc<ShardManifest>> {
         let remembered = self.last.lock().clone();
         let mut current = match remembered {
-            Some(manifest) => manifest,
-            None => self.existing().await?,
+            Some((manifest, since)) if since.elapsed() < REMEMBERED => manifest,
+            _ => self.existing().await?,
         };
         for _ in 0..ATTEMPTS {
             if let Some(local) = local
@@ -220,9 +226,13 @@ impl ManifestStore {
             *self.last.lock() = None;
             return Ok(landed);
         }
-        *self.last.lock() = Some(Arc::new(manifest.clone()));
+        self.remember(Arc::new(manifest.clone()));
         self.write_hint(manifest.version).await;
         Ok(landed)
+    }
+
+    fn remember(&self, manifest: Arc<ShardManifest>) {
+        *self.last.lock() = Some((manifest, Instant::now()));
     }
 
     /// The newest manifest.

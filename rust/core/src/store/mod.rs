@@ -4,6 +4,7 @@
 //! the atomicity that it relies on; the versioned shard manifests built from them.
 //! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
 
+mod listing;
 mod manifests;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
+pub use listing::Listed;
 pub use manifests::ManifestStore;
 
 use crate::types::{Error, Result};

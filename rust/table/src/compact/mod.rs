@@ -1,93 +1,280 @@
 //! SSTables into the base table, in one commit.
 //!
-//! Owns: the dead positions of the base, the rows that are written, and the commit that carries
-//! both together with the progress.
+//! Owns: the plan, the files that it makes, and the commit that carries new fragments, deletions
+//! and progress together.
 //! Does not own: which cut is compacted, repetition after a conflict, or the shard manifests
 //! (`table`). It never fences a writer and needs none to stop.
 //!
-//! Rows, deletions and `compacted_sstables` are one `Operation::Update`, so a crash leaves either
-//! all of them or nothing.
+//! Reading order: `policy` (which way a run goes), `runs` and `keys` (which rows are alive),
+//! `base` (which base rows die), `adopt`, `rewrite`, `commit`, then `debt` and `indexes`, which
+//! follow as commits of their own.
 
-mod rows;
+mod adopt;
+mod base;
+mod commit;
+mod debt;
+mod indexes;
+mod keys;
+mod policy;
+mod rewrite;
+mod runs;
+mod throttle;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use lance::Dataset;
-use lance::dataset::CommitBuilder;
-use lance::dataset::transaction::{Operation, TransactionBuilder, UpdateMode};
+use lance::dataset::transaction::Operation;
 use lance_index::mem_wal::CompactedSsTable;
-use lancemem_core::types::{Error, Result};
+use lance_io::object_store::ObjectStore;
+use lance_table::format::Fragment;
+use lancemem_core::types::{Generation, Result, ShardId};
+use object_store::path::Path;
+
+pub use debt::{Rewritten, rewrite_dead_fragments};
+pub use indexes::update_indexes;
+pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatment, decide};
 
 use crate::errors::Context;
-use crate::merge::KeyChoice;
-use crate::sstable::sync_commit;
-use crate::view::ReadView;
+use crate::sstable::files_of_fragments;
+use crate::view::{ReadView, is_compacted};
+use base::DeadRows;
+use runs::{Run, Runs};
+use throttle::Throttle;
 
-/// What a compaction did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a compaction did, or with `dry_run` would do.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompactionResult {
     /// Generations moved into the base table, over all shards.
     pub generations: usize,
-    /// Rows written to the base table.
-    pub rows_written: usize,
+    /// Runs whose data file became a base fragment.
+    pub adopted: usize,
+    /// Runs whose rows were written anew.
+    pub rewritten: usize,
+    /// Runs without a live row.
+    pub dropped: usize,
+    /// Rows that the base table got, in adopted files or written.
+    pub rows_written: u64,
     /// Base rows that were superseded or deleted.
-    pub rows_deleted: usize,
-    /// Version of the base table that contains them; the present one where nothing was to do.
+    pub rows_deleted: u64,
+    /// Bytes of adopted files that the disk could not link and had to copy.
+    pub copied_bytes: u64,
+    /// Fragments that the commit added.
+    pub fragments_added: usize,
+    /// Base fragments rewritten afterwards because of their dead rows.
+    pub fragments_rewritten: usize,
+    /// Version of the base table that contains all this; the present one where nothing was to do.
     pub base_version: u64,
+    /// Each run, and why it went which way.
+    pub runs: Vec<CompactedRun>,
 }
 
-/// Moves every run of `view`, a cut without rows in memory, into the base table.
-///
-/// # Errors
-/// A storage error, of kind retry where the base table has a newer version than the view.
-pub async fn compact_view(view: &ReadView) -> Result<CompactionResult> {
-    if view.key.is_empty() {
-        return Err(Error::input("compaction of a table without a primary key is not built yet"));
-    }
-    let generations: usize = view.shards.iter().map(|shard| shard.sstables.len()).sum();
-    if generations == 0 {
-        let base_version = view.base.version().version;
-        return Ok(CompactionResult { base_version, ..CompactionResult::default() });
-    }
-    let choice = Arc::new(KeyChoice::of(view).await?);
-    let dead = rows::dead_base_rows(view, &choice).await?;
-    let rows_deleted = dead.values().map(rows::count).sum();
-    let (removed_fragment_ids, updated_fragments) = rows::delete_rows(&view.base, &dead).await?;
-    let (new_fragments, rows_written) = rows::write_newest(view, &choice).await?;
-    let operation = Operation::Update {
-        removed_fragment_ids,
-        updated_fragments,
-        new_fragments,
-        fields_modified: Vec::new(),
-        compacted_sstables: progress_of(view),
-        fields_for_preserving_frag_bitmap: Vec::new(),
-        update_mode: Some(UpdateMode::RewriteRows),
-        inserted_rows_filter: None,
-        updated_fragment_offsets: None,
-    };
-    let committed = commit(&view.base, operation).await?;
-    sync_commit(&view.base, &committed).await.context("making a compaction durable")?;
-    let base_version = committed.version().version;
-    Ok(CompactionResult { generations, rows_written, rows_deleted, base_version })
+/// One run of a compaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactedRun {
+    /// Its shard.
+    pub shard_id: ShardId,
+    /// Its age in the shard.
+    pub generation: Generation,
+    /// Rows of its data file.
+    pub physical_rows: u64,
+    /// Rows that the base table gets.
+    pub live_rows: u64,
+    /// Deleted keys.
+    pub tombstones: u64,
+    /// Bytes of its data file; 0 where they are not known.
+    pub bytes: u64,
+    /// Which way, and why.
+    pub decision: Decision,
 }
 
-fn progress_of(view: &ReadView) -> Vec<CompactedSsTable> {
-    view.shards
-        .iter()
-        .filter_map(|shard| {
+/// A planned compaction of all runs of a view. What was read of the runs and of unchanged base
+/// fragments is kept over attempts.
+#[derive(Debug)]
+pub struct Compaction {
+    view: Arc<ReadView>,
+    /// The version that is planned for: the view's, or a newer one.
+    base: Arc<Dataset>,
+    settings: CompactionSettings,
+    runs: Runs,
+    decisions: Vec<Decision>,
+    dead: DeadRows,
+    throttle: Arc<Throttle>,
+}
+
+impl Compaction {
+    /// Plans to move every run of `view`, a cut without rows in memory.
+    ///
+    /// # Errors
+    /// A storage error, or damage of a run.
+    pub async fn plan(view: Arc<ReadView>, settings: CompactionSettings) -> Result<Self> {
+        let runs = Runs::read(&view).await?;
+        let decisions = decide(&facts(&view.base, &runs.runs), &settings);
+        let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
+        let base = view.base.clone();
+        Ok(Self { view, base, settings, runs, decisions, dead: DeadRows::default(), throttle })
+    }
+
+    /// The runs that it moves.
+    pub fn moved(&self) -> impl Iterator<Item = (ShardId, Generation)> {
+        self.runs.runs.iter().map(|run| (run.handle.shard_id, run.handle.generation))
+    }
+
+    /// Whether another compaction has moved one of the runs into the base version of `compacted`.
+    #[must_use]
+    pub fn is_overtaken(&self, compacted: &HashMap<ShardId, Generation>) -> bool {
+        self.moved().any(|(shard, run)| is_compacted(compacted.get(&shard).copied(), run))
+    }
+
+    /// Plans the same for a newer version of the base table.
+    pub fn rebase(&mut self, base: Arc<Dataset>) {
+        self.base = base;
+        self.decisions = decide(&facts(&self.base, &self.runs.runs), &self.settings);
+    }
+
+    /// Looks up what dies, makes the files and commits; with `dry_run` only looks.
+    ///
+    /// # Errors
+    /// A storage error, of kind retry where the base table has a newer version than the plan.
+    pub async fn run(&mut self) -> Result<CompactionResult> {
+        if self.runs.runs.is_empty() {
+            let base_version = self.base.version().version;
+            return Ok(CompactionResult { base_version, ..CompactionResult::default() });
+        }
+        let Self { view, base, runs, dead, throttle, .. } = self;
+        dead.look_up(base, &view.key, &runs.keys, throttle).await?;
+        let mut result = self.describe();
+        if self.settings.dry_run {
+            return Ok(result);
+        }
+        let (removed, updated) = self.dead.write(&self.base).await?;
+        let (new, copied_bytes) = self.new_fragments().await?;
+        result.copied_bytes = copied_bytes;
+        result.fragments_added = new.len();
+        let made: Vec<Fragment> = updated.iter().chain(&new).cloned().collect();
+        match commit::commit_exactly(&self.base, self.operation(removed, updated, new)).await {
+            Ok(committed) => {
+                result.base_version = committed.version().version;
+                Ok(result)
+            }
+            Err(refused) => {
+                if refused.is_certain {
+                    self.remove_files(&made).await;
+                }
+                Err(refused.error)
+            }
+        }
+    }
+
+    /// The fragments of the runs with their final ids: a deletion file is named by the fragment,
+    /// so ids cannot wait for the commit, which is exact and therefore gives these.
+    async fn new_fragments(&self) -> Result<(Vec<Fragment>, u64)> {
+        let base = &self.base;
+        let first_id = base.manifest().max_fragment_id().map_or(0, |id| id + 1);
+        let mut fragments: Vec<Fragment> = Vec::new();
+        let mut copied_bytes = 0;
+        for run in self.that_are(Treatment::Adopt) {
+            let id = first_id + fragments.len() as u64;
+            let adopted = adopt::adopt(base, run, id, &self.throttle).await?;
+            copied_bytes += adopted.copied_bytes;
+            fragments.push(adopted.fragment);
+        }
+        let runs: Vec<&Run> = self.that_are(Treatment::Rewrite).collect();
+        for fragment in rewrite::rewrite(base, &self.view.schema, &runs, &self.throttle).await? {
+            let id = first_id + fragments.len() as u64;
+            fragments.push(Fragment { id, ..fragment });
+        }
+        Ok((fragments, copied_bytes))
+    }
+
+    fn that_are(&self, treatment: Treatment) -> impl Iterator<Item = &Run> {
+        let runs = self.runs.runs.iter().zip(&self.decisions);
+        runs.filter(move |(_, decision)| decision.treatment == treatment).map(|(run, _)| run)
+    }
+
+    fn operation(
+        &self,
+        removed_fragment_ids: Vec<u64>,
+        updated_fragments: Vec<Fragment>,
+        new_fragments: Vec<Fragment>,
+    ) -> Operation {
+        Operation::Update {
+            removed_fragment_ids,
+            updated_fragments,
+            new_fragments,
+            fields_modified: Vec::new(),
+            compacted_sstables: self.progress(),
+            fields_for_preserving_frag_bitmap: Vec::new(),
+            // With a mode, lance counts new fragments of a table with stable row ids as rows
+            // that only moved, and its indexes as covering them.
+            update_mode: None,
+            inserted_rows_filter: None,
+            updated_fragment_offsets: None,
+        }
+    }
+
+    fn progress(&self) -> Vec<CompactedSsTable> {
+        let newest = self.view.shards.iter().filter_map(|shard| {
             let newest = shard.sstables.iter().map(|sstable| sstable.generation).max()?;
             Some(CompactedSsTable::new(shard.shard_id, newest.get()))
-        })
-        .collect()
+        });
+        newest.collect()
+    }
+
+    fn describe(&self) -> CompactionResult {
+        let runs: Vec<CompactedRun> = self
+            .runs
+            .runs
+            .iter()
+            .zip(&self.decisions)
+            .map(|(run, decision)| CompactedRun {
+                shard_id: run.handle.shard_id,
+                generation: run.handle.generation,
+                physical_rows: run.physical_rows,
+                live_rows: run.live_rows(),
+                tombstones: run.tombstones,
+                bytes: adopt::file_bytes(run),
+                decision: decision.clone(),
+            })
+            .collect();
+        let count = |way| runs.iter().filter(|run| run.decision.treatment == way).count();
+        CompactionResult {
+            generations: runs.len(),
+            adopted: count(Treatment::Adopt),
+            rewritten: count(Treatment::Rewrite),
+            dropped: count(Treatment::Drop),
+            rows_written: runs.iter().map(|run| run.live_rows).sum(),
+            rows_deleted: self.dead.count(),
+            base_version: self.base.version().version,
+            runs,
+            ..CompactionResult::default()
+        }
+    }
+
+    /// Removes what an attempt made that no version names. Best effort: lance's clean-up takes
+    /// what is left.
+    async fn remove_files(&self, made: &[Fragment]) {
+        let root = self.base.branch_location().path;
+        let known: Vec<Path> = files_of_fragments(&root, self.base.fragments()).collect();
+        let Ok(store) = self.base.object_store(None).await.context("clean-up") else { return };
+        for file in files_of_fragments(&root, made).filter(|file| !known.contains(file)) {
+            remove(&store, &file).await;
+        }
+    }
 }
 
-/// Commits on exactly the version that was planned for: a rebase of lance's would keep dead
-/// positions that were looked up in another version.
-async fn commit(base: &Arc<Dataset>, operation: Operation) -> Result<Dataset> {
-    let transaction = TransactionBuilder::new(base.version().version, operation).build();
-    CommitBuilder::new(base.clone())
-        .with_max_retries(0)
-        .execute(transaction)
-        .await
-        .context("committing a compaction")
+async fn remove(store: &ObjectStore, file: &Path) {
+    if let Err(error) = store.delete(file).await {
+        tracing::warn!(%file, %error, "a file of a refused compaction was not removed");
+    }
+}
+
+fn facts(base: &Dataset, runs: &[Run]) -> Vec<RunFacts> {
+    let facts = runs.iter().map(|run| RunFacts {
+        physical_rows: run.physical_rows,
+        live_rows: run.live_rows(),
+        bytes: adopt::file_bytes(run),
+        misfit: adopt::misfit(base, run),
+    });
+    facts.collect()
 }

@@ -43,7 +43,7 @@ pub(super) async fn write_data(
     if context.storage_version == ConcreteFileVersion::V1 || !own_form {
         return write_converted(&context, &run, &schema, &arrow_schema, batches).await;
     }
-    let name = format!("{}.lance", file_stem()?);
+    let name = data_file_name()?;
     let path = context.folder(&run).join(FOLDER).join(name.as_str());
     let output: Box<dyn Writer> = match sync::local_path(&context.object_store, &path) {
         Some(local) => Box::new(LocalFile::create(local, context.fsync).await?),
@@ -140,10 +140,13 @@ async fn write_converted(
 
 /// A random name in the shape of lance's: 24 binary digits, which spread files over the
 /// partitions of an object store, then hex digits.
-fn file_stem() -> Result<String> {
+///
+/// # Errors
+/// An internal error where lance's random digits are none.
+pub fn data_file_name() -> Result<String> {
     let spread = random_number()? & 0x00ff_ffff;
     let rest: String = (0..4).map(|_| generate_random_hash()).collect();
-    Ok(format!("{spread:024b}{}", &rest[..26]))
+    Ok(format!("{spread:024b}{}.lance", &rest[..26]))
 }
 
 /// 32 random bits out of lance's generator of folder names.

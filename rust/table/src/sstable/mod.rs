@@ -42,9 +42,13 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
+pub use data::data_file_name;
 pub use open::open_sstable;
 pub use read::{KeyIndex, is_ours};
-pub use sync::{files_of_commit, sync_base, sync_commit, sync_table};
+pub use sync::{
+    files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_folders,
+    sync_table,
+};
 pub use write::write_sstable;
 
 /// The rows of one frozen MemTable, in the order in which they were put.

@@ -15,6 +15,7 @@ use lance::Dataset;
 use lance_core::{Error, Result};
 use lance_io::local::to_local_path;
 use lance_io::object_store::ObjectStore;
+use lance_table::format::Fragment;
 use lance_table::io::deletion::deletion_file_path;
 use object_store::path::Path;
 
@@ -26,7 +27,7 @@ const VERSIONS: &str = "_versions";
 const CONCURRENT_SYNCS: usize = 16;
 
 /// Where `path` is on a local disk, or `None` in an object store.
-pub(super) fn local_path(store: &ObjectStore, path: &Path) -> Option<PathBuf> {
+pub fn local_path(store: &ObjectStore, path: &Path) -> Option<PathBuf> {
     // The second scheme is the same disk through another implementation.
     let local = store.has_direct_local_paths() || store.scheme() == "file-object-store";
     local.then(|| PathBuf::from(to_local_path(path)))
@@ -102,25 +103,6 @@ async fn sync_names_above(root: PathBuf) -> Result<()> {
     Ok(synced.await??)
 }
 
-/// Makes the commit durable that turned `before` into `after`, the version behind it: the files
-/// that it wrote and their folders. What older versions consist of is not looked at.
-///
-/// # Errors
-/// An error of the file system.
-pub async fn sync_commit(before: &Dataset, after: &Dataset) -> Result<()> {
-    let store = after.object_store(None).await?;
-    let root = after.branch_location().path;
-    let Some(root) = local_path(&store, &root) else { return Ok(()) };
-    let mut paths = BTreeSet::from([root.clone()]);
-    for file in files_of_commit(before, after) {
-        if let Some(file) = local_path(&store, &file) {
-            paths.extend(file.parent().map(LocalPath::to_path_buf));
-            paths.insert(file);
-        }
-    }
-    sync_version(&root, paths.into_iter().collect(), sync_one).await
-}
-
 /// Syncs files and folders of a base table. Each step ends before the next begins: a power cut
 /// must not leave the name of a version whose files are not there.
 async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>, sync: SyncOne) -> Result<()> {
@@ -135,27 +117,62 @@ async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>, sync: SyncOne) -> R
 
 /// The files that `after` consists of and `before`, the version before it, does not.
 pub fn files_of_commit(before: &Dataset, after: &Dataset) -> Vec<Path> {
-    let known: HashSet<Path> = files_of_fragments(before).collect();
+    let known: HashSet<Path> =
+        files_of_fragments(&before.branch_location().path, before.fragments()).collect();
     let root = after.branch_location().path;
     let transaction = after.manifest().transaction_file.as_deref();
     let transaction = transaction.map(|file| root.clone().join("_transactions").join(file));
-    files_of_fragments(after)
+    files_of_fragments(&root, after.fragments())
         .filter(|file| !known.contains(file))
         .chain(transaction)
         .chain([after.manifest_location().path.clone()])
         .collect()
 }
 
-/// Data files and deletion files of a version.
-fn files_of_fragments(version: &Dataset) -> impl Iterator<Item = Path> {
-    let root = version.branch_location().path;
-    version.fragments().iter().flat_map(move |fragment| {
+/// Data files and deletion files of fragments of the table at `root`.
+pub fn files_of_fragments<'a>(
+    root: &Path,
+    fragments: &'a [Fragment],
+) -> impl Iterator<Item = Path> + use<'a> {
+    let root = root.clone();
+    fragments.iter().flat_map(move |fragment| {
         let deletions = fragment.deletion_file.as_ref();
         let deletions = deletions.map(|file| deletion_file_path(&root, fragment.id, file));
         let folder = root.clone().join("data");
         let data = fragment.files.iter().map(move |file| folder.clone().join(file.path.as_str()));
         data.chain(deletions).collect::<Vec<_>>()
     })
+}
+
+/// Makes new files of a base table durable, then the folders that name them and `root`: all that
+/// a version may rely on before its own name appears. Does nothing in an object store.
+///
+/// # Errors
+/// An error of the file system.
+pub async fn sync_before_version(store: &ObjectStore, root: &Path, files: &[Path]) -> Result<()> {
+    let Some(root) = local_path(store, root) else { return Ok(()) };
+    let files: BTreeSet<PathBuf> =
+        files.iter().filter_map(|file| local_path(store, file)).collect();
+    let parents = files.iter().filter_map(|file| file.parent().map(LocalPath::to_path_buf));
+    let folders: BTreeSet<PathBuf> = parents.chain([root.clone(), root.join(VERSIONS)]).collect();
+    for step in [files, folders] {
+        sync_paths(step.into_iter().collect(), sync_one).await?;
+    }
+    Ok(())
+}
+
+/// Makes folders of a base table and everything below them durable; those that are not there are
+/// passed over. Does nothing in an object store.
+///
+/// # Errors
+/// An error of the file system.
+pub async fn sync_folders(store: &ObjectStore, folders: &[Path]) -> Result<()> {
+    let local = folders.iter().filter_map(|folder| local_path(store, folder));
+    let folders: Vec<PathBuf> = local.filter(|folder| folder.exists()).collect();
+    let parents: BTreeSet<PathBuf> =
+        folders.iter().filter_map(|folder| folder.parent().map(LocalPath::to_path_buf)).collect();
+    sync_paths(list_trees(folders).await?, sync_if_there).await?;
+    sync_paths(parents.into_iter().collect(), sync_one).await
 }
 
 /// How one file or folder is synced.

@@ -6,46 +6,103 @@
 //! Does not own: the commit itself (`compact`).
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use lancemem_core::format::ShardManifest;
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
 use super::{Table, compacted_of};
-use crate::compact::{CompactionResult, compact_view};
+use crate::compact::{
+    Compaction, CompactionResult, CompactionSettings, rewrite_dead_fragments, update_indexes,
+};
 use crate::errors::Context;
 use crate::sstable::sync_base;
-use crate::view::{Consistency, ReadView, is_compacted};
+use crate::view::{Consistency, is_compacted};
 
-const ATTEMPTS: usize = 10;
+/// Commits that may come first before a compaction gives up. Each costs it the look-up of the
+/// keys in what that commit added, not the whole plan.
+const ATTEMPTS: u32 = 50;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 impl Table {
     /// Moves every flushed run into the base table, all shards in one commit.
+    ///
+    /// # Errors
+    /// As [`Self::compact_with`].
+    pub async fn compact(&self) -> Result<CompactionResult> {
+        self.compact_with(&CompactionSettings::default()).await
+    }
+
+    /// Moves every flushed run into the base table, all shards in one commit; then, each as a
+    /// commit of its own, rewrites base fragments of mostly dead rows and, where it is asked to,
+    /// updates the table's indexes.
     ///
     /// A concurrent commit to the base table makes it plan again from the newest version.
     ///
     /// # Errors
     /// A storage error after repeated conflicts; nothing is half done.
-    pub async fn compact(&self) -> Result<CompactionResult> {
-        let mut attempt = 1;
-        let (result, moved) = loop {
-            let view = self.read_view(Consistency::Flushed, &[]).await?;
-            match compact_view(&view).await {
-                Ok(result) => break (result, runs_of(&view)),
-                Err(error) if error.kind() == ErrorKind::Retry && attempt < ATTEMPTS => {
-                    tracing::info!(table = self.uri(), attempt, %error, "compaction plans again");
-                    attempt += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        };
+    pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
+        let (mut result, moved) = self.move_runs(settings).await?;
+        if settings.dry_run {
+            return Ok(result);
+        }
         self.drain_manifests(&moved).await?;
+        let base = self.latest_base().await?;
+        let rewritten = rewrite_dead_fragments(&base, settings.max_dead_share).await?;
+        result.fragments_rewritten = rewritten.fragments_removed;
+        result.base_version = result.base_version.max(rewritten.base_version);
+        if settings.update_indexes {
+            let version = update_indexes(&*self.latest_base().await?).await?;
+            result.base_version = result.base_version.max(version);
+        }
         Ok(result)
     }
 
+    /// The commit, repeated as long as others come first. Also says which runs it moved.
+    async fn move_runs(
+        &self,
+        settings: &CompactionSettings,
+    ) -> Result<(CompactionResult, HashSet<(ShardId, Generation)>)> {
+        let mut compaction = self.plan_compaction(settings).await?;
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1.. {
+            let error = match compaction.run().await {
+                Ok(result) => return Ok((result, compaction.moved().collect())),
+                Err(error) => error,
+            };
+            if error.kind() != ErrorKind::Retry || attempt == ATTEMPTS {
+                return Err(error);
+            }
+            tracing::info!(table = self.uri(), attempt, %error, "compaction plans again");
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the pause is the point; no decision reads the clock"
+            )]
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            let base = self.latest_base().await?;
+            if compaction.is_overtaken(&compacted_of(&base).await?) {
+                compaction = self.plan_compaction(settings).await?;
+            } else {
+                compaction.rebase(base);
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {
+        let view = self.read_view(Consistency::Flushed, &[]).await?;
+        Compaction::plan(view, settings.clone()).await
+    }
+
     /// Takes the runs out of the manifests that the base table has; `moved` are those whose
-    /// commit this call made and synced.
-    async fn drain_manifests(&self, moved: &HashSet<(ShardId, Generation)>) -> Result<()> {
+    /// commit this call made, with syncs.
+    pub(super) async fn drain_manifests(
+        &self,
+        moved: &HashSet<(ShardId, Generation)>,
+    ) -> Result<()> {
         let manifests = self.manifests().await?;
         let base = self.latest_base().await?;
         let compacted = compacted_of(&base).await?;
@@ -82,15 +139,6 @@ impl Table {
             .await
             .map(|_| ())
     }
-}
-
-/// The runs that a view reads.
-fn runs_of(view: &ReadView) -> HashSet<(ShardId, Generation)> {
-    let runs = view
-        .shards
-        .iter()
-        .flat_map(|shard| shard.sstables.iter().map(|run| (shard.shard_id, run.generation)));
-    runs.collect()
 }
 
 #[cfg(test)]

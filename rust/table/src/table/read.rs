@@ -134,6 +134,9 @@ impl Table {
             (wal, Replay::new(manifest.shard_id, self.rows.clone()))
         });
         let current = manifest.current_generation;
+        // What a flush has covered since the last read may be collected by now.
+        replay.forget_flushed(current);
+        wal.skip_covered(manifest.replay_after_wal_entry_position);
         if let Err(error) = replay.read_new(wal, current).await {
             // A tail that stopped half-way starts again from the manifest.
             tail.place = None;

@@ -5,6 +5,7 @@
 
 mod base;
 mod kept;
+mod pins;
 mod run_keys;
 mod sstables;
 
@@ -18,6 +19,7 @@ pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
 pub use kept::{Kept, KeptBound, KeptStats};
+pub use pins::is_pinned;
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle};
 

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
+use super::pins;
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::sstable::{KeyFilter, KeyIndex, SsTableContext, is_ours, open_sstable};
@@ -214,6 +215,8 @@ impl SsTableCache {
         let context = SsTableContext::new(base, shard_id).await.context(&action)?;
         let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
         let bytes = size_of::<Dataset>() + dataset.manifest().deep_size_of();
+        let dataset = Arc::new(dataset);
+        pins::remember(&dataset);
         let handle = SsTableHandle {
             shard_id,
             generation: sstable.generation,
@@ -224,7 +227,7 @@ impl SsTableCache {
             trusted: is_ours(&dataset),
             rows: physical_rows(&dataset),
             pages_read: AtomicU64::new(0),
-            dataset: Arc::new(dataset),
+            dataset,
         };
         Ok((handle, bytes))
     }

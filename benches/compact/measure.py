@@ -1,0 +1,146 @@
+"""What is measured, one function each.
+
+Owns: a clock around one call of either side, in turn. Does not own: the tables or the report.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import lance
+import numpy as np
+
+import lancemem
+from benches.compact import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+COMPACT_IN_A_CHILD = """
+import resource, sys, lancemem
+table = lancemem.open_table(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+table.compact(mode=sys.argv[2])
+print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@dataclass
+class Side:
+    """Measurements of one side, by what was measured."""
+
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        """Keep one."""
+        self.values.setdefault(name, []).append(value)
+
+
+@dataclass
+class Pair:
+    """Both sides."""
+
+    ours: Side = field(default_factory=Side)
+    theirs: Side = field(default_factory=Side)
+
+
+def _timed(call: Callable[[], T]) -> tuple[float, T]:
+    gc.collect()
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def compact(runs: Path, mode: str, side: Side) -> Path:
+    """Compact a copy of a table with runs; keep time and bytes. Returns the copy."""
+    path = tables.copy(runs)
+    table = lancemem.open_table(str(path))
+    before = tables.sizes(path)
+    seconds, _ = _timed(lambda: table.compact(mode=mode))
+    side.add("seconds", seconds)
+    side.add("bytes", tables.written(before, tables.sizes(path)))
+    return path
+
+
+def merge_insert(base: Path, parts: list[pa.Table], side: Side) -> Path:
+    """Merge the same rows into a copy of the base, one call a part. Returns the copy."""
+    path = tables.copy(base)
+    before = tables.sizes(path)
+
+    def merge() -> None:
+        for part in parts:
+            lance.dataset(str(path)).merge_insert(
+                "id"
+            ).when_matched_update_all().when_not_matched_insert_all().execute(part)
+
+    seconds, _ = _timed(merge)
+    side.add("seconds", seconds)
+    side.add("bytes", tables.written(before, tables.sizes(path)))
+    return path
+
+
+def scan(path: Path, side: Side) -> int:
+    """Read a whole table with pylance."""
+
+    def read() -> int:
+        return sum(batch.num_rows for batch in lance.dataset(str(path)).to_batches())
+
+    seconds, count = _timed(read)
+    side.add("scan seconds", seconds)
+    return count
+
+
+def peak_memory(runs: Path, mode: str) -> float:
+    """Compact in a process of its own; return how much it grew, in MiB."""
+    path = tables.copy(runs)
+    try:
+        out = subprocess.run(  # noqa: S603 - our own interpreter
+            [sys.executable, "-c", COMPACT_IN_A_CHILD, str(path), mode],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    finally:
+        tables.remove(path)
+    return int(out.stdout.split()[1]) / 1024
+
+
+def put_latency(base: Path, seconds: float, *, compacting: bool) -> float:
+    """Put durable batches of 100 rows; return the 99th percentile in ms."""
+    path = tables.copy(base)
+    table = lancemem.open_table(str(path))
+    stop = threading.Event()
+
+    def keep_compacting() -> None:
+        while not stop.is_set():
+            table.compact()
+
+    worker = threading.Thread(target=keep_compacting)
+    config = lancemem.WriterConfig(max_memtable_rows=20_000)
+    waits = []
+    try:
+        with table.start_job(shard=0, config=config) as job:
+            if compacting:
+                worker.start()
+            until = time.perf_counter() + seconds
+            random = np.random.default_rng(5)
+            while time.perf_counter() < until:
+                batch = tables.rows(random.integers(0, 1_000_000, 100), 6)
+                start = time.perf_counter()
+                job.put(batch)
+                waits.append(time.perf_counter() - start)
+            stop.set()
+            if compacting:
+                worker.join()
+    finally:
+        tables.remove(path)
+    return float(np.percentile(waits, 99)) * 1e3

@@ -1,0 +1,116 @@
+//! Compaction and collection, as Python calls them.
+//!
+//! Owns: the translation of settings and results.
+//! Does not own: the methods of `Table` that take them.
+
+use std::time::Duration;
+
+use lancemem::{
+    CollectionResult as RustCollection, CollectionSettings, CompactedRun as RustRun,
+    CompactionMode, CompactionResult as RustResult, CompactionSettings,
+};
+use pyo3::prelude::*;
+
+use crate::errors::InvalidInputError;
+use crate::runtime::run;
+use crate::values::{CollectionResult, CompactedRun, CompactionResult, Garbage};
+
+/// Moves the flushed runs of a table into its base, or says what that would do.
+pub fn compact(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    settings: &CompactionSettings,
+) -> PyResult<CompactionResult> {
+    run(py, table.compact_with(settings)).map(result)
+}
+
+/// Removes what nobody needs any more, or says what that would be.
+pub fn collect_garbage(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    dry_run: bool,
+    older_than: Option<Duration>,
+) -> PyResult<CollectionResult> {
+    let usual = CollectionSettings::default();
+    let older_than = older_than.unwrap_or(usual.older_than);
+    let settings = CollectionSettings { dry_run, older_than };
+    run(py, table.collect_garbage(&settings)).map(collection)
+}
+
+fn collection(result: RustCollection) -> CollectionResult {
+    let garbage = result.garbage.into_iter().map(|garbage| Garbage {
+        kind: garbage.kind.to_string(),
+        path: garbage.path,
+        reason: garbage.reason,
+        bytes: garbage.bytes,
+    });
+    CollectionResult {
+        garbage: garbage.collect(),
+        bytes: result.bytes,
+        pinned_runs: result.pinned_runs,
+    }
+}
+
+/// The settings of one compaction.
+pub fn settings(
+    mode: &str,
+    dry_run: bool,
+    update_indexes: bool,
+    max_dead_share: Option<f64>,
+    bytes_per_second: u64,
+) -> PyResult<CompactionSettings> {
+    let mode = match mode {
+        "auto" => CompactionMode::Auto,
+        "adopt" => CompactionMode::Adopt,
+        "rewrite" => CompactionMode::Rewrite,
+        other => {
+            return Err(InvalidInputError::new_err(format!(
+                "mode must be 'auto', 'adopt' or 'rewrite', got '{other}'"
+            )));
+        }
+    };
+    let usual = CompactionSettings::default();
+    let max_dead_share = max_dead_share.unwrap_or(usual.max_dead_share);
+    if !(0.0..=1.0).contains(&max_dead_share) {
+        return Err(InvalidInputError::new_err(format!(
+            "max_dead_share must be between 0 and 1, got {max_dead_share}"
+        )));
+    }
+    Ok(CompactionSettings {
+        mode,
+        dry_run,
+        update_indexes,
+        max_dead_share,
+        bytes_per_second,
+        ..usual
+    })
+}
+
+fn result(result: RustResult) -> CompactionResult {
+    CompactionResult {
+        generations: result.generations,
+        adopted: result.adopted,
+        rewritten: result.rewritten,
+        dropped: result.dropped,
+        rows_written: result.rows_written,
+        rows_deleted: result.rows_deleted,
+        copied_bytes: result.copied_bytes,
+        fragments_added: result.fragments_added,
+        fragments_rewritten: result.fragments_rewritten,
+        base_version: result.base_version,
+        runs: result.runs.into_iter().map(compacted_run).collect(),
+    }
+}
+
+fn compacted_run(run: RustRun) -> CompactedRun {
+    CompactedRun {
+        shard_id: run.shard_id.to_string(),
+        generation: run.generation.get(),
+        rows: run.physical_rows,
+        live_rows: run.live_rows,
+        tombstones: run.tombstones,
+        bytes: run.bytes,
+        treatment: run.decision.treatment.to_string(),
+        reason: run.decision.reason,
+    }
+}

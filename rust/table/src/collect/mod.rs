@@ -1,0 +1,135 @@
+//! What of a shard nobody needs any more.
+//!
+//! Owns: the conditions, as pure functions over what a listing and two manifests say.
+//! Does not own: the listing, the removal (`table`), or files of the base table, which lance's own
+//! clean-up knows.
+//!
+//! One rule carries all: garbage is what the manifest *of one grace period ago* did not need, and
+//! the newest does not need either. Who started a read since then started from a manifest that
+//! needed it no more.
+
+mod rules;
+
+pub use rules::{ShardFacts, garbage_of};
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use lancemem_core::types::{Generation, ManifestVersion, ShardId, WalPosition};
+
+/// Settings of one collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectionSettings {
+    /// Only say what would go.
+    pub dry_run: bool,
+    /// How long something must have been of no use. Reads that last longer may fail.
+    pub older_than: Duration,
+}
+
+impl Default for CollectionSettings {
+    fn default() -> Self {
+        Self { dry_run: false, older_than: Duration::from_secs(3_600) }
+    }
+}
+
+/// What kind of thing is garbage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GarbageKind {
+    /// The folder of a run that the base table contains.
+    CompactedRun,
+    /// The folder of a flush that failed and was repeated into another one.
+    OrphanRun,
+    /// A WAL entry whose rows are in a run, or a fence sentinel that nobody can meet any more.
+    WalEntry,
+    /// An old version of a shard manifest.
+    ShardManifest,
+    /// Files of the base table that no version names.
+    BaseFiles,
+}
+
+impl fmt::Display for GarbageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CompactedRun => "compacted run",
+            Self::OrphanRun => "orphan run",
+            Self::WalEntry => "WAL entry",
+            Self::ShardManifest => "shard manifest",
+            Self::BaseFiles => "base files",
+        })
+    }
+}
+
+/// One thing that goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Garbage {
+    /// Its kind.
+    pub kind: GarbageKind,
+    /// A file or, for a run, a folder, relative to the table.
+    pub path: String,
+    /// Why nobody needs it.
+    pub reason: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// What a collection removed, or with `dry_run` would remove.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CollectionResult {
+    /// Each thing, with its reason.
+    pub garbage: Vec<Garbage>,
+    /// Sum of the sizes.
+    pub bytes: u64,
+    /// Runs that would go but are read in this process right now.
+    pub pinned_runs: usize,
+}
+
+/// A folder that has the name of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    /// Its name.
+    pub name: String,
+    /// The generation in the name.
+    pub generation: Generation,
+    /// Size of everything in it.
+    pub bytes: u64,
+    /// The newest change in it.
+    pub modified: SystemTime,
+}
+
+/// A WAL entry that a manifest covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoveredEntry {
+    /// Its position.
+    pub position: WalPosition,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was written.
+    pub modified: SystemTime,
+    /// Whether it is a fence sentinel, or too damaged to tell.
+    pub is_sentinel: bool,
+}
+
+/// A version of the shard manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestFile {
+    /// Its number.
+    pub version: ManifestVersion,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was written.
+    pub modified: SystemTime,
+}
+
+/// The generation in the name of a run's folder; `None` for a folder that is none of a run.
+#[must_use]
+pub fn generation_of_folder(name: &str) -> Option<Generation> {
+    let (random, generation) = name.split_once("_gen_")?;
+    let is_random = random.len() == 8 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_number = !generation.is_empty() && generation.bytes().all(|it| it.is_ascii_digit());
+    (is_random && is_number).then(|| generation.parse().ok().map(Generation)).flatten()
+}
+
+/// The shard in the reason of a thing.
+fn shard_name(shard_id: ShardId) -> String {
+    format!("shard {shard_id}")
+}

@@ -1,0 +1,297 @@
+//! The conditions under which a thing of a shard is garbage.
+//!
+//! Owns: one function per kind, and why each is safe.
+//! Does not own: clocks; the caller says what time it is.
+
+use std::time::{Duration, SystemTime};
+
+use lancemem_core::format::{ShardManifest, paths};
+use lancemem_core::types::{Generation, ManifestVersion};
+
+use super::{CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, shard_name};
+use crate::view::is_compacted;
+
+/// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
+/// would put its next entry: as long as it stands, that writer cannot be told that rows behind
+/// the covered position are durable.
+const SENTINEL_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// A run that was staged, under a name of generation 0, stays this long: nobody can tell whether
+/// it will still be linked, and then under which generation.
+const STAGED_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// A manifest version stays at least this long. A writer that remembers an old version must find
+/// the slot behind it taken.
+const MANIFEST_AGE: Duration = Duration::from_secs(24 * 3_600);
+/// The newest manifest versions always stay.
+const MANIFESTS_KEPT: u64 = 10;
+
+/// What is known of one shard.
+#[derive(Clone, Debug)]
+pub struct ShardFacts {
+    /// Its newest manifest.
+    pub newest: ShardManifest,
+    /// The newest manifest that is older than the grace period; `None` where none is.
+    pub earlier: Option<ShardManifest>,
+    /// What the base table contains.
+    pub compacted: Option<Generation>,
+    /// Folders with the name of a run.
+    pub runs: Vec<RunFolder>,
+    /// Entries that the newest manifest covers.
+    pub entries: Vec<CoveredEntry>,
+    /// The highest position of the log.
+    pub last_entry: u64,
+    /// Manifest versions.
+    pub manifests: Vec<ManifestFile>,
+}
+
+/// Everything of a shard that may go at the time `now`, in the order in which it must go.
+#[must_use]
+pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<Garbage> {
+    let Some(earlier) = &facts.earlier else { return Vec::new() };
+    let runs = facts.runs.iter().filter_map(|run| run_garbage(facts, earlier, run, now, grace));
+    let mut garbage: Vec<Garbage> = runs.collect();
+    // Ascending: what a crash leaves has no hole above what is gone.
+    let mut entries: Vec<&CoveredEntry> = facts.entries.iter().collect();
+    entries.sort_by_key(|entry| entry.position);
+    garbage.extend(entries.into_iter().filter_map(|it| entry_garbage(facts, earlier, it, now)));
+    garbage.extend(manifest_garbage(facts, now, grace));
+    garbage
+}
+
+/// A run is garbage when neither manifest lists it and its generation was flushed: a flush that
+/// still runs, or will be repeated, has a generation that the manifest has not reached. So however
+/// long that flush sleeps, its folder is there when it commits.
+fn run_garbage(
+    facts: &ShardFacts,
+    earlier: &ShardManifest,
+    run: &RunFolder,
+    now: SystemTime,
+    grace: Duration,
+) -> Option<Garbage> {
+    let lists = |manifest: &ShardManifest| manifest.sstables.iter().any(|it| it.path == run.name);
+    let newest = &facts.newest;
+    if lists(newest) || lists(earlier) || run.generation >= newest.current_generation {
+        return None;
+    }
+    let shard = shard_name(newest.shard_id);
+    let generation = run.generation;
+    let (kind, reason) = if generation == Generation(0) {
+        if age(run.modified, now) < grace.max(STAGED_AGE) {
+            return None;
+        }
+        (GarbageKind::OrphanRun, format!("it was staged for {shard} a week ago and is not listed"))
+    } else if is_compacted(facts.compacted, generation) {
+        let reason = format!("the base table contains generation {generation} of {shard}");
+        (GarbageKind::CompactedRun, reason)
+    } else if age(run.modified, now) >= grace {
+        let reason = format!(
+            "no manifest lists it, and {shard} has flushed generation {generation} elsewhere"
+        );
+        (GarbageKind::OrphanRun, reason)
+    } else {
+        return None;
+    };
+    let path = format!("{}/{}", paths::shard(newest.shard_id), run.name);
+    Some(Garbage { kind, path, reason, bytes: run.bytes })
+}
+
+/// An entry is garbage when both manifests cover it. Two kinds stay: sentinels, for as long as a
+/// writer that they fenced may wake up, and the highest entry, from which others find the end.
+fn entry_garbage(
+    facts: &ShardFacts,
+    earlier: &ShardManifest,
+    entry: &CoveredEntry,
+    now: SystemTime,
+) -> Option<Garbage> {
+    let newest = &facts.newest;
+    let covered =
+        newest.replay_after_wal_entry_position.min(earlier.replay_after_wal_entry_position);
+    if entry.position > covered || entry.position.get() >= facts.last_entry {
+        return None;
+    }
+    let newest_sentinel =
+        facts.entries.iter().filter(|it| it.is_sentinel).map(|it| it.position).max();
+    if entry.is_sentinel
+        && (Some(entry.position) == newest_sentinel || age(entry.modified, now) < SENTINEL_AGE)
+    {
+        return None;
+    }
+    let shard = shard_name(newest.shard_id);
+    let reason = if entry.is_sentinel {
+        format!("an old fence of {shard}")
+    } else {
+        format!("{shard} has flushed everything up to entry {covered}")
+    };
+    let path = paths::wal_entry(newest.shard_id, entry.position);
+    Some(Garbage { kind: GarbageKind::WalEntry, path, reason, bytes: entry.bytes })
+}
+
+/// A manifest version is garbage when it is below the one of a day ago, or of a grace period ago
+/// if that is longer.
+fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<Garbage> {
+    let grace = grace.max(MANIFEST_AGE);
+    let old = facts.manifests.iter().filter(|file| age(file.modified, now) >= grace);
+    let Some(oldest_kept) = old.map(|file| file.version).max() else { return Vec::new() };
+    let always = facts.newest.version.get().saturating_sub(MANIFESTS_KEPT - 1);
+    let floor = oldest_kept.min(ManifestVersion(always));
+    let mut files: Vec<&ManifestFile> =
+        facts.manifests.iter().filter(|file| file.version < floor).collect();
+    files.sort_by_key(|file| file.version);
+    let garbage = files.into_iter().map(|file| Garbage {
+        kind: GarbageKind::ShardManifest,
+        path: paths::manifest(facts.newest.shard_id, file.version),
+        reason: format!(
+            "{} is at version {}",
+            shard_name(facts.newest.shard_id),
+            facts.newest.version
+        ),
+        bytes: file.bytes,
+    });
+    garbage.collect()
+}
+
+/// A time in the future counts as now.
+fn age(modified: SystemTime, now: SystemTime) -> Duration {
+    now.duration_since(modified).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use lancemem_core::format::SsTable;
+    use lancemem_core::types::{ShardId, WalPosition};
+
+    use super::*;
+    use crate::collect::generation_of_folder;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn time(hours: u32) -> SystemTime {
+        SystemTime::UNIX_EPOCH + HOUR * (10_000 + hours)
+    }
+
+    fn manifest(version: u64, listed: &[u64], current: u64, covered: u64) -> ShardManifest {
+        let mut manifest = ShardManifest::initial(ShardId::from_u128(7), 1, BTreeMap::new());
+        manifest.version = ManifestVersion(version);
+        manifest.current_generation = Generation(current);
+        manifest.replay_after_wal_entry_position = WalPosition(covered);
+        manifest.sstables = listed
+            .iter()
+            .map(|generation| SsTable {
+                generation: Generation(*generation),
+                path: name(*generation),
+                in_memory_bytes: None,
+                physical_rows: None,
+                primary_key_bytes: None,
+            })
+            .collect();
+        manifest
+    }
+
+    fn name(generation: u64) -> String {
+        format!("0000000{}_gen_{generation}", generation % 10)
+    }
+
+    fn run(generation: u64, hours: u32) -> RunFolder {
+        let name = name(generation);
+        RunFolder { name, generation: Generation(generation), bytes: 1, modified: time(hours) }
+    }
+
+    fn entry(position: u64, hours: u32, is_sentinel: bool) -> CoveredEntry {
+        let position = WalPosition(position);
+        CoveredEntry { position, bytes: 1, modified: time(hours), is_sentinel }
+    }
+
+    fn facts(newest: ShardManifest, earlier: Option<ShardManifest>) -> ShardFacts {
+        ShardFacts {
+            newest,
+            earlier,
+            compacted: Some(Generation(3)),
+            runs: Vec::new(),
+            entries: Vec::new(),
+            last_entry: 100,
+            manifests: Vec::new(),
+        }
+    }
+
+    fn paths_of(facts: &ShardFacts, hours: u32) -> Vec<String> {
+        let garbage = garbage_of(facts, time(hours), HOUR);
+        garbage.into_iter().map(|it| it.path.rsplit('/').next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_run_goes_when_neither_manifest_lists_it_and_its_generation_was_flushed() {
+        let mut facts = facts(manifest(9, &[4], 6, 0), Some(manifest(5, &[2, 3, 4], 5, 0)));
+        // 1 was drained long ago, 2 and 3 within the grace, 4 is listed, 5 failed once,
+        // 6 may still be written, and 7 as well.
+        facts.runs = (1..=7).map(|generation| run(generation, 0)).collect();
+        assert_eq!(paths_of(&facts, 2), [name(1), name(5)]);
+        assert_eq!(paths_of(&facts, 0), [name(1)], "a failed flush stays for the grace period");
+        facts.earlier = None;
+        assert!(paths_of(&facts, 2).is_empty(), "nothing is known of a grace period ago");
+    }
+
+    #[test]
+    fn a_staged_run_may_be_linked_for_a_week() {
+        let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(9, &[], 6, 0)));
+        facts.runs = vec![run(0, 0)];
+        assert!(paths_of(&facts, 7 * 24 - 1).is_empty());
+        assert_eq!(paths_of(&facts, 7 * 24), [name(0)]);
+        facts.newest = manifest(10, &[0], 6, 0);
+        assert!(paths_of(&facts, 8 * 24).is_empty(), "it was linked");
+    }
+
+    #[test]
+    fn a_flush_that_sleeps_for_a_year_finds_its_folder() {
+        let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(9, &[], 6, 0)));
+        facts.runs = vec![run(6, 0)];
+        assert!(paths_of(&facts, 24 * 365).is_empty());
+    }
+
+    #[test]
+    fn a_covered_entry_goes_and_sentinels_and_the_highest_entry_stay() {
+        let mut facts = facts(manifest(9, &[], 6, 8), Some(manifest(5, &[], 5, 6)));
+        facts.entries = (1..=8).map(|position| entry(position, 0, position % 3 == 1)).collect();
+        let positions = |facts: &ShardFacts, hours| -> Vec<u64> {
+            let names = paths_of(facts, hours);
+            names.iter().map(|name| paths::parse_wal_entry(name).unwrap().get()).collect()
+        };
+        assert_eq!(positions(&facts, 2), [2, 3, 5, 6], "7 and 8 are covered since a moment only");
+        assert_eq!(positions(&facts, 8 * 24), [1, 2, 3, 4, 5, 6], "fences of last week go");
+        facts.last_entry = 6;
+        assert_eq!(positions(&facts, 2), [2, 3, 5]);
+        facts.entries.retain(|entry| entry.position <= WalPosition(4));
+        assert_eq!(positions(&facts, 8 * 24), [1, 2, 3], "the newest fence stays for ever");
+    }
+
+    #[test]
+    fn manifests_go_after_a_day_from_the_oldest_on_and_the_newest_stay() {
+        let mut facts = facts(manifest(30, &[], 6, 8), Some(manifest(5, &[], 5, 6)));
+        facts.manifests = (1..=30)
+            .map(|version| ManifestFile {
+                version: ManifestVersion(version),
+                bytes: 1,
+                modified: time(u32::try_from(version).unwrap()),
+            })
+            .collect();
+        let versions = |hours| -> Vec<u64> {
+            let names = paths_of(&facts, hours);
+            names.iter().map(|name| paths::parse_manifest(name).unwrap().get()).collect()
+        };
+        assert!(versions(24).is_empty());
+        // At hour 30 the version of a day ago is 6.
+        assert_eq!(versions(30), [1, 2, 3, 4, 5]);
+        assert_eq!(versions(1_000), (1..=20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn only_names_of_runs_are_those_of_runs() {
+        assert_eq!(generation_of_folder("cc85c397_gen_12"), Some(Generation(12)));
+        for name in ["wal", "manifest", "cc85c397_gen_", "cc85c39_gen_1", "cc85c39g_gen_1", "x"] {
+            assert_eq!(generation_of_folder(name), None, "{name}");
+        }
+        for name in ["cc85c397_gen_-1", "cc85c397_gen_1/..", "../cc85c3_gen_1", "cc85c397_gen_+1"] {
+            assert_eq!(generation_of_folder(name), None, "{name}");
+        }
+    }
+}

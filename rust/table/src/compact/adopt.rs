@@ -1,0 +1,176 @@
+//! A run's data file as a fragment of the base table, its bytes untouched.
+//!
+//! Owns: which files fit, the new fragment with its deletion file, and the second name or the
+//! copy of the file.
+//! Does not own: which rows are dead, or the commit.
+//!
+//! The file keeps its `_tombstone` column; the fragment lists it under lance's id for "a column
+//! that no field has". The file gets a new random name in every attempt, so a failed attempt can
+//! be cleaned up without a look at others.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::Path as LocalPath;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use lance::Dataset;
+use lance_core::datatypes::Field;
+use lance_file::version::ConcreteFileVersion;
+use lance_io::object_store::ObjectStore;
+use lance_table::format::overlay::TOMBSTONE_FIELD_ID;
+use lance_table::format::{DataFile, Fragment};
+use lance_table::io::deletion::write_deletion_file;
+use lancemem_core::format::TOMBSTONE;
+use lancemem_core::types::{Error, Result};
+use object_store::path::Path;
+
+use super::runs::Run;
+use super::throttle::Throttle;
+use crate::errors::Context;
+use crate::sstable::{data_file_name, local_path};
+
+/// Lance's folder of data files.
+const DATA: &str = "data";
+
+/// Size of the run's data file in bytes; 0 where its manifest does not say.
+pub fn file_bytes(run: &Run) -> u64 {
+    let fragments = run.handle.dataset.fragments();
+    let files = fragments.iter().flat_map(|fragment| &fragment.files);
+    files.map(|file| file.file_size_bytes.get().map_or(0, |bytes| bytes.get())).sum()
+}
+
+/// Why the run's data file cannot be a fragment of `base`; `None` where it can.
+pub fn misfit(base: &Dataset, run: &Run) -> Option<String> {
+    let dataset = &run.handle.dataset;
+    let Some(fragment) = dataset.fragments().first().cloned() else {
+        return Some("the run has no data file".to_owned());
+    };
+    let [file] = fragment.files.as_slice() else {
+        return Some(format!("the run has {} data files", fragment.files.len()));
+    };
+    if file.base_id.is_some() || !fragment.overlays.is_empty() {
+        return Some("the run's data is not in its one file".to_owned());
+    }
+    let version = base.manifest().data_storage_format.lance_file_format();
+    if version == ConcreteFileVersion::V1 || file.file_version().ok() != Some(version) {
+        return Some(format!("the table's file version is {version}, the run has another"));
+    }
+    let own = dataset.schema().fields.iter().filter(|field| field.name != TOMBSTONE);
+    let own: Vec<&Field> = own.collect();
+    let wanted: Vec<&Field> = base.schema().fields.iter().collect();
+    if !same_columns(&own, &wanted) {
+        return Some("the table's columns have changed since the run was written".to_owned());
+    }
+    if dataset.schema().fields_pre_order().any(|field| field.is_blob() || field.is_blob_v2()) {
+        return Some("a blob column keeps bytes outside the data file".to_owned());
+    }
+    // A tombstone has nulls in every column but the key. They are never read as rows, but a
+    // reader that expects none decodes them with the rows around.
+    let strict = wanted.iter().any(|field| !field.nullable && !field.is_unenforced_primary_key());
+    if strict && has_tombstones(run) {
+        return Some("a column that is never null has none in the run's tombstones".to_owned());
+    }
+    None
+}
+
+/// Whether a row of the file may have nulls where the table has none. A superseded row may have
+/// been a tombstone too.
+fn has_tombstones(run: &Run) -> bool {
+    !run.dead.is_empty()
+}
+
+/// Whether both have the same columns, in any order; a run's may be null where the table's may not.
+fn same_columns(run: &[&Field], base: &[&Field]) -> bool {
+    run.len() == base.len()
+        && base.iter().all(|wanted| {
+            run.iter().any(|have| {
+                have.id == wanted.id
+                    && have.name == wanted.name
+                    && have.logical_type == wanted.logical_type
+                    && same_columns(
+                        &have.children.iter().collect::<Vec<_>>(),
+                        &wanted.children.iter().collect::<Vec<_>>(),
+                    )
+            })
+        })
+}
+
+/// A new fragment, and how its file came to the base table.
+#[derive(Debug)]
+pub struct Adopted {
+    /// The fragment, not committed.
+    pub fragment: Fragment,
+    /// Bytes that were copied because the disk or store could not link; else 0.
+    pub copied_bytes: u64,
+}
+
+/// Makes the data file of `run` the fragment `id` of `base`.
+///
+/// # Errors
+/// A storage error.
+pub async fn adopt(base: &Dataset, run: &Run, id: u64, throttle: &Throttle) -> Result<Adopted> {
+    let action = format!("adopting {}", run.name());
+    let store = base.object_store(None).await.context(&action)?;
+    let dataset = &run.handle.dataset;
+    let source = &dataset.fragments()[0].files[0];
+    let name = data_file_name().context(&action)?;
+    let root = base.branch_location().path;
+    let from = dataset.branch_location().path.join(DATA).join(source.path.as_str());
+    let to = root.clone().join(DATA).join(name.as_str());
+    let linked = link(&store, &from, &to).await.context(&action)?;
+    let bytes = file_bytes(run);
+    if !linked {
+        throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+        if local_path(&store, &from).is_none() {
+            store.copy(&from, &to).await.context(&action)?;
+        }
+    }
+    let mut fragment = Fragment::new(id);
+    fragment.physical_rows = usize::try_from(run.physical_rows).ok();
+    fragment.files.push(renamed(source, name, dataset)?);
+    if !run.dead.is_empty() {
+        let dead = run.dead.clone().into();
+        let version = base.version().version;
+        fragment.deletion_file =
+            write_deletion_file(&root, id, version, &dead, &store).await.context(&action)?;
+    }
+    Ok(Adopted { fragment, copied_bytes: if linked { 0 } else { bytes } })
+}
+
+/// The entry of the file in the base table: the tombstone column belongs to no field.
+fn renamed(source: &DataFile, name: String, run: &Dataset) -> Result<DataFile> {
+    let tombstone = run
+        .schema()
+        .field(TOMBSTONE)
+        .ok_or_else(|| Error::Internal(format!("{} has no column {TOMBSTONE}", run.uri())))?;
+    let hide = |id: &i32| if *id == tombstone.id { TOMBSTONE_FIELD_ID } else { *id };
+    let fields: Arc<[i32]> = source.fields.iter().map(hide).collect();
+    Ok(DataFile { path: name, fields, ..source.clone() })
+}
+
+/// Gives the file `from` the second name `to` on a local disk, or copies it there. False where
+/// it was copied, or where the store is not local and nothing was done.
+async fn link(store: &Arc<ObjectStore>, from: &Path, to: &Path) -> lance_core::Result<bool> {
+    let (Some(from), Some(to)) = (local_path(store, from), local_path(store, to)) else {
+        return Ok(false);
+    };
+    let linked = tokio::task::spawn_blocking(move || {
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        match touch(&from).and_then(|()| fs::hard_link(&from, &to)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
+            // Another disk, a file system without links, too many of them, a foreign file.
+            Err(_) => fs::copy(&from, &to).map(|_| false),
+        }
+    });
+    Ok(linked.await??)
+}
+
+/// Makes the file young: lance's clean-up removes files of old age that no version names yet.
+#[expect(clippy::disallowed_methods, reason = "the age of a file, which lance's clean-up reads")]
+fn touch(path: &LocalPath) -> io::Result<()> {
+    File::open(path)?.set_modified(SystemTime::now())
+}

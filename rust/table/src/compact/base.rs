@@ -1,0 +1,153 @@
+//! The base rows that a compaction kills.
+//!
+//! Owns: the look-up of their positions, remembered over several attempts, and their deletion
+//! files, not committed.
+//! Does not own: the keys, or the commit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use futures::{StreamExt, TryStreamExt};
+use lance::Dataset;
+use lance_table::format::{DataFile, Fragment};
+use lancemem_core::format::KeyEncoder;
+use lancemem_core::types::{Error, Result};
+use roaring::RoaringBitmap;
+
+use super::keys::KeySet;
+use super::runs::{BATCH_ROWS, ROW_ADDRESS, split_address};
+use super::throttle::Throttle;
+use crate::errors::Context;
+
+/// Bytes of the key columns that may wait to be decoded.
+const READ_AHEAD_BYTES: u64 = 64 << 20;
+/// Batches whose keys are looked up at the same time.
+const CONCURRENT_LOOKUPS: usize = 2;
+
+/// Dead positions by fragment. What was found in a fragment stays true as long as it consists of
+/// the same files: a later version can only have deleted more of its rows.
+#[derive(Debug, Default)]
+pub struct DeadRows(HashMap<u64, Looked>);
+
+#[derive(Debug)]
+struct Looked {
+    files: Vec<DataFile>,
+    dead: RoaringBitmap,
+}
+
+impl DeadRows {
+    /// Looks up `keys` in the fragments of `base` that were not looked at before.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn look_up(
+        &mut self,
+        base: &Dataset,
+        key: &Arc<[String]>,
+        keys: &Arc<KeySet>,
+        throttle: &Throttle,
+    ) -> Result<()> {
+        let fragments = base.fragments();
+        let is_known = |fragment: &&Fragment| {
+            self.0.get(&fragment.id).is_some_and(|known| known.files == fragment.files)
+        };
+        let new: Vec<Fragment> = fragments.iter().filter(|it| !is_known(it)).cloned().collect();
+        self.0.retain(|id, _| fragments.iter().any(|fragment| fragment.id == *id));
+        for fragment in &new {
+            let looked = Looked { files: fragment.files.clone(), dead: RoaringBitmap::new() };
+            self.0.insert(fragment.id, looked);
+        }
+        if new.is_empty() || keys.is_empty() {
+            return Ok(());
+        }
+        let found = self.read(base, new.clone(), key, keys, throttle).await;
+        if found.is_err() {
+            // Half a look-up must not count as one.
+            new.iter().for_each(|fragment| drop(self.0.remove(&fragment.id)));
+        }
+        found
+    }
+
+    async fn read(
+        &mut self,
+        base: &Dataset,
+        fragments: Vec<Fragment>,
+        key: &Arc<[String]>,
+        keys: &Arc<KeySet>,
+        throttle: &Throttle,
+    ) -> Result<()> {
+        let action = "looking up the base rows of a compaction";
+        let mut scanner = base.scan();
+        scanner.project(key).context(action)?;
+        scanner.with_row_address();
+        scanner.with_fragments(fragments);
+        scanner.batch_size(BATCH_ROWS);
+        scanner.io_buffer_size(READ_AHEAD_BYTES);
+        scanner.batch_readahead(CONCURRENT_LOOKUPS * 2);
+        let stream = scanner.try_into_stream().await.context(action)?;
+        let mut found = stream
+            .map(|batch| {
+                let (key, keys) = (key.clone(), keys.clone());
+                async move {
+                    let batch = batch.context(action)?;
+                    throttle.take(batch.get_array_memory_size()).await;
+                    let looked =
+                        tokio::task::spawn_blocking(move || addresses(&batch, &key, &keys));
+                    looked.await.map_err(|error| Error::Internal(format!("{action}: {error}")))?
+                }
+            })
+            .buffered(CONCURRENT_LOOKUPS);
+        while let Some(addresses) = found.try_next().await? {
+            for address in addresses {
+                let (fragment, offset) = split_address(address);
+                if let Some(looked) = self.0.get_mut(&u64::from(fragment)) {
+                    looked.dead.insert(offset);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The positions of `fragment`; none for one that was not looked at.
+    fn of(&self, fragment: u64) -> Option<&RoaringBitmap> {
+        self.0.get(&fragment).map(|looked| &looked.dead).filter(|dead| !dead.is_empty())
+    }
+
+    /// How many rows are dead.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.values().map(|looked| looked.dead.len()).sum()
+    }
+
+    /// Writes deletion files. Returns fragments without a live row, and the others that changed.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn write(&self, base: &Dataset) -> Result<(Vec<u64>, Vec<Fragment>)> {
+        let action = "writing the deletion files of a compaction";
+        let mut removed = Vec::new();
+        let mut updated = Vec::new();
+        for fragment in base.get_fragments() {
+            let id = fragment.id() as u64;
+            let Some(dead) = self.of(id) else { continue };
+            match fragment.extend_deletions(dead.iter()).await.context(action)? {
+                Some(fragment) => updated.push(fragment.metadata().clone()),
+                None => removed.push(id),
+            }
+        }
+        Ok((removed, updated))
+    }
+}
+
+/// Addresses of the rows whose key is one of `keys`.
+fn addresses(batch: &RecordBatch, key: &[String], keys: &KeySet) -> Result<Vec<u64>> {
+    let block = KeyEncoder::new(batch.schema_ref(), key)?.encode_block(batch);
+    let addresses = batch
+        .column_by_name(ROW_ADDRESS)
+        .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
+        .as_primitive::<UInt64Type>();
+    Ok(keys.places_in(&block).into_iter().map(|row| addresses.value(row)).collect())
+}

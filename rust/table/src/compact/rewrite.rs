@@ -1,0 +1,108 @@
+//! Rows that are written anew: those of runs that are not adopted.
+//!
+//! Owns: one stream over their live rows, and the fragments written from it, not committed.
+//! Does not own: which runs, or the commit.
+
+use std::sync::Arc;
+
+use arrow::compute::filter_record_batch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow_schema::SchemaRef;
+use datafusion::common::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{StreamExt, TryStreamExt, stream};
+use lance::Dataset;
+use lance::dataset::transaction::Operation;
+use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
+use lance_table::format::Fragment;
+use lancemem_core::types::{Error, Result};
+use roaring::RoaringBitmap;
+
+use super::runs::{ROW_ADDRESS, Run, split_address};
+use super::throttle::Throttle;
+use crate::errors::{Context, RunContext};
+
+/// Writes the live rows of `runs` as fragments of `base` without ids.
+///
+/// # Errors
+/// A storage error.
+pub async fn rewrite(
+    base: &Arc<Dataset>,
+    schema: &SchemaRef,
+    runs: &[&Run],
+    throttle: &Arc<Throttle>,
+) -> Result<Vec<Fragment>> {
+    let action = "writing the rows of a compaction";
+    let mut streams = Vec::with_capacity(runs.len());
+    for run in runs {
+        streams.push(live_rows(run, schema, throttle.clone()).await?);
+    }
+    // Lance refuses to write nothing.
+    let mut rows = Box::pin(stream::iter(streams).flatten().peekable());
+    if rows.as_mut().peek().await.is_none() {
+        return Ok(Vec::new());
+    }
+    let rows: SendableRecordBatchStream =
+        Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows));
+    let params = WriteParams { mode: WriteMode::Append, ..WriteParams::default() };
+    let transaction = InsertBuilder::new(base.clone())
+        .with_params(&params)
+        .execute_uncommitted_stream(rows)
+        .await
+        .context(action)?;
+    match transaction.operation {
+        Operation::Append { fragments } => Ok(fragments),
+        other => Err(Error::Internal(format!("appending rows planned {other}"))),
+    }
+}
+
+/// The rows of `run` that are alive, as the base table has them.
+async fn live_rows(
+    run: &Run,
+    schema: &SchemaRef,
+    throttle: Arc<Throttle>,
+) -> Result<SendableRecordBatchStream> {
+    let name = run.name();
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let mut scanner = run.handle.dataset.scan();
+    scanner.project(&names).in_run(&name)?;
+    scanner.with_row_address();
+    let rows = scanner.try_into_stream().await.in_run(&name)?;
+    let (dead, result) = (Arc::new(run.dead.clone()), schema.clone());
+    let rows = rows
+        .map_err(DataFusionError::from)
+        .and_then(move |batch| {
+            let throttle = throttle.clone();
+            async move {
+                throttle.take(batch.get_array_memory_size()).await;
+                Ok(batch)
+            }
+        })
+        .map(move |batch| batch.and_then(|batch| alive(&batch, &dead, &result)));
+    let rows = rows.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows)))
+}
+
+fn alive(
+    batch: &RecordBatch,
+    dead: &RoaringBitmap,
+    schema: &SchemaRef,
+) -> std::result::Result<RecordBatch, DataFusionError> {
+    let missing = |name: &str| DataFusionError::Internal(format!("column {name} was not read"));
+    let addresses = batch
+        .column_by_name(ROW_ADDRESS)
+        .ok_or_else(|| missing(ROW_ADDRESS))?
+        .as_primitive::<UInt64Type>();
+    let mask: BooleanArray =
+        addresses.values().iter().map(|row| Some(!dead.contains(split_address(*row).1))).collect();
+    let kept = filter_record_batch(batch, &mask)?;
+    let columns = schema.fields().iter().map(|field| {
+        kept.column_by_name(field.name()).cloned().ok_or_else(|| missing(field.name()))
+    });
+    let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}

@@ -1,0 +1,45 @@
+//! A limit on bytes a second.
+//!
+//! Owns: the pause after a piece of work.
+//! Does not own: what counts as bytes; its callers say.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Lets work through at a rate. Pieces are never refused, only delayed.
+#[derive(Debug)]
+pub struct Throttle {
+    bytes_per_second: u64,
+    /// When the bytes that were let through so far are paid for.
+    paid: Mutex<Option<Instant>>,
+}
+
+impl Throttle {
+    /// A limit of `bytes_per_second`; 0 for none.
+    #[must_use]
+    pub const fn new(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second, paid: Mutex::new(None) }
+    }
+
+    /// Waits until `bytes` more fit the rate.
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::cast_precision_loss,
+        reason = "a rate is bytes and a clock; no decision about data depends on it"
+    )]
+    pub async fn take(&self, bytes: usize) {
+        if self.bytes_per_second == 0 {
+            return;
+        }
+        let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        let until = {
+            let mut paid = self.paid.lock();
+            let now = Instant::now();
+            let until = paid.map_or(now, |paid| paid.max(now)) + cost;
+            *paid = Some(until);
+            until
+        };
+        tokio::time::sleep_until(until.into()).await;
+    }
+}

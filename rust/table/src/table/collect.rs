@@ -1,0 +1,278 @@
+//! Removing what nobody needs: what is listed, in which order it goes, and how.
+//!
+//! Owns: the facts of each shard out of storage, the syncs before a removal, and the removal of
+//! files and folders below the table's own folder.
+//! Does not own: the conditions (`collect`).
+//!
+//! Removing is repeatable: what is gone counts as removed, and nothing names what is half gone.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path as LocalPath, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use lance::Dataset;
+use lance::dataset::cleanup::CleanupPolicy;
+use lancemem_core::format::{ShardManifest, paths, wal_entry};
+use lancemem_core::store::{Listed, ManifestStore, Store};
+use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition};
+
+use super::{Table, compacted_of};
+use crate::collect::{
+    CollectionResult, CollectionSettings, CoveredEntry, Garbage, GarbageKind, ManifestFile,
+    RunFolder, ShardFacts, garbage_of, generation_of_folder,
+};
+use crate::errors::Context;
+use crate::sstable::{local_path, sync_base, sync_table};
+use crate::view::is_pinned;
+
+/// An entry with more bytes has rows. A fence sentinel has about a third.
+const SENTINEL_BYTES: u64 = 1_024;
+/// Small entries that are read at the same time, to tell which are sentinels.
+const CONCURRENT_READS: usize = 16;
+
+impl Table {
+    /// Removes compacted runs, covered WAL entries, old shard manifests, left-overs of failed
+    /// flushes and base files that no version names, of which nobody was in need for
+    /// `older_than`. A job goes on working meanwhile.
+    ///
+    /// # Errors
+    /// A storage error. What was removed until then is gone, and nothing is damaged: call again.
+    pub async fn collect_garbage(&self, settings: &CollectionSettings) -> Result<CollectionResult> {
+        if !settings.dry_run {
+            // A run that a crash left listed is drained first, and goes a grace period later.
+            self.drain_manifests(&HashSet::new()).await?;
+        }
+        let base = self.latest_base().await?;
+        let compacted = compacted_of(&base).await?;
+        let now = now();
+        let mut result = CollectionResult::default();
+        for shard_id in self.shard_ids().await? {
+            let compacted = compacted.get(&shard_id).copied();
+            let Some(facts) = self.shard_facts(shard_id, compacted, settings, now).await? else {
+                continue;
+            };
+            self.sstables.retain(shard_id, &facts.newest.sstables);
+            for garbage in garbage_of(&facts, now, settings.older_than) {
+                if is_run(garbage.kind) && is_pinned(&base, &garbage.path) {
+                    result.pinned_runs += 1;
+                } else {
+                    result.garbage.push(garbage);
+                }
+            }
+        }
+        if !settings.dry_run && !result.garbage.is_empty() {
+            self.sync_before_removal(&base).await?;
+            let remover = Remover::new(self, &base).await?;
+            for garbage in &result.garbage {
+                remover.remove(garbage).await?;
+            }
+        }
+        result.garbage.extend(base_files(&base, settings.dry_run).await?);
+        result.bytes = result.garbage.iter().map(|garbage| garbage.bytes).sum();
+        Ok(result)
+    }
+
+    /// What is removed was replaced by something else, which must be on disk: a base version that
+    /// another program committed, or runs of a job without fsync.
+    async fn sync_before_removal(&self, base: &Arc<Dataset>) -> Result<()> {
+        let action = "making durable what replaces garbage";
+        let mut unsynced = !self.writer_defaults().fsync;
+        for shard_id in self.shard_ids().await? {
+            unsynced |= self.store().exists(&paths::unsynced(shard_id)).await?;
+        }
+        if unsynced {
+            return sync_table(base).await.context(action);
+        }
+        sync_base(base).await.context(action)
+    }
+
+    async fn shard_facts(
+        &self,
+        shard_id: ShardId,
+        compacted: Option<Generation>,
+        settings: &CollectionSettings,
+        now: SystemTime,
+    ) -> Result<Option<ShardFacts>> {
+        let scan_batch = self.writer_defaults().manifest_scan_batch_size;
+        let store = ManifestStore::new(self.store().clone(), shard_id, scan_batch);
+        // Before the listings: what is listed afterwards and not named was not named then either.
+        let Some(newest) = store.latest().await? else { return Ok(None) };
+        let manifests = self.manifest_files(shard_id).await?;
+        let is_old = |file: &&ManifestFile| {
+            now.duration_since(file.modified).is_ok_and(|age| age >= settings.older_than)
+        };
+        let earlier = manifests.iter().filter(is_old).map(|file| file.version).max();
+        let earlier = match earlier {
+            Some(version) => self.read_manifest(shard_id, version).await?,
+            None => None,
+        };
+        let covered = earlier.as_ref().map_or(WalPosition(0), |earlier| {
+            earlier.replay_after_wal_entry_position.min(newest.replay_after_wal_entry_position)
+        });
+        let (entries, last_entry) = self.covered_entries(shard_id, covered).await?;
+        let runs = self.run_folders(shard_id).await?;
+        let newest = ShardManifest::clone(&newest);
+        Ok(Some(ShardFacts { newest, earlier, compacted, runs, entries, last_entry, manifests }))
+    }
+
+    async fn manifest_files(&self, shard_id: ShardId) -> Result<Vec<ManifestFile>> {
+        let listed = self.store().list_tree(&paths::manifests(shard_id)).await?;
+        let files = listed.iter().filter_map(|file| {
+            let version = paths::parse_manifest(file.name())?;
+            Some(ManifestFile { version, bytes: file.bytes, modified: file.modified })
+        });
+        Ok(files.collect())
+    }
+
+    async fn read_manifest(
+        &self,
+        shard_id: ShardId,
+        version: lancemem_core::types::ManifestVersion,
+    ) -> Result<Option<ShardManifest>> {
+        let path = paths::manifest(shard_id, version);
+        // Another collector may have removed it meanwhile.
+        let Some(bytes) = self.store().get(&path).await? else { return Ok(None) };
+        ShardManifest::decode(&bytes, &path).map(Some)
+    }
+
+    /// The entries up to `covered`, and the highest position of the log.
+    async fn covered_entries(
+        &self,
+        shard_id: ShardId,
+        covered: WalPosition,
+    ) -> Result<(Vec<CoveredEntry>, u64)> {
+        let listed = self.store().list_tree(&paths::wal(shard_id)).await?;
+        let mut last = 0;
+        let mut found = Vec::new();
+        for file in listed {
+            let Some(position) = paths::parse_wal_entry(file.name()) else { continue };
+            last = last.max(position.get());
+            if position <= covered {
+                found.push((position, file));
+            }
+        }
+        let store = self.store().clone();
+        let entries = stream::iter(found)
+            .map(move |(position, file)| covered_entry(store.clone(), position, file))
+            .buffer_unordered(CONCURRENT_READS)
+            .try_collect()
+            .await?;
+        Ok((entries, last))
+    }
+
+    async fn run_folders(&self, shard_id: ShardId) -> Result<Vec<RunFolder>> {
+        let shard = paths::shard(shard_id);
+        let mut folders: HashMap<String, RunFolder> = HashMap::new();
+        for name in self.store().list_folders(&shard).await? {
+            let Some(generation) = generation_of_folder(&name) else { continue };
+            let modified = SystemTime::UNIX_EPOCH;
+            folders.insert(name.clone(), RunFolder { name, generation, bytes: 0, modified });
+        }
+        for folder in folders.values_mut() {
+            for file in self.store().list_tree(&format!("{shard}/{}", folder.name)).await? {
+                folder.bytes += file.bytes;
+                folder.modified = folder.modified.max(file.modified);
+            }
+        }
+        Ok(folders.into_values().collect())
+    }
+}
+
+/// Looks into an entry that is small enough for a fence sentinel. What cannot be read is treated
+/// as one.
+async fn covered_entry(store: Store, position: WalPosition, file: Listed) -> Result<CoveredEntry> {
+    let is_sentinel = file.bytes <= SENTINEL_BYTES
+        && match store.get(&file.path).await? {
+            Some(bytes) => {
+                wal_entry::decode(&bytes, &file.path).map_or(true, |entry| entry.batches.is_empty())
+            }
+            None => false,
+        };
+    Ok(CoveredEntry { position, bytes: file.bytes, modified: file.modified, is_sentinel })
+}
+
+const fn is_run(kind: GarbageKind) -> bool {
+    matches!(kind, GarbageKind::CompactedRun | GarbageKind::OrphanRun)
+}
+
+/// Files of the base table that no version names and that are a week old, by lance's own rules;
+/// every version stays.
+async fn base_files(base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
+    let action = "looking for files that no version of the base table names";
+    let policy = CleanupPolicy {
+        before_version: Some(0),
+        error_if_tagged_old_versions: false,
+        ..CleanupPolicy::default()
+    };
+    let operation = base.cleanup(policy);
+    let found = operation.explain().await.context(action)?;
+    if !dry_run && !found.candidate_files.is_empty() {
+        operation.execute().await.context(action)?;
+    }
+    let garbage = found.candidate_files.into_iter().map(|file| Garbage {
+        kind: GarbageKind::BaseFiles,
+        path: file.path,
+        reason: "no version of the base table names it, and it is a week old".to_owned(),
+        bytes: file.size_bytes,
+    });
+    Ok(garbage.collect())
+}
+
+/// Removes files through the table's store, and folders on a local disk by themselves.
+struct Remover<'a> {
+    table: &'a Table,
+    /// The table's folder on a local disk, with every link resolved.
+    root: Option<PathBuf>,
+}
+
+impl<'a> Remover<'a> {
+    async fn new(table: &'a Table, base: &Dataset) -> Result<Self> {
+        let store = base.object_store(None).await.context("opening the table's store")?;
+        let root = local_path(&store, &base.branch_location().path);
+        let root = root.map(|root| root.canonicalize()).transpose();
+        let root = root.map_err(|error| Error::storage("resolving the table's folder", error))?;
+        Ok(Self { table, root })
+    }
+
+    async fn remove(&self, garbage: &Garbage) -> Result<()> {
+        if !is_run(garbage.kind) {
+            return self.table.store().delete(&garbage.path).await;
+        }
+        if let Some(root) = self.root.clone() {
+            let path = garbage.path.clone();
+            let removed = tokio::task::spawn_blocking(move || remove_folder(&root, &path)).await;
+            return removed
+                .map_err(|error| Error::Internal(format!("removing {}: {error}", garbage.path)))?;
+        }
+        for file in self.table.store().list_tree(&garbage.path).await? {
+            self.table.store().delete(&file.path).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes a folder of a run, which must really lie below `root`: a link could lead anywhere.
+fn remove_folder(root: &LocalPath, path: &str) -> Result<()> {
+    let failed = |error| Error::storage(format!("removing {path}"), error);
+    let folder = match root.join(path).canonicalize() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        folder => folder.map_err(failed)?,
+    };
+    if folder != root.join(path) {
+        return Err(Error::input(format!(
+            "{path} is not removed: it leads to {}, and only folders of the table itself are",
+            folder.display()
+        )));
+    }
+    match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(failed),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "ages of files are measured against the present")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}

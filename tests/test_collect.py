@@ -1,0 +1,307 @@
+"""Collection of garbage: what goes, what stays, and that everybody goes on working meanwhile.
+
+Owns: the conditions on a real table with jobs, readers and other programs. Not here: the rules on
+numbers (unit tests of `collect`), random programs (test_compaction_model).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTable
+
+NOW = timedelta(0)
+DAY = 24 * 3600
+
+
+def rows(schema: pa.Schema, ids: range | list[int], name: str) -> pa.Table:
+    return pa.table(
+        [list(ids), [f"{name}{i}" for i in ids], [float(i) for i in ids]], schema=schema
+    )
+
+
+def flush(table: lancemem.Table, ids: range, name: str) -> None:
+    with table.start_job(shard=0) as job:
+        job.put(rows(table.schema, ids, name))
+        job.flush()
+
+
+def shard_folder(table: lancemem.Table) -> Path:
+    return Path(table.uri) / "_mem_wal" / table.shards()[0].shard_id
+
+
+def run_folders(table: lancemem.Table) -> set[str]:
+    return {path.name for path in shard_folder(table).iterdir() if "_gen_" in path.name}
+
+
+def files(folder: str | Path) -> set[str]:
+    return {str(path) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def make_old(table: lancemem.Table, seconds: float) -> None:
+    """Move the age of everything in the shard back."""
+    for path in shard_folder(table).rglob("*"):
+        then = path.stat().st_mtime - seconds
+        os.utime(path, (then, then))
+
+
+def kinds(result: lancemem.CollectionResult) -> Counter[str]:
+    return Counter(garbage.kind for garbage in result.garbage)
+
+
+def names(table: lancemem.Table) -> dict[int, str]:
+    data = table.scan().to_table()
+    found = dict(zip(data["id"].to_pylist(), data["name"].to_pylist(), strict=True))
+    assert len(found) == data.num_rows
+    return found
+
+
+def test_a_dry_run_lists_each_thing_with_its_reason_and_removes_nothing(
+    table: lancemem.Table,
+) -> None:
+    for step in range(3):
+        flush(table, range(step, step + 10), "a")
+    table.compact()
+    before = files(table.uri)
+    planned = table.collect_garbage(dry_run=True, older_than=NOW)
+    assert files(table.uri) == before
+    found = kinds(planned)
+    assert found["compacted run"] == 3
+    assert found["WAL entry"] == 3
+    assert all(garbage.reason for garbage in planned.garbage)
+    assert planned.bytes == sum(garbage.bytes for garbage in planned.garbage) > 0
+    done = table.collect_garbage(older_than=NOW)
+    assert sorted(it.path for it in done.garbage) == sorted(it.path for it in planned.garbage)
+    assert run_folders(table) == set()
+    assert table.collect_garbage(older_than=NOW).garbage == []
+    assert len(names(table)) == 12
+
+
+def test_nothing_goes_before_the_grace_period_is_over(table: lancemem.Table) -> None:
+    flush(table, range(10), "a")
+    table.compact()
+    assert table.collect_garbage().garbage == []
+    make_old(table, 2 * 3600)
+    assert kinds(table.collect_garbage())["compacted run"] == 1
+
+
+def test_the_grace_period_counts_from_the_end_of_use_and_not_from_the_flush(
+    table: lancemem.Table,
+) -> None:
+    flush(table, range(10), "a")
+    make_old(table, 2 * 3600)  # flushed two hours ago,
+    table.compact()  # moved now
+    assert table.collect_garbage().garbage == []
+    assert len(run_folders(table)) == 1
+
+
+def test_what_a_reader_or_a_job_needs_stays(table: lancemem.Table) -> None:
+    flush(table, range(10), "a")
+    with table.start_job(shard=0) as job:
+        job.put(rows(table.schema, range(5, 15), "b"))
+        table.collect_garbage(older_than=NOW)
+        assert len(names(lancemem.open_table(table.uri))) == 15
+    table.collect_garbage(older_than=NOW)
+    assert len(names(lancemem.open_table(table.uri))) == 15
+    assert len(run_folders(table)) == 1
+
+
+def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> None:
+    config = lancemem.WriterConfig(max_memtable_rows=1_000_000)
+    table = make_table(config=config)
+    flush(table, range(200_000), "a")
+    flush(table, range(100_000, 300_000), "b")
+    stream = table.scan(consistency="flushed").to_reader()
+    first = stream.read_next_batch()
+    other = lancemem.open_table(table.uri)
+    other.compact()
+    pinned = other.collect_garbage(older_than=NOW)
+    assert pinned.pinned_runs == 2
+    assert len(run_folders(table)) == 2
+    assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
+    del stream, first
+    table.scan(consistency="flushed").count_rows()  # the other handle lets go of its runs too
+    assert kinds(other.collect_garbage(older_than=NOW))["compacted run"] == 2
+
+
+def test_a_writer_that_slept_finds_the_slot_behind_its_last_entry_taken(
+    table: lancemem.Table,
+) -> None:
+    """B1: a fenced writer must never be told that a row below the covered position is durable."""
+    sleeper = table.start_job(shard=0)
+    sleeper.put(rows(table.schema, range(5), "sleeper"))
+    for step in range(3):  # three successors, so that its own fence is not the newest
+        flush(table, range(step, step + 5), f"s{step}-")
+    table.compact()
+    collected = table.collect_garbage(older_than=NOW)
+    assert kinds(collected)["WAL entry"] > 0
+    with pytest.raises(lancemem.WriterFencedError):
+        sleeper.put(rows(table.schema, [99], "lost"))
+    assert 99 not in names(lancemem.open_table(table.uri))
+
+
+def test_fences_go_after_a_week_but_for_the_newest(table: lancemem.Table) -> None:
+    for step in range(4):
+        flush(table, range(step, step + 5), "a")
+    table.compact()
+    table.collect_garbage(older_than=NOW)
+    left = len(list((shard_folder(table) / "wal").iterdir()))
+    assert left >= 4
+    make_old(table, 8 * DAY)
+    table.collect_garbage(older_than=NOW)
+    assert len(list((shard_folder(table) / "wal").iterdir())) in (1, 2)
+    flush(table, range(100, 105), "b")
+    assert len(names(lancemem.open_table(table.uri))) == 13
+
+
+def test_a_job_goes_on_through_collections_and_so_does_its_successor(
+    table: lancemem.Table,
+) -> None:
+    """B12: nothing that is covered is replayed, and nothing that is not is gone."""
+    expected: dict[int, str] = {}
+    for life in range(3):
+        job = table.start_job(shard=0)
+        for step in range(6):
+            ids = range(step * 3, step * 3 + 10)
+            job.put(rows(table.schema, ids, f"l{life}s{step}-"))
+            expected |= {i: f"l{life}s{step}-{i}" for i in ids}
+            if step % 2:
+                job.flush()
+            if step % 3 == 2:
+                table.compact()
+            table.collect_garbage(older_than=NOW)
+        # No close: the next life takes the shard over.
+        assert names(lancemem.open_table(table.uri)) == expected
+    job = table.start_job(shard=0)
+    other = table.start_job(shard=0)
+    table.collect_garbage(older_than=NOW)
+    other.put(rows(table.schema, [1], "other"))
+    with pytest.raises(lancemem.WriterFencedError):
+        job.put(rows(table.schema, [2], "job"))
+    assert names(lancemem.open_table(table.uri)) == expected | {1: "other1"}
+
+
+def test_a_reader_that_paused_reads_on_behind_what_was_collected(table: lancemem.Table) -> None:
+    reader = lancemem.open_table(table.uri)
+    with table.start_job(shard=0) as job:
+        job.put(rows(table.schema, range(5), "a"))
+        assert len(names(reader)) == 5
+        job.put(rows(table.schema, range(5, 10), "b"))
+        job.put(rows(table.schema, range(10, 15), "c"))
+        job.flush()
+        job.put(rows(table.schema, range(15, 20), "d"))
+        table.compact()
+        assert kinds(table.collect_garbage(older_than=NOW))["WAL entry"] > 0
+        assert len(names(reader)) == 20
+
+
+def test_a_left_over_of_a_failed_flush_goes_once_its_generation_was_flushed(
+    table: lancemem.Table,
+) -> None:
+    flush(table, range(5), "a")
+    folder = shard_folder(table)
+    for name in ("0badc0de_gen_1", "0badc0de_gen_2"):
+        (folder / name / "data").mkdir(parents=True)
+        (folder / name / "data" / "x.lance").write_bytes(b"half a file")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "keep.txt").write_text("not ours")
+    assert kinds(table.collect_garbage(older_than=NOW))["orphan run"] == 1
+    assert (folder / "0badc0de_gen_2").exists(), "the flush of generation 2 may be running"
+    assert not (folder / "0badc0de_gen_1").exists()
+    assert (folder / "notes" / "keep.txt").exists()
+    flush(table, range(5), "b")
+    assert kinds(table.collect_garbage(older_than=NOW))["orphan run"] == 1
+    assert len(names(table)) == 5
+
+
+def test_nothing_outside_the_table_is_removed(table: lancemem.Table, tmp_path: Path) -> None:
+    flush(table, range(5), "a")
+    outside = tmp_path / "precious"
+    outside.mkdir()
+    (outside / "file").write_text("precious")
+    link = shard_folder(table) / "0badc0de_gen_1"
+    link.symlink_to(outside, target_is_directory=True)
+    try:
+        table.collect_garbage(older_than=NOW)
+    except lancemem.InvalidInputError as error:
+        assert "only folders of the table itself" in str(error)  # noqa: PT017 - either is fine
+    assert (outside / "file").read_text() == "precious"
+
+
+def test_old_manifests_go_and_the_newest_stay_without_a_gap(table: lancemem.Table) -> None:
+    for step in range(8):
+        flush(table, range(step, step + 3), "a")
+    folder = shard_folder(table) / "manifest"
+    before = len(list(folder.glob("*.binpb")))
+    assert kinds(table.collect_garbage(older_than=NOW))["shard manifest"] == 0
+    make_old(table, 2 * DAY)
+    gone = kinds(table.collect_garbage(older_than=NOW))["shard manifest"]
+    assert gone == before - 10
+    left = sorted(int(path.stem[::-1], 2) for path in folder.glob("*.binpb"))
+    assert left == list(range(left[0], left[0] + 10))
+    (folder / "version_hint.json").unlink()
+    flush(lancemem.open_table(table.uri), range(50, 55), "b")
+    assert len(names(lancemem.open_table(table.uri))) == 15
+
+
+def test_a_crash_in_the_middle_leaves_a_table_that_works_and_can_be_collected(
+    table: lancemem.Table,
+) -> None:
+    for step in range(3):
+        flush(table, range(step, step + 10), "a")
+    table.compact()
+    planned = table.collect_garbage(dry_run=True, older_than=NOW).garbage
+    for garbage in planned[::2]:
+        path = Path(table.uri) / garbage.path
+        if path.is_dir():
+            next(file for file in path.rglob("*") if file.is_file()).unlink()
+        else:
+            path.unlink()
+    fresh = lancemem.open_table(table.uri)
+    assert len(names(fresh)) == 12
+    flush(fresh, range(20, 25), "b")
+    fresh.collect_garbage(older_than=NOW)
+    assert len(names(fresh)) == 17
+    assert len(run_folders(fresh)) == 1
+
+
+def test_pylance_opens_and_writes_a_shard_whose_log_was_collected(table: lancemem.Table) -> None:
+    for step in range(3):
+        flush(table, range(step, step + 10), "a")
+    table.compact()
+    assert table.collect_garbage(older_than=NOW).garbage
+    shard = table.shards()[0].shard_id
+    writer = lance.dataset(table.uri).mem_wal_writer(shard, max_wal_flush_interval_ms=1)
+    writer.put(rows(table.schema, [500], "pylance").to_batches()[0])
+    writer.close()
+    assert names(lancemem.open_table(table.uri))[500] == "pylance500"
+    flush(table, range(600, 601), "b")
+    assert len(names(lancemem.open_table(table.uri))) == 14
+
+
+def test_files_of_the_base_that_no_version_names_go_after_a_week(table: lancemem.Table) -> None:
+    flush(table, range(5), "a")
+    table.compact()
+    data = Path(table.uri) / "data"
+    fresh, old = data / ("0" * 24 + "a" * 26 + ".lance"), data / ("1" * 24 + "b" * 26 + ".lance")
+    for path in (fresh, old):
+        path.write_bytes(b"an attempt that lost")
+    then = time.time() - 8 * DAY
+    os.utime(old, (then, then))
+    result = table.collect_garbage(older_than=NOW)
+    assert kinds(result)["base files"] == 1
+    assert fresh.exists()
+    assert not old.exists()
+    assert len(names(table)) == 5
