@@ -111,8 +111,7 @@ async fn plain(table: &Table, read: Read) -> f64 {
 async fn ours(table: &Arc<Table>, read: Read, job: &[Arc<Job>]) -> f64 {
     let started = Instant::now();
     let columns = matches!(read, Read::Key).then(|| vec!["id".to_owned()]);
-    let options =
-        ScanOptions { columns, consistency: Consistency::Live, ..ScanOptions::default() };
+    let options = ScanOptions { columns, consistency: Consistency::Live, ..ScanOptions::default() };
     let scan = table.scan(options, job.to_vec());
     if matches!(read, Read::Count) {
         assert!(scan.count_rows().await.unwrap() > 0);
@@ -131,12 +130,7 @@ async fn warm(table: &Arc<Table>) {
 }
 
 /// A table of `rows` base rows and what `above` says; the job where its rows are in memory.
-async fn table(
-    uri: &str,
-    rows: i64,
-    text_key: bool,
-    above: Above,
-) -> (Arc<Table>, Vec<Arc<Job>>) {
+async fn table(uri: &str, rows: i64, text_key: bool, above: Above) -> (Arc<Table>, Vec<Arc<Job>>) {
     let options = CreateOptions {
         schema: schema(text_key),
         primary_key: vec!["id".to_owned()],

@@ -15,7 +15,6 @@ use lancemem_core::types::Result;
 use super::Filter;
 
 /// Tells a planner that is not ours which of its conditions it may leave to a scan.
-#[derive(Debug)]
 pub struct Pushdown<'a> {
     /// Knows the functions.
     pub session: &'a SessionContext,

@@ -6,7 +6,7 @@
 //! Does not own: the translation, which is `datafusion-substrait`'s, or types, which `filter`
 //! resolves against the table.
 
-use std::collections::HashMap;
+use datafusion::common::HashMap;
 
 use arrow_schema::{Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};

@@ -63,7 +63,7 @@ impl TableSource {
         self
     }
 
-    const fn pushdown(&self) -> Pushdown<'_> {
+    fn pushdown(&self) -> Pushdown<'_> {
         Pushdown { session: &self.session, schema: self.table.schema() }
     }
 
