@@ -64,7 +64,11 @@ def newer(numbers: list[int], name: str) -> State:
 
 
 def check(
-    table: lancemem.Table, kind: str, state: State, numbers: list[int], **level: Any
+    table: lancemem.Table,
+    kind: str,
+    state: State,
+    numbers: list[int],
+    **level: Any,  # noqa: ANN401 - what `get` takes
 ) -> None:
     """Ask for `numbers` and compare with the model: rows, order, duplicates and misses."""
     found, missing = table.get_with_missing(keys(kind, numbers), **level)
