@@ -124,14 +124,21 @@ def compare(settings: Settings, kind: str, base_rows: int) -> list[Comparison]:
             for ask in asks.values():
                 measure(ask, kind, base_rows, number, calls)
 
-            def side(ask: Ask, number: int = number, calls: int = calls) -> Callable[[Path], Sample]:
+            def side(
+                ask: Ask, number: int = number, calls: int = calls
+            ) -> Callable[[Path], Sample]:
                 return lambda _: measure(ask, kind, base_rows, number, calls)
 
             samples = interleave(settings, {name: side(ask) for name, ask in asks.items()})
             ours = column(samples["lancemem"], "ms")
             found += [
                 Comparison(
-                    "lookup", f"{kind}, {label}", peer, "ms", ours, column(theirs, "ms"),
+                    "lookup",
+                    f"{kind}, {label}",
+                    peer,
+                    "ms",
+                    ours,
+                    column(theirs, "ms"),
                     inverse=True,
                 )
                 for peer, theirs in samples.items()
