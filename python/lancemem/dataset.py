@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["TableDataset"]
 
+# Batches of a scan are not larger.
+SCAN_BATCH_ROWS = 8192
+
 
 class TableDataset(pds.Dataset):  # type: ignore[misc]
     """Rows of a table for DuckDB, polars and pyarrow. Made by `Table.to_dataset`.
 
     Every scanner reads a new cut; over a `ReadView` all read that one. It has no fragments and
-    its rows have no order. Values of `batch_size` and the read-ahead options go to pyarrow.
+    its rows have no order. `batch_size` is the most rows of a batch; pyarrow's other options go to
+    its scanner.
     """
 
     def __init__(
@@ -133,8 +137,9 @@ class TableDataset(pds.Dataset):  # type: ignore[misc]
         except InvalidInputError:
             if not isinstance(condition, pds.Expression):
                 raise
-            reader = self._reader(None, None, None)
+            reader = _in_batches(self._reader(None, None, None), options)
             return pds.Scanner.from_batches(reader, columns=columns, filter=condition, **options)
+        reader = _in_batches(reader, options)
         is_as_asked = columns is None or names == columns
         asked = None if is_as_asked else columns
         return pds.Scanner.from_batches(reader, columns=asked, **options)
@@ -190,6 +195,19 @@ class TableDataset(pds.Dataset):  # type: ignore[misc]
     def replace_schema(self, schema: object) -> NoReturn:  # noqa: ARG002
         """Refuse: the schema is the table's."""
         raise _none("another schema", "to_table().cast()")
+
+
+def _in_batches(reader: pa.RecordBatchReader, options: dict[str, object]) -> pa.RecordBatchReader:
+    """Cut batches that are too large; pyarrow passes those of a reader on as they are."""
+    size = options.get("batch_size")
+    if not isinstance(size, int) or size >= SCAN_BATCH_ROWS:
+        return reader
+    if size < 1:
+        raise InvalidInputError(f"batch_size must be at least 1, got {size}")
+    parts = (
+        batch.slice(start, size) for batch in reader for start in range(0, batch.num_rows, size)
+    )
+    return pa.RecordBatchReader.from_batches(reader.schema, parts)
 
 
 def _none(what: str, instead: str) -> NotImplementedError:
