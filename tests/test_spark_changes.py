@@ -17,6 +17,7 @@ from lancemem.spark.arrow_types import (
     cast_batch,
     spark_arrow_schema,
     spark_schema,
+    table_batch,
 )
 from lancemem.spark.writing import WritePlan, change_of
 
@@ -82,6 +83,22 @@ def test_types_that_spark_refuses_are_cast_to_ones_it_takes() -> None:
     assert int(cast["big"][0].as_py()) == 2**64 - 1
     assert cast["at"].cast(pa.int64()).to_pylist() == [1_700_000_000_123_456]
     assert spark_schema(schema)["vector"].dataType == st.ArrayType(st.FloatType())
+
+
+def test_vectors_are_made_of_lists_of_their_length_null_ones_included() -> None:
+    lists = pa.list_(pa.field("element", pa.float32()))
+    # As Spark sends a batch whose lists are all null: without a buffer of values.
+    no_values = pa.Array.from_buffers(pa.float32(), 0, [None, None])
+    offsets = [pa.py_buffer(b"\0"), pa.py_buffer(b"\0" * 8)]
+    null = pa.ListArray.from_buffers(lists, 1, offsets, children=[no_values])
+    mixed = pa.array([None, [1.0, 2.0], None, [3.0, None], [5.0, 6.0]], lists)
+    for wanted in (pa.list_(pa.float32(), 2), pa.list_(pa.float16(), 2)):
+        schema = pa.schema([("v", wanted)])
+        for column in (null, mixed, mixed.slice(1), mixed.slice(3), mixed.slice(0, 1)):
+            made = table_batch(pa.RecordBatch.from_arrays([column], names=["v"]), schema)
+            made.validate(full=True)
+            assert made.schema.field("v").type == wanted
+            assert made["v"].to_pylist() == column.to_pylist()
 
 
 def test_a_spark_schema_survives_the_way_to_arrow_and_back() -> None:

@@ -42,7 +42,7 @@ def table(spark: SparkSession, table_uri: str) -> LancememTable:
         primary_key=["id", "part"],
         sharding=lancemem.bucket("id", 2),
     )
-    rows: list[Row] = [(n, "a", n, [n, 0.5]) for n in range(20)]
+    rows: list[Row] = [(n, "a", n, [float(n), 0.5]) for n in range(20)]
     made.upsert(spark.createDataFrame(rows, "id long, part string, v long, vec array<float>"))
     return made
 

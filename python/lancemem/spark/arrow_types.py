@@ -108,8 +108,9 @@ def table_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _table_column(column: pa.Array, field: pa.Field) -> pa.Array:
     wanted = field.type
-    if pa.types.is_fixed_size_list(wanted):
+    if pa.types.is_fixed_size_list(wanted) and not pa.types.is_fixed_size_list(column.type):
         _check_lengths(column, field)
+        return _vectors(column, wanted)
     if _is_widened(column.type, wanted):
         try:
             return column.cast(wanted)
@@ -138,6 +139,28 @@ def _check_lengths(column: pa.Array, field: pa.Field) -> None:
             f"column {field.name!r} holds vectors of {size} values, row {row} has "
             f"{lengths[row].as_py()}"
         )
+
+
+def _vectors(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Make fixed-size lists of lists that have that length.
+
+    Not by pyarrow's cast: it ends the process where all lists are null and come without a buffer
+    of values, as they do from Spark.
+    """
+    values, size = column.flatten(), wanted.list_size
+    values = values.cast(wanted.value_type) if len(values) else pa.array([], wanted.value_type)
+    if not column.null_count:
+        return pa.FixedSizeListArray.from_arrays(values, type=wanted)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    if len(values):
+        # Null lists have no values; each gets as many nulls as a vector is long.
+        first = (valid.cumsum() - 1)[:, None] * size
+        places = (first + range(size)).ravel()
+        values = values.take(pa.array(places, pa.int64(), mask=~valid.repeat(size)))
+    else:
+        values = pa.nulls(len(column) * size, wanted.value_type)
+    mask = pa.array(~valid)
+    return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=mask)
 
 
 def _arrow_field(field: st.StructField) -> pa.Field:

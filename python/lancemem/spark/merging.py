@@ -207,15 +207,17 @@ def _parse(
     if not all(pairs):
         raise refused
     sides = [pair.groups() for pair in pairs if pair is not None]
-    for target, other in ((0, 2), (2, 0)):
-        aliases = {(side[target], side[other]) for side in sides}
-        mapped = {side[target + 1]: side[other + 1] for side in sides}
+    first, second = sides[0][0], sides[0][2]
+    if first == second or any({side[0], side[2]} != {first, second} for side in sides):
+        raise refused
+    # With the same names on both sides the first alias is the table's, as in Delta's examples.
+    orders = [(second, first), (first, second)] if _is_source(first, second) else []
+    for target, other in orders or [(first, second), (second, first)]:
+        mapped = {s[1]: s[3] for s in sides if s[0] == target}
+        mapped |= {s[3]: s[1] for s in sides if s[2] == target}
         fits = set(mapped) == set(key) and set(mapped.values()) <= set(source.columns)
-        # With the same names on both sides the first alias is the table's, as in Delta's examples.
-        if fits and len(aliases) == 1 and len(sides) == len(key):
-            (target_alias, source_alias) = aliases.pop()
-            if target_alias != source_alias and not _is_source(target_alias, source_alias):
-                return target_alias, source_alias, mapped
+        if fits and len(sides) == len(key):
+            return target, other, mapped
     raise refused
 
 

@@ -310,6 +310,9 @@ class LancememTable:
                 f"table {self.uri} has no sharding, so its rows cannot be routed"
             )
         check_workers(self._spark)
+        if len(self._table.shards()) < sharding.shards:
+            # An adopted table has no shards yet. This makes them, before tasks ask what they hold.
+            self._table.start_stage()
         rows = rows.select(*dict.fromkeys([*plan.columns, *extra]))
         routed = routing.partition_by_shard(
             rows, self.uri, self.primary_key, sharding.shards, sequence_by
