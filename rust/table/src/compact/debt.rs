@@ -44,7 +44,8 @@ pub async fn rewrite_dead_fragments(base: &Dataset, max_dead_share: f64) -> Resu
         materialize_deletions_threshold: 0.0,
         ..CompactionOptions::default()
     };
-    match compact_files(&mut dataset, options, None).await.context(action) {
+    // Boxed: lance's future is large.
+    match Box::pin(compact_files(&mut dataset, options, None)).await.context(action) {
         Ok(done) => {
             let base_version = dataset.version().version;
             Ok(Rewritten { fragments_removed: done.fragments_removed, base_version })

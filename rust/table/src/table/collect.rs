@@ -207,9 +207,9 @@ async fn base_files(base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
         ..CleanupPolicy::default()
     };
     let operation = base.cleanup(policy);
-    let found = operation.explain().await.context(action)?;
+    let found = Box::pin(operation.explain()).await.context(action)?;
     if !dry_run && !found.candidate_files.is_empty() {
-        operation.execute().await.context(action)?;
+        Box::pin(operation.execute()).await.context(action)?;
     }
     let garbage = found.candidate_files.into_iter().map(|file| Garbage {
         kind: GarbageKind::BaseFiles,
