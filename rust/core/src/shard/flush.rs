@@ -4,10 +4,11 @@
 //! Does not own: the files of a run.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::memtable_layout;
 use super::state::LiveMemTable;

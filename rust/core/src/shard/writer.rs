@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::flush::FlushProgress;

@@ -17,6 +17,9 @@ use crate::types::{
 };
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Attempts at one position of a sentinel that met a conflict and left nothing.
+const CONFLICTS: usize = 16;
+const CONFLICT: &str = "the store reports a conflict, and nothing stands there";
 
 /// The single appender of a claimed shard.
 #[derive(Debug)]
@@ -121,10 +124,7 @@ impl WalAppender {
             Some(stored) if stored == *bytes => return Ok(()),
             Some(_) => {}
             // S3 answers 409 where two writes met and either may have failed: nobody has it yet.
-            None => {
-                let reason = "the store reports a conflict, and nothing stands there";
-                return Err(Error::storage(format!("creating {path}"), reason));
-            }
+            None => return Err(Error::storage(format!("creating {path}"), CONFLICT)),
         }
         self.manifests.check_fenced(self.epoch).await?;
         Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))
@@ -154,19 +154,26 @@ async fn write_sentinel(
     mut next: WalPosition,
 ) -> Result<WalPosition> {
     let sentinel = wal_entry::encode_sentinel(epoch)?;
+    let mut conflicts = 0;
     loop {
         let path = paths::wal_entry(shard_id, next);
         if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {
             return Ok(next);
         }
-        if let Some(bytes) = store.get(&path).await? {
-            if bytes == sentinel {
-                return Ok(next);
+        let Some(bytes) = store.get(&path).await? else {
+            // 409 where two writes met and neither happened: the next position would leave a hole.
+            conflicts += 1;
+            if conflicts == CONFLICTS {
+                return Err(Error::storage(format!("creating {path}"), CONFLICT));
             }
-            let stored = wal_entry::decode(&bytes, &entry_name(shard_id, next))?.writer_epoch;
-            if stored > epoch {
-                return Err(Error::Fenced { shard: shard_id, local: epoch, stored });
-            }
+            continue;
+        };
+        if bytes == sentinel {
+            return Ok(next);
+        }
+        let stored = wal_entry::decode(&bytes, &entry_name(shard_id, next))?.writer_epoch;
+        if stored > epoch {
+            return Err(Error::Fenced { shard: shard_id, local: epoch, stored });
         }
         next = next.next();
     }
