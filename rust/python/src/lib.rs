@@ -14,6 +14,7 @@ mod output;
 mod repair;
 mod runtime;
 mod scan;
+mod serve;
 mod table;
 mod values;
 
@@ -35,6 +36,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     table::register(module)?;
     module.add_class::<job::Job>()?;
     module.add_class::<scan::Scan>()?;
+    serve::register(module)?;
     module.add_class::<output::ArrowStream>()?;
     module.add_class::<output::ArrowArray>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

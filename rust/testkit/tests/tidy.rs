@@ -50,6 +50,8 @@ const BELOW_TABLE: &[&str] = &[
     "session",
 ];
 
+const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
+
 /// Section 2 of DESIGN. `lib.rs` stands above all of them.
 const LAYERS: &[Layer] = &[
     layer(CORE, "types", &[], PURE),
@@ -70,6 +72,8 @@ const LAYERS: &[Layer] = &[
     layer(TABLE, "table", BELOW_TABLE, &[]),
     layer(TABLE, "job", BELOW_TABLE, &[]),
     layer(TABLE, "session", BELOW_TABLE, &[]),
+    // Beside `table`, whose jobs it offers; `table` knows nothing of it.
+    layer(TABLE, "serve", BELOW_SERVE, &["ShardWriter"]),
 ];
 
 /// Not in any Rust file of ours: work that is not done, or a look that was not taken back.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ToDFSchema};
-use datafusion::logical_expr::{Expr, Operator};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::{Expr, Operator};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::prelude::SessionContext;
@@ -97,9 +97,7 @@ fn cannot_fail(expression: &Expr) -> bool {
     let mut safe = true;
     let visited = expression.apply(|part| {
         safe &= match part {
-            Expr::BinaryExpr(binary) => {
-                is_comparison(binary.op) || binary.op.is_logic_operator()
-            }
+            Expr::BinaryExpr(binary) => is_comparison(binary.op) || binary.op.is_logic_operator(),
             Expr::Column(_)
             | Expr::Literal(..)
             | Expr::Not(_)

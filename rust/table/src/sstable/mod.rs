@@ -40,6 +40,7 @@ use lancemem_core::format::paths;
 use object_store::path::Path;
 use uuid::Uuid;
 
+pub use chunks::Chunks;
 pub use open::open_sstable;
 pub use sync::{files_of_commit, sync_base, sync_commit, sync_table};
 pub use write::write_sstable;

@@ -15,7 +15,7 @@ use datafusion::prelude::ident;
 use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::{Error, KeyBlock, Result};
 
-use super::{Job, Table};
+use super::{LiveJob, Table};
 use crate::errors::Context;
 use crate::plan::{self, Filter, ScanRequest, plan_scan};
 use crate::view::Consistency;
@@ -39,7 +39,7 @@ impl Table {
         keys: &RecordBatch,
         columns: Option<Vec<String>>,
         consistency: Consistency,
-        jobs: &[Arc<Job>],
+        jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Found> {
         if self.key.is_empty() {
             return Err(Error::input(

@@ -21,7 +21,7 @@ use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
 use super::shards::uncompacted;
-use super::{Job, Table, compacted_of};
+use super::{LiveJob, Table, compacted_of};
 use crate::view::{Consistency, ReadView, ShardView};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
@@ -52,8 +52,12 @@ impl Table {
     ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
-    pub async fn read_view(&self, consistency: Consistency, jobs: &[Arc<Job>]) -> Result<Arc<ReadView>> {
-        let jobs: &[Arc<Job>] = if consistency == Consistency::Live { jobs } else { &[] };
+    pub async fn read_view(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<dyn LiveJob>],
+    ) -> Result<Arc<ReadView>> {
+        let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let shard_ids = self.shard_ids().await?;
         let parts = shard_ids.into_iter().map(|shard_id| {
             let job = jobs.iter().find(|job| job.shard_id() == shard_id);
@@ -88,10 +92,10 @@ impl Table {
         &self,
         shard_id: ShardId,
         consistency: Consistency,
-        job: Option<&Arc<Job>>,
+        job: Option<&Arc<dyn LiveJob>>,
     ) -> Result<Option<ShardParts>> {
         if let Some(job) = job {
-            let snapshot = job.snapshot()?;
+            let snapshot = job.snapshot(self).await?;
             return Ok(Some(ShardParts {
                 manifest: snapshot.manifest,
                 memtables: snapshot.memtables,
