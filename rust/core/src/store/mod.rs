@@ -21,6 +21,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 pub use manifests::ManifestStore;
 pub use secrets::{hide, scrub};
 
+use crate::format::paths;
 use crate::types::{Error, Result};
 
 /// Whether a put-if-absent created the object.
@@ -31,9 +32,6 @@ pub enum Created {
     /// Something was there before and is unchanged.
     AlreadyExists,
 }
-
-/// What [`Store::prove_conditional_put`] writes, relative to the table.
-const PROOF: &str = "_lancemem/conditional_put";
 
 /// Object storage below the root of one table. Paths are relative to that root.
 #[derive(Clone)]
@@ -111,13 +109,16 @@ impl Store {
     pub async fn prove_conditional_put(&self) -> Result<()> {
         let bytes = Bytes::from_static(b"lancemem: the store creates this object once\n");
         for _ in 0..2 {
-            if self.put_if_absent(PROOF, bytes.clone()).await? == Created::AlreadyExists {
+            if self.put_if_absent(paths::CREATED_ONCE, bytes.clone()).await?
+                == Created::AlreadyExists
+            {
                 return Ok(());
             }
         }
         Err(Error::input(format!(
-            "the object store created {PROOF} twice: it does not honour conditional writes \
-             (If-None-Match), without which two writers would replace each other's rows"
+            "the object store created {} twice: it does not honour conditional writes \
+             (If-None-Match), without which two writers would replace each other's rows",
+            paths::CREATED_ONCE
         )))
     }
 
@@ -254,7 +255,7 @@ mod tests {
         let store = Store::new(Arc::new(InMemory::new()), "t".into());
         store.prove_conditional_put().await.unwrap();
         store.prove_conditional_put().await.unwrap();
-        assert!(store.exists(PROOF).await.unwrap());
+        assert!(store.exists(paths::CREATED_ONCE).await.unwrap());
     }
 
     #[test]
