@@ -6,7 +6,7 @@ more. Not here: jobs of the same process (test_jobs).
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import json
 import os
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.conftest import MakeTable
+
+ROWS = flight.FlightDescriptor.for_path("rows")
+# Everything that a client can ask for.
+CALLS: list[Callable[[flight.FlightClient, Any], object]] = [
+    lambda client, options: client.do_get(flight.Ticket(b"rows"), options).read_all(),
+    lambda client, options: client.get_flight_info(ROWS, options),
+    lambda client, options: client.get_schema(ROWS, options),
+    lambda client, options: list(client.list_flights(b"", options)),
+    lambda client, options: list(client.list_actions(options)),
+]
 
 # One process that runs one job and does what standard input says, a JSON line at a time.
 CHILD = """
@@ -139,10 +149,14 @@ def live(table: lancemem.Table, *jobs: lancemem.Job | lancemem.RemoteJob) -> dic
 def plain(location: str, token: str | None, **options: Any) -> tuple[flight.FlightClient, Any]:  # noqa: ANN401
     """Connect as anybody does who knows Flight and nothing of lancemem."""
     headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
-    return flight.connect(location, **options), flight.FlightCallOptions(headers=headers, timeout=30)
+    return flight.connect(location, **options), flight.FlightCallOptions(
+        headers=headers, timeout=30
+    )
 
 
-def test_rows_that_are_not_durable_are_seen_from_another_process(table, elsewhere):
+def test_rows_that_are_not_durable_are_seen_from_another_process(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
+) -> None:
     table.upsert(rows(range(10), "stored"))
     job = elsewhere(table)
     job.put(range(5, 15), "in memory")
@@ -157,7 +171,9 @@ def test_rows_that_are_not_durable_are_seen_from_another_process(table, elsewher
     assert scan.count_rows() == len(expected)
 
 
-def test_a_reader_that_polls_sees_every_put_while_the_job_flushes(table, elsewhere):
+def test_a_reader_that_polls_sees_every_put_while_the_job_flushes(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
+) -> None:
     job = elsewhere(table)
     remote = job.connect()
     expected: dict[int, str] = {}
@@ -174,7 +190,9 @@ def test_a_reader_that_polls_sees_every_put_while_the_job_flushes(table, elsewhe
             assert live(table, remote) == expected, turn
 
 
-def test_jobs_of_two_processes_are_one_cut_of_two_shards(make_table: MakeTable, elsewhere):
+def test_jobs_of_two_processes_are_one_cut_of_two_shards(
+    make_table: MakeTable, elsewhere: Callable[..., Elsewhere]
+) -> None:
     table = make_table(sharding=lancemem.bucket("id", 2))
     data = rows(range(100), "new")
     ordinals = pa.array(table.shard_ordinals(data)).to_pylist()
@@ -191,7 +209,9 @@ def test_jobs_of_two_processes_are_one_cut_of_two_shards(make_table: MakeTable, 
     assert [remote.shard_id for remote in remotes] == [s.shard_id for s in table.shards()]
 
 
-def test_a_call_without_the_token_is_refused(table, elsewhere):
+def test_a_call_without_the_token_is_refused(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
+) -> None:
     job = elsewhere(table)
     job.put(range(3), "secret")
     wrong = "0" * len(job.token)
@@ -201,20 +221,15 @@ def test_a_call_without_the_token_is_refused(table, elsewhere):
     for token in (None, wrong, job.token[:-1], ""):
         client, options = plain(job.location, token)
         with client:
-            calls: list[Callable[[], object]] = [
-                lambda: client.do_get(flight.Ticket(b"rows"), options).read_all(),
-                lambda: client.get_flight_info(flight.FlightDescriptor.for_path("rows"), options),
-                lambda: list(client.list_flights(b"", options)),
-                lambda: list(client.list_actions(options)),
-                lambda: client.get_schema(flight.FlightDescriptor.for_path("rows"), options),
-            ]
-            for call in calls:
+            for call in CALLS:
                 with pytest.raises(flight.FlightUnauthenticatedError) as error:
-                    call()
+                    call(client, options)
                 assert job.token not in str(error.value)
 
 
-def test_anybody_who_speaks_flight_reads_the_newest_rows(table, elsewhere):
+def test_anybody_who_speaks_flight_reads_the_newest_rows(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
+) -> None:
     job = elsewhere(table)
     job.put(range(10), "first")
     job.put(range(5, 15), "second")
@@ -233,12 +248,22 @@ def test_anybody_who_speaks_flight_reads_the_newest_rows(table, elsewhere):
         assert client.do_get(flight.Ticket(b"rows"), options).read_all().num_rows == 0
 
 
-def test_a_bad_ticket_is_an_error_and_nothing_else(table, elsewhere):
+def test_a_bad_ticket_is_an_error_and_nothing_else(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
+) -> None:
     job = elsewhere(table)
     job.put(range(3), "here")
     client, options = plain(job.location, job.token)
     with client:
-        for ticket in (b"", b"row", b"rows ", b"snapshot 1", b"snapshot x 1:1", b"\xff\x00", b"9" * 100_000):
+        for ticket in (
+            b"",
+            b"row",
+            b"rows ",
+            b"snapshot 1",
+            b"snapshot x 1:1",
+            b"\xff\x00",
+            b"9" * 100_000,
+        ):
             with pytest.raises(pa.ArrowInvalid, match="ticket"):
                 client.do_get(flight.Ticket(ticket), options).read_all()
         absurd = b"snapshot 1 1:18446744073709551615"
@@ -248,7 +273,9 @@ def test_a_bad_ticket_is_an_error_and_nothing_else(table, elsewhere):
     assert live(table, job.connect()) == named(range(3), "here")
 
 
-def test_a_job_that_ended_is_an_error_and_never_old_rows(make_table: MakeTable, elsewhere):
+def test_a_job_that_ended_is_an_error_and_never_old_rows(
+    make_table: MakeTable, elsewhere: Callable[..., Elsewhere]
+) -> None:
     def stopped(table: lancemem.Table, remote: lancemem.RemoteJob) -> None:
         for _ in range(2):
             with pytest.raises(lancemem.JobStoppedError):
@@ -271,7 +298,9 @@ def test_a_job_that_ended_is_an_error_and_never_old_rows(make_table: MakeTable, 
     stopped(table, remote)
 
 
-def test_a_fenced_job_that_does_not_know_it_shows_no_rows(table, elsewhere):
+def test_a_fenced_job_that_does_not_know_it_shows_no_rows(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
+) -> None:
     job = elsewhere(table)
     job.put(range(3), "old")
     remote = job.connect()
@@ -286,7 +315,9 @@ def test_a_fenced_job_that_does_not_know_it_shows_no_rows(table, elsewhere):
     assert found(table.scan().to_table()) == named(range(3), "new")
 
 
-def test_a_job_of_another_table_is_refused(make_table: MakeTable, elsewhere):
+def test_a_job_of_another_table_is_refused(
+    make_table: MakeTable, elsewhere: Callable[..., Elsewhere]
+) -> None:
     table, other = make_table(), make_table()
     remote = elsewhere(other).connect()
     with pytest.raises(lancemem.InvalidInputError, match="writes to a table"):
@@ -301,7 +332,7 @@ def self_signed(folder: Path) -> list[str]:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "a job")])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
     certificate = (
         x509.CertificateBuilder()
@@ -309,8 +340,8 @@ def self_signed(folder: Path) -> list[str]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -324,7 +355,9 @@ def self_signed(folder: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def test_with_tls_only_who_trusts_the_certificate_reads(table, elsewhere, tmp_path):
+def test_with_tls_only_who_trusts_the_certificate_reads(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere], tmp_path: Path
+) -> None:
     certificate, key = self_signed(tmp_path)
     job = elsewhere(table, tls=[certificate, key])
     assert job.location.startswith("grpc+tls://127.0.0.1:")
@@ -345,7 +378,9 @@ def test_with_tls_only_who_trusts_the_certificate_reads(table, elsewhere, tmp_pa
         lancemem.connect_job(job.location, job.token, tls_root_certificates=foreign)
 
 
-def test_an_endpoint_that_cannot_be_is_refused_by_name(table, tmp_path):
+def test_an_endpoint_that_cannot_be_is_refused_by_name(
+    table: lancemem.Table, tmp_path: Path
+) -> None:
     with table.start_job(shard=0) as job:
         for address in ("127.0.0.1:0", "http://127.0.0.1:0", "grpc://127.0.0.1"):
             with pytest.raises(lancemem.InvalidInputError, match="Flight location"):
@@ -363,7 +398,7 @@ def test_an_endpoint_that_cannot_be_is_refused_by_name(table, tmp_path):
                 job.serve(busy)
 
 
-def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table):
+def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job, job.serve() as endpoint:
         assert len(endpoint.token) == 64
         assert endpoint.location.startswith("grpc://127.0.0.1:")
@@ -379,12 +414,10 @@ def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table):
         with job.serve(token=own) as third:
             assert third.token == own
             job.put(rows(range(2), "here"), durable=False)
-            assert live(table, lancemem.connect_job(third.location, own)) == named(
-                range(2), "here"
-            )
+            assert live(table, lancemem.connect_job(third.location, own)) == named(range(2), "here")
 
 
-def test_reads_at_a_time_are_bounded(table):
+def test_reads_at_a_time_are_bounded(table: lancemem.Table) -> None:
     wide = pa.table({"id": range(40_000), "name": ["x" * 1_000] * 40_000, "value": [0.5] * 40_000})
     with table.start_job(shard=0) as job, job.serve(max_streams=1) as endpoint:
         job.put(wide, durable=False)
@@ -405,7 +438,7 @@ def test_reads_at_a_time_are_bounded(table):
             assert len(seen) == 40_000
 
 
-def test_a_slow_reader_does_not_hold_up_the_end_of_an_endpoint(table):
+def test_a_slow_reader_does_not_hold_up_the_end_of_an_endpoint(table: lancemem.Table) -> None:
     wide = pa.table({"id": range(40_000), "name": ["x" * 1_000] * 40_000, "value": [0.5] * 40_000})
     with table.start_job(shard=0) as job:
         endpoint = job.serve()

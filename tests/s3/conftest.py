@@ -80,7 +80,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
     """Start the server once; it ends when its standard input does, at the latest with us."""
-    with subprocess.Popen(  # noqa: S603 - our own program
+    with subprocess.Popen(
         [sys.executable, "-m", "tests.s3.server"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

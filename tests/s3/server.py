@@ -44,9 +44,7 @@ class Around:
         self.log: list[dict[str, Any]] = []
         self.mode = ""
 
-    def __call__(
-        self, environ: dict[str, Any], start: Callable[..., Any]
-    ) -> Iterable[bytes]:
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request."""
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         if path == LOG:
@@ -78,7 +76,7 @@ class Around:
                 "method": method,
                 "path": path,
                 "condition": condition,
-                "status": int(status.split()[0]),
+                "status": int(status.split(maxsplit=1)[0]),
             }
         )
         return body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,23 +12,28 @@ import lancemem
 from . import server
 from .conftest import SCHEMA, SECRET, Place, rows
 
-TOKEN = "FwoGZXIvYXdzEXAMPLEsession+token/with=signs=="  # noqa: S105 - it opens nothing
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOKEN = "FwoGZXIvYXdzEXAMPLE/session+token/with=signs=="  # noqa: S105 - it opens nothing
 
 
-def test_an_answer_that_repeats_the_token_reaches_nobody(place: Place, caplog: Any):
+def test_an_answer_that_repeats_the_token_reaches_nobody(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     options = {**place.options, "aws_session_token": TOKEN}
     table = lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=options)
     job = table.start_job(shard=0)
     job.put(rows(range(3), "before"))
     texts = [repr(table), repr(job), table.scan().explain()]
     place.s3.switch(server.EXPIRED)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: lancemem.open_table(place.uri, storage_options=options),
         lambda: table.scan().to_table(),
         lambda: table.start_job(shard=0),
-        lambda: table.shards(),
+        table.shards,
         lambda: job.put(rows(range(3), "after")),
-        lambda: job.close(),
+        job.close,
     ]
     with caplog.at_level(logging.DEBUG, logger="lancemem"):
         for call in calls:

@@ -9,19 +9,19 @@ import pytest
 import lancemem
 
 from . import server
-from .conftest import SCHEMA, S3, Place, rows
+from .conftest import S3, SCHEMA, Place, rows
 
 CREATE = {"If-None-Match": "*"}
 
 
-def test_the_server_creates_an_object_once(place: Place):
+def test_the_server_creates_an_object_once(place: Place) -> None:
     path = f"/{place.bucket}/object"
     assert place.s3.request("PUT", path, b"first", CREATE)[0] == 200
     assert place.s3.request("PUT", path, b"second", CREATE)[0] == 412
     assert place.s3.request("GET", path) == (200, b"first")
 
 
-def test_of_many_that_create_an_object_at_once_one_succeeds(place: Place):
+def test_of_many_that_create_an_object_at_once_one_succeeds(place: Place) -> None:
     def create(writer: int) -> int:
         return place.s3.request("PUT", f"/{place.bucket}/race", b"%d" % writer, CREATE)[0]
 
@@ -32,7 +32,7 @@ def test_of_many_that_create_an_object_at_once_one_succeeds(place: Place):
     assert place.s3.request("GET", f"/{place.bucket}/race") == (200, b"%d" % winner)
 
 
-def test_every_entry_sentinel_and_manifest_is_written_under_the_condition(place: Place):
+def test_every_entry_sentinel_and_manifest_is_written_under_the_condition(place: Place) -> None:
     table = lancemem.create_table(
         place.uri, SCHEMA, primary_key="id", storage_options=place.options
     )
@@ -52,7 +52,7 @@ def test_every_entry_sentinel_and_manifest_is_written_under_the_condition(place:
     assert len({r["path"] for r in entries + manifests}) == len(entries + manifests)
 
 
-def test_a_durable_put_is_one_request(place: Place):
+def test_a_durable_put_is_one_request(place: Place) -> None:
     table = lancemem.create_table(
         place.uri, SCHEMA, primary_key="id", storage_options=place.options
     )
@@ -67,7 +67,7 @@ def test_a_durable_put_is_one_request(place: Place):
         ] * 5
 
 
-def test_a_server_that_ignores_conditions_gets_no_table_and_no_job(place: Place, s3: S3):
+def test_a_server_that_ignores_conditions_gets_no_table_and_no_job(place: Place, s3: S3) -> None:
     s3.switch(server.UNCONDITIONAL)
     with pytest.raises(lancemem.InvalidInputError, match="conditional writes"):
         lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=place.options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import lance
 import pyarrow as pa
@@ -16,7 +16,7 @@ from .conftest import SCHEMA, Place, rows
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LEVELS = ("flushed", "durable", "live")
+LEVELS: tuple[Literal["flushed", "durable", "live"], ...] = ("flushed", "durable", "live")
 
 
 @pytest.fixture
@@ -34,9 +34,7 @@ def table(place: Place) -> lancemem.Table:
 @pytest.fixture
 def single(place: Place) -> lancemem.Table:
     """Create an empty table with one shard."""
-    return lancemem.create_table(
-        place.uri, SCHEMA, primary_key="id", storage_options=place.options
-    )
+    return lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=place.options)
 
 
 def found(data: pa.Table) -> dict[int, str]:
@@ -47,7 +45,9 @@ def named(ids: Iterable[int], name: str) -> dict[int, str]:
     return dict.fromkeys(ids, name)
 
 
-def test_what_is_upserted_deleted_and_compacted_is_read(table: lancemem.Table, place: Place):
+def test_what_is_upserted_deleted_and_compacted_is_read(
+    table: lancemem.Table, place: Place
+) -> None:
     table.upsert(rows(range(100), "one"))
     table.upsert(rows(range(50, 150), "two"))
     table.delete(pa.table({"id": [0, 149]}))
@@ -67,7 +67,7 @@ def test_what_is_upserted_deleted_and_compacted_is_read(table: lancemem.Table, p
     assert found(base.to_table()) == expected
 
 
-def test_each_level_shows_what_it_promises(single: lancemem.Table, place: Place):
+def test_each_level_shows_what_it_promises(single: lancemem.Table, place: Place) -> None:
     quiet = lancemem.WriterConfig(max_wal_flush_interval_ms=600_000)
     with single.start_job(shard=0, config=quiet) as job:
         job.put(rows(range(10), "flushed"))
@@ -84,7 +84,7 @@ def test_each_level_shows_what_it_promises(single: lancemem.Table, place: Place)
             assert scan.count_rows() == len(expected), level
 
 
-def test_a_table_of_pylance_takes_upserts_and_is_read_by_it(place: Place):
+def test_a_table_of_pylance_takes_upserts_and_is_read_by_it(place: Place) -> None:
     key = {"lance-schema:unenforced-primary-key": "true"}
     schema = pa.schema([SCHEMA.field("id").with_metadata(key), SCHEMA.field("name")])
     lance.write_dataset(
@@ -106,8 +106,8 @@ def test_a_table_of_pylance_takes_upserts_and_is_read_by_it(place: Place):
 
 
 def test_what_only_a_local_disk_can_do_is_off_without_a_word(
-    single: lancemem.Table, place: Place, caplog: Any
-):
+    single: lancemem.Table, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, logger="lancemem"):
         for fsync in (False, True):
             config = lancemem.WriterConfig(fsync=fsync)
@@ -120,6 +120,6 @@ def test_what_only_a_local_disk_can_do_is_off_without_a_word(
     assert found(single.scan().to_table()) == named(range(5), "fsync=True")
 
 
-def test_a_place_without_a_table_is_an_input_error(place: Place):
+def test_a_place_without_a_table_is_an_input_error(place: Place) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="opening table s3://"):
         lancemem.open_table(place.uri, storage_options=place.options)

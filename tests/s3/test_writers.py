@@ -22,7 +22,7 @@ class Writer:
     """A running writer and what it said so far."""
 
     def __init__(self, place: Place, name: str, flush_every: int) -> None:
-        self.child = subprocess.Popen(  # noqa: S603 - our own program
+        self.child = subprocess.Popen(
             [sys.executable, "-m", "tests.s3.writer"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -63,9 +63,7 @@ class Writer:
 @pytest.fixture
 def table(place: Place) -> lancemem.Table:
     """Create an empty table with one shard."""
-    return lancemem.create_table(
-        place.uri, SCHEMA, primary_key="id", storage_options=place.options
-    )
+    return lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=place.options)
 
 
 def turns(table: lancemem.Table) -> list[int]:
@@ -76,7 +74,9 @@ def turns(table: lancemem.Table) -> list[int]:
     return found
 
 
-def test_a_killed_writer_loses_nothing_that_it_acknowledged(table: lancemem.Table, place: Place):
+def test_a_killed_writer_loses_nothing_that_it_acknowledged(
+    table: lancemem.Table, place: Place
+) -> None:
     for flush_every in (1_000_000, 4):
         before = len(turns(table))
         writer = Writer(place, "killed", flush_every)
@@ -99,7 +99,9 @@ def turns_of_killed(table: lancemem.Table) -> list[int]:
     return sorted({i // ROWS for i in ids})
 
 
-def test_of_two_processes_the_later_claim_has_the_shard(table: lancemem.Table, place: Place):
+def test_of_two_processes_the_later_claim_has_the_shard(
+    table: lancemem.Table, place: Place
+) -> None:
     first = Writer(place, "first", 1_000_000)
     try:
         first.wait_for("ack", 5)

@@ -78,11 +78,11 @@ impl Table {
         let fsync = config.fsync;
         let sink = LanceSink { base: base.clone(), shard_id, key: self.key().clone(), fsync };
         let sink = Arc::new(sink);
-        let store = self.writable_store(&base, fsync).await?;
+        let store = self.writable_store(fsync).await?;
         let is_local = self.location().is_local();
         let unsynced = paths::unsynced(shard_id);
         if is_local && !fsync && !store.exists(&unsynced).await? {
-            let synced = self.location().store(&base, true).await?;
+            let synced = self.writable_store(true).await?;
             synced.put(&unsynced, format!("{shard_id}\n").into()).await?;
         }
         let schema = self.rows.clone();

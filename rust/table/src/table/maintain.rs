@@ -27,7 +27,7 @@ impl Table {
     /// # Errors
     /// A storage error after repeated conflicts; nothing is half done.
     pub async fn compact(&self) -> Result<CompactionResult> {
-        self.writable_store(&*self.latest_base().await?, self.writer_defaults().fsync).await?;
+        self.writable_store(self.writer_defaults().fsync).await?;
         let mut attempt = 1;
         let (result, moved) = loop {
             let view = self.read_view(Consistency::Flushed, &[]).await?;

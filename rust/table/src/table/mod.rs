@@ -163,12 +163,12 @@ impl Table {
 
     /// The store of the shards for somebody who writes. An object store has to prove once that
     /// it creates an object at most once; a local disk does.
-    pub(crate) async fn writable_store(&self, base: &Dataset, fsync: bool) -> Result<Store> {
-        let store = self.location.store(base, fsync).await?;
-        if !self.location.is_local() {
-            self.proven.get_or_try_init(|| store.prove_conditional_put()).await?;
+    pub(crate) async fn writable_store(&self, fsync: bool) -> Result<Store> {
+        if self.location.is_local() {
+            return Store::open(self.uri(), fsync);
         }
-        Ok(store)
+        self.proven.get_or_try_init(|| self.store.prove_conditional_put()).await?;
+        Ok(self.store.clone())
     }
 
     pub(crate) const fn location(&self) -> &Location {
