@@ -75,6 +75,13 @@ impl KeyEncoder {
         let rows = batch.num_rows();
         let widths: Option<Vec<usize>> = columns.iter().map(KeyColumn::fixed_width).collect();
         match (widths, columns.as_slice()) {
+            (Some(_), [KeyColumn { values: KeyValues::Numbers(numbers), .. }]) => {
+                let mut bytes = vec![1; rows * 9];
+                for (key, number) in bytes.chunks_exact_mut(9).zip(numbers) {
+                    key[1..].copy_from_slice(&number.to_be_bytes());
+                }
+                KeyBlock::fixed(9, bytes)
+            }
             (Some(widths), columns) if rows > 0 && !columns.is_empty() => {
                 let width = widths.iter().sum();
                 let mut bytes = Vec::with_capacity(rows * width);

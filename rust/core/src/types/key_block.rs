@@ -103,6 +103,7 @@ impl KeyBlock {
     /// # Panics
     /// Where the block has no such key.
     #[must_use]
+    #[inline]
     pub fn get(&self, index: usize) -> &[u8] {
         match &self.lengths {
             Lengths::Fixed { width, .. } => &self.bytes[index * width..][..*width],

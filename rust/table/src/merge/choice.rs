@@ -9,9 +9,10 @@
 
 use std::sync::Arc;
 
+use arrow_buffer::BooleanBuffer;
 use futures::future::try_join_all;
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::types::{Freshness, Result};
+use lancemem_core::types::{Freshness, KeyBlock, Result};
 use tokio::sync::OnceCell;
 
 use super::{MergeCache, NewerKeys};
@@ -52,6 +53,17 @@ impl KeyChoice {
         // Every MemTable of a shard is newer than every run of it.
         let newest = self.memory.newest(key).or_else(|| self.runs.newest(key));
         newest.unwrap_or(Freshness::Base) == freshness
+    }
+
+    /// For each of `keys` whether its newest row is in a source of this freshness.
+    #[must_use]
+    pub fn newest_at(&self, keys: &KeyBlock, freshness: Freshness) -> BooleanBuffer {
+        let memory = self.memory.newest_of(keys);
+        let runs = self.runs.newest_of(keys);
+        BooleanBuffer::collect_bool(keys.len(), |row| {
+            let newest = memory.get(row).or_else(|| runs.get(row));
+            newest.unwrap_or(Freshness::Base) == freshness
+        })
     }
 
     /// Keys that have a row above the base table; one in a run and in memory counts twice.

@@ -79,6 +79,23 @@ impl NewerKeys {
         Some(self.sources[entry.source as usize])
     }
 
+    /// The newest source of each of `keys`.
+    #[must_use]
+    pub fn newest_of(&self, keys: &KeyBlock) -> NewestOf<'_> {
+        if self.entries.is_empty() {
+            return NewestOf { sources: &self.sources, found: Vec::new() };
+        }
+        // All hashes first: the look-ups are then independent of each other, and the processor
+        // waits for the memory of several at once.
+        let hashes: Vec<u64> = keys.iter().map(|key| self.hasher.hash_one(key)).collect();
+        let find = |(row, hash): (usize, &u64)| {
+            let key = keys.get(row);
+            let entry = self.entries.find(*hash, |entry| self.keys.get(entry.key as usize) == key);
+            entry.map_or(ABSENT, |entry| entry.source)
+        };
+        NewestOf { sources: &self.sources, found: hashes.iter().enumerate().map(find).collect() }
+    }
+
     /// Number of distinct keys.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -95,6 +112,25 @@ impl NewerKeys {
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         self.keys.heap_bytes() + self.entries.allocation_size()
+    }
+}
+
+/// No source holds the key.
+const ABSENT: u32 = u32::MAX;
+
+/// The newest sources of the keys of one block.
+pub struct NewestOf<'a> {
+    sources: &'a [Freshness],
+    /// Places in the list of sources; empty where no key has one.
+    found: Vec<u32>,
+}
+
+impl NewestOf<'_> {
+    /// The newest source of the key at `row`.
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<Freshness> {
+        let source = self.found.get(row).copied().unwrap_or(ABSENT);
+        (source != ABSENT).then(|| self.sources[source as usize])
     }
 }
 
@@ -133,6 +169,13 @@ mod tests {
         let source = Freshness::MemTable(Generation(3));
         table.add(source, keys.iter().map(<[u8; 8]>::as_slice)).unwrap();
         assert!(keys.iter().all(|key| table.newest(key) == Some(source)));
+        let mut block = KeyBlock::with_capacity(2, 16);
+        for key in [7, 50_000] {
+            block.push_with(|out| out.extend_from_slice(&u64::to_be_bytes(key)));
+        }
+        let found = table.newest_of(&block);
+        assert_eq!((found.get(0), found.get(1)), (Some(source), None));
+        assert_eq!(NewerKeys::default().newest_of(&block).get(0), None);
         assert_eq!(table.newest(&50_000_u64.to_be_bytes()), None);
     }
 }

@@ -13,13 +13,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput,
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -27,10 +29,10 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt};
 
-use super::selector::{Newest, Record, Selector};
+use super::selector::{Newest, Notes, Record, Selected, Selector};
 use crate::errors::RunContext;
 
-/// Keeps the newest rows of one source. Streams; holds one batch.
+/// Keeps the newest rows of one source. Streams; holds one batch a processor.
 #[derive(Debug)]
 pub struct NewestRowsExec {
     input: Arc<dyn ExecutionPlan>,
@@ -127,7 +129,8 @@ impl ExecutionPlan for NewestRowsExec {
         let schema = self.schema.clone();
         let selected = async move {
             let selector = Selector::new(&newest, &record, &input.schema(), &schema).await?;
-            Ok::<_, DataFusionError>(selected(input, selector, metrics, dropped))
+            let selected = selected(input, selector, metrics);
+            Ok::<_, DataFusionError>(noted(selected, record, dropped))
         };
         let stream = futures::stream::once(selected).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
@@ -148,29 +151,59 @@ fn named(input: SendableRecordBatchStream, run: Option<Arc<str>>) -> SendableRec
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
-/// The kept rows of `input`; batches of which nothing is kept are left out.
+/// What is left of the batches of `input`, in their order, several at work at a time.
 fn selected(
     input: SendableRecordBatchStream,
-    mut selector: Selector,
+    selector: Selector,
     metrics: BaselineMetrics,
+) -> impl futures::Stream<Item = PlanResult<Selected>> {
+    let selector = Arc::new(selector);
+    let metrics = Arc::new(metrics);
+    let parallel = std::thread::available_parallelism().map_or(1, usize::from);
+    let tasks = input.map(move |batch| {
+        let (selector, metrics) = (selector.clone(), metrics.clone());
+        async move {
+            let batch = batch?;
+            let work = move || {
+                let _timer = metrics.elapsed_compute().timer();
+                let selected = selector.select(&batch)?;
+                metrics.record_output(selected.rows.num_rows());
+                Ok(selected)
+            };
+            let task = SpawnedTask::spawn(async move { work() }).join_unwind().await;
+            task.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
+        }
+    });
+    tasks.buffered(parallel)
+}
+
+/// The rows of `selected`, without batches of no rows, noted in `record` at their end.
+fn noted(
+    selected: impl futures::Stream<Item = PlanResult<Selected>>,
+    record: Record,
     dropped: Count,
-) -> impl futures::Stream<Item = PlanResult<arrow_array::RecordBatch>> {
+) -> impl futures::Stream<Item = PlanResult<RecordBatch>> {
+    let mut notes = Some(Notes::default());
     let end = futures::stream::once(async { None });
-    let steps = input.map(Some).chain(end).map(move |batch| {
-        let Some(batch) = batch else {
-            selector.finish();
-            return Ok(None);
-        };
-        let batch = batch?;
-        let _timer = metrics.elapsed_compute().timer();
-        let kept = selector.select(&batch).record_output(&metrics)?;
-        dropped.add(batch.num_rows() - kept.num_rows());
-        Ok(Some(kept).filter(|kept| kept.num_rows() > 0))
+    let steps = selected.map(Some).chain(end).map(move |step| match step {
+        Some(Ok(selected)) => {
+            dropped.add(selected.dropped);
+            if let Some(notes) = &mut notes {
+                notes.add(&selected);
+            }
+            Ok(Some(selected.rows).filter(|rows| rows.num_rows() > 0))
+        }
+        Some(Err(error)) => {
+            // The rows are not whole, and nothing of them may be recorded.
+            notes = None;
+            Err(error)
+        }
+        None => {
+            if let Some(notes) = notes.take() {
+                notes.finish(&record);
+            }
+            Ok(None)
+        }
     });
-    // After an error the rows are not whole, and nothing of them may be recorded.
-    let until_error = steps.scan(false, |failed, step: PlanResult<_>| {
-        let done = std::mem::replace(failed, step.is_err());
-        futures::future::ready((!done).then_some(step))
-    });
-    until_error.try_filter_map(futures::future::ok)
+    steps.try_filter_map(futures::future::ok)
 }

@@ -10,7 +10,6 @@ use arrow::compute::{and, filter_record_batch, not};
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use datafusion::common::{DataFusionError, Result as PlanResult};
 use lancemem_core::format::{KeyEncoder, TOMBSTONE};
@@ -42,24 +41,27 @@ pub enum Newest {
 /// Where a scan notes dead rows for the next one, and the number of its arm there.
 pub type Record = Option<(Arc<MaskRecorder>, usize)>;
 
-/// Selects rows of the batches of one stream.
+/// Selects rows of batches; batches of one stream may be selected side by side.
 pub struct Selector {
     test: Test,
     schema: SchemaRef,
-    recorded: Option<Recorded>,
+    records: bool,
+}
+
+/// What is left of a batch.
+pub struct Selected {
+    /// The kept rows, with the columns of the result.
+    pub rows: RecordBatch,
+    /// Rows of the batch that were not kept.
+    pub dropped: usize,
+    /// Their addresses, where the scan records them.
+    dead: Vec<u64>,
 }
 
 enum Test {
     All,
     ByPosition(Arc<DeadRows>),
     ByKey { choice: Arc<KeyChoice>, freshness: Freshness, encoder: KeyEncoder },
-}
-
-struct Recorded {
-    recorder: Arc<MaskRecorder>,
-    arm: usize,
-    dead: Vec<u64>,
-    live_rows: usize,
 }
 
 impl Selector {
@@ -83,35 +85,20 @@ impl Selector {
                 }
             }
         };
-        let recorded = record.as_ref().map(|(recorder, arm)| Recorded {
-            recorder: recorder.clone(),
-            arm: *arm,
-            dead: Vec::new(),
-            live_rows: 0,
-        });
-        Ok(Self { test, schema: schema.clone(), recorded })
+        Ok(Self { test, schema: schema.clone(), records: record.is_some() })
     }
 
-    /// The rows of `batch` that are kept, with the columns of the result.
-    pub fn select(&mut self, batch: &RecordBatch) -> PlanResult<RecordBatch> {
+    /// The rows of `batch` that are kept.
+    pub fn select(&self, batch: &RecordBatch) -> PlanResult<Selected> {
         let keep = self.keep(batch)?;
-        if let Some(recorded) = &mut self.recorded {
-            recorded.note(batch, keep.as_ref());
-        }
         let columns = self.project(batch)?;
-        match keep {
-            Some(keep) if keep.true_count() < keep.len() => {
-                Ok(filter_record_batch(&columns, &keep)?)
-            }
-            _ => Ok(columns),
-        }
-    }
-
-    /// The stream came to its end.
-    pub fn finish(&mut self) {
-        if let Some(Recorded { recorder, arm, dead, live_rows }) = self.recorded.take() {
-            recorder.finish(arm, dead, live_rows);
-        }
+        let dropped = keep.as_ref().map_or(0, |keep| keep.len() - keep.true_count());
+        let Some(keep) = keep.filter(|_| dropped > 0) else {
+            return Ok(Selected { rows: columns, dropped, dead: Vec::new() });
+        };
+        let rows = filter_record_batch(&columns, &keep)?;
+        let dead = if self.records { dead_addresses(batch, &keep) } else { Vec::new() };
+        Ok(Selected { rows, dropped, dead })
     }
 
     /// The rows to keep; `None` for all.
@@ -121,8 +108,7 @@ impl Selector {
             Test::ByPosition(dead) => dead.live(addresses(batch)?),
             Test::ByKey { choice, freshness, encoder } => {
                 let keys = encoder.encode_block(batch);
-                let is_newest = |row| choice.is_newest(keys.get(row), *freshness);
-                Some(BooleanArray::new(BooleanBuffer::collect_bool(keys.len(), is_newest), None))
+                Some(BooleanArray::new(choice.newest_at(&keys, *freshness), None))
             }
         };
         let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);
@@ -147,16 +133,33 @@ impl Selector {
     }
 }
 
-impl Recorded {
-    fn note(&mut self, batch: &RecordBatch, keep: Option<&BooleanArray>) {
-        let kept = keep.map_or(batch.num_rows(), BooleanArray::true_count);
-        self.live_rows += kept;
-        if let (Some(keep), Ok(addresses)) = (keep, addresses(batch)) {
-            let dead = not(keep).unwrap_or_else(|_| unreachable!("a mask of no nulls"));
-            let rows = dead.values().set_indices();
-            self.dead.extend(rows.map(|row| addresses.value(row)));
+/// What a scan by key notes of its batches, one after the other.
+#[derive(Default)]
+pub struct Notes {
+    dead: Vec<u64>,
+    live_rows: usize,
+}
+
+impl Notes {
+    /// Notes one batch.
+    pub fn add(&mut self, selected: &Selected) {
+        self.dead.extend_from_slice(&selected.dead);
+        self.live_rows += selected.rows.num_rows();
+    }
+
+    /// The stream came to its end.
+    pub fn finish(self, record: &Record) {
+        if let Some((recorder, arm)) = record {
+            recorder.finish(*arm, self.dead, self.live_rows);
         }
     }
+}
+
+/// Addresses of the rows that are not kept; none of rows in memory, which have no address.
+fn dead_addresses(batch: &RecordBatch, keep: &BooleanArray) -> Vec<u64> {
+    let Ok(addresses) = addresses(batch) else { return Vec::new() };
+    let dead = !keep.values();
+    dead.set_indices().map(|row| addresses.value(row)).collect()
 }
 
 fn addresses(batch: &RecordBatch) -> PlanResult<&UInt64Array> {
