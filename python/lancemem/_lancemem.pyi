@@ -372,7 +372,7 @@ class Table:
         columns: Sequence[str] | None = None,
         *,
         consistency: _Consistency = "durable",
-        jobs: Sequence[Job] | None = None,
+        jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> tuple[pa.Table, list[int]]:
         """Return what `get` returns, and the positions in `keys` of those without a row."""
 

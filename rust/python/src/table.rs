@@ -286,7 +286,7 @@ impl Table {
         &self,
         py: Python<'_>,
         consistency: &str,
-        jobs: Option<Vec<Py<Job>>>,
+        jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<ReadView> {
         let table = self.inner()?;
         let jobs = running(jobs)?;
@@ -337,7 +337,7 @@ impl Table {
         keys: &Bound<'py, PyAny>,
         columns: Option<Vec<String>>,
         consistency: &str,
-        jobs: Option<Vec<Py<Job>>>,
+        jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let table = self.inner()?;
         let jobs = running(jobs)?;
