@@ -130,9 +130,11 @@ def write_here(
     if rows.num_rows == 0:
         return []
     if sequence_by is not None:
-        rows = rows.take(
-            pc.sort_indices(rows, [(sequence_by, "ascending")], null_placement="at_start")
-        )
+        # As Spark sorts within a task: nulls first.
+        valid = pc.is_valid(rows[sequence_by]).cast(pa.int8())
+        keys = pa.table({"valid": valid, "by": rows[sequence_by]})
+        order = [("valid", "ascending"), ("by", "ascending")]
+        rows = rows.take(pc.sort_indices(keys, order))
     batch = rows.combine_chunks().to_batches()[0]
     ordinals = pa.array(table.shard_ordinals(batch.select(list(plan.primary_key))))
 
