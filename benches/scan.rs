@@ -14,7 +14,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use futures::TryStreamExt;
 use lancemem::table::CreateOptions;
-use lancemem::{Consistency, Job, ScanOptions, Sharding, Table, WriteMode, WriterConfig};
+use lancemem::{Consistency, Job, LiveJob, ScanOptions, Sharding, Table, WriteMode, WriterConfig};
 
 const RUNS: usize = 7;
 const PUT_ROWS: i64 = 100_000;
@@ -108,7 +108,7 @@ async fn plain(table: &Table, read: Read) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }
 
-async fn ours(table: &Arc<Table>, read: Read, job: &[Arc<Job>]) -> f64 {
+async fn ours(table: &Arc<Table>, read: Read, job: &[Arc<dyn LiveJob>]) -> f64 {
     let started = Instant::now();
     let columns = matches!(read, Read::Key).then(|| vec!["id".to_owned()]);
     let options = ScanOptions { columns, consistency: Consistency::Live, ..ScanOptions::default() };
@@ -130,7 +130,12 @@ async fn warm(table: &Arc<Table>) {
 }
 
 /// A table of `rows` base rows and what `above` says; the job where its rows are in memory.
-async fn table(uri: &str, rows: i64, text_key: bool, above: Above) -> (Arc<Table>, Vec<Arc<Job>>) {
+async fn table(
+    uri: &str,
+    rows: i64,
+    text_key: bool,
+    above: Above,
+) -> (Arc<Table>, Vec<Arc<dyn LiveJob>>) {
     let options = CreateOptions {
         schema: schema(text_key),
         primary_key: vec!["id".to_owned()],

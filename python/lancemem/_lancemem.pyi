@@ -4,8 +4,9 @@ Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pya
 batches, pandas and polars frames. It is copied once; nothing of the caller's is kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias, final
 
@@ -25,6 +26,7 @@ __all__ = [
     "CompactedRun",
     "CompactionResult",
     "CorruptionError",
+    "Endpoint",
     "ForkedHandleError",
     "Garbage",
     "InternalError",
@@ -37,6 +39,7 @@ __all__ = [
     "PinnedMemTable",
     "PinnedShard",
     "ReadView",
+    "RemoteJob",
     "RetryableError",
     "Scan",
     "Shard",
@@ -54,6 +57,7 @@ __all__ = [
     "WriterFencedError",
     "__version__",
     "bucket",
+    "connect_job",
     "create_table",
     "open_table",
     "unsharded",
@@ -112,24 +116,42 @@ def create_table(
     primary_key: str | Sequence[str] | None = None,
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Create an empty table with its shards.
 
     `schema` is an Arrow schema; key columns become not nullable. `primary_key` names them in key
     order: integers, bool, utf8, large_utf8, binary or large_binary; without it the table is
     append-only. `sharding` defaults to one shard. `config` becomes the default of every job.
+    `storage_options` are those of pylance, such as `aws_access_key_id` (docs/object-stores.md);
+    base table and shards share them, and no error, log line or `repr` shows the secret ones.
 
     Raises `InvalidInputError` where a table exists at `uri` or the key cannot be used.
     """
 
 def open_table(
-    uri: str, *, sharding: Sharding | None = None, config: WriterConfig | None = None
+    uri: str,
+    *,
+    sharding: Sharding | None = None,
+    config: WriterConfig | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Open a table.
+    """Open a table; `storage_options` as for `create_table`.
 
     A Lance table with a primary key in its field metadata that has no MemWAL index yet gets one,
     with `sharding` (default: one shard) and `config`. A table that has one keeps its sharding;
     naming another raises `InvalidInputError`.
+    """
+
+def connect_job(
+    location: str, token: str, tls_root_certificates: str | PathLike[str] | None = None
+) -> RemoteJob:
+    """Connect to a job that another process offers with `Job.serve`.
+
+    `location` and `token` are those of its `Endpoint`. A location with TLS, `grpc+tls://..`, needs
+    `tls_root_certificates`: the path of a PEM file with the certificate that signed the server's.
+
+    Raises `InvalidInputError` where the token is refused, `RetryableError` where nobody answers.
     """
 
 def bucket(column: str, buckets: int) -> Sharding:
@@ -293,23 +315,30 @@ class Table:
         offset: int = 0,
         *,
         consistency: _Consistency = "durable",
-        jobs: Sequence[Job] | None = None,
+        jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> Scan:
         """Prepare a read of the newest row of every key.
 
         `filter` is a SQL condition or a pyarrow expression; conditions on null are null, as in
         SQL. `offset` rows are left out first; rows have no order. `consistency`: "flushed" reads
         the base table and flushed runs; "durable" also the WAL, so every acknowledged durable
-        write of any process; "live" also the MemTables of `jobs`, which run in this process.
+        write of any process; "live" also the MemTables of `jobs`, which run in this process
+        or, as `connect_job` gives them, in another.
         """
 
     def pin(
-        self, *, consistency: _Consistency = "durable", jobs: Sequence[Job] | None = None
+        self,
+        *,
+        consistency: _Consistency = "durable",
+        jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> ReadView:
         """Pin a cut of the table, to read it more than once."""
 
     def to_dataset(
-        self, *, consistency: _Consistency = "durable", jobs: Sequence[Job] | None = None
+        self,
+        *,
+        consistency: _Consistency = "durable",
+        jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> TableDataset:
         """Return the table as a `pyarrow.dataset.Dataset`, for DuckDB, polars and pyarrow.
 
@@ -330,7 +359,7 @@ class Table:
         columns: Sequence[str] | None = None,
         *,
         consistency: _Consistency = "durable",
-        jobs: Sequence[Job] | None = None,
+        jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
@@ -343,7 +372,7 @@ class Table:
         columns: Sequence[str] | None = None,
         *,
         consistency: _Consistency = "durable",
-        jobs: Sequence[Job] | None = None,
+        jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> tuple[pa.Table, list[int]]:
         """Return what `get` returns, and the positions in `keys` of those without a row."""
 
@@ -442,6 +471,23 @@ class Job:
 
     def close(self, *, flush: bool = False) -> None:
         """End the job when every put is durable. Without `flush` rows stay in the WAL."""
+
+    def serve(
+        self,
+        address: str = "grpc://127.0.0.1:0",
+        token: str | None = None,
+        tls: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
+        *,
+        max_streams: int = 16,
+    ) -> Endpoint:
+        """Offer the rows in this job's memory to other processes, over Arrow Flight.
+
+        `address` is on the loopback interface unless told otherwise; port 0 takes a free one.
+        `token`: what a reader must have, at least 16 characters; made of 256 random bits where
+        absent. `tls`: the paths of a certificate and of its private key, in PEM form; without it
+        rows and token can be read on the way. At most `max_streams` reads run at a time.
+        The endpoint ends with the job or with `Endpoint.close`, not with the object.
+        """
 
     def stats(self) -> JobStats:
         """Return the job's counters."""
@@ -576,6 +622,42 @@ class LinkResult:
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
+
+@final
+class Endpoint:
+    """Where a job is offered; a context manager. Its `repr` does not show the token."""
+
+    @property
+    def location(self) -> str:
+        """Return what `connect_job` and `pyarrow.flight.connect` take."""
+
+    @property
+    def token(self) -> str:
+        """Return the secret that a reader must have."""
+
+    def close(self) -> None:
+        """End the endpoint: reads that run fail, and nobody listens any more."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> bool: ...
+
+@final
+class RemoteJob:
+    """A job that another process runs, for the `jobs` of a read with consistency "live".
+
+    A read raises `JobStoppedError` where the job is closed, gone or fenced, and never shows rows
+    of before. What was read once stays here, so that the next read fetches new rows only.
+    """
+
+    @property
+    def location(self) -> str: ...
+    @property
+    def shard_id(self) -> str: ...
 
 @final
 class Scan:

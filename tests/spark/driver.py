@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import lancemem
+import lancemem.spark.table
 from lancemem.spark import LancememTable, configure
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def executors(application: str) -> list[int]:
 def kill_executors_in_mid_put(folder: Path) -> None:
     """Upsert while both executors are killed as soon as the first rows are in a log."""
     spark = session("local-cluster[2,1,1024]", folder)
+    lancemem.spark.table.DRIVER_BYTES = 0
     uri = str(folder / "table.lance")
     table = LancememTable.create(
         spark, uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 4)

@@ -42,6 +42,12 @@ SCHEMA = pa.schema(
 DDL = "id long, v long, seq long"
 
 
+@pytest.fixture(autouse=True)
+def in_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks write what is little enough for the driver, too."""
+    monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", 0)
+
+
 @pytest.fixture
 def table(spark: SparkSession, table_uri: str) -> LancememTable:
     return LancememTable.create(
@@ -160,9 +166,14 @@ def test_late_changes_are_left_out_whatever_call_brings_them(
         table.apply_changes(part, op_column="op", sequence_by="lsn", keep_newest=True)
 
 
+@pytest.mark.parametrize("driver_bytes", [0, 1 << 20])
 def test_two_writers_of_the_same_keys_leave_one_row_a_key(
-    spark: SparkSession, table: LancememTable
+    spark: SparkSession,
+    table: LancememTable,
+    monkeypatch: pytest.MonkeyPatch,
+    driver_bytes: int,
 ) -> None:
+    monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", driver_bytes)
     failures: list[BaseException] = []
 
     def write(writer: int) -> None:

@@ -57,7 +57,6 @@ TYPES: dict[str, tuple[pa.DataType, str, Any]] = {
         "array<decimal(10,2)>",
         [Decimal("1.25")],
     ),
-    "map": (pa.map_(pa.string(), pa.int32()), "map<string,int>", {"a": 1, "b": None}),
     "vector": (pa.list_(pa.float32(), 3), "array<float>", [1.0, 0.5, -2.0]),
     "half_vector": (pa.list_(pa.float16(), 2), "array<float>", [1.0, 0.5]),
     "struct": (
@@ -126,6 +125,16 @@ def test_a_vector_of_another_length_is_named_with_its_column_and_row(
         table.upsert(frame)
     table.upsert(spark.createDataFrame([(1, [1.0, 2.0, 3.0]), (2, None)], frame.schema))
     assert table.toDF().sort("id").collect() == [(1, [1.0, 2.0, 3.0]), (2, None)]
+
+
+def test_a_map_is_refused_with_its_column_and_nothing_is_written(
+    spark: SparkSession, table_uri: str
+) -> None:
+    frame = spark.createDataFrame([(1, {"a": 1})], "id long, m map<string,int>")
+    table = LancememTable.create(spark, table_uri, schema=frame.schema, primary_key="id")
+    with pytest.raises(Exception, match="column 'm' is of type Map"):
+        table.upsert(frame)
+    assert table.toDF(columns=["id"]).count() == 0
 
 
 @pytest.mark.parametrize("data_type", ["interval year to month", "void"])

@@ -33,7 +33,9 @@ __all__ = [
     "UpsertResult",
 ]
 
-# A fenced task tries again by itself; what is left is a job that Spark gave up.
+# As many bytes of a DataFrame, by Spark's estimate, are written by the driver itself.
+DRIVER_BYTES = 1 << 20
+
 Report = dict[str, int]
 
 
@@ -309,15 +311,20 @@ class LancememTable:
             raise lancemem.InvalidInputError(
                 f"table {self.uri} has no sharding, so its rows cannot be routed"
             )
-        check_workers(self._spark)
         if len(self._table.shards()) < sharding.shards:
             # An adopted table has no shards yet. This makes them, before tasks ask what they hold.
             self._table.start_stage()
         rows = rows.select(*dict.fromkeys([*plan.columns, *extra]))
+        if mark is None:
+            mark = marks.once()
+        if _is_small(rows):
+            # Two shuffled stages with Python workers take longer than rows of one micro-batch.
+            return writing.write_here(self._table, plan, rows.toArrow(), sequence_by, mark)
+        check_workers(self._spark)
         routed = routing.partition_by_shard(
             rows, self.uri, self.primary_key, sharding.shards, sequence_by
         )
-        task = writing.shard_writer(self.uri, plan, marks.once() if mark is None else mark)
+        task = writing.shard_writer(self.uri, plan, mark)
         written = routed.mapInArrow(task, writing.REPORT_DDL)
         return [report.asDict() for report in written.collect()]
 
@@ -327,6 +334,12 @@ class LancememTable:
             raise lancemem.InvalidInputError(
                 f"table {self.uri}: the DataFrame has no column {missing[0]!r}"
             )
+
+
+def _is_small(rows: DataFrame) -> bool:
+    """Whether Spark's planner takes the rows for few; it takes what it does not know for many."""
+    stats = rows._jdf.queryExecution().optimizedPlan().stats()  # noqa: SLF001 - no public name
+    return int(str(stats.sizeInBytes())) <= DRIVER_BYTES
 
 
 def _where(reports: list[Report]) -> tuple[int, int, int, int]:

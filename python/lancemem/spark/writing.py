@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -116,6 +117,35 @@ def shard_writer(
         yield pa.RecordBatch.from_pylist([{"shard": shard, **report}], schema=_REPORT_SCHEMA)
 
     return write_shard
+
+
+def write_here(
+    table: lancemem.Table,
+    plan: WritePlan,
+    rows: pa.Table,
+    sequence_by: str | None,
+    mark: marks.Mark,
+) -> list[dict[str, int]]:
+    """Write few rows in this process, all shards at once; report as the tasks would."""
+    if rows.num_rows == 0:
+        return []
+    if sequence_by is not None:
+        # As Spark sorts within a task: nulls first.
+        valid = pc.is_valid(rows[sequence_by]).cast(pa.int8())
+        keys = pa.table({"valid": valid, "by": rows[sequence_by]})
+        order = [("valid", "ascending"), ("by", "ascending")]
+        rows = rows.take(pc.sort_indices(keys, order))
+    batch = rows.combine_chunks().to_batches()[0]
+    ordinals = pa.array(table.shard_ordinals(batch.select(list(plan.primary_key))))
+
+    def write(shard: int) -> dict[str, int]:
+        part = batch.filter(pc.equal(ordinals, shard))
+        counts = _write(table, shard, plan, _changes_of(table, plan, [part]), mark)
+        return {"shard": shard} | {n: getattr(counts, n) for n in _REPORT_SCHEMA.names[1:]}
+
+    shards = pc.unique(ordinals).to_pylist()
+    with ThreadPoolExecutor(min(len(shards), 8)) as threads:
+        return list(threads.map(write, shards))
 
 
 def change_of(plan: WritePlan, schema: pa.Schema, batch: pa.RecordBatch) -> _Change:

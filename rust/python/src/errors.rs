@@ -3,7 +3,7 @@
 //! Owns: the exception tree and the one mapping into it.
 //! Does not own: messages.
 
-use lancemem::{Error, ErrorKind};
+use lancemem::{Error, ErrorKind, scrub};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
@@ -55,7 +55,7 @@ create_exception!(
 
 /// The exception of an error.
 pub fn to_py(error: &Error) -> PyErr {
-    let text = error.to_string();
+    let text = scrub(&error.to_string()).into_owned();
     match error.kind() {
         ErrorKind::InvalidInput => InvalidInputError::new_err(text),
         ErrorKind::Fenced => WriterFencedError::new_err(text),
@@ -78,7 +78,7 @@ pub fn not_arrow(error: &impl ToString) -> PyErr {
 
 /// The exception of a stream that its producer broke.
 pub fn broken_stream(error: &impl ToString) -> PyErr {
-    PyOSError::new_err(error.to_string())
+    PyOSError::new_err(scrub(&error.to_string()).into_owned())
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -3,6 +3,7 @@
 //! Owns: the verbs of a running job in Python, usable from several threads at once.
 //! Does not own: the job's life beyond the object: dropping it ends the job.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use lancemem::WriteMode;
@@ -11,6 +12,7 @@ use pyo3::prelude::*;
 use crate::input;
 use crate::metrics::prometheus;
 use crate::runtime::{Origin, run};
+use crate::serve::{self, Endpoint};
 use crate::stage;
 use crate::values::{Acknowledged, JobStats};
 
@@ -99,6 +101,18 @@ impl Job {
     fn close(&self, py: Python<'_>, flush: bool) -> PyResult<()> {
         let job = self.inner()?;
         run(py, async move { job.close(flush).await })
+    }
+
+    #[pyo3(signature = (address="grpc://127.0.0.1:0", token=None, tls=None, *, max_streams=16))]
+    fn serve(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        token: Option<String>,
+        tls: Option<(PathBuf, PathBuf)>,
+        max_streams: usize,
+    ) -> PyResult<Endpoint> {
+        serve::serve(py, self.inner()?, (address, token, tls, max_streams))
     }
 
     fn prometheus(&self) -> PyResult<String> {

@@ -17,6 +17,7 @@ mod provider;
 mod repair;
 mod runtime;
 mod scan;
+mod serve;
 mod stage;
 mod table;
 mod values;
@@ -43,6 +44,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::BatchIterator>()?;
     module.add_class::<view::ReadView>()?;
+    serve::register(module)?;
     module.add_class::<output::ArrowStream>()?;
     module.add_class::<output::ArrowArray>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -39,7 +39,8 @@ impl Subscriber for Collector {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        let line = Line { level: *event.metadata().level(), text: text.0 };
+        let line =
+            Line { level: *event.metadata().level(), text: lancemem::scrub(&text.0).into_owned() };
         let mut lines = LINES.lock();
         if lines.len() == WAITING {
             lines.pop_front();

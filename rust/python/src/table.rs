@@ -3,12 +3,15 @@
 //! Owns: the table's verbs in Python.
 //! Does not own: jobs and scans, which are objects of their own.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::Int32Array;
 use lancemem::table::CreateOptions;
-use lancemem::{Consistency, ScanOptions, ShardId, Sharding as RustSharding, TableSource};
+use lancemem::{
+    Consistency, LiveJob, Location, ScanOptions, ShardId, Sharding as RustSharding, TableSource,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
@@ -23,6 +26,7 @@ use crate::provider;
 use crate::repair;
 use crate::runtime::{Origin, run};
 use crate::scan::Scan;
+use crate::serve::RemoteJob;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
     CollectionResult, CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport,
@@ -62,7 +66,8 @@ impl Table {
 
 /// Creates an empty table with its shards.
 #[pyfunction]
-#[pyo3(signature = (uri, schema, *, primary_key=None, sharding=None, config=None))]
+#[pyo3(signature = (uri, schema, *, primary_key=None, sharding=None, config=None, storage_options=None))]
+#[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn create_table(
     py: Python<'_>,
     uri: &str,
@@ -70,6 +75,7 @@ fn create_table(
     primary_key: Option<KeyNames>,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
+    storage_options: Option<HashMap<String, String>>,
 ) -> PyResult<Table> {
     let options = CreateOptions {
         schema: input::schema(schema)?,
@@ -77,23 +83,29 @@ fn create_table(
         sharding: sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()),
         config: WriterConfig::over(config, lancemem::WriterConfig::default())?,
     };
-    run(py, lancemem::Table::create(uri, &options)).map(Table::new)
+    run(py, lancemem::Table::create(location(uri, storage_options), &options)).map(Table::new)
 }
 
 /// Opens a table; a Lance table with a primary key becomes one of lancemem's.
 #[pyfunction]
-#[pyo3(signature = (uri, *, sharding=None, config=None))]
+#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None))]
 fn open_table(
     py: Python<'_>,
     uri: &str,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
+    storage_options: Option<HashMap<String, String>>,
 ) -> PyResult<Table> {
+    let location = location(uri, storage_options);
     let Some(sharding) = sharding else {
-        return run(py, lancemem::Table::open(uri)).map(Table::new);
+        return run(py, lancemem::Table::open(location)).map(Table::new);
     };
     let config = WriterConfig::over(config, lancemem::WriterConfig::default())?;
-    run(py, lancemem::Table::enable(uri, &sharding.0, &config)).map(Table::new)
+    run(py, lancemem::Table::enable(location, &sharding.0, &config)).map(Table::new)
+}
+
+fn location(uri: &str, storage_options: Option<HashMap<String, String>>) -> Location {
+    Location::new(uri).with_storage_options(storage_options.unwrap_or_default())
 }
 
 /// One name or several.
@@ -110,6 +122,13 @@ impl KeyNames {
             Self::Several(names) => names,
         }
     }
+}
+
+/// A running job of this process or of another.
+#[derive(FromPyObject)]
+enum RunningJob {
+    Here(Py<Job>),
+    Elsewhere(Py<RemoteJob>),
 }
 
 /// A shard by its ordinal or its id.
@@ -252,7 +271,7 @@ impl Table {
         limit: Option<usize>,
         offset: usize,
         consistency: &str,
-        jobs: Option<Vec<Py<Job>>>,
+        jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<Scan> {
         let table = self.inner()?;
         let jobs = running(jobs)?;
@@ -267,7 +286,7 @@ impl Table {
         &self,
         py: Python<'_>,
         consistency: &str,
-        jobs: Option<Vec<Py<Job>>>,
+        jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<ReadView> {
         let table = self.inner()?;
         let jobs = running(jobs)?;
@@ -306,7 +325,7 @@ impl Table {
         keys: &Bound<'py, PyAny>,
         columns: Option<Vec<String>>,
         consistency: &str,
-        jobs: Option<Vec<Py<Job>>>,
+        jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         Ok(self.get_with_missing(py, keys, columns, consistency, jobs)?.0)
     }
@@ -318,7 +337,7 @@ impl Table {
         keys: &Bound<'py, PyAny>,
         columns: Option<Vec<String>>,
         consistency: &str,
-        jobs: Option<Vec<Py<Job>>>,
+        jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let table = self.inner()?;
         let jobs = running(jobs)?;
@@ -387,8 +406,15 @@ impl Table {
     }
 }
 
-fn running(jobs: Option<Vec<Py<Job>>>) -> PyResult<Vec<Arc<lancemem::Job>>> {
-    jobs.unwrap_or_default().iter().map(|job| job.get().inner()).collect()
+fn running(jobs: Option<Vec<RunningJob>>) -> PyResult<Vec<Arc<dyn LiveJob>>> {
+    let jobs = jobs.unwrap_or_default();
+    let jobs = jobs.iter().map(|job| -> PyResult<Arc<dyn LiveJob>> {
+        match job {
+            RunningJob::Here(job) => Ok(job.get().inner()?),
+            RunningJob::Elsewhere(job) => Ok(job.get().inner()?),
+        }
+    });
+    jobs.collect()
 }
 
 fn parse_consistency(name: &str) -> PyResult<Consistency> {

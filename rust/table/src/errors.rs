@@ -1,12 +1,13 @@
 //! Errors of lance and DataFusion in the words of lancemem.
 //!
-//! Owns: the mapping to what the caller does next, and the removal of build paths.
+//! Owns: the mapping to what the caller does next, and the removal of build paths and secrets.
 //! Does not own: new kinds; those are in the core crate.
 
 use std::sync::LazyLock;
 
 use datafusion::error::DataFusionError;
 use lancemem_core::Error;
+use lancemem_core::store::scrub;
 
 /// The ending of lance's messages: a source file of the machine that built it.
 static BUILD_PATH: LazyLock<Option<regex::Regex>> =
@@ -137,11 +138,12 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
     }
 }
 
+/// Without the paths of the build, and without what must not be shown.
 fn without_path(error: &impl ToString) -> String {
     let text = error.to_string();
     match BUILD_PATH.as_ref() {
-        Some(path) => path.replace_all(&text, "").into_owned(),
-        None => text,
+        Some(path) => scrub(&path.replace_all(&text, "")).into_owned(),
+        None => scrub(&text).into_owned(),
     }
 }
 

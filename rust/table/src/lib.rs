@@ -1,11 +1,12 @@
 //! Fast upserts and consistent reads on Lance tables.
 //!
 //! Owns: SSTables as Lance datasets, the cut that a query pins, the choice of the newest row,
-//! the DataFusion plan, compaction into the base table, and the table that ties them together.
+//! the DataFusion plan, compaction into the base table, the table that ties them together, and a
+//! running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
 //! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `lookup`,
-//! `compact`; `provider` for SQL over a table. `examples/scan.rs` reads a table.
+//! `compact`; `provider` for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
@@ -17,6 +18,7 @@ pub mod lookup;
 pub mod merge;
 pub mod plan;
 pub mod provider;
+pub mod serve;
 pub mod sstable;
 pub mod table;
 pub mod view;
@@ -29,6 +31,7 @@ pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::{
     Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,
 };
+pub use lancemem_core::store::scrub;
 pub use lancemem_core::types::{
     Error, ErrorKind, Generation, KeyIndexKind, Mark, Result, ShardId, WalPosition, WriterConfig,
     WriterEpoch,
@@ -36,7 +39,9 @@ pub use lancemem_core::types::{
 pub use lookup::Found;
 pub use plan::Condition;
 pub use provider::TableSource;
+pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use table::{
-    Job, LinkResult, Scan, ScanOptions, Shard, Stage, StagedRun, Table, Verb, WriteResult,
+    Job, LinkResult, LiveJob, Location, Scan, ScanOptions, Shard, Stage, StagedRun, Table, Verb,
+    WriteResult,
 };
 pub use view::{Consistency, KeptStats, ReadView};

@@ -50,6 +50,8 @@ const BELOW_TABLE: &[&str] = &[
     "collect", "table", "job", "session",
 ];
 
+const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
+
 /// Section 2 of DESIGN. `lib.rs` stands above all of them.
 const LAYERS: &[Layer] = &[
     layer(CORE, "types", &[], PURE),
@@ -73,6 +75,8 @@ const LAYERS: &[Layer] = &[
     layer(TABLE, "job", BELOW_TABLE, &[]),
     layer(TABLE, "session", BELOW_TABLE, &[]),
     layer(TABLE, "provider", BELOW_TABLE, NO_WRITER),
+    // Beside `table`, whose jobs it offers; `table` knows nothing of it.
+    layer(TABLE, "serve", BELOW_SERVE, &["ShardWriter"]),
 ];
 
 /// Not in any Rust file of ours: work that is not done, or a look that was not taken back.

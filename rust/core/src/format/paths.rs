@@ -11,6 +11,9 @@ pub const MEM_WAL: &str = "_mem_wal";
 /// Folder of what the specification does not know.
 pub const LANCEMEM: &str = "_lancemem";
 
+/// What an object store creates once, to show that it can refuse.
+pub const CREATED_ONCE: &str = "_lancemem/created_once";
+
 const WAL_EXTENSION: &str = "arrow";
 const MANIFEST_EXTENSION: &str = "binpb";
 

@@ -353,7 +353,6 @@ fn is_castable(from: &DataType, to: &DataType) -> bool {
         DataType::Date32 | DataType::Date64 => Family::Date,
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(_, _) => Family::List,
         DataType::Struct(_) => Family::Struct,
-        DataType::Map(_, _) => Family::Map,
         other if other.is_integer() => Family::Integer,
         _ => Family::Other,
     };
@@ -376,7 +375,6 @@ enum Family {
     Date,
     List,
     Struct,
-    Map,
     Other,
 }
 

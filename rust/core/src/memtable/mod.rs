@@ -60,11 +60,11 @@ impl MemTable {
     /// An empty MemTable.
     #[must_use]
     pub fn new(generation: Generation, layout: MemTableLayout) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let index: Box<dyn KeyIndex> = match layout.index {
             KeyIndexKind::Hash => Box::new(HashIndex::default()),
             KeyIndexKind::SkipList => Box::new(SkipListIndex::default()),
         };
-        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             generation,

@@ -45,7 +45,8 @@ impl EncodeKeys for KeyEncoder {
 }
 
 /// The MemTables of a table with these columns and key.
-pub(crate) fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayout {
+#[must_use]
+pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayout {
     let encoder = || Arc::new(schema.key().clone()) as Arc<dyn EncodeKeys>;
     MemTableLayout { schema: schema.storage().clone(), key: schema.has_key().then(encoder), index }
 }

@@ -203,6 +203,22 @@ impl ShardWriter {
         Ok(self.shared.snapshot())
     }
 
+    /// Proves that the shard is still this job's: storage knows a later claim before the job
+    /// does. A snapshot taken before this call lacks no durable row of the shard.
+    ///
+    /// # Errors
+    /// A fenced, stopped or closed job refuses; a storage error.
+    pub async fn check_owned(&self) -> Result<()> {
+        self.shared.check_open()?;
+        self.shared.manifests.check_fenced(self.shared.epoch).await
+    }
+
+    /// The columns and key of the rows.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<RowSchema> {
+        &self.shared.schema
+    }
+
     /// The shard.
     #[must_use]
     pub fn shard_id(&self) -> ShardId {

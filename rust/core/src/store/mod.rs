@@ -1,12 +1,15 @@
 //! The only place that talks to object storage.
 //!
 //! Owns: the table's root in a store, and the few operations that the engine needs, each with
-//! the atomicity that it relies on; the versioned shard manifests built from them.
+//! the atomicity that it relies on; the versioned shard manifests built from them; what an error
+//! of a store may say.
 //! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
 
 mod listing;
 mod manifests;
+mod secrets;
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,7 +21,9 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
 pub use listing::Listed;
 pub use manifests::ManifestStore;
+pub use secrets::{hide, scrub};
 
+use crate::format::paths;
 use crate::types::{Error, Result};
 
 /// Whether a put-if-absent created the object.
@@ -31,12 +36,19 @@ pub enum Created {
 }
 
 /// Object storage below the root of one table. Paths are relative to that root.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     /// The same objects, without waiting for a disk: for what may be lost.
     unsynced: Arc<dyn ObjectStore>,
     root: Path,
+}
+
+/// An object store's own `Debug` may show how it authenticates.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("root", &self.root).finish_non_exhaustive()
+    }
 }
 
 impl Store {
@@ -87,8 +99,29 @@ impl Store {
                 object_store::Error::AlreadyExists { .. }
                 | object_store::Error::Precondition { .. },
             ) => Ok(Created::AlreadyExists),
-            Err(error) => Err(Error::storage(format!("creating {path}"), error)),
+            Err(error) => Err(failed(format!("creating {path}"), &error)),
         }
+    }
+
+    /// Proves that the store refuses to create an object that is there. Every promise of the
+    /// engine rests on that, and some servers that speak S3's protocol ignore the condition.
+    ///
+    /// # Errors
+    /// An input error where the store replaced the object; a storage error.
+    pub async fn prove_conditional_put(&self) -> Result<()> {
+        let bytes = Bytes::from_static(b"lancemem: the store creates this object once\n");
+        for _ in 0..2 {
+            if self.put_if_absent(paths::CREATED_ONCE, bytes.clone()).await?
+                == Created::AlreadyExists
+            {
+                return Ok(());
+            }
+        }
+        Err(Error::input(format!(
+            "the object store created {} twice: it does not honour conditional writes \
+             (If-None-Match), without which two writers would replace each other's rows",
+            paths::CREATED_ONCE
+        )))
     }
 
     /// Writes an object that a power cut may take or damage, replacing what was there.
@@ -100,7 +133,7 @@ impl Store {
             .put(&self.at(path), bytes.into())
             .await
             .map(|_| ())
-            .map_err(|error| Error::storage(format!("writing {path}"), error))
+            .map_err(|error| failed(format!("writing {path}"), &error))
     }
 
     /// Writes an object, replacing what was there.
@@ -112,7 +145,7 @@ impl Store {
             .put(&self.at(path), bytes.into())
             .await
             .map(|_| ())
-            .map_err(|error| Error::storage(format!("writing {path}"), error))
+            .map_err(|error| failed(format!("writing {path}"), &error))
     }
 
     /// The bytes of an object; `None` where there is none.
@@ -120,7 +153,7 @@ impl Store {
     /// # Errors
     /// A storage error.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        let failed = |error| Error::storage(format!("reading {path}"), error);
+        let failed = |error| failed(format!("reading {path}"), &error);
         match self.inner.get(&self.at(path)).await {
             Ok(result) => result.bytes().await.map(Some).map_err(failed),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -136,7 +169,7 @@ impl Store {
         match self.inner.head(&self.at(path)).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(Error::storage(format!("looking for {path}"), error)),
+            Err(error) => Err(failed(format!("looking for {path}"), &error)),
         }
     }
 
@@ -147,7 +180,7 @@ impl Store {
     pub async fn delete(&self, path: &str) -> Result<()> {
         match self.inner.delete(&self.at(path)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(Error::storage(format!("removing {path}"), error)),
+            Err(error) => Err(failed(format!("removing {path}"), &error)),
         }
     }
 
@@ -171,7 +204,7 @@ impl Store {
             })
             .try_collect()
             .await
-            .map_err(|error| Error::storage(format!("listing {folder}"), error))
+            .map_err(|error| failed(format!("listing {folder}"), &error))
     }
 
     /// Names of the folders directly in `folder`, sorted.
@@ -183,7 +216,7 @@ impl Store {
             .inner
             .list_with_delimiter(Some(&self.at(folder)))
             .await
-            .map_err(|error| Error::storage(format!("listing {folder}"), error))?;
+            .map_err(|error| failed(format!("listing {folder}"), &error))?;
         let mut names: Vec<String> = listing
             .common_prefixes
             .iter()
@@ -196,6 +229,11 @@ impl Store {
     fn at(&self, path: &str) -> Path {
         path.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), Path::join)
     }
+}
+
+/// A storage error in the store's own words, less what they must not show.
+fn failed(action: String, error: &object_store::Error) -> Error {
+    Error::storage(action, scrub(&error.to_string()))
 }
 
 #[cfg(test)]
@@ -212,6 +250,14 @@ mod tests {
         assert_eq!(store.get("a/b").await.unwrap().unwrap(), "1");
         assert_eq!(store.list_files("a").await.unwrap(), ["b"]);
         assert_eq!(store.list_folders("").await.unwrap(), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn a_store_proves_that_it_creates_an_object_once() {
+        let store = Store::new(Arc::new(InMemory::new()), "t".into());
+        store.prove_conditional_put().await.unwrap();
+        store.prove_conditional_put().await.unwrap();
+        assert!(store.exists(paths::CREATED_ONCE).await.unwrap());
     }
 
     #[test]

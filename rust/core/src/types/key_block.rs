@@ -177,7 +177,9 @@ mod tests {
             [&fixed, &KeyBlock::default()],
         ] {
             let mut whole = KeyBlock::default();
-            parts.iter().for_each(|part| whole.append(part));
+            for part in &parts {
+                whole.append(part);
+            }
             let keys: Vec<&[u8]> = parts.iter().flat_map(|part| part.iter()).collect();
             assert_eq!(whole.iter().collect::<Vec<_>>(), keys);
         }

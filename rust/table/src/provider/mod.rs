@@ -18,7 +18,7 @@ use lancemem_core::types::Error;
 use tokio::runtime::Handle;
 
 use crate::plan::{self, Pushdown, ScanRequest, plan_scan};
-use crate::table::{Job, Table};
+use crate::table::{LiveJob, Table};
 use crate::view::{Consistency, ReadView};
 
 /// A table, or one cut of it, as a source of rows for DataFusion.
@@ -32,7 +32,7 @@ pub struct TableSource {
 #[derive(Clone)]
 enum Cut {
     /// A new one for each scan.
-    New(Consistency, Vec<Arc<Job>>),
+    New(Consistency, Vec<Arc<dyn LiveJob>>),
     /// Always this one, so that the scans of one query agree.
     Pinned(Arc<ReadView>),
 }
@@ -41,7 +41,7 @@ impl TableSource {
     /// Reads a new cut for each scan of a query. `jobs` are running jobs of this process whose
     /// MemTables a live scan sees.
     #[must_use]
-    pub fn new(table: Arc<Table>, consistency: Consistency, jobs: Vec<Arc<Job>>) -> Self {
+    pub fn new(table: Arc<Table>, consistency: Consistency, jobs: Vec<Arc<dyn LiveJob>>) -> Self {
         Self::over(table, Cut::New(consistency, jobs))
     }
 

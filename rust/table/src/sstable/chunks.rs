@@ -14,13 +14,14 @@ const LARGE_ROWS: usize = 8_192;
 const LARGE_BYTES: usize = 1 << 20;
 
 /// The same rows in the same order, in larger batches. At most one of them exists at a time.
-pub(super) struct Chunks<I> {
+pub struct Chunks<I> {
     batches: I,
     /// A large batch that waits until the small ones before it have gone.
     large: Option<RecordBatch>,
 }
 
 impl<I: Iterator<Item = RecordBatch>> Chunks<I> {
+    /// The same rows as `batches`.
     pub fn of(batches: impl IntoIterator<IntoIter = I>) -> Self {
         Self { batches: batches.into_iter(), large: None }
     }

@@ -42,6 +42,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
+pub use chunks::Chunks;
 pub use data::data_file_name;
 pub use open::open_sstable;
 pub use read::{KeyIndex, is_ours};

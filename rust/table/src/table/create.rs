@@ -18,7 +18,7 @@ use lancemem_core::format::key::is_key_type;
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
 
-use super::{Table, details_of, key_of};
+use super::{Location, Table, details_of, key_of};
 use crate::errors::Context;
 use crate::sstable::sync_base;
 
@@ -45,16 +45,24 @@ impl Table {
     ///
     /// # Errors
     /// An input error where a table exists at `uri`, or the key or sharding cannot be used.
-    pub async fn create(uri: &str, options: &CreateOptions) -> Result<Arc<Self>> {
+    pub async fn create(
+        location: impl Into<Location>,
+        options: &CreateOptions,
+    ) -> Result<Arc<Self>> {
+        let location = location.into();
         options.config.validate()?;
         let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
         options.sharding.validate(&schema, &options.primary_key)?;
-        let action = format!("creating table {uri}");
+        let action = format!("creating table {}", location.uri());
         let empty = RecordBatch::new_empty(schema.clone());
         let reader = RecordBatchIterator::new([Ok(empty)], schema);
-        let params = WriteParams { mode: WriteMode::Create, ..WriteParams::default() };
-        let base = Dataset::write(reader, uri, Some(params)).await.context(&action)?;
-        enable(base, uri, &options.sharding, &options.config).await
+        let params = WriteParams {
+            mode: WriteMode::Create,
+            store_params: location.store_params(),
+            ..WriteParams::default()
+        };
+        let base = Dataset::write(reader, location.uri(), Some(params)).await.context(&action)?;
+        enable(base, location, &options.sharding, &options.config).await
     }
 
     /// Gives an existing Lance table with a primary key its MemWAL index; a table that has one
@@ -63,29 +71,31 @@ impl Table {
     /// # Errors
     /// An input error where the table has no key or exists with another sharding.
     pub async fn enable(
-        uri: &str,
+        location: impl Into<Location>,
         sharding: &Sharding,
         config: &WriterConfig,
     ) -> Result<Arc<Self>> {
-        let base = Dataset::open(uri).await.context(&format!("opening table {uri}"))?;
+        let location = location.into();
+        let base = location.open().await?;
         if let Some(details) = details_of(&base).await? {
             let (_, existing) = sharding_of(&base, &details)?;
             if existing.as_ref() != Some(sharding) {
                 return Err(Error::input(format!(
-                    "table {uri} is sharded by {} and cannot become {sharding}",
+                    "table {} is sharded by {} and cannot become {sharding}",
+                    location.uri(),
                     existing.map_or_else(|| "its callers".to_owned(), |known| known.to_string())
                 )));
             }
-            return Self::with_details(uri, base, &details);
+            return Self::with_details(location, base, &details).await;
         }
-        enable(base, uri, sharding, config).await
+        enable(base, location, sharding, config).await
     }
 }
 
 /// Commits the MemWAL index and creates the shards.
 pub(super) async fn enable(
     mut base: Dataset,
-    uri: &str,
+    location: Location,
     sharding: &Sharding,
     config: &WriterConfig,
 ) -> Result<Arc<Table>> {
@@ -95,7 +105,7 @@ pub(super) async fn enable(
         check_key_field(schema.field_with_name(name).context("reading the primary key")?)?;
     }
     sharding.validate(&schema, &key)?;
-    let action = format!("adding the MemWAL index to table {uri}");
+    let action = format!("adding the MemWAL index to table {}", location.uri());
     let builder = match sharding {
         Sharding::Unsharded => base.initialize_mem_wal().unsharded(),
         Sharding::Bucket { column, buckets } => {
@@ -117,12 +127,14 @@ pub(super) async fn enable(
         .await?
         .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
     let (spec_id, sharding) = sharding_of(&base, &details)?;
-    let store = Store::open(uri, config.fsync)?;
-    if config.fsync {
+    let store = location.store(&base, config.fsync).await?;
+    if !location.is_local() {
+        store.prove_conditional_put().await?;
+    } else if config.fsync {
         sync_base(&base).await.context(&action)?;
     }
     create_shards(&store, spec_id, sharding.as_ref()).await?;
-    Table::with_details(uri, base, &details)
+    Table::with_details(location, base, &details).await
 }
 
 /// Creates every shard of the sharding that does not exist.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use lancemem_core::types::{Error, Result};
 
-use super::{Job, Table};
+use super::{LiveJob, Table};
 use crate::lookup::{self, Found};
 use crate::view::{Consistency, KeptStats, ReadView};
 
@@ -22,7 +22,7 @@ impl Table {
         keys: &RecordBatch,
         columns: Option<Vec<String>>,
         consistency: Consistency,
-        jobs: &[Arc<Job>],
+        jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Found> {
         self.require_key()?;
         let view = self.read_view(consistency, jobs).await?;

@@ -1,20 +1,23 @@
 //! A running job: the writer of one shard with Lance below it.
 //!
-//! Owns: the sink that makes SSTables of frozen MemTables, and the job's identity.
+//! Owns: the sink that makes SSTables of frozen MemTables, the job's identity and its end, and
+//! what a live read asks of a job, wherever that runs.
 //! Does not own: the put path, which is the core's.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
 use async_trait::async_trait;
 use lance::Dataset;
-use lancemem_core::format::{SsTable, paths};
+use lancemem_core::format::{RowSchema, SsTable, paths};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
     Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink, WriteMode,
 };
 use lancemem_core::store::Store;
-use lancemem_core::types::{Error, Mark, Result, ShardId, WriterConfig};
+use lancemem_core::types::{Error, Mark, Result, ShardId, WriterConfig, WriterEpoch};
+use tokio::sync::watch;
 
 use super::Table;
 use crate::errors::Context;
@@ -24,6 +27,34 @@ use crate::sstable::{SsTableContext, SsTableInput, sync_table, write_sstable};
 #[derive(Debug)]
 pub struct Job {
     pub(super) writer: ShardWriter,
+    table: String,
+    /// True once the job takes no more rows; gone with the job.
+    ended: watch::Sender<bool>,
+}
+
+/// A running job that a live read names: one of this process, or one that another serves.
+#[async_trait]
+pub trait LiveJob: Debug + Send + Sync {
+    /// The shard that it writes.
+    fn shard_id(&self) -> ShardId;
+
+    /// The readable rows in its memory and the manifest below them, as one cut, for a read of
+    /// `table`.
+    ///
+    /// # Errors
+    /// What stopped the job, if it is not the shard's writer any more.
+    async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot>;
+}
+
+#[async_trait]
+impl LiveJob for Job {
+    fn shard_id(&self) -> ShardId {
+        self.writer.shard_id()
+    }
+
+    async fn snapshot(&self, _table: &Table) -> Result<ShardSnapshot> {
+        self.writer.snapshot()
+    }
 }
 
 impl Table {
@@ -48,22 +79,23 @@ impl Table {
         let fsync = config.fsync;
         let sink = LanceSink { base: base.clone(), shard_id, key: self.key().clone(), fsync };
         let sink = Arc::new(sink);
-        let store = Store::open(self.uri(), fsync)?;
+        let store = self.writable_store(fsync).await?;
+        let is_local = self.location().is_local();
         let unsynced = paths::unsynced(shard_id);
-        if !fsync && !store.exists(&unsynced).await? {
-            let synced = Store::open(self.uri(), true)?;
+        if is_local && !fsync && !store.exists(&unsynced).await? {
+            let synced = self.writable_store(true).await?;
             synced.put(&unsynced, format!("{shard_id}\n").into()).await?;
         }
         let schema = self.rows.clone();
         let writer = ShardWriter::open(store.clone(), identity, schema, sink, config).await?;
-        let is_unsynced = !self.writer_defaults().fsync || store.exists(&unsynced).await?;
-        if fsync && is_unsynced {
+        if is_local && fsync && (!self.writer_defaults().fsync || store.exists(&unsynced).await?) {
             // What this job will promise rests on what jobs before it left to the system's
             // caches. They are fenced, so nothing is added meanwhile.
             sync_table(&base).await.context("syncing the table")?;
             store.delete(&unsynced).await?;
         }
-        Ok(Arc::new(Job { writer }))
+        let table = self.location().name().to_owned();
+        Ok(Arc::new(Job { writer, table, ended: watch::Sender::new(false) }))
     }
 }
 
@@ -137,6 +169,7 @@ impl Job {
     /// # Errors
     /// As [`ShardWriter::close`].
     pub async fn close(&self, flush: bool) -> Result<()> {
+        self.ended.send_replace(true);
         self.writer.close(flush).await
     }
 
@@ -152,8 +185,33 @@ impl Job {
         self.writer.stats()
     }
 
-    pub(crate) fn snapshot(&self) -> Result<ShardSnapshot> {
-        self.writer.snapshot()
+    /// The name of the job's table, the last part of its URI.
+    #[must_use]
+    pub fn table_name(&self) -> &str {
+        &self.table
+    }
+
+    /// The epoch that the job holds.
+    #[must_use]
+    pub fn epoch(&self) -> WriterEpoch {
+        self.writer.epoch()
+    }
+
+    pub(crate) fn row_schema(&self) -> &Arc<RowSchema> {
+        self.writer.schema()
+    }
+
+    /// A cut for somebody who cannot know whether this job is still the shard's writer: storage
+    /// was asked after the cut was taken.
+    pub(crate) async fn owned_snapshot(&self) -> Result<ShardSnapshot> {
+        let snapshot = self.writer.snapshot()?;
+        self.writer.check_owned().await?;
+        Ok(snapshot)
+    }
+
+    /// Tells when the job ends.
+    pub(crate) fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.subscribe()
     }
 }
 

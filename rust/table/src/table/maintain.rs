@@ -44,6 +44,7 @@ impl Table {
     /// # Errors
     /// A storage error after repeated conflicts; nothing is half done.
     pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
+        self.writable_store(self.writer_defaults().fsync).await?;
         let (mut result, moved) = self.move_runs(settings).await?;
         if settings.dry_run {
             return Ok(result);

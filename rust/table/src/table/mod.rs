@@ -8,6 +8,7 @@ mod collect;
 mod create;
 mod get;
 mod job;
+mod location;
 mod maintain;
 mod read;
 mod repair;
@@ -27,9 +28,11 @@ use lancemem_core::format::{RowSchema, Sharding};
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
 use parking_lot::RwLock;
+use tokio::sync::OnceCell;
 
 pub use create::CreateOptions;
-pub use job::Job;
+pub use job::{Job, LiveJob};
+pub use location::Location;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
 pub use stage::{LinkResult, Stage, StagedRun};
@@ -43,7 +46,7 @@ use read::TailCache;
 /// A Lance table with shards that take upserts.
 #[derive(Debug)]
 pub struct Table {
-    uri: String,
+    location: Location,
     base: RwLock<Arc<Dataset>>,
     schema: SchemaRef,
     rows: Arc<RowSchema>,
@@ -55,6 +58,7 @@ pub struct Table {
     sstables: SsTableCache,
     tails: TailCache,
     merges: Arc<MergeCache>,
+    proven: OnceCell<()>,
 }
 
 impl Table {
@@ -63,25 +67,33 @@ impl Table {
     ///
     /// # Errors
     /// An input error where there is no table, or its key cannot be used.
-    pub async fn open(uri: &str) -> Result<Arc<Self>> {
-        let base = Dataset::open(uri).await.context(&format!("opening table {uri}"))?;
-        let details = details_of(&base).await?;
-        let Some(details) = details else {
-            return create::enable(base, uri, &Sharding::Unsharded, &WriterConfig::default()).await;
-        };
-        Self::with_details(uri, base, &details)
+    pub async fn open(location: impl Into<Location>) -> Result<Arc<Self>> {
+        Self::open_at(location.into()).await
     }
 
-    fn with_details(uri: &str, base: Dataset, details: &MemWalIndexDetails) -> Result<Arc<Self>> {
+    async fn open_at(location: Location) -> Result<Arc<Self>> {
+        let base = location.open().await?;
+        let Some(details) = details_of(&base).await? else {
+            let config = WriterConfig::default();
+            return create::enable(base, location, &Sharding::Unsharded, &config).await;
+        };
+        Self::with_details(location, base, &details).await
+    }
+
+    async fn with_details(
+        location: Location,
+        base: Dataset,
+        details: &MemWalIndexDetails,
+    ) -> Result<Arc<Self>> {
         let key: Arc<[String]> = key_of(&base).into();
         let with_ids = Arc::new(arrow_schema_with_field_ids(base.schema()));
         let rows = Arc::new(RowSchema::new(with_ids, &key)?);
         let schema = Arc::new(Schema::from(base.schema()));
         let (shard_spec_id, sharding) = create::sharding_of(&base, details)?;
         let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;
-        let store = Store::open(uri, defaults.fsync)?;
+        let store = location.store(&base, defaults.fsync).await?;
         let table = Self {
-            uri: uri.to_owned(),
+            location,
             base: RwLock::new(Arc::new(base)),
             schema,
             rows,
@@ -93,6 +105,7 @@ impl Table {
             sstables: SsTableCache::default(),
             tails: TailCache::default(),
             merges: Arc::default(),
+            proven: OnceCell::new(),
         };
         Ok(Arc::new(table))
     }
@@ -100,7 +113,7 @@ impl Table {
     /// Where the table is.
     #[must_use]
     pub fn uri(&self) -> &str {
-        &self.uri
+        self.location.uri()
     }
 
     /// Columns of the table.
@@ -127,9 +140,10 @@ impl Table {
         &self.defaults
     }
 
-    /// A lazy read. `jobs` are running jobs of this process whose MemTables a live scan sees.
+    /// A lazy read. `jobs` are running jobs, of this process or served by another, whose
+    /// MemTables a live scan sees.
     #[must_use]
-    pub fn scan(self: &Arc<Self>, options: ScanOptions, jobs: Vec<Arc<Job>>) -> Scan {
+    pub fn scan(self: &Arc<Self>, options: ScanOptions, jobs: Vec<Arc<dyn LiveJob>>) -> Scan {
         Scan::new(self.clone(), jobs, options)
     }
 
@@ -147,6 +161,24 @@ impl Table {
         let base = Arc::new(base);
         *self.base.write() = base.clone();
         Ok(base)
+    }
+
+    /// The store of the shards for somebody who writes. An object store has to prove once that
+    /// it creates an object at most once; a local disk does.
+    pub(crate) async fn writable_store(&self, fsync: bool) -> Result<Store> {
+        if self.location.is_local() {
+            return Store::open(self.uri(), fsync);
+        }
+        self.proven.get_or_try_init(|| self.store.prove_conditional_put()).await?;
+        Ok(self.store.clone())
+    }
+
+    pub(crate) const fn location(&self) -> &Location {
+        &self.location
+    }
+
+    pub(crate) const fn row_schema(&self) -> &Arc<RowSchema> {
+        &self.rows
     }
 
     pub(crate) const fn store(&self) -> &Store {

@@ -21,7 +21,7 @@ use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
 use super::shards::uncompacted;
-use super::{Job, Table, compacted_of};
+use super::{LiveJob, Table, compacted_of};
 use crate::view::{Consistency, ReadView, ShardView};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
@@ -55,9 +55,9 @@ impl Table {
     pub async fn read_view(
         &self,
         consistency: Consistency,
-        jobs: &[Arc<Job>],
+        jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Arc<ReadView>> {
-        let jobs: &[Arc<Job>] = if consistency == Consistency::Live { jobs } else { &[] };
+        let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let shard_ids = self.shard_ids().await?;
         let parts = shard_ids.into_iter().map(|shard_id| {
             let job = jobs.iter().find(|job| job.shard_id() == shard_id);
@@ -100,10 +100,10 @@ impl Table {
         &self,
         shard_id: ShardId,
         consistency: Consistency,
-        job: Option<&Arc<Job>>,
+        job: Option<&Arc<dyn LiveJob>>,
     ) -> Result<Option<ShardParts>> {
         if let Some(job) = job {
-            let snapshot = job.snapshot()?;
+            let snapshot = job.snapshot(self).await?;
             return Ok(Some(ShardParts {
                 manifest: snapshot.manifest,
                 memtables: snapshot.memtables,

@@ -29,7 +29,7 @@ impl Table {
     /// error the cut may be half done: call again.
     pub async fn cut_wal(&self, shard_id: ShardId, from: WalPosition) -> Result<WalReport> {
         // Copies are on disk before an entry is replaced, whatever the table's jobs promise.
-        let store = Store::open(self.uri(), true)?;
+        let store = self.writable_store(true).await?;
         let manifests = Arc::new(self.manifests_of(store.clone(), shard_id).await?);
         let report = cut_wal(&store, &manifests, from).await;
         self.tails.forget(shard_id);

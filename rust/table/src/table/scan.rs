@@ -16,7 +16,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::Result;
 
-use super::{Job, Table};
+use super::{LiveJob, Table};
 use crate::errors::Context;
 use crate::plan::{self, Condition, ScanRequest, plan_scan};
 use crate::view::{Consistency, ReadView};
@@ -47,14 +47,18 @@ pub struct Scan {
 /// What a scan reads.
 #[derive(Clone, Debug)]
 enum Cut {
-    /// A new cut for each execution; these jobs of this process are part of a live one.
-    New(Vec<Arc<Job>>),
+    /// A new cut for each execution; these jobs are part of a live one.
+    New(Vec<Arc<dyn LiveJob>>),
     /// Always this one.
     Pinned(Arc<ReadView>),
 }
 
 impl Scan {
-    pub(crate) const fn new(table: Arc<Table>, jobs: Vec<Arc<Job>>, options: ScanOptions) -> Self {
+    pub(crate) const fn new(
+        table: Arc<Table>,
+        jobs: Vec<Arc<dyn LiveJob>>,
+        options: ScanOptions,
+    ) -> Self {
         Self { table, cut: Cut::New(jobs), options }
     }
 

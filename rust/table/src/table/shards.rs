@@ -117,7 +117,7 @@ impl Table {
         let Some(sharding) = &self.sharding else {
             return Err(Error::input(format!(
                 "table {} has no sharding; name the shard with start_job",
-                self.uri
+                self.uri()
             )));
         };
         let mut routing = HashMap::new();
@@ -126,13 +126,15 @@ impl Table {
                 Error::input(format!(
                     "shard {} of table {} does not record its bucket, so rows cannot be routed; \
                      flush it with its own writer and compact the table first",
-                    manifest.shard_id, self.uri
+                    manifest.shard_id,
+                    self.uri()
                 ))
             })?;
             if let Some(other) = routing.insert(ordinal, manifest.shard_id) {
                 return Err(Error::input(format!(
                     "shards {other} and {} of table {} both hold bucket {ordinal}",
-                    manifest.shard_id, self.uri
+                    manifest.shard_id,
+                    self.uri()
                 )));
             }
         }

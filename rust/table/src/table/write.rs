@@ -70,7 +70,7 @@ impl Table {
         let sharding = self
             .sharding
             .as_ref()
-            .ok_or_else(|| Error::input(format!("table {} has no sharding", self.uri)))?;
+            .ok_or_else(|| Error::input(format!("table {} has no sharding", self.uri())))?;
         sharding.ordinals(&self.rows.with_column_types(rows, sharding)?)
     }
 

@@ -1,0 +1,48 @@
+//! Values that no message may show: keys and tokens of an object store.
+//!
+//! Owns: the values that this process was given, and a text without them. A store's own words
+//! can carry them: S3 answers an expired token with that token.
+//! Does not own: which settings are secret; who takes them says so.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use parking_lot::RwLock;
+
+/// Shorter values protect nothing, and texts would lose ordinary words.
+const SHORTEST: usize = 8;
+const SHOWN: &str = "******";
+
+static HIDDEN: RwLock<BTreeSet<String>> = RwLock::new(BTreeSet::new());
+
+/// Keeps `value` out of every text that [`scrub`] returns from now on.
+pub fn hide(value: &str) {
+    if value.len() >= SHORTEST && !HIDDEN.read().contains(value) {
+        HIDDEN.write().insert(value.to_owned());
+    }
+}
+
+/// `text` without hidden values.
+pub fn scrub(text: &str) -> Cow<'_, str> {
+    let mut shown = Cow::Borrowed(text);
+    for value in HIDDEN.read().iter() {
+        if shown.contains(value.as_str()) {
+            shown = Cow::Owned(shown.replace(value.as_str(), SHOWN));
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hidden_value_is_in_no_text_and_a_short_one_is_not_hidden() {
+        hide("wJalrXUtnFEMI-secret");
+        hide("table");
+        let text = "table: <Token-0>wJalrXUtnFEMI-secret</Token-0>";
+        assert_eq!(scrub(text), "table: <Token-0>******</Token-0>");
+        assert!(matches!(scrub("nothing to see"), Cow::Borrowed(_)));
+    }
+}

@@ -1,0 +1,130 @@
+//! `Endpoint` and `RemoteJob`: a job's rows from one process to another.
+//!
+//! Owns: the two ends as Python objects, whose texts never show the token.
+//! Does not own: what travels, or who may read.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lancemem::{LiveJob, ServeOptions, Tls, Token};
+use pyo3::prelude::*;
+
+use crate::errors::to_py;
+use crate::runtime::{Origin, run};
+
+/// Where a job is offered, until it is closed or the job ends.
+#[pyclass(frozen, module = "lancemem")]
+pub struct Endpoint {
+    inner: Arc<lancemem::Endpoint>,
+    origin: Origin,
+}
+
+/// A job that another process offers.
+#[pyclass(frozen, module = "lancemem")]
+pub struct RemoteJob {
+    inner: Arc<lancemem::RemoteJob>,
+    origin: Origin,
+}
+
+impl RemoteJob {
+    pub fn inner(&self) -> PyResult<Arc<lancemem::RemoteJob>> {
+        self.origin.check("remote job")?;
+        Ok(self.inner.clone())
+    }
+}
+
+/// Offers `job`.
+pub fn serve(
+    py: Python<'_>,
+    job: Arc<lancemem::Job>,
+    (address, token, tls, max_streams): (&str, Option<String>, Option<(PathBuf, PathBuf)>, usize),
+) -> PyResult<Endpoint> {
+    let options = ServeOptions {
+        address: address.to_owned(),
+        token: token.map(Token::new).transpose().map_err(|error| to_py(&error))?,
+        tls: tls.map(|(certificate, key)| Tls { certificate, key }),
+        max_streams,
+    };
+    let endpoint = run(py, async move { lancemem::serve::serve(&job, options).await })?;
+    Ok(Endpoint { inner: Arc::new(endpoint), origin: Origin::here() })
+}
+
+#[pymethods]
+impl Endpoint {
+    #[getter]
+    fn location(&self) -> &str {
+        self.inner.location()
+    }
+
+    #[getter]
+    fn token(&self) -> &str {
+        self.inner.token().reveal()
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.origin.check("endpoint")?;
+        let endpoint = self.inner.clone();
+        run(py, async move {
+            endpoint.close().await;
+            Ok(())
+        })
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (error_type=None, error=None, traceback=None))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        error_type: Option<&Bound<'_, PyAny>>,
+        error: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        let _ = (error_type, error, traceback);
+        self.close(py)?;
+        Ok(false)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Endpoint({:?})", self.inner.location())
+    }
+}
+
+#[pymethods]
+impl RemoteJob {
+    #[getter]
+    fn location(&self) -> &str {
+        self.inner.location()
+    }
+
+    #[getter]
+    fn shard_id(&self) -> String {
+        self.inner.shard_id().to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("RemoteJob({:?}, shard_id={})", self.inner.location(), self.inner.shard_id())
+    }
+}
+
+/// Connects to a job that another process offers.
+#[pyfunction]
+#[pyo3(signature = (location, token, tls_root_certificates=None))]
+fn connect_job(
+    py: Python<'_>,
+    location: &str,
+    token: String,
+    tls_root_certificates: Option<PathBuf>,
+) -> PyResult<RemoteJob> {
+    let token = Token::new(token).map_err(|error| to_py(&error))?;
+    let job = run(py, lancemem::RemoteJob::connect(location, &token, tls_root_certificates))?;
+    Ok(RemoteJob { inner: job, origin: Origin::here() })
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Endpoint>()?;
+    module.add_class::<RemoteJob>()?;
+    module.add_function(wrap_pyfunction!(connect_job, module)?)
+}

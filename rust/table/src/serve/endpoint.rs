@@ -1,0 +1,194 @@
+//! The socket that a job is offered on.
+//!
+//! Owns: binding, TLS, the token in front of every call, and the end: with the job, or earlier.
+//! Does not own: what a call answers (`service`).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use lancemem_core::types::{Error, Result};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::{Request, Status};
+
+use super::address::Address;
+use super::service::{JobService, end_of};
+use super::token::Token;
+use crate::table::Job;
+
+/// Bytes of the largest request: a ticket that names every MemTable of a job.
+const REQUEST_BYTES: usize = 4 << 20;
+/// Calls of one connection at a time; reads are bounded beside that.
+const CALLS: u32 = 64;
+/// How long a connection may be silent before it has to answer.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long a connection may take to answer, or to shake hands.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long calls may take to end once the endpoint ends.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A certificate and its private key, as paths of PEM files.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The certificate, with those that it needs to be trusted.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// How a job is offered.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Where: `grpc://host:port`; port 0 takes a free one.
+    pub address: String,
+    /// What a reader must have; made where absent.
+    pub token: Option<Token>,
+    /// Without it what travels, the token too, can be read on the way.
+    pub tls: Option<Tls>,
+    /// Reads at a time.
+    pub max_streams: usize,
+}
+
+impl Default for ServeOptions {
+    /// On the loopback interface, for processes of this machine.
+    fn default() -> Self {
+        let address = "grpc://127.0.0.1:0".to_owned();
+        Self { address, token: None, tls: None, max_streams: 16 }
+    }
+}
+
+/// A job's endpoint. It ends with the job, and with [`Endpoint::close`].
+pub struct Endpoint {
+    location: String,
+    token: Token,
+    stop: Arc<watch::Sender<bool>>,
+    server: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Offers the rows in a job's memory to other processes.
+///
+/// # Errors
+/// An input error for an address that cannot be bound, or a certificate that cannot be used.
+pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
+    let asked = Address::parse(&options.address)?;
+    if asked.tls && options.tls.is_none() {
+        return Err(Error::input("a grpc+tls address needs a certificate and its key: pass tls"));
+    }
+    if options.max_streams == 0 {
+        return Err(Error::input("max_streams must be at least 1, got 0"));
+    }
+    let builder = Server::builder()
+        .http2_keepalive_interval(Some(SILENCE))
+        .http2_keepalive_timeout(Some(PATIENCE))
+        .max_concurrent_streams(CALLS);
+    let mut builder = match &options.tls {
+        Some(tls) => {
+            builder.tls_config(identity(tls).await?).map_err(|error| refused(tls, &error))?
+        }
+        None => builder,
+    };
+    let unbound = |error: std::io::Error| {
+        Error::input(format!("'{}' cannot be bound: {error}", options.address))
+    };
+    let listener = TcpListener::bind(&asked.authority).await.map_err(unbound)?;
+    let bound = listener.local_addr().map_err(unbound)?;
+    let address = Address { tls: options.tls.is_some(), authority: bound.to_string() };
+    let location = address.location();
+    if !bound.ip().is_loopback() && !address.tls {
+        tracing::warn!(shard = %job.shard_id(), %location, "rows and token are not encrypted: no TLS");
+    }
+
+    let token = options.token.unwrap_or_else(Token::generate);
+    let stop = Arc::new(watch::Sender::new(false));
+    let service = JobService::new(Arc::downgrade(job), options.max_streams, stop.subscribe());
+    let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES);
+    let service = InterceptedService::new(service, guard(token.clone()));
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let end = end(job.ended(), stop.clone());
+    let running =
+        builder.add_service(service).serve_with_incoming_shutdown(incoming, Box::pin(end));
+    let shard_id = job.shard_id();
+    let server = tokio::spawn(async move {
+        if let Err(error) = running.await {
+            tracing::error!(shard = %shard_id, %error, "the endpoint of the job failed");
+        }
+    });
+    tracing::info!(shard = %shard_id, %location, "the job is offered");
+    Ok(Endpoint { location, token, stop, server: Mutex::new(Some(server)) })
+}
+
+impl Endpoint {
+    /// Where a reader finds the job.
+    #[must_use]
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// What a reader must have.
+    #[must_use]
+    pub const fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// Ends the endpoint: reads that run fail, and when this returns nobody listens any more.
+    pub async fn close(&self) {
+        self.stop.send_replace(true);
+        let Some(mut server) = self.server.lock().await.take() else { return };
+        if tokio::time::timeout(GRACE, &mut server).await.is_err() {
+            server.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("location", &self.location).finish_non_exhaustive()
+    }
+}
+
+/// Returns when the job or the endpoint ends, and lets the reads know.
+async fn end(mut job: watch::Receiver<bool>, stop: Arc<watch::Sender<bool>>) {
+    let mut stopped = stop.subscribe();
+    tokio::select! {
+        () = end_of(&mut job) => {}
+        () = end_of(&mut stopped) => {}
+    }
+    stop.send_replace(true);
+}
+
+/// Lets nothing pass that does not carry the token, whatever it calls.
+fn guard(token: Token) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone {
+    move |request| {
+        if token.is_carried_by(request.metadata()) {
+            return Ok(request);
+        }
+        Err(Status::unauthenticated("the call does not carry the endpoint's bearer token"))
+    }
+}
+
+async fn identity(tls: &Tls) -> Result<ServerTlsConfig> {
+    let identity = Identity::from_pem(read(&tls.certificate).await?, read(&tls.key).await?);
+    Ok(ServerTlsConfig::new().identity(identity).timeout(PATIENCE))
+}
+
+/// The bytes of a PEM file.
+pub(super) async fn read(path: &Path) -> Result<Vec<u8>> {
+    tokio::fs::read(path)
+        .await
+        .map_err(|error| Error::input(format!("'{}' cannot be read: {error}", path.display())))
+}
+
+fn refused(tls: &Tls, error: &tonic::transport::Error) -> Error {
+    Error::input(format!(
+        "'{}' and '{}' are not a certificate and its key in PEM form: {error}",
+        tls.certificate.display(),
+        tls.key.display()
+    ))
+}

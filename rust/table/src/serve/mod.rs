@@ -1,0 +1,20 @@
+//! A running job's rows for other processes, over Arrow Flight.
+//!
+//! Owns: the endpoint that a job offers, who may read it, what travels, and the job as a reader
+//! elsewhere holds it.
+//! Does not own: the cut, which is the job's own snapshot, or the read over it (`table`).
+//!
+//! Reading order: `wire` (what is asked and answered), `token`, `address`, `newest`, `service`,
+//! `endpoint`, then `remote`, the other end.
+
+mod address;
+mod endpoint;
+mod newest;
+mod remote;
+mod service;
+mod token;
+mod wire;
+
+pub use endpoint::{Endpoint, ServeOptions, Tls, serve};
+pub use remote::RemoteJob;
+pub use token::Token;

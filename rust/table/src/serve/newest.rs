@@ -1,0 +1,91 @@
+//! A cut's rows as anybody reads them: one row a key, no tombstones, the table's columns.
+//!
+//! Owns: the choice of the newest row over the MemTables of one job.
+//! Does not own: rows below them; those are in the table.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::compute::filter_record_batch;
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_buffer::BooleanBufferBuilder;
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use lancemem_core::format::{RowSchema, TOMBSTONE};
+use lancemem_core::memtable::MemTableView;
+use lancemem_core::types::RowPosition;
+
+/// Field metadata that says nothing outside of a table.
+const INTERNAL: &str = "lance:field_id";
+
+/// The columns of [`NewestRows`].
+pub(super) fn columns(rows: &RowSchema) -> SchemaRef {
+    let fields = rows.logical().fields().iter().map(|field| {
+        let mut metadata: HashMap<String, String> = field.metadata().clone();
+        metadata.remove(INTERNAL);
+        field.as_ref().clone().with_metadata(metadata)
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<Field>>()))
+}
+
+/// The newest live row of each key, a batch of the cut at a time.
+pub(super) struct NewestRows {
+    schema: SchemaRef,
+    /// Each MemTable and which of its rows are in the answer.
+    sources: Vec<(MemTableView, BooleanArray)>,
+    /// The next batch: its source, its place in it, and its first row.
+    next: (usize, usize, usize),
+}
+
+impl NewestRows {
+    /// Chooses among `memtables`, oldest first. It takes time: every key of an older MemTable is
+    /// looked up in the newer ones.
+    pub fn of(schema: SchemaRef, memtables: Vec<MemTableView>) -> Self {
+        let masks: Vec<BooleanArray> = (0..memtables.len())
+            .map(|index| {
+                let (view, newer) = (&memtables[index], &memtables[index + 1..]);
+                let mut kept = BooleanBufferBuilder::new(view.rows());
+                kept.append_buffer(view.newest_rows().values());
+                let mut drop_replaced = |key: &[u8], RowPosition(row): RowPosition| {
+                    if newer.iter().any(|newer| newer.newest(key).is_some()) {
+                        kept.set_bit(row as usize, false);
+                    }
+                };
+                if !newer.is_empty() {
+                    view.for_each_newest(&mut drop_replaced);
+                }
+                BooleanArray::new(kept.finish(), None)
+            })
+            .collect();
+        Self { schema, sources: memtables.into_iter().zip(masks).collect(), next: (0, 0, 0) }
+    }
+
+    fn read(&self, batch: &RecordBatch, kept: &BooleanArray) -> Result<RecordBatch, ArrowError> {
+        let dead = batch.column_by_name(TOMBSTONE).map(|column| column.as_boolean());
+        let live = match dead {
+            Some(dead) => BooleanArray::new(kept.values() & &!dead.values(), None),
+            None => kept.clone(),
+        };
+        let rows = filter_record_batch(batch, &live)?;
+        let columns = rows.columns()[..self.schema.fields().len()].to_vec();
+        RecordBatch::try_new(self.schema.clone(), columns)
+    }
+}
+
+impl Iterator for NewestRows {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (source, batch, first_row) = self.next;
+            let (view, kept) = self.sources.get(source)?;
+            if batch == view.batches().len() {
+                self.next = (source + 1, 0, 0);
+                continue;
+            }
+            let rows = view.batch(batch);
+            self.next = (source, batch + 1, first_row + rows.num_rows());
+            return Some(self.read(rows, &kept.slice(first_row, rows.num_rows())));
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! A job of another process, as a reader holds it.
+//!
+//! Owns: asking for a cut and rebuilding it, what was read already, and errors of the other end
+//! in lancemem's words.
+//! Does not own: the read over the cut, or the decision whether the job still owns its shard: the
+//! process that runs it asks storage for every cut.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::{FlightDescriptor, Ticket};
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt};
+use lancemem_core::format::RowSchema;
+use lancemem_core::memtable::MemTable;
+use lancemem_core::shard::{ShardSnapshot, memtable_layout};
+use lancemem_core::types::{Error, KeyIndexKind, Result, ShardId, WriterEpoch};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint as Connection};
+use tonic::{Code, Request, Status};
+
+use super::address::Address;
+use super::endpoint::read;
+use super::token::{HEADER, Token};
+use super::wire::{Ask, Header, Held, Part, SNAPSHOT};
+use crate::table::{LiveJob, Table};
+
+/// How long the other end may say nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Bytes of the largest message, the limit of protobuf: one row may be that large.
+const MESSAGE_BYTES: usize = i32::MAX as usize;
+
+/// A job that another process offers with [`super::serve`].
+pub struct RemoteJob {
+    location: String,
+    shard_id: ShardId,
+    client: FlightServiceClient<Channel>,
+    token: MetadataValue<Ascii>,
+    /// What was read already. Its lock is held for a whole read, which extends it.
+    copy: Mutex<LocalCopy>,
+}
+
+/// The job's MemTables as far as they are here.
+#[derive(Debug, Default)]
+struct LocalCopy {
+    epoch: WriterEpoch,
+    memtables: HashMap<u64, Arc<MemTable>>,
+}
+
+impl RemoteJob {
+    /// Connects to the job at `location`. With TLS the server's certificate must be signed by one
+    /// of those in the PEM file `tls_root_certificates`.
+    ///
+    /// # Errors
+    /// An input error for a location that is none, certificates that are none, or a token that is
+    /// refused; a storage error where nobody answers.
+    pub async fn connect(
+        location: &str,
+        token: &Token,
+        tls_root_certificates: Option<PathBuf>,
+    ) -> Result<Arc<Self>> {
+        let address = Address::parse(location)?;
+        let location = address.location();
+        let unusable = |error: tonic::transport::Error| {
+            Error::input(format!("the connection to {location} cannot be made: {error}"))
+        };
+        let mut connection = Connection::from_shared(address.url())
+            .map_err(unusable)?
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(CONNECT)
+            .keep_alive_timeout(CONNECT)
+            .tcp_nodelay(true);
+        if address.tls {
+            let Some(roots) = tls_root_certificates else {
+                return Err(Error::input(format!(
+                    "{location} speaks TLS: pass tls_root_certificates, a PEM file with the \
+                     certificate that signed the server's"
+                )));
+            };
+            let roots = Certificate::from_pem(read(&roots).await?);
+            let tls = ClientTlsConfig::new().ca_certificate(roots);
+            connection = connection.tls_config(tls).map_err(unusable)?;
+        }
+        let channel =
+            connection.connect().await.map_err(|error| unreachable_job(&location, &error))?;
+        let client = FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
+        let mut job = Self {
+            location,
+            shard_id: ShardId::nil(),
+            client,
+            token: token.header()?,
+            copy: Mutex::default(),
+        };
+        job.shard_id = job.describe().await?.shard_id;
+        Ok(Arc::new(job))
+    }
+
+    /// Where the job is.
+    #[must_use]
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    async fn describe(&self) -> Result<Header> {
+        let request = self.request(FlightDescriptor::new_path(vec![SNAPSHOT.to_owned()]));
+        let mut client = self.client.clone();
+        let info = timeout(PATIENCE, client.get_flight_info(request)).await;
+        let info = info.map_err(|_| self.silent())?.map_err(|status| self.refusal(&status))?;
+        Header::parse(&info.get_ref().app_metadata)
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert(HEADER, self.token.clone());
+        request
+    }
+
+    /// A cut of the job, of which only what is new travels.
+    async fn read_cut(&self, table: &Table) -> Result<ShardSnapshot> {
+        let rows = table.row_schema();
+        let mut copy = self.copy.lock().await;
+        copy.forget_other_columns(rows);
+        let ticket = Ask::Snapshot(copy.held()).encode();
+        let mut client = self.client.clone();
+        let answer = timeout(PATIENCE, client.do_get(self.request(Ticket::new(ticket)))).await;
+        let answer = answer.map_err(|_| self.silent())?.map_err(|status| self.refusal(&status))?;
+        let messages = answer.into_inner().map_err(FlightError::from);
+        let mut messages = FlightDataDecoder::new(messages);
+
+        let header = match self.next(&mut messages).await? {
+            Some((DecodedPayload::Schema(_), metadata)) => Header::parse(&metadata)?,
+            _ => return Err(self.strange("it sent no schema")),
+        };
+        self.check(&header, table)?;
+        copy.begin(&header);
+        let mut memtables = Vec::with_capacity(header.parts.len());
+        for part in &header.parts {
+            let memtable = copy.memtable(part, rows);
+            let mut have = memtable.rows();
+            if have != part.from_row {
+                copy.memtables.clear();
+                return Err(self.strange("it goes on at another row than the one asked for"));
+            }
+            while have < part.rows {
+                let Some(batch) = self.next_batch(&mut messages).await? else {
+                    return Err(self.strange("its answer ended early"));
+                };
+                have += batch.num_rows();
+                if have > part.rows {
+                    copy.memtables.clear();
+                    return Err(self.strange("it sent more rows than it said"));
+                }
+                let accepted = rows.conform(&batch)?;
+                let bytes = accepted.memory_bytes();
+                memtable.push(accepted.batch, accepted.keys, bytes);
+            }
+            memtables.push(memtable.view(memtable.batches()));
+        }
+        if self.next_batch(&mut messages).await?.is_some() {
+            copy.memtables.clear();
+            return Err(self.strange("it sent more rows than it said"));
+        }
+        copy.forget_flushed(&header);
+        let manifest = header.manifest.ok_or_else(|| self.strange("it sent no manifest"))?;
+        memtables.retain(|view| view.rows() > 0);
+        Ok(ShardSnapshot { manifest: Arc::new(manifest), memtables })
+    }
+
+    async fn next(
+        &self,
+        messages: &mut FlightDataDecoder,
+    ) -> Result<Option<(DecodedPayload, bytes::Bytes)>> {
+        let next = timeout(PATIENCE, messages.next()).await.map_err(|_| self.silent())?;
+        match next.transpose() {
+            Ok(next) => Ok(next.map(|data| {
+                let metadata = data.app_metadata();
+                (data.payload, metadata)
+            })),
+            Err(FlightError::Tonic(status)) => Err(self.refusal(&status)),
+            Err(error) => Err(self.strange(&error.to_string())),
+        }
+    }
+
+    async fn next_batch(&self, messages: &mut FlightDataDecoder) -> Result<Option<RecordBatch>> {
+        loop {
+            match self.next(messages).await? {
+                None => return Ok(None),
+                Some((DecodedPayload::RecordBatch(batch), _)) => return Ok(Some(batch)),
+                Some((DecodedPayload::None, _)) => {}
+                Some((DecodedPayload::Schema(_), _)) => {
+                    return Err(self.strange("it sent a second schema"));
+                }
+            }
+        }
+    }
+
+    /// Refuses the cut of another table: two tables can have shards of the same id.
+    fn check(&self, header: &Header, table: &Table) -> Result<()> {
+        let name = table.location().name();
+        if header.table != name {
+            return Err(Error::input(format!(
+                "the job at {} writes to a table '{}', this is '{name}'",
+                self.location, header.table
+            )));
+        }
+        if header.shard_id != self.shard_id
+            || header.manifest.as_ref().is_some_and(|below| below.shard_id != self.shard_id)
+        {
+            return Err(Error::input(format!(
+                "{} offers a job of another shard now; connect again",
+                self.location
+            )));
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, status: &Status) -> Error {
+        let text = status.message();
+        match status.code() {
+            Code::Unauthenticated => {
+                Error::input(format!("the job at {} refuses the token", self.location))
+            }
+            Code::FailedPrecondition => self.stopped(text),
+            Code::InvalidArgument | Code::Unimplemented => Error::input(format!(
+                "the job at {} does not understand the call: {text}",
+                self.location
+            )),
+            _ if is_refused(status) => self.stopped("nobody listens there any more"),
+            _ => Error::storage(format!("reading the job at {}", self.location), text),
+        }
+    }
+
+    fn stopped(&self, reason: &str) -> Error {
+        let reason = format!("{}: {reason}", self.location);
+        Error::Poisoned { shard: self.shard_id, reason }
+    }
+
+    fn silent(&self) -> Error {
+        let reason = format!("no answer within {} s", PATIENCE.as_secs());
+        Error::storage(format!("reading the job at {}", self.location), reason)
+    }
+
+    fn strange(&self, reason: &str) -> Error {
+        Error::storage(format!("reading the job at {}", self.location), reason)
+    }
+}
+
+#[async_trait]
+impl LiveJob for RemoteJob {
+    fn shard_id(&self) -> ShardId {
+        self.shard_id
+    }
+
+    async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
+        self.read_cut(table).await
+    }
+}
+
+/// Without the token.
+impl fmt::Debug for RemoteJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteJob")
+            .field("location", &self.location)
+            .field("shard_id", &self.shard_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LocalCopy {
+    fn held(&self) -> Held {
+        let rows = self.memtables.iter().map(|(id, memtable)| (*id, memtable.rows()));
+        Held { epoch: self.epoch, rows: rows.collect() }
+    }
+
+    /// A table handle that was opened after a change of columns takes no rows of before.
+    fn forget_other_columns(&mut self, rows: &RowSchema) {
+        self.memtables.retain(|_, memtable| memtable.schema() == rows.storage());
+    }
+
+    fn begin(&mut self, header: &Header) {
+        if self.epoch != header.epoch {
+            self.epoch = header.epoch;
+            self.memtables.clear();
+        }
+    }
+
+    /// The MemTable that `part` goes on with.
+    fn memtable(&mut self, part: &Part, rows: &RowSchema) -> Arc<MemTable> {
+        let new = || {
+            let layout = memtable_layout(rows, KeyIndexKind::default());
+            Arc::new(MemTable::new(part.generation, layout))
+        };
+        self.memtables.entry(part.id).or_insert_with(new).clone()
+    }
+
+    /// What the cut does not name is in a run that its manifest lists.
+    fn forget_flushed(&mut self, header: &Header) {
+        self.memtables.retain(|id, _| header.parts.iter().any(|part| part.id == *id));
+    }
+}
+
+/// Whether nobody listens: the process that ran the job is gone, or has ended its endpoint.
+fn is_refused(error: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if kind == Some(io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn unreachable_job(location: &str, error: &tonic::transport::Error) -> Error {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    Error::storage(format!("connecting to {location}"), causes.join(": "))
+}

@@ -1,0 +1,249 @@
+//! The Flight service of one job.
+//!
+//! Owns: what each call answers, how many reads run at a time, and that no read outlives the job.
+//! Does not own: who may call (`endpoint` puts the token in front) or the socket.
+
+use std::sync::{Arc, Weak};
+
+use arrow::ipc::writer::IpcWriteOptions;
+use arrow_array::RecordBatch;
+use arrow_flight::encode::{DictionaryHandling, FlightDataEncoderBuilder};
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaAsIpc, SchemaResult, Ticket,
+};
+use arrow_schema::{ArrowError, SchemaRef};
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt, TryStreamExt};
+use lancemem_core::memtable::MemTableView;
+use lancemem_core::types::{Error, ErrorKind};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::newest::{self, NewestRows};
+use super::wire::{Ask, Header, Part, ROWS, SNAPSHOT};
+use crate::sstable::Chunks;
+use crate::table::Job;
+
+type Answer<T> = Result<Response<T>, Status>;
+type Answers<T> = BoxStream<'static, Result<T, Status>>;
+
+/// Answers calls for a job that it does not keep alive.
+#[derive(Debug)]
+pub(super) struct JobService {
+    job: Weak<Job>,
+    streams: Arc<Semaphore>,
+    ended: watch::Receiver<bool>,
+}
+
+impl JobService {
+    /// A service of `job` that runs at most `streams` reads at a time, until `ended`.
+    pub fn new(job: Weak<Job>, streams: usize, ended: watch::Receiver<bool>) -> Self {
+        Self { job, streams: Arc::new(Semaphore::new(streams)), ended }
+    }
+
+    fn job(&self) -> Result<Arc<Job>, Status> {
+        let job = self.job.upgrade().filter(|_| !*self.ended.borrow());
+        job.ok_or_else(|| Status::failed_precondition("the job has ended"))
+    }
+
+    async fn read(&self, ask: Ask) -> Result<Answers<FlightData>, Status> {
+        let job = self.job()?;
+        // Storage is asked after the cut was taken: a fenced job that does not know it yet must
+        // not show rows that its successor has replaced.
+        let snapshot = job.owned_snapshot().await.map_err(|error| refusal(&error))?;
+        match ask {
+            Ask::Rows => {
+                let schema = newest::columns(job.row_schema());
+                let columns = schema.clone();
+                let choose = move || NewestRows::of(columns, snapshot.memtables);
+                let rows = tokio::task::spawn_blocking(choose).await;
+                let rows = rows.map_err(|_| Status::internal("the choice of rows failed"))?;
+                Ok(encode(schema, Vec::new(), stream::iter(rows)))
+            }
+            Ask::Snapshot(held) => {
+                let header = Header::of_snapshot(&job, &snapshot, &held);
+                let schema = job.row_schema().storage().clone();
+                let parts: Vec<_> = header.parts.iter().cloned().zip(snapshot.memtables).collect();
+                let rows = parts.into_iter().flat_map(|(part, view)| missing(&part, &view));
+                Ok(encode(schema, header.encode(), stream::iter(rows)))
+            }
+        }
+    }
+
+    fn info(&self, name: &str) -> Result<FlightInfo, Status> {
+        let job = self.job()?;
+        let header = Header::of_job(&job);
+        let schema = match name {
+            ROWS => newest::columns(job.row_schema()),
+            SNAPSHOT => job.row_schema().storage().clone(),
+            _ => return Err(Status::not_found("this endpoint has 'rows' and 'snapshot'")),
+        };
+        let info = FlightInfo::new()
+            .try_with_schema(&schema)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(info
+            .with_descriptor(FlightDescriptor::new_path(vec![name.to_owned()]))
+            .with_endpoint(FlightEndpoint::new().with_ticket(Ticket::new(name.to_owned())))
+            .with_total_records(-1)
+            .with_total_bytes(-1)
+            .with_app_metadata(header.encode()))
+    }
+}
+
+/// The batches of a MemTable that a reader lacks, small ones put together.
+fn missing(
+    part: &Part,
+    view: &MemTableView,
+) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send + use<> {
+    let mut skipped = part.from_row;
+    let mut batches = Vec::new();
+    for batch in view.batches() {
+        let known = skipped.min(batch.num_rows());
+        skipped -= known;
+        if known < batch.num_rows() {
+            batches.push(batch.slice(known, batch.num_rows() - known));
+        }
+    }
+    Chunks::of(batches)
+}
+
+fn encode(
+    schema: SchemaRef,
+    metadata: Vec<u8>,
+    batches: impl Stream<Item = Result<RecordBatch, ArrowError>> + Send + 'static,
+) -> Answers<FlightData> {
+    FlightDataEncoderBuilder::new()
+        .with_schema(schema)
+        .with_metadata(metadata.into())
+        .with_dictionary_handling(DictionaryHandling::Resend)
+        .build(batches.map_err(FlightError::Arrow))
+        .map_err(Status::from)
+        .boxed()
+}
+
+/// A read that ends with the job, or the endpoint, if these end first.
+struct Bounded {
+    answers: Option<Answers<FlightData>>,
+    ended: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Bounded {
+    fn stream(self) -> Answers<FlightData> {
+        stream::unfold(self, |mut read| async move {
+            let answers = read.answers.as_mut()?;
+            let next = tokio::select! {
+                biased;
+                () = end_of(&mut read.ended) => None,
+                next = answers.next() => Some(next?),
+            };
+            let next = next.unwrap_or_else(|| {
+                read.answers = None;
+                Err(Status::failed_precondition("the job ended while it was read"))
+            });
+            Some((next, read))
+        })
+        .boxed()
+    }
+}
+
+/// Returns when `ended` is true, or when nobody is left who could say so.
+pub(super) async fn end_of(ended: &mut watch::Receiver<bool>) {
+    let _ = ended.wait_for(|ended| *ended).await;
+}
+
+/// What a caller is told, sorted by what it does next.
+fn refusal(error: &Error) -> Status {
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::Fenced | ErrorKind::Reopen => Status::failed_precondition(text),
+        ErrorKind::InvalidInput => Status::invalid_argument(text),
+        ErrorKind::Retry => Status::unavailable(text),
+        _ => Status::internal(text),
+    }
+}
+
+fn not_offered<T>(call: &str) -> Answer<T> {
+    Err(Status::unimplemented(format!("{call}: a job offers DoGet of 'rows' and 'snapshot'")))
+}
+
+fn name_of(descriptor: &FlightDescriptor) -> &str {
+    match descriptor.path.as_slice() {
+        [name] => name,
+        _ => "",
+    }
+}
+
+#[tonic::async_trait]
+impl FlightService for JobService {
+    type HandshakeStream = Answers<HandshakeResponse>;
+    type ListFlightsStream = Answers<FlightInfo>;
+    type DoGetStream = Answers<FlightData>;
+    type DoPutStream = Answers<PutResult>;
+    type DoExchangeStream = Answers<FlightData>;
+    type DoActionStream = Answers<arrow_flight::Result>;
+    type ListActionsStream = Answers<ActionType>;
+
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
+        let ask = Ask::parse(&request.into_inner().ticket).map_err(|error| refusal(&error))?;
+        let permit = self.streams.clone().try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted("as many reads run as this endpoint allows; call again")
+        })?;
+        let answers = Some(self.read(ask).await?);
+        let read = Bounded { answers, ended: self.ended.clone(), _permit: permit };
+        Ok(Response::new(read.stream()))
+    }
+
+    async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
+        self.info(name_of(request.get_ref())).map(Response::new)
+    }
+
+    async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
+        let job = self.job()?;
+        if name_of(request.get_ref()) != ROWS {
+            return Err(Status::not_found("this endpoint has the schema of 'rows'"));
+        }
+        let (schema, options) = (newest::columns(job.row_schema()), IpcWriteOptions::default());
+        SchemaResult::try_from(SchemaAsIpc::new(&schema, &options))
+            .map(Response::new)
+            .map_err(|error| Status::internal(error.to_string()))
+    }
+
+    async fn list_flights(&self, _: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
+        let info = self.info(ROWS)?;
+        Ok(Response::new(stream::iter([Ok(info)]).boxed()))
+    }
+
+    async fn list_actions(&self, _: Request<Empty>) -> Answer<Self::ListActionsStream> {
+        Ok(Response::new(stream::empty().boxed()))
+    }
+
+    async fn handshake(
+        &self,
+        _: Request<Streaming<HandshakeRequest>>,
+    ) -> Answer<Self::HandshakeStream> {
+        not_offered("Handshake")
+    }
+
+    async fn poll_flight_info(&self, _: Request<FlightDescriptor>) -> Answer<PollInfo> {
+        not_offered("PollFlightInfo")
+    }
+
+    async fn do_put(&self, _: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
+        not_offered("DoPut")
+    }
+
+    async fn do_exchange(
+        &self,
+        _: Request<Streaming<FlightData>>,
+    ) -> Answer<Self::DoExchangeStream> {
+        not_offered("DoExchange")
+    }
+
+    async fn do_action(&self, _: Request<Action>) -> Answer<Self::DoActionStream> {
+        not_offered("DoAction")
+    }
+}

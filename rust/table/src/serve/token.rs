@@ -1,0 +1,133 @@
+//! The bearer token of an endpoint.
+//!
+//! Owns: making one, comparing one in constant time, and never showing one.
+//! Does not own: how it travels; that is gRPC metadata, over TLS where the network is not trusted.
+
+use std::fmt;
+use std::hint::black_box;
+
+use lancemem_core::store::hide;
+use lancemem_core::types::{Error, Result};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+
+/// Where the token stands in a call.
+pub(super) const HEADER: &str = "authorization";
+/// Hexadecimal digits of a generated token: 256 bits.
+const DIGITS: usize = 64;
+/// A shorter token could be guessed.
+const SHORTEST: usize = 16;
+
+/// A secret that its holder may read a job with.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    /// A new one with 256 random bits.
+    #[must_use]
+    pub fn generate() -> Self {
+        let mut digits = String::with_capacity(3 * 30);
+        while digits.len() < DIGITS {
+            #[expect(clippy::disallowed_methods, reason = "a secret that a seed gives is none")]
+            let random = uuid::Uuid::new_v4().simple().to_string();
+            // Without the two digits that say that it is a random UUID.
+            digits.push_str(&random[..12]);
+            digits.push_str(&random[13..16]);
+            digits.push_str(&random[17..]);
+        }
+        digits.truncate(DIGITS);
+        hide(&digits);
+        Self(digits)
+    }
+
+    /// The token that `text` is.
+    ///
+    /// # Errors
+    /// An input error, which does not show it, for less than 16 characters or others than visible
+    /// ASCII.
+    pub fn new(text: impl Into<String>) -> Result<Self> {
+        let text = text.into();
+        if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::input(format!(
+                "a token has at least {SHORTEST} characters, all of them visible ASCII"
+            )));
+        }
+        hide(&text);
+        Ok(Self(text))
+    }
+
+    /// The token itself, for whoever hands it to a reader.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The token as a call carries it.
+    pub(super) fn header(&self) -> Result<MetadataValue<Ascii>> {
+        let mut value = MetadataValue::try_from(format!("Bearer {}", self.0))
+            .map_err(|_| Error::input("the token cannot be sent as a header"))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    /// Whether a call carries this token. The time that takes says nothing about the token.
+    pub(super) fn is_carried_by(&self, metadata: &MetadataMap) -> bool {
+        let Some(value) = metadata.get(HEADER) else { return false };
+        let Some((scheme, given)) = value.as_bytes().split_at_checked("Bearer ".len()) else {
+            return false;
+        };
+        scheme.eq_ignore_ascii_case(b"bearer ") && self.equals(given)
+    }
+
+    fn equals(&self, given: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        if own.len() != given.len() {
+            return false;
+        }
+        let difference = own.iter().zip(given).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
+        difference == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(******)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carrying(value: &str) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        metadata.insert(HEADER, value.parse().unwrap());
+        metadata
+    }
+
+    #[test]
+    fn two_generated_tokens_differ_and_none_is_shown() {
+        let (one, two) = (Token::generate(), Token::generate());
+        assert_eq!(one.reveal().len(), DIGITS);
+        assert!(one.reveal().bytes().all(|digit| digit.is_ascii_hexdigit()));
+        assert_ne!(one.reveal(), two.reveal());
+        assert!(!format!("{one:?}").contains(one.reveal()));
+        assert!(
+            !lancemem_core::store::scrub(&format!("a {} b", one.reveal())).contains(one.reveal())
+        );
+    }
+
+    #[test]
+    fn only_the_whole_token_opens() {
+        let token = Token::new("0123456789abcdef").unwrap();
+        assert!(token.is_carried_by(&carrying("Bearer 0123456789abcdef")));
+        assert!(token.is_carried_by(&carrying("bearer 0123456789abcdef")));
+        for wrong in ["", "Bearer", "Bearer ", "Bearer 0123456789abcdeF", "Basic  0123456789abcdef"]
+        {
+            assert!(!token.is_carried_by(&carrying(wrong)), "{wrong}");
+        }
+        assert!(!token.is_carried_by(&carrying("Bearer 0123456789abcdef0")));
+        assert!(!token.is_carried_by(&MetadataMap::new()));
+        let error = Token::new("short-secret").unwrap_err().to_string();
+        assert!(!error.contains("short-secret"), "{error}");
+    }
+}

@@ -1,0 +1,270 @@
+//! What a reader asks an endpoint for, and how the answer to a snapshot begins.
+//!
+//! Owns: the text of tickets, and the header that makes a stream of batches a cut again.
+//! Does not own: batches, which travel as Flight's own messages.
+//!
+//! Tickets: `rows`, or `snapshot`, or `snapshot EPOCH ID:ROWS,ID:ROWS` of a reader that holds so
+//! many rows of those MemTables already. The answer to a snapshot carries the header in the
+//! metadata of its first message; the batches of each MemTable follow in its order.
+
+use lancemem_core::format::ShardManifest;
+use lancemem_core::shard::ShardSnapshot;
+use lancemem_core::types::{Error, Generation, Result, ShardId, WriterEpoch};
+
+use crate::table::Job;
+
+/// The name of the view that anybody can read as a table.
+pub(super) const ROWS: &str = "rows";
+/// The name of the cut that a reader of lancemem rebuilds.
+pub(super) const SNAPSHOT: &str = "snapshot";
+/// The first line of a header; another number is another layout.
+const MAGIC: &str = "lancemem-snapshot 1";
+/// More MemTables than this are in no job.
+const MOST_MEMTABLES: usize = 100_000;
+
+/// What one read asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// The newest rows in the job's memory, as a table.
+    Rows,
+    /// The job's cut, less what the reader has.
+    Snapshot(Held),
+}
+
+/// What a reader holds of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// The job's epoch: MemTables of another job have nothing to do with these.
+    pub epoch: WriterEpoch,
+    /// Rows by MemTable.
+    pub rows: Vec<(u64, usize)>,
+}
+
+impl Held {
+    /// Rows that the reader has of the MemTable `id` of the job with `epoch`.
+    pub fn rows_of(&self, epoch: WriterEpoch, id: u64) -> usize {
+        if self.epoch != epoch {
+            return 0;
+        }
+        self.rows.iter().find(|(held, _)| *held == id).map_or(0, |(_, rows)| *rows)
+    }
+}
+
+impl Ask {
+    /// The ticket's bytes.
+    pub fn encode(&self) -> String {
+        match self {
+            Self::Rows => ROWS.to_owned(),
+            Self::Snapshot(held) if held.rows.is_empty() => SNAPSHOT.to_owned(),
+            Self::Snapshot(held) => {
+                let rows: Vec<String> =
+                    held.rows.iter().map(|(id, rows)| format!("{id}:{rows}")).collect();
+                format!("{SNAPSHOT} {} {}", held.epoch, rows.join(","))
+            }
+        }
+    }
+
+    /// Reads a ticket that anybody may have written.
+    pub fn parse(ticket: &[u8]) -> Result<Self> {
+        let refused =
+            || Error::input("the ticket is not one of this endpoint; use 'rows' or 'snapshot'");
+        let text = std::str::from_utf8(ticket).map_err(|_| refused())?;
+        let mut words = text.split(' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some(ROWS), None, ..) => Ok(Self::Rows),
+            (Some(SNAPSHOT), None, ..) => Ok(Self::Snapshot(Held::default())),
+            (Some(SNAPSHOT), Some(epoch), Some(rows), None) => {
+                let epoch = epoch.parse().map(WriterEpoch).map_err(|_| refused())?;
+                let rows = rows.split(',').map(|pair| {
+                    let (id, rows) = pair.split_once(':')?;
+                    Some((id.parse().ok()?, rows.parse().ok()?))
+                });
+                let rows = rows.collect::<Option<Vec<_>>>().ok_or_else(refused)?;
+                Ok(Self::Snapshot(Held { epoch, rows }))
+            }
+            _ => Err(refused()),
+        }
+    }
+}
+
+/// Rows of one MemTable in an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Tells the MemTable from all others of the job.
+    pub id: u64,
+    /// Its generation.
+    pub generation: Generation,
+    /// Rows that the reader has; the answer goes on behind them.
+    pub from_row: usize,
+    /// Rows in the cut.
+    pub rows: usize,
+}
+
+/// What makes the batches of an answer a cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// The job's shard.
+    pub shard_id: ShardId,
+    /// The job's epoch.
+    pub epoch: WriterEpoch,
+    /// The name of its table.
+    pub table: String,
+    /// Its MemTables, oldest first.
+    pub parts: Vec<Part>,
+    /// The shard manifest below them; none where only the job is described.
+    pub manifest: Option<ShardManifest>,
+}
+
+impl Header {
+    /// What `job` is, without a cut.
+    pub fn of_job(job: &Job) -> Self {
+        Self {
+            shard_id: job.shard_id(),
+            epoch: job.epoch(),
+            table: job.table_name().to_owned(),
+            parts: Vec::new(),
+            manifest: None,
+        }
+    }
+
+    /// The header of `snapshot` for a reader who has `held`.
+    pub fn of_snapshot(job: &Job, snapshot: &ShardSnapshot, held: &Held) -> Self {
+        let of_job = Self::of_job(job);
+        let parts = snapshot.memtables.iter().map(|view| {
+            let (id, rows) = (view.memtable_id(), view.rows());
+            // A reader that has more than there is has read another cut: it begins anew.
+            let from_row = Some(held.rows_of(of_job.epoch, id)).filter(|from| *from <= rows);
+            Part { id, generation: view.generation(), from_row: from_row.unwrap_or(0), rows }
+        });
+        let manifest = Some(ShardManifest::clone(&snapshot.manifest));
+        Self { parts: parts.collect(), manifest, ..of_job }
+    }
+
+    /// Lines of text, an empty one, then the bytes of the manifest.
+    pub fn encode(&self) -> Vec<u8> {
+        let parts: Vec<String> = self
+            .parts
+            .iter()
+            .map(|part| format!("{}:{}:{}:{}", part.id, part.generation, part.from_row, part.rows))
+            .collect();
+        let text = format!(
+            "{MAGIC}\nshard={}\nepoch={}\ntable={}\nmemtables={}\n\n",
+            self.shard_id,
+            self.epoch,
+            self.table.replace('\n', " "),
+            parts.join(",")
+        );
+        let mut bytes = text.into_bytes();
+        if let Some(manifest) = &self.manifest {
+            bytes.extend(manifest.encode());
+        }
+        bytes
+    }
+
+    /// Reads what an endpoint sent.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let broken = || Error::storage("reading a job", "it does not answer as lancemem does");
+        let end = bytes.windows(2).position(|pair| pair == b"\n\n").ok_or_else(broken)?;
+        let text = std::str::from_utf8(&bytes[..end]).map_err(|_| broken())?;
+        let mut lines = text.lines();
+        if lines.next() != Some(MAGIC) {
+            return Err(broken());
+        }
+        let mut value = |name: &str| {
+            let (found, value) = lines.next()?.split_once('=')?;
+            (found == name).then(|| value.to_owned())
+        };
+        let shard_id = value("shard").and_then(|id| ShardId::parse_str(&id).ok());
+        let epoch = value("epoch").and_then(|epoch| epoch.parse().ok()).map(WriterEpoch);
+        let table = value("table");
+        let parts = value("memtables").and_then(|parts| parse_parts(&parts));
+        let (Some(shard_id), Some(epoch), Some(table), Some(parts)) =
+            (shard_id, epoch, table, parts)
+        else {
+            return Err(broken());
+        };
+        let manifest = match &bytes[end + 2..] {
+            [] => None,
+            bytes => Some(ShardManifest::decode(bytes, "the shard manifest that a job sent")?),
+        };
+        Ok(Self { shard_id, epoch, table, parts, manifest })
+    }
+}
+
+fn parse_parts(text: &str) -> Option<Vec<Part>> {
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let parts = text.split(',').take(MOST_MEMTABLES).map(|part| {
+        let mut numbers = part.split(':').map(str::parse::<u64>);
+        let mut next = || numbers.next()?.ok();
+        let (id, generation, from_row, rows) = (next()?, next()?, next()?, next()?);
+        let from_row = usize::try_from(from_row).ok()?;
+        let rows = usize::try_from(rows).ok()?;
+        let part = Part { id, generation: Generation(generation), from_row, rows };
+        (from_row <= rows && next().is_none()).then_some(part)
+    });
+    parts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_ticket_reads_back_and_a_bad_one_is_refused() {
+        let held = Held { epoch: WriterEpoch(7), rows: vec![(3, 100), (4, 0)] };
+        for ask in [Ask::Rows, Ask::Snapshot(Held::default()), Ask::Snapshot(held)] {
+            assert_eq!(Ask::parse(ask.encode().as_bytes()).unwrap(), ask);
+        }
+        let bad: &[&[u8]] = &[
+            b"",
+            b"row",
+            b"rows ",
+            b"snapshot 1",
+            b"snapshot x 1:1",
+            b"snapshot 1 1",
+            b"snapshot 1 1:-1",
+            b"snapshot 1 1:1,",
+            b"snapshot 99999999999999999999 1:1",
+            b"snapshot 1 1:1 more",
+            b"\xff\xfe",
+        ];
+        for ticket in bad {
+            assert!(Ask::parse(ticket).is_err(), "{}", String::from_utf8_lossy(ticket));
+        }
+    }
+
+    #[test]
+    fn a_header_reads_back_and_a_cut_one_is_refused() {
+        let shard_id = ShardId::from_u128(5);
+        let part = |id, from_row| Part { id, generation: Generation(id), from_row, rows: 9 };
+        let header = Header {
+            shard_id,
+            epoch: WriterEpoch(2),
+            table: "board=1".to_owned(),
+            parts: vec![part(1, 0), part(2, 9)],
+            manifest: Some(ShardManifest::initial(shard_id, 1, BTreeMap::new())),
+        };
+        let bytes = header.encode();
+        assert_eq!(Header::parse(&bytes).unwrap(), header);
+        let text = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap();
+        for end in 0..text {
+            assert!(Header::parse(&bytes[..end]).is_err());
+        }
+        let backwards =
+            b"lancemem-snapshot 1\nshard=00000000-0000-0000-0000-000000000005\nepoch=1\n\
+            table=t\nmemtables=1:1:5:4\n\n";
+        assert!(Header::parse(backwards).is_err());
+    }
+
+    #[test]
+    fn rows_of_another_epoch_are_not_held() {
+        let held = Held { epoch: WriterEpoch(2), rows: vec![(1, 10)] };
+        assert_eq!(held.rows_of(WriterEpoch(2), 1), 10);
+        assert_eq!(held.rows_of(WriterEpoch(3), 1), 0);
+        assert_eq!(held.rows_of(WriterEpoch(2), 2), 0);
+    }
+}

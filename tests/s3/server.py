@@ -1,0 +1,101 @@
+"""moto's S3 server, in a process of its own.
+
+Owns: what stands around it: writes one at a time, because moto looks and then stores in two steps
+and two writers could both succeed; a log of requests; faults that a test switches on.
+Does not own: S3. `test_server` proves what the other tests rely on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+LOG = "/--log"
+MODE = "/--mode/"
+# Answers as S3 does to credentials that have expired, with the token that the caller sent.
+EXPIRED = "expired"
+# Forgets conditions, as some servers do.
+UNCONDITIONAL = "unconditional"
+
+
+class Handler(WSGIRequestHandler):
+    """Keeps connections open, and says nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_request(self, *_: object) -> None:
+        """Say nothing: the log is asked for."""
+
+
+class Around:
+    """moto's application and what the tests need around it."""
+
+    def __init__(self) -> None:
+        self.moto: Any = DomainDispatcherApplication(create_backend_app)
+        self.writing = threading.Lock()
+        self.log: list[dict[str, Any]] = []
+        self.mode = ""
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request."""
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if path == LOG:
+            return answer(start, "200 OK", json.dumps(self.log).encode())
+        if path.startswith(MODE):
+            self.mode = path.removeprefix(MODE)
+            return answer(start, "200 OK", b"")
+        if self.mode == EXPIRED:
+            token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN", "")
+            error = f"<Error><Code>ExpiredToken</Code><Token-0>{token}</Token-0></Error>"
+            return answer(start, "400 Bad Request", error.encode())
+        condition = environ.get("HTTP_IF_NONE_MATCH")
+        if self.mode == UNCONDITIONAL:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
+        status = ""
+
+        def started(code: str, headers: list[tuple[str, str]], info: object = None) -> object:
+            nonlocal status
+            status = code
+            return start(code, headers, info)
+
+        if method in {"PUT", "POST"}:
+            with self.writing:
+                body = list(self.moto(environ, started))
+        else:
+            body = list(self.moto(environ, started))
+        self.log.append(
+            {
+                "method": method,
+                "path": path,
+                "condition": condition,
+                "status": int(status.split(maxsplit=1)[0]),
+            }
+        )
+        return body
+
+
+def answer(start: Callable[..., Any], status: str, body: bytes) -> list[bytes]:
+    """Answer without moto."""
+    start(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def main() -> None:
+    """Serve on a free port, which is the only line of output, until the parent is gone."""
+    server = make_server("127.0.0.1", 0, Around(), threaded=True, request_handler=Handler)
+    sys.stdout.write(f"{server.server_port}\n")
+    sys.stdout.flush()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

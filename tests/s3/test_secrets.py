@@ -1,0 +1,48 @@
+"""Credentials are used and never shown."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lancemem
+
+from . import server
+from .conftest import SCHEMA, SECRET, Place, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOKEN = "FwoGZXIvYXdzEXAMPLE/session+token/with=signs=="  # noqa: S105 - it opens nothing
+
+
+def test_an_answer_that_repeats_the_token_reaches_nobody(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {**place.options, "aws_session_token": TOKEN}
+    table = lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=options)
+    job = table.start_job(shard=0)
+    job.put(rows(range(3), "before"))
+    texts = [repr(table), repr(job), table.scan().explain()]
+    place.s3.switch(server.EXPIRED)
+    calls: list[Callable[[], object]] = [
+        lambda: lancemem.open_table(place.uri, storage_options=options),
+        lambda: table.scan().to_table(),
+        lambda: table.start_job(shard=0),
+        table.shards,
+        lambda: job.put(rows(range(3), "after")),
+        job.close,
+    ]
+    with caplog.at_level(logging.DEBUG, logger="lancemem"):
+        for call in calls:
+            with pytest.raises(lancemem.LancememError) as raised:
+                call()
+            texts.append(str(raised.value))
+    texts += [record.getMessage() for record in caplog.records]
+    for text in texts:
+        assert TOKEN not in text, text
+        assert SECRET not in text, text
+    assert any("ExpiredToken" in text for text in texts), "the answer itself is told"
+    assert any("******" in text for text in texts), "the token was in an answer"
