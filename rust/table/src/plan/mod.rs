@@ -8,10 +8,9 @@ mod condition;
 mod filter;
 mod memtable_scan;
 mod planner;
-mod pushdown;
+pub mod pushdown;
 mod substrait;
 
 pub use condition::Condition;
 pub use filter::Filter;
 pub use planner::{ScanRequest, plan_scan, session};
-pub use pushdown::Pushdown;
