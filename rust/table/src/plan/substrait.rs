@@ -6,8 +6,6 @@
 //! Does not own: the translation, which is `datafusion-substrait`'s, or types, which `filter`
 //! resolves against the table.
 
-use std::collections::HashMap;
-
 use arrow_schema::{Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ToDFSchema};
@@ -104,8 +102,7 @@ pub async fn parse(session: &SessionContext, schema: &SchemaRef, message: &[u8])
     }
 
     let mut expression = expression.clone();
-    let mut gate =
-        Gate { columns: columns.fields().len(), functions: &extensions.functions, parts: 0 };
+    let mut gate = Gate { columns: columns.fields().len(), extensions: &extensions, parts: 0 };
     gate.expression(&mut expression)?;
 
     let state = session.state();
@@ -141,7 +138,7 @@ fn columns_of(schema: &Schema, named: Option<&NamedStruct>) -> Result<DFSchema> 
 /// Lets through what the translator can take without harm.
 struct Gate<'a> {
     columns: usize,
-    functions: &'a HashMap<u32, String>,
+    extensions: &'a Extensions,
     parts: usize,
 }
 
@@ -186,7 +183,7 @@ impl Gate<'_> {
     }
 
     fn call(&mut self, call: &mut ScalarFunction) -> Result<()> {
-        let name = self.functions.get(&call.function_reference);
+        let name = self.extensions.functions.get(&call.function_reference);
         let name = substrait_fun_name(name.ok_or_else(|| missing("function"))?);
         let Some((_, least, most)) = FUNCTIONS.iter().find(|(known, ..)| *known == name) else {
             return Err(refused(&format!("function '{name}' is not known")));
