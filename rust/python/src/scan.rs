@@ -135,7 +135,7 @@ impl BatchIterator {
 
 #[pymethods]
 impl BatchIterator {
-    const fn __iter__(slf: Py<Self>) -> Py<Self> {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 

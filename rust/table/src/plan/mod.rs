@@ -9,10 +9,9 @@ mod filter;
 mod memtable_scan;
 mod plain_types;
 mod planner;
-mod pushdown;
+pub mod pushdown;
 mod substrait;
 
 pub use condition::Condition;
 pub use filter::Filter;
 pub use planner::{ScanRequest, plan_scan, session};
-pub use pushdown::Pushdown;

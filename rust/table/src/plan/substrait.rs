@@ -6,8 +6,6 @@
 //! Does not own: the translation, which is `datafusion-substrait`'s, or types, which `filter`
 //! resolves against the table.
 
-use datafusion::common::HashMap;
-
 use arrow_schema::{Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ToDFSchema};
@@ -37,7 +35,6 @@ use lancemem_core::types::{Error, Result};
 use prost::Message;
 
 use super::Filter;
-use crate::errors::from_datafusion;
 
 /// Bytes of the largest message that is read.
 const MAX_BYTES: usize = 4 << 20;
@@ -88,37 +85,35 @@ const OPTIONS: &[(&str, &str)] = &[
 /// An input error that says which part is not taken.
 pub async fn parse(session: &SessionContext, schema: &SchemaRef, message: &[u8]) -> Result<Filter> {
     if message.len() > MAX_BYTES {
-        return Err(refused(format!("it has {} bytes, at most {MAX_BYTES}", message.len())));
+        return Err(refused(&format!("it has {} bytes, at most {MAX_BYTES}", message.len())));
     }
-    let message = ExtendedExpression::decode(message).map_err(refused)?;
+    let message = ExtendedExpression::decode(message).map_err(|error| refused(&error))?;
     let [reference] = message.referred_expr.as_slice() else {
         let found = message.referred_expr.len();
-        return Err(refused(format!("it has {found} expressions, expected one")));
+        return Err(refused(&format!("it has {found} expressions, expected one")));
     };
     let Some(ExprType::Expression(expression)) = &reference.expr_type else {
-        return Err(refused("it is no scalar expression"));
+        return Err(refused(&"it is no scalar expression"));
     };
     let columns = columns_of(schema, message.base_schema.as_ref())?;
-    let extensions = Extensions::try_from(&message.extensions).map_err(refused)?;
+    let extensions = Extensions::try_from(&message.extensions).map_err(|error| refused(&error))?;
     if !extensions.type_variations.is_empty() {
-        return Err(refused("it has type variations"));
+        return Err(refused(&"it has type variations"));
     }
 
     let mut expression = expression.clone();
-    let mut gate =
-        Gate { columns: columns.fields().len(), functions: &extensions.functions, parts: 0 };
+    let mut gate = Gate { columns: columns.fields().len(), extensions: &extensions, parts: 0 };
     gate.expression(&mut expression)?;
 
     let state = session.state();
     let consumer = DefaultSubstraitConsumer::new(&extensions, &state);
     let translated = from_substrait_rex(&consumer, &expression, &columns).await;
     let translated = translated.and_then(|expression| Ok(expression.transform_up(plain_in)?.data));
-    let translated =
-        translated.map_err(|error| refused(from_datafusion("translating it", &error)))?;
+    let translated = translated.map_err(|error| refused(&error.strip_backtrace()))?;
     Filter::new(schema, translated)
 }
 
-fn refused(reason: impl ToString) -> Error {
+fn refused(reason: &impl ToString) -> Error {
     Error::input(format!(
         "the filter cannot be taken as an expression, pass it as a SQL string: {}",
         reason.to_string()
@@ -128,22 +123,22 @@ fn refused(reason: impl ToString) -> Error {
 /// The table's columns in the order in which the message counts them. Its types are left aside:
 /// what matters are those of the table.
 fn columns_of(schema: &Schema, named: Option<&NamedStruct>) -> Result<DFSchema> {
-    let named = named.ok_or_else(|| refused("it has no schema"))?;
+    let named = named.ok_or_else(|| refused(&"it has no schema"))?;
     let types = named.r#struct.as_ref().map_or(0, |fields| fields.types.len());
     if named.names.len() != types {
-        return Err(refused("its schema has nested columns"));
+        return Err(refused(&"its schema has nested columns"));
     }
     let fields = named.names.iter().map(|name| {
-        schema.field_with_name(name).cloned().map_err(|_| refused(format!("no column '{name}'")))
+        schema.field_with_name(name).cloned().map_err(|_| refused(&format!("no column '{name}'")))
     });
     let fields = fields.collect::<Result<Vec<_>>>()?;
-    Schema::new(fields).to_dfschema().map_err(refused)
+    Schema::new(fields).to_dfschema().map_err(|error| refused(&error))
 }
 
 /// Lets through what the translator can take without harm.
 struct Gate<'a> {
     columns: usize,
-    functions: &'a HashMap<u32, String>,
+    extensions: &'a Extensions,
     parts: usize,
 }
 
@@ -151,7 +146,7 @@ impl Gate<'_> {
     fn expression(&mut self, expression: &mut Expression) -> Result<()> {
         self.parts += 1;
         if self.parts > MAX_PARTS {
-            return Err(refused(format!("it has more than {MAX_PARTS} parts")));
+            return Err(refused(&format!("it has more than {MAX_PARTS} parts")));
         }
         match expression.rex_type.as_mut().ok_or_else(|| missing("expression"))? {
             RexType::Literal(value) => literal(value),
@@ -171,7 +166,7 @@ impl Gate<'_> {
                 self.required(list.value.as_deref_mut(), "value of IN")?;
                 // SQL and pyarrow differ on what null in a list means.
                 if list.options.iter().any(is_null) {
-                    return Err(refused("null in the list of IN"));
+                    return Err(refused(&"null in the list of IN"));
                 }
                 list.options.iter_mut().try_for_each(|option| self.expression(option))
             }
@@ -179,7 +174,7 @@ impl Gate<'_> {
                 simple_type(cast.r#type.as_ref())?;
                 self.required(cast.input.as_deref_mut(), "value of a cast")
             }
-            _ => Err(refused("it is neither column, constant, comparison, IN, CASE nor cast")),
+            _ => Err(refused(&"it is neither column, constant, comparison, IN, CASE nor cast")),
         }
     }
 
@@ -188,21 +183,21 @@ impl Gate<'_> {
     }
 
     fn call(&mut self, call: &mut ScalarFunction) -> Result<()> {
-        let name = self.functions.get(&call.function_reference);
+        let name = self.extensions.functions.get(&call.function_reference);
         let name = substrait_fun_name(name.ok_or_else(|| missing("function"))?);
         let Some((_, least, most)) = FUNCTIONS.iter().find(|(known, ..)| *known == name) else {
-            return Err(refused(format!("function '{name}' is not known")));
+            return Err(refused(&format!("function '{name}' is not known")));
         };
         if !(*least..=*most).contains(&call.arguments.len()) {
             let found = call.arguments.len();
-            return Err(refused(format!("function '{name}' has {found} arguments")));
+            return Err(refused(&format!("function '{name}' has {found} arguments")));
         }
         for option in &call.options {
             let is_known = |preference: &String| {
                 OPTIONS.contains(&(option.name.as_str(), preference.as_str()))
             };
             if !option.preference.iter().any(is_known) {
-                return Err(refused(format!(
+                return Err(refused(&format!(
                     "function '{name}' has option {}={}",
                     option.name,
                     option.preference.join("|")
@@ -220,7 +215,7 @@ impl Gate<'_> {
 
     fn field(&self, field: &FieldReference) -> Result<()> {
         if !matches!(field.root_type, None | Some(RootType::RootReference(_))) {
-            return Err(refused("a column is not one of the table's"));
+            return Err(refused(&"a column is not one of the table's"));
         }
         let Some(ReferenceType::DirectReference(segment)) = &field.reference_type else {
             return Err(missing("column"));
@@ -235,9 +230,9 @@ impl Gate<'_> {
             Some(reference_segment::ReferenceType::StructField(column))
                 if column.child.is_some() =>
             {
-                Err(refused("a field of a nested column"))
+                Err(refused(&"a field of a nested column"))
             }
-            _ => Err(refused("a column that its schema does not have")),
+            _ => Err(refused(&"a column that its schema does not have")),
         }
     }
 }
@@ -248,7 +243,7 @@ fn is_null(expression: &Expression) -> bool {
 }
 
 fn missing(what: &str) -> Error {
-    refused(format!("a required part is missing: {what}"))
+    refused(&format!("a required part is missing: {what}"))
 }
 
 /// Checks a constant; the forms that only pyarrow writes become the common ones.
@@ -292,7 +287,7 @@ fn literal(value: &mut Literal) -> Result<()> {
         | LiteralType::Date(_)
         | LiteralType::PrecisionTimestamp(_)
         | LiteralType::PrecisionTimestampTz(_) => {}
-        _ => return Err(refused("a constant of a type that is not taken")),
+        _ => return Err(refused(&"a constant of a type that is not taken")),
     }
     Ok(())
 }
@@ -301,20 +296,20 @@ fn literal(value: &mut Literal) -> Result<()> {
 /// come in the messages that Protobuf has for single values.
 fn of_arrow(own: &UserDefined) -> Result<(LiteralType, u32)> {
     let Some(Val::Value(value)) = &own.val else { return Err(missing("constant")) };
-    let bytes = value.value.as_ref();
+    let bytes: &[u8] = value.value.as_ref();
     let name = value.type_url.rsplit('/').next().unwrap_or_default();
     match name {
         "google.protobuf.StringValue" => {
-            Ok((LiteralType::String(String::decode(bytes).map_err(refused)?), 0))
+            Ok((LiteralType::String(String::decode(bytes).map_err(|error| refused(&error))?), 0))
         }
         "google.protobuf.BytesValue" => {
-            Ok((LiteralType::Binary(Vec::<u8>::decode(bytes).map_err(refused)?), 0))
+            Ok((LiteralType::Binary(Vec::<u8>::decode(bytes).map_err(|error| refused(&error))?), 0))
         }
         "google.protobuf.UInt32Value" | "google.protobuf.UInt64Value" => {
-            let number = u64::decode(bytes).map_err(refused)?;
+            let number = u64::decode(bytes).map_err(|error| refused(&error))?;
             Ok((LiteralType::I64(number.cast_signed()), UNSIGNED_INTEGER_TYPE_VARIATION_REF))
         }
-        _ => Err(refused("a constant of a type that is not taken")),
+        _ => Err(refused(&"a constant of a type that is not taken")),
     }
 }
 
@@ -333,7 +328,7 @@ fn simple_type(of: Option<&Type>) -> Result<()> {
         | Kind::PrecisionTimestamp(_)
         | Kind::PrecisionTimestampTz(_) => Ok(()),
         Kind::Decimal(decimal) => decimal_digits(decimal.precision, decimal.scale),
-        _ => Err(refused("a type that is not taken")),
+        _ => Err(refused(&"a type that is not taken")),
     }
 }
 
@@ -341,7 +336,7 @@ fn decimal_digits(precision: i32, scale: i32) -> Result<()> {
     if (1..=MAX_DECIMAL_DIGITS).contains(&precision) && (0..=precision).contains(&scale) {
         return Ok(());
     }
-    Err(refused(format!("decimal({precision}, {scale})")))
+    Err(refused(&format!("decimal({precision}, {scale})")))
 }
 
 /// `CASE WHEN x IS NOT NULL THEN x IN (..) END`, which is how DuckDB says `x IN (..)` to pyarrow,
@@ -358,12 +353,12 @@ fn plain_in(expression: Expr) -> datafusion::common::Result<Transformed<Expr>> {
 fn guarded_in(case: &Case) -> Option<&Expr> {
     let [(guard, list)] = case.when_then_expr.as_slice() else { return None };
     let is_null = |part: &Expr| matches!(part, Expr::Literal(value, _) if value.is_null());
-    let otherwise_null = case.else_expr.as_ref().is_none_or(|otherwise| is_null(otherwise));
+    let otherwise_null = case.else_expr.as_deref().is_none_or(is_null);
     match (guard.as_ref(), list.as_ref()) {
         (Expr::IsNotNull(guarded), Expr::InList(in_list))
             if case.expr.is_none() && otherwise_null && *guarded == in_list.expr =>
         {
-            Some(list)
+            Some(list.as_ref())
         }
         _ => None,
     }

@@ -17,7 +17,7 @@ use datafusion::prelude::SessionContext;
 use lancemem_core::types::Error;
 use tokio::runtime::Handle;
 
-use crate::plan::{self, Pushdown, ScanRequest, plan_scan};
+use crate::plan::{self, ScanRequest, plan_scan, pushdown};
 use crate::table::{LiveJob, Table};
 use crate::view::{Consistency, ReadView};
 
@@ -63,17 +63,13 @@ impl TableSource {
         self
     }
 
-    fn pushdown(&self) -> Pushdown<'_> {
-        Pushdown { session: &self.session, schema: self.table.schema() }
-    }
-
     fn request(
         &self,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<ScanRequest, Error> {
-        let name = |index: &usize| {
+        let name = |index: &usize| -> Result<String, Error> {
             let field = self.table.schema().fields().get(*index);
             let field = field.ok_or_else(|| Error::input(format!("no column {index}")))?;
             Ok(field.name().clone())
@@ -81,7 +77,7 @@ impl TableSource {
         let columns = projection
             .map(|indices| indices.iter().map(name).collect::<Result<Vec<_>, Error>>())
             .transpose()?;
-        let filter = self.pushdown().filter(filters)?;
+        let filter = pushdown::all_of(self.table.schema(), filters)?;
         Ok(ScanRequest { columns, filter, offset: 0, limit })
     }
 }
@@ -106,10 +102,12 @@ impl TableProvider for TableSource {
         &self,
         filters: &[&Expr],
     ) -> PlanResult<Vec<TableProviderFilterPushDown>> {
-        let pushdown = self.pushdown();
-        let answer = |filter: &&Expr| match pushdown.takes(filter) {
-            true => TableProviderFilterPushDown::Exact,
-            false => TableProviderFilterPushDown::Unsupported,
+        let answer = |filter: &&Expr| {
+            if pushdown::takes(&self.session, self.table.schema(), filter) {
+                TableProviderFilterPushDown::Exact
+            } else {
+                TableProviderFilterPushDown::Unsupported
+            }
         };
         Ok(filters.iter().map(answer).collect())
     }

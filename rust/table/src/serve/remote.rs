@@ -326,7 +326,11 @@ fn is_refused(error: &(dyn StdError + 'static)) -> bool {
 }
 
 fn unreachable_job(location: &str, error: &tonic::transport::Error) -> Error {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    let mut causes = Vec::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        causes.push(error.to_string());
+        cause = error.source();
+    }
     Error::storage(format!("connecting to {location}"), causes.join(": "))
 }
