@@ -15,7 +15,6 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
     Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink, WriteMode,
 };
-use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Mark, Result, ShardId, WriterConfig, WriterEpoch};
 use tokio::sync::watch;
 
