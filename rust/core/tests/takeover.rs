@@ -112,6 +112,22 @@ async fn a_sentinel_whose_answer_is_lost_does_not_keep_the_shard_closed() {
     }
 }
 
+// B6
+#[tokio::test]
+async fn a_sentinel_that_met_a_conflict_leaves_no_hole() {
+    within(async {
+        let bench = Bench::new().await;
+        bench.open().await.close(false).await.unwrap();
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::ConflictOfNothing).times(2));
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.close(false).await.unwrap();
+        let again = bench.open().await;
+        assert_eq!(bench.seen(&again), bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_writers_that_open_at_once_the_last_claim_wins_and_no_acknowledged_row_is_lost() {
     within(async {

@@ -5,9 +5,10 @@
 //! Does not own: the flush that frees memory, or the compaction that frees generations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::writer::Shared;
 use crate::types::{Error, Result};

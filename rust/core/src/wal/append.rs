@@ -15,6 +15,9 @@ use crate::store::{Created, ManifestStore, Store};
 use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Attempts at one position of a sentinel that met a conflict and left nothing.
+const CONFLICTS: usize = 16;
+const CONFLICT: &str = "the store reports a conflict, and nothing stands there";
 
 /// The single appender of a claimed shard.
 #[derive(Debug)]
@@ -44,7 +47,8 @@ impl WalAppender {
         let (shard_id, epoch) = (manifest.shard_id, manifest.writer_epoch);
         // Entries that a flush has covered may be gone, their positions are used up all the same.
         let covered = manifest.replay_after_wal_entry_position;
-        let last = highest_position(&store, shard_id).await?.max(covered);
+        let highest = highest_position(&store, shard_id).await?;
+        let last = if mutant!("B2") { highest } else { highest.max(covered) };
         // Checked after the listing: the sentinel of a later claim cannot stand at or before
         // `last`, so the walk below meets it before it could write behind it.
         manifests.check_fenced(epoch).await?;
@@ -56,7 +60,7 @@ impl WalAppender {
             shard_id,
             epoch,
             sentinel,
-            next: sentinel.next(),
+            next: if mutant!("B7") { sentinel } else { sentinel.next() },
             retries: config.max_wal_persist_retries,
             first_pause: config.wal_persist_retry_base_delay,
         })
@@ -115,13 +119,11 @@ impl WalAppender {
             return Ok(());
         }
         match self.store.get(path).await? {
-            Some(stored) if stored == *bytes => return Ok(()),
+            Some(stored) if stored == *bytes && !mutant!("B5") => return Ok(()),
             Some(_) => {}
+            None if mutant!("B6") => {}
             // S3 answers 409 where two writes met and either may have failed: nobody has it yet.
-            None => {
-                let reason = "the store reports a conflict, and nothing stands there";
-                return Err(Error::storage(format!("creating {path}"), reason));
-            }
+            None => return Err(Error::storage(format!("creating {path}"), CONFLICT)),
         }
         self.manifests.check_fenced(self.epoch).await?;
         Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))
@@ -151,19 +153,32 @@ async fn write_sentinel(
     mut next: WalPosition,
 ) -> Result<WalPosition> {
     let sentinel = wal_entry::encode_sentinel(epoch)?;
+    let mut conflicts = 0;
     loop {
+        if mutant!("B7") {
+            return Ok(next);
+        }
         let path = paths::wal_entry(shard_id, next);
         if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {
             return Ok(next);
         }
-        if let Some(bytes) = store.get(&path).await? {
-            if bytes == sentinel {
-                return Ok(next);
+        let Some(bytes) = store.get(&path).await? else {
+            // 409 where two writes met and neither happened: the next position would leave a hole.
+            if mutant!("L1") {
+                next = next.next();
             }
-            let stored = wal_entry::decode(&bytes, &entry_name(shard_id, next))?.writer_epoch;
-            if stored > epoch {
-                return Err(Error::Fenced { shard: shard_id, local: epoch, stored });
+            conflicts += 1;
+            if conflicts == CONFLICTS {
+                return Err(Error::storage(format!("creating {path}"), CONFLICT));
             }
+            continue;
+        };
+        if bytes == sentinel {
+            return Ok(next);
+        }
+        let stored = wal_entry::decode(&bytes, &entry_name(shard_id, next))?.writer_epoch;
+        if stored > epoch {
+            return Err(Error::Fenced { shard: shard_id, local: epoch, stored });
         }
         next = next.next();
     }
