@@ -1,0 +1,408 @@
+//! A process that owns the shard, or believes so: its job and the callers of that job.
+//!
+//! Owns: opening, puts of the bank and of the registers, flushes, reads of the job, its end.
+//! Does not own: when a process starts or ends (`actors`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lancemem_core::format::{ShardManifest, paths};
+use lancemem_core::shard::{ShardIdentity, ShardWriter, WriteMode};
+use lancemem_core::types::{Error, ErrorKind, WriterConfig};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use crate::rows::{self, ACCOUNTS, DEPOSIT, KEYS, PutId, Row};
+use crate::settings;
+use crate::storage::Client;
+use crate::world::{Pace, ROOT, World};
+
+/// Longer than anything takes that goes on at all.
+pub const HANGS: Duration = Duration::from_hours(3);
+
+/// A job and its callers.
+#[derive(Debug)]
+pub struct Process {
+    pub id: u32,
+    pub epoch: u64,
+    pub client: Arc<Client>,
+    config: WriterConfig,
+    writer: ShardWriter,
+    closing: AtomicBool,
+    /// Whether a call has told that the job has stopped.
+    stopped: AtomicBool,
+    callers: Mutex<Vec<AbortHandle>>,
+}
+
+/// How a caller goes on after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Again,
+    /// The put may or may not have happened.
+    Unsure,
+    End,
+}
+
+/// Opens the shard and starts callers of the new job.
+pub async fn open(world: Arc<World>) {
+    let client = Client::new(&world);
+    let config = settings::writer_config(&world.chance);
+    let floor = world.oracle.lock().floor();
+    world.event("open", client.id, "");
+    let identity = ShardIdentity { shard_id: world.shard_id, routing: None };
+    let opening = ShardWriter::open(
+        client.store(),
+        identity,
+        world.schema.clone(),
+        world.sink(client.clone()),
+        config.clone(),
+    );
+    let opened = tokio::time::timeout(HANGS, opening).await;
+    if client.is_dead() {
+        return;
+    }
+    let writer = match opened {
+        Ok(Ok(writer)) => writer,
+        Ok(Err(error)) => {
+            world.event("not opened", client.id, &error.to_string());
+            world.refuse_unexplained("open", &error);
+            client.close();
+            return;
+        }
+        Err(_) => return world.fail("an open hangs"),
+    };
+    let (id, epoch) = (u32::try_from(client.id).unwrap_or(0), writer.epoch().get());
+    world.event("opened", client.id, &format!("epoch {epoch}"));
+    let found = writer
+        .snapshot()
+        .map_err(|error| error.to_string())
+        .and_then(|snapshot| world.assemble(&snapshot.manifest, &snapshot.memtables, true));
+    let verdict = found.and_then(|seen| {
+        // A base table that a later owner's rows are in is none that this owner could know.
+        if world.base.lock().epoch > epoch {
+            return Ok(());
+        }
+        world.oracle.lock().opened(epoch, &seen, &floor)
+    });
+    world.judge(verdict);
+    let process = Arc::new(Process {
+        id,
+        epoch,
+        client,
+        config,
+        writer,
+        closing: AtomicBool::new(false),
+        stopped: AtomicBool::new(false),
+        callers: Mutex::default(),
+    });
+    world.processes.lock().push(process.clone());
+    process.start_callers(&world);
+}
+
+/// An open whose settings are wrong is refused and leaves no trace.
+pub async fn open_doomed(world: Arc<World>) {
+    let client = Client::new(&world);
+    let config = settings::doomed_config(&world.chance);
+    let identity = ShardIdentity { shard_id: world.shard_id, routing: None };
+    let sink = world.sink(client.clone());
+    let opened =
+        ShardWriter::open(client.store(), identity, world.schema.clone(), sink, config).await;
+    world.event("doomed open", client.id, "");
+    if opened.is_ok() || client.puts() > 0 {
+        world.fail("an open with wrong settings wrote to the shard");
+    }
+    client.close();
+}
+
+impl Process {
+    fn start_callers(self: &Arc<Self>, world: &Arc<World>) {
+        let mut tasks = vec![tokio::spawn(self.clone().read(world.clone()))];
+        for _ in 0..=world.chance.below(3) {
+            tasks.push(tokio::spawn(self.clone().write_registers(world.clone())));
+        }
+        if world.chance.odds(700) {
+            tasks.push(tokio::spawn(self.clone().run_bank(world.clone())));
+        }
+        if world.chance.odds(500) {
+            tasks.push(tokio::spawn(self.clone().flush(world.clone())));
+        }
+        self.callers.lock().extend(tasks.iter().map(tokio::task::JoinHandle::abort_handle));
+    }
+
+    /// Cancels all calls; their futures are dropped wherever they wait.
+    pub fn cancel_callers(&self) {
+        self.callers.lock().drain(..).for_each(|task| task.abort());
+    }
+
+    /// Ends the job in order, while its callers go on.
+    pub async fn close(self: Arc<Self>, world: Arc<World>, flush: bool) {
+        self.closing.store(true, Ordering::Relaxed);
+        let acked = world.oracle.lock().acked_of(self.id);
+        let closed = tokio::time::timeout(HANGS, self.writer.close(flush)).await;
+        if self.client.is_dead() {
+            return;
+        }
+        match closed {
+            Ok(Ok(())) => world.oracle.lock().settled(self.id, acked, flush),
+            Ok(Err(error)) => {
+                self.explain(&world, "close", &error);
+            }
+            Err(_) => world.fail("a close hangs"),
+        }
+        self.client.close();
+        world.event("closed", self.client.id, "");
+    }
+
+    async fn write_registers(self: Arc<Self>, world: Arc<World>) {
+        loop {
+            self.think(&world).await;
+            let next = if world.chance.odds(200) {
+                let keys: Vec<i64> =
+                    (0..=world.chance.below(2)).map(|_| register(&world)).collect();
+                self.call(&world, false, |id| {
+                    keys.iter().copied().chain([rows::mark(id)]).map(|key| (key, None)).collect()
+                })
+                .await
+            } else {
+                let keys: Vec<i64> =
+                    (0..=world.chance.below(4)).map(|_| register(&world)).collect();
+                self.call(&world, true, |id| {
+                    keys.iter().map(|key| (*key, Some(rows::value(id, *key)))).collect()
+                })
+                .await
+            };
+            if next == Next::End {
+                return;
+            }
+        }
+    }
+
+    /// One transfer after the other, each computed from what the job shows.
+    async fn run_bank(self: Arc<Self>, world: Arc<World>) {
+        loop {
+            self.think(&world).await;
+            let Some(accounts) = self.accounts(&world) else { return };
+            let (from, to) = (world.chance.index(ACCOUNTS), world.chance.index(ACCOUNTS - 1));
+            let to = if to >= from { to + 1 } else { to };
+            let amount = i64::try_from(world.chance.below(20)).unwrap_or(0);
+            let transfer: Vec<Row> = if accounts.len() < ACCOUNTS {
+                (0_i64..).take(ACCOUNTS).map(|key| (key, Some(DEPOSIT))).collect()
+            } else if accounts[from] >= amount {
+                let row = |at: usize, sum| (i64::try_from(at).unwrap_or(0), Some(sum));
+                vec![row(from, accounts[from] - amount), row(to, accounts[to] + amount)]
+            } else {
+                continue;
+            };
+            let next = self.call(&world, true, |id| {
+                let row = |(key, sum): &Row| (*key, sum.map(|sum| rows::value(id, sum)));
+                transfer.iter().map(row).collect()
+            });
+            // After a transfer that may or may not have happened the sums are unknown.
+            if next.await != Next::Again {
+                return;
+            }
+        }
+    }
+
+    fn accounts(&self, world: &Arc<World>) -> Option<Vec<i64>> {
+        let snapshot = self.writer.snapshot().ok()?;
+        if world.base.lock().epoch > self.epoch {
+            return None;
+        }
+        match world.assemble(&snapshot.manifest, &snapshot.memtables, false) {
+            Ok(seen) => {
+                let table = world.oracle.lock().table(&seen.puts);
+                Some(table[..ACCOUNTS].iter().flatten().map(|v| rows::number(*v)).collect())
+            }
+            Err(reason) => {
+                world.fail(reason);
+                None
+            }
+        }
+    }
+
+    /// One put or delete, and what its answer means.
+    async fn call(
+        &self,
+        world: &Arc<World>,
+        puts: bool,
+        rows: impl FnOnce(PutId) -> Vec<Row>,
+    ) -> Next {
+        if self.closing.load(Ordering::Relaxed) || !world.take_put() {
+            return Next::End;
+        }
+        let id = world.oracle.lock().call(self.id, self.epoch, rows);
+        let rows = world.oracle.lock().rows(id).to_vec();
+        let override_mode = world.chance.odds(150).then(|| world.chance.odds(500));
+        let mode = WriteMode { durable: override_mode, sync_index: None };
+        let durable = override_mode.unwrap_or(self.config.durable_write);
+        let shape = world.climate.shape;
+        let put = async {
+            if puts {
+                let rows: Vec<(i64, i64)> =
+                    rows.iter().map(|(key, value)| (*key, value.unwrap_or_default())).collect();
+                self.writer.put_with(&shape.rows(&rows), mode).await
+            } else {
+                let keys: Vec<i64> = rows.iter().map(|(key, _)| *key).collect();
+                self.writer.delete_with(&shape.keys(&keys), mode).await
+            }
+        };
+        let cancelled = world.chance.odds(world.climate.cancels);
+        let patience = if cancelled { world.chance.pause(30) } else { HANGS };
+        world.event("put", self.client.id, "");
+        let answer = tokio::time::timeout(patience, put).await;
+        if self.client.is_dead() {
+            return Next::End;
+        }
+        match answer {
+            Ok(Ok(acknowledged)) => {
+                world.event("acknowledged", self.client.id, "");
+                if acknowledged.durable != durable || acknowledged.rows != rows.len() {
+                    world.fail(format!("put {id} was answered with {acknowledged:?}"));
+                }
+                world.judge(world.oracle.lock().acknowledged(id, durable));
+                Next::Again
+            }
+            Ok(Err(error)) => self.refused(world, id, &error).await,
+            Err(_) if cancelled => {
+                world.event("fault: call cancelled", self.client.id, "");
+                Next::Unsure
+            }
+            Err(_) => {
+                world.fail(format!("put {id} hangs"));
+                Next::End
+            }
+        }
+    }
+
+    async fn refused(&self, world: &Arc<World>, id: PutId, error: &Error) -> Next {
+        self.explain(world, "put", error);
+        match error {
+            Error::Backlog { .. } | Error::Storage { .. } => {
+                world.oracle.lock().refused(id);
+                self.pause(Duration::from_millis(200)).await;
+                Next::Again
+            }
+            Error::Closed { .. } => {
+                world.oracle.lock().refused(id);
+                Next::End
+            }
+            _ => Next::End,
+        }
+    }
+
+    /// Every error has a cause, and the oracle knows all causes.
+    fn explain(&self, world: &Arc<World>, what: &str, error: &Error) {
+        world.event("refused", self.client.id, &error.to_string());
+        world.refuse_unexplained(what, error);
+        if matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Reopen)
+            && !matches!(error, Error::Closed { .. })
+        {
+            self.stopped.store(true, Ordering::Relaxed);
+            if self.writer.snapshot().is_ok() {
+                world.fail(format!("P4: a job serves reads although it knows: {error}"));
+            }
+        }
+        match error {
+            Error::Fenced { .. } if stored_epoch(world) <= self.epoch => {
+                world.fail(format!("{what} was fenced and nobody has claimed the shard: {error}"));
+            }
+            Error::Poisoned { .. }
+                if self.client.faults() <= self.config.max_wal_persist_retries as u64 =>
+            {
+                world.fail(format!("a job stopped after fewer faults than it may meet: {error}"));
+            }
+            Error::Closed { .. } if !self.closing.load(Ordering::Relaxed) => {
+                world.fail(format!("{what} says closed, and nobody closed the job"));
+            }
+            _ => {}
+        }
+    }
+
+    async fn flush(self: Arc<Self>, world: Arc<World>) {
+        let mut pace = Pace::default();
+        loop {
+            self.pause(world.pace(&mut pace, world.climate.think_ms * 20 + 20)).await;
+            if self.closing.load(Ordering::Relaxed) || self.stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            let acked = world.oracle.lock().acked_of(self.id);
+            let flushed = tokio::time::timeout(HANGS, self.writer.flush()).await;
+            if self.client.is_dead() {
+                return;
+            }
+            match flushed {
+                Ok(Ok(())) => {
+                    world.event("flushed", self.client.id, "");
+                    world.oracle.lock().settled(self.id, acked, true);
+                }
+                Ok(Err(error)) => self.explain(&world, "flush", &error),
+                Err(_) => world.fail("a flush hangs"),
+            }
+        }
+    }
+
+    /// A reader in the process of the job.
+    async fn read(self: Arc<Self>, world: Arc<World>) {
+        let mut pace = Pace::default();
+        loop {
+            self.pause(world.pace(&mut pace, world.climate.think_ms * 10 + 10)).await;
+            let acked = world.oracle.lock().acked_of(self.id);
+            let Ok(snapshot) = self.writer.snapshot() else { return };
+            if world.base.lock().epoch > self.epoch {
+                return;
+            }
+            let deep = world.chance.odds(300);
+            let seen = world.assemble(&snapshot.manifest, &snapshot.memtables, deep);
+            let verdict = seen.and_then(|seen| {
+                world.event("read of a job", self.client.id, &seen.puts.len().to_string());
+                world.oracle.lock().live(self.id, self.epoch, &seen.puts, acked)
+            });
+            world.judge(verdict);
+            if world.failure().is_some() || self.client.is_dead() {
+                return;
+            }
+        }
+    }
+
+    async fn think(&self, world: &World) {
+        self.pause(world.chance.pause(world.climate.think_ms)).await;
+    }
+
+    async fn pause(&self, time: Duration) {
+        if time.is_zero() {
+            return tokio::task::yield_now().await;
+        }
+        #[expect(clippy::disallowed_methods, reason = "the clock of a life is not a real one")]
+        tokio::time::sleep(time).await;
+        self.client.alive().await;
+    }
+}
+
+fn register(world: &World) -> i64 {
+    i64::try_from(ACCOUNTS + world.chance.index(KEYS - ACCOUNTS)).unwrap_or(0)
+}
+
+/// The newest manifest in storage, past all faults.
+pub fn stored_manifest(world: &World) -> Option<ShardManifest> {
+    use futures::{FutureExt, StreamExt};
+    let folder = Path::from(format!("{ROOT}/{}", paths::manifests(world.shard_id)));
+    let listed: Vec<_> = world.objects.list(Some(&folder)).collect().now_or_never()?;
+    let newest = listed
+        .into_iter()
+        .filter_map(|meta| {
+            let location = meta.ok()?.location;
+            Some((paths::parse_manifest(location.filename()?)?, location))
+        })
+        .max_by_key(|(version, _)| *version)?;
+    let bytes = world.objects.get(&newest.1).now_or_never()?.ok()?;
+    let bytes = bytes.bytes().now_or_never()?.ok()?;
+    ShardManifest::decode(&bytes, "stored").ok()
+}
+
+fn stored_epoch(world: &World) -> u64 {
+    stored_manifest(world).map_or(0, |manifest| manifest.writer_epoch.get())
+}

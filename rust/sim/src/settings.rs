@@ -1,0 +1,92 @@
+//! What differs from seed to seed: settings of writers, and how hard the storage makes it.
+//!
+//! Owns: the choices, small and odd ones on purpose. Does not own: when a fault strikes.
+
+use std::time::Duration;
+
+use lancemem_core::types::{KeyIndexKind, WriterConfig};
+use lancemem_testkit::KeyShape;
+
+use crate::chance::Chance;
+
+/// The conditions of one life.
+#[derive(Clone, Debug)]
+pub struct Climate {
+    /// The key of the table.
+    pub shape: KeyShape,
+    /// Most milliseconds of a request's way to the storage, and of its answer's way back.
+    pub latency_ms: u64,
+    /// Requests of a thousand that meet a fault in usual weather.
+    pub faults: u64,
+    /// After how many milliseconds a client gives a request up.
+    pub patience_ms: u64,
+    /// Most milliseconds between two claims.
+    pub claims_ms: u64,
+    /// Most milliseconds between two ends of a process.
+    pub ends_ms: u64,
+    /// Most milliseconds between two kinds of weather.
+    pub weather_ms: u64,
+    /// Whether log entries that are covered go away, as far as nobody can miss them.
+    pub collects: bool,
+    /// Whether the clock jumps.
+    pub jumps: bool,
+    /// Most milliseconds between two puts of a worker.
+    pub think_ms: u64,
+    /// Puts of a thousand whose caller loses patience.
+    pub cancels: u64,
+}
+
+impl Climate {
+    /// The conditions of a seed.
+    pub fn of(chance: &Chance) -> Self {
+        Self {
+            shape: chance.pick(&[KeyShape::Int64, KeyShape::Utf8, KeyShape::Composite]),
+            latency_ms: chance.pick(&[0, 1, 5, 50]),
+            faults: chance.pick(&[0, 5, 20, 60, 150]),
+            patience_ms: chance.pick(&[150, 500, 30_000]),
+            claims_ms: chance.pick(&[50, 400, 3_000]),
+            ends_ms: chance.pick(&[100, 1_000, 10_000]),
+            weather_ms: chance.pick(&[50, 500, 5_000]),
+            collects: chance.odds(300),
+            jumps: chance.odds(300),
+            think_ms: chance.pick(&[0, 2, 20, 200]),
+            cancels: chance.pick(&[0, 0, 20, 100]),
+        }
+    }
+}
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Settings of one job.
+pub fn writer_config(chance: &Chance) -> WriterConfig {
+    WriterConfig {
+        durable_write: chance.odds(700),
+        sync_indexed_write: chance.odds(500),
+        key_index: chance.pick(&[KeyIndexKind::Hash, KeyIndexKind::SkipList]),
+        fsync: true,
+        max_wal_buffer_size: chance.pick(&[1, 300, 10 << 20]),
+        max_wal_flush_interval: chance.pick(&[ms(0), ms(1), ms(10), ms(100), ms(10_000)]),
+        max_wal_persist_retries: chance.pick(&[0, 1, 3, 4]),
+        wal_persist_retry_base_delay: chance.pick(&[ms(0), ms(1), ms(50)]),
+        max_memtable_size: chance.pick(&[1, 2_000, 256 << 20]),
+        max_memtable_rows: chance.pick(&[1, 7, 40, 100_000]),
+        max_memtable_batches: chance.pick(&[1, 5, 20, 8_000]),
+        manifest_scan_batch_size: chance.pick(&[1, 2, 4]),
+        max_unflushed_memtable_bytes: chance.pick(&[1, 3_000, 1 << 20, 1 << 30]),
+        max_uncompacted_generations: chance.pick(&[2, 5, 20, 1_000, 1_000]),
+        max_compaction_wait: chance.pick(&[ms(0), ms(1_000), ms(10_000)]),
+        idle_flush_interval: chance.pick(&[ms(0), ms(5), ms(1_000), ms(60_000)]),
+    }
+}
+
+/// Settings under which an open is refused before it touches the shard.
+pub fn doomed_config(chance: &Chance) -> WriterConfig {
+    let config = writer_config(chance);
+    match chance.below(3) {
+        0 => WriterConfig { max_memtable_rows: 0, ..config },
+        1 => WriterConfig { max_wal_buffer_size: 0, ..config },
+        _ => WriterConfig { max_uncompacted_generations: 0, ..config },
+    }
+}
