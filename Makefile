@@ -35,11 +35,12 @@ PYO3_ENV = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(VENV)/bin/python \
 	PYO3_ENVIRONMENT_SIGNATURE=$$($(BIN)/python -c 'import sys; print("cpython-%d.%d-%dbit" % (*sys.version_info[:2], 64 if sys.maxsize > 2**32 else 32))') \
 	PYTHON_SYS_EXECUTABLE=$(VENV)/bin/python
 
+SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check lint lint-text lint-python lint-rust \
-	test test-core test-rust test-py test-spark demo bench bench-write bench-compact bench-spark bench-build ci clean
+	test test-core test-rust test-py test-spark sim soak mutants demo bench bench-write bench-compact bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -102,8 +103,30 @@ lint-rust: $(TOOLS)
 
 # --- test ------------------------------------------------------------------
 
-test-core: $(TOOLS) ## the engine without Lance: seconds
+test-core: $(TOOLS) ## the engine without Lance, then its simulation: minutes
 	$(NEXTEST) -p lancemem-core -p lancemem-testkit
+	@$(SUBMAKE) sim SEEDS=$(CORE_SEEDS)
+
+# --- simulate --------------------------------------------------------------
+
+# Compiled in a folder of its own, because its flags are its own (rust/sim/.cargo/config.toml).
+SIM_TARGET := $(CARGO_TARGET_DIR)/sim
+SIM := cd rust/sim && CARGO_TARGET_DIR=$(SIM_TARGET) cargo
+SEEDS ?= 10000
+# What fits three minutes of two cores.
+CORE_SEEDS ?= 500
+HOURS ?= 1
+
+sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one again
+	$(SIM) run --release --quiet --locked -- seeds $(SEEDS)
+
+soak: ## the simulation for HOURS=n hours; the report goes to docs/soak
+	@mkdir -p docs/soak
+	$(SIM) build --release --quiet --locked
+	set -o pipefail; $(SIM_TARGET)/release/lancemem-sim hours $(HOURS) | tee docs/soak/$$(git rev-parse --short HEAD).txt
+
+mutants: ## put every known bug back and show who catches it
+	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh
 
 test-rust: $(TOOLS) ## all Rust tests
 	@$(SUBMAKE) say-how-long

@@ -9,6 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod mutants;
+
 pub mod types;
 
 pub mod format;

@@ -3,12 +3,14 @@
 //! Owns: the incumbent's side of a takeover.
 //! Does not own: races between claims (`takeover`).
 
+use std::sync::Arc;
+
 use lancemem_core::Error;
 use lancemem_core::shard::ShardWriter;
 use lancemem_core::types::{ErrorKind, WriterConfig};
 use lancemem_testkit::{Effect, Fault, Request};
 
-use crate::bench::{Bench, patient, quick, within};
+use crate::bench::{Bench, gate, patient, quick, tiny, until, within};
 
 /// A writer with one durable row, and the one that took its shard.
 async fn taken_over(bench: &Bench) -> (ShardWriter, ShardWriter) {
@@ -109,6 +111,44 @@ async fn an_append_that_storage_refuses_finds_out_that_the_shard_was_taken() {
         let (old, _new) = taken_over(&bench).await;
         bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse));
         assert_fenced(bench.put(&old, &[(2, 20)]).await);
+    })
+    .await;
+}
+
+// L2
+#[tokio::test]
+async fn the_close_of_a_fenced_job_waits_for_the_append_that_runs_and_starts_no_other() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let (flushing, appending) = (gate(), gate());
+        bench.sink.hold(flushing.clone());
+        let config = WriterConfig { durable_write: false, max_wal_buffer_size: 1, ..tiny(1) };
+        let old = Arc::new(bench.open_with(config).await);
+        bench.put(&old, &[(1, 10)]).await.unwrap();
+        until(|| old.stats().wal_entries == 1).await;
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(appending.clone())));
+        bench.put(&old, &[(2, 20)]).await.unwrap();
+        bench.put(&old, &[(3, 30)]).await.unwrap();
+        appending.wait_for_visitors(1).await;
+        flushing.wait_for_visitors(1).await;
+        // A claim whose sentinel does not stand yet: only the flush learns of it.
+        bench.manifests().claim().await.unwrap();
+        flushing.open();
+        until(|| old.snapshot().is_err()).await;
+        let closing = {
+            let old = old.clone();
+            tokio::spawn(async move { old.close(false).await })
+        };
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!closing.is_finished(), "an append is on its way");
+        appending.open();
+        assert_fenced(closing.await.unwrap());
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bench.data_entries().await.len(), 2, "the third put was not appended");
     })
     .await;
 }

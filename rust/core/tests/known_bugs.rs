@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lancemem_core::types::{ErrorKind, Generation, WriterConfig};
+use lancemem_core::types::{ErrorKind, Generation, KeyIndexKind, WriterConfig};
 use lancemem_testkit::{Effect, Fault, Request};
 
 use crate::bench::{Bench, gate, patient, quick, tiny, until, within};
@@ -109,6 +109,40 @@ async fn until_entries(bench: &Bench, batches: usize) {
         }
         tokio::task::yield_now().await;
     }
+}
+
+// B20
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_being_replaced_is_found_all_the_time() {
+    within(async {
+        for key_index in [KeyIndexKind::Hash, KeyIndexKind::SkipList] {
+            let bench = Arc::new(Bench::new().await);
+            let config = WriterConfig { key_index, ..patient() };
+            let writer = Arc::new(bench.open_with(config).await);
+            bench.put(&writer, &[(7, 0)]).await.unwrap();
+            let putting = {
+                let (bench, writer) = (bench.clone(), writer.clone());
+                tokio::spawn(async move {
+                    for value in 1..2_000 {
+                        bench
+                            .put(&writer, &[(7, value), (value + 10, 0), (7, value)])
+                            .await
+                            .unwrap();
+                    }
+                })
+            };
+            let key = bench.shape.key(7);
+            while !putting.is_finished() {
+                let snapshot = writer.snapshot().unwrap();
+                let view = snapshot.memtables.last().unwrap();
+                let newest =
+                    view.newest(key.as_slice()).expect("it is there from the beginning on");
+                assert_eq!(newest.0 as usize, view.rows() - 1);
+            }
+            putting.await.unwrap();
+        }
+    })
+    .await;
 }
 
 // B22

@@ -8,6 +8,7 @@
 mod backpressure;
 mod bench;
 mod damage;
+mod damage_everywhere;
 mod durability;
 mod fencing;
 mod flush_failures;

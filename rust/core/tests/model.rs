@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 
 use lancemem_core::shard::ShardWriter;
 use lancemem_core::types::{KeyIndexKind, WriterConfig};
-use lancemem_testkit::{KeyShape, Rows};
+use lancemem_testkit::{KeyShape, NULL, Rows};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use tokio::runtime::Runtime;
 
 use crate::bench::{Bench, quick, within};
@@ -28,11 +29,15 @@ enum Step {
     Crash,
     /// A successor opens while the job still lives.
     Takeover,
+    /// A reader of another process reads the log behind the manifest.
+    Tail,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+/// Lives of up to 200 steps; `nulls` of ten values are none.
+fn steps(nulls: u32) -> impl Strategy<Value = Vec<Step>> {
     let key = -6_i64..12;
-    let row = (key.clone(), any::<i64>());
+    let value = prop_oneof![10 - nulls => -1000_i64..1000, nulls => Just(NULL)];
+    let row = (key.clone(), value);
     let step = prop_oneof![
         6 => prop::collection::vec(row, 1..9).prop_map(Step::Put),
         3 => prop::collection::vec(key, 1..4).prop_map(Step::Delete),
@@ -40,8 +45,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<bool>().prop_map(|flush| Step::Close { flush }),
         1 => Just(Step::Crash),
         1 => Just(Step::Takeover),
+        1 => Just(Step::Tail),
     ];
-    prop::collection::vec(step, 1..24)
+    prop::collection::vec(step, 1..=200)
 }
 
 fn settings() -> impl Strategy<Value = WriterConfig> {
@@ -94,6 +100,8 @@ impl Life {
                 assert_eq!(self.bench.stored().await, self.model);
             }
             Step::Close { flush } => self.reopen(*flush).await,
+            Step::Tail if !self.config.durable_write => {}
+            Step::Tail => assert_eq!(self.bench.stored().await, self.model),
             Step::Crash | Step::Takeover if !self.config.durable_write => self.reopen(false).await,
             Step::Crash | Step::Takeover => {
                 let next = self.bench.open_with(self.config.clone()).await;
@@ -124,21 +132,38 @@ fn live_through(shape: KeyShape, config: WriterConfig, steps: &[Step]) {
     }));
 }
 
+/// 500 lives for each of four tables; `PROPTEST_CASES` asks for another number. What has failed
+/// once is lived first.
+fn config() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model.regressions");
+    ProptestConfig {
+        cases: asked.unwrap_or(500),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(250) })]
+    #![proptest_config(config())]
 
     #[test]
-    fn a_shard_with_an_integer_key_is_a_map(config in settings(), steps in steps()) {
+    fn a_shard_with_an_integer_key_is_a_map(config in settings(), steps in steps(1)) {
         live_through(KeyShape::Int64, config, &steps);
     }
 
     #[test]
-    fn a_shard_with_a_text_key_is_a_map(config in settings(), steps in steps()) {
+    fn a_shard_with_a_text_key_is_a_map(config in settings(), steps in steps(1)) {
         live_through(KeyShape::Utf8, config, &steps);
     }
 
     #[test]
-    fn a_shard_with_a_composite_key_is_a_map(config in settings(), steps in steps()) {
+    fn a_shard_with_a_composite_key_is_a_map(config in settings(), steps in steps(1)) {
         live_through(KeyShape::Composite, config, &steps);
+    }
+
+    #[test]
+    fn a_shard_of_mostly_nulls_is_a_map(config in settings(), steps in steps(9)) {
+        live_through(KeyShape::Int64, config, &steps);
     }
 }

@@ -194,7 +194,7 @@ pub async fn read(world: Arc<World>) {
     let mut going_on = Reader::new(&world);
     let mut pace = Pace::default();
     loop {
-        pause(world.pace(&mut pace, world.climate.think_ms * 20 + 20)).await;
+        pause(world.pace(&mut pace, world.climate.think_ms * 60 + 60)).await;
         if world.chance.odds(400) || going_on.client.is_dead() {
             going_on = Reader::new(&world);
         }
@@ -232,7 +232,8 @@ async fn compact_once(world: &Arc<World>, manifests: &ManifestStore) {
     let runs = manifest.sstables.iter().filter(|run| run.generation > before);
     for sstable in runs.take(1 + world.chance.index(3)) {
         let Some(run) = world.runs.lock().get(&sstable.path).cloned() else {
-            return world.fail(format!("the manifest lists {}, which was not written", sstable.path));
+            return world
+                .fail(format!("the manifest lists {}, which was not written", sstable.path));
         };
         if run.generation != sstable.generation {
             return world.fail("the manifest gives a run another generation");

@@ -27,5 +27,7 @@ mod actors;
 
 mod life;
 
+pub mod model;
+
 pub use life::{Life, live, note_panics};
 pub use world::Counts;

@@ -53,8 +53,11 @@ pub fn note_panics() {
 pub fn live(seed: u64, puts: usize, verbose: bool) -> Life {
     PANIC.with(|panic| panic.borrow_mut().take());
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    let seeded = tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes());
-    let built = builder.enable_time().start_paused(true).rng_seed(seeded).build();
+    builder.enable_time().start_paused(true);
+    // Which of two that wait for the same event goes first is tokio's own chance.
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
+    let built = builder.build();
     let runtime = built.unwrap_or_else(|error| unreachable!("no runtime: {error}"));
     let (mut life, world) = runtime.block_on(async {
         let world = World::new(seed, puts, verbose);

@@ -77,7 +77,12 @@ pub struct Oracle {
 
 impl Oracle {
     /// A put is about to be called; `rows` makes its rows from its number.
-    pub fn call(&mut self, process: u32, epoch: u64, rows: impl FnOnce(PutId) -> Vec<Row>) -> PutId {
+    pub fn call(
+        &mut self,
+        process: u32,
+        epoch: u64,
+        rows: impl FnOnce(PutId) -> Vec<Row>,
+    ) -> PutId {
         let id = PutId::try_from(self.puts.len()).unwrap_or(PutId::MAX);
         let acked_before = self.acked_of(process);
         let rows = rows(id);
@@ -272,7 +277,10 @@ impl Oracle {
         let newest = self.log.last().map_or(0, |id| self.puts[*id as usize].epoch);
         let put = &self.puts[id as usize];
         if let Some(at) = put.at {
-            return Err(format!("put {id} stands twice in the log, at {at} and {}", self.log.len()));
+            return Err(format!(
+                "put {id} stands twice in the log, at {at} and {}",
+                self.log.len()
+            ));
         }
         if put.refused {
             return Err(format!("put {id} was refused and is in the log all the same"));

@@ -76,9 +76,10 @@ pub async fn open(world: Arc<World>) {
     };
     let (id, epoch) = (u32::try_from(client.id).unwrap_or(0), writer.epoch().get());
     world.event("opened", client.id, &format!("epoch {epoch}"));
-    let found = writer.snapshot().map_err(|error| error.to_string()).and_then(|snapshot| {
-        world.assemble(&snapshot.manifest, &snapshot.memtables, true)
-    });
+    let found = writer
+        .snapshot()
+        .map_err(|error| error.to_string())
+        .and_then(|snapshot| world.assemble(&snapshot.manifest, &snapshot.memtables, true));
     let verdict = found.and_then(|seen| {
         // A base table that a later owner's rows are in is none that this owner could know.
         if world.base.lock().epoch > epoch {
@@ -159,13 +160,15 @@ impl Process {
         loop {
             self.think(&world).await;
             let next = if world.chance.odds(200) {
-                let keys: Vec<i64> = (0..=world.chance.below(2)).map(|_| register(&world)).collect();
+                let keys: Vec<i64> =
+                    (0..=world.chance.below(2)).map(|_| register(&world)).collect();
                 self.call(&world, false, |id| {
                     keys.iter().copied().chain([rows::mark(id)]).map(|key| (key, None)).collect()
                 })
                 .await
             } else {
-                let keys: Vec<i64> = (0..=world.chance.below(4)).map(|_| register(&world)).collect();
+                let keys: Vec<i64> =
+                    (0..=world.chance.below(4)).map(|_| register(&world)).collect();
                 self.call(&world, true, |id| {
                     keys.iter().map(|key| (*key, Some(rows::value(id, *key)))).collect()
                 })

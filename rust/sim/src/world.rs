@@ -109,7 +109,9 @@ impl World {
         };
         Arc::new(Self {
             schema: climate.shape.row_schema(),
-            shard_id: ShardId::from_u128(u128::from(chance.next()) << 64 | u128::from(chance.next())),
+            shard_id: ShardId::from_u128(
+                u128::from(chance.next()) << 64 | u128::from(chance.next()),
+            ),
             chance,
             climate,
             weather: Mutex::new(Weather::Usual),

@@ -10,6 +10,9 @@ use arrow_schema::{DataType, Field, Schema};
 use lancemem_core::format::RowSchema;
 use lancemem_core::types::KeyBytes;
 
+/// Stands for a null in the column `v`.
+pub const NULL: i64 = i64::MIN;
+
 /// The primary key of a test table. Every table has the column `v` (int64) beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyShape {
@@ -31,15 +34,15 @@ impl KeyShape {
         Arc::new(RowSchema::new(Arc::new(Schema::new(fields)), &names).unwrap())
     }
 
-    /// Rows to put: (number of the key, value).
+    /// Rows to put: (number of the key, value), where [`NULL`] is none.
     #[must_use]
     pub fn rows(self, rows: &[(i64, i64)]) -> RecordBatch {
         let numbers: Vec<i64> = rows.iter().map(|(number, _)| *number).collect();
-        let values: Vec<i64> = rows.iter().map(|(_, value)| *value).collect();
+        let values = rows.iter().map(|(_, value)| (*value != NULL).then_some(*value));
         let mut fields = self.fields();
         fields.push(Field::new("v", DataType::Int64, true));
         let mut columns = self.columns(&numbers);
-        columns.push(Arc::new(Int64Array::from(values)));
+        columns.push(Arc::new(Int64Array::from_iter(values)));
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
     }
 

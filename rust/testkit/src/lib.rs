@@ -12,7 +12,7 @@ pub mod gate;
 pub mod reader;
 pub mod sink;
 
-pub use batches::KeyShape;
+pub use batches::{KeyShape, NULL};
 pub use faults::{Effect, Fault, FaultyStore, Request};
 pub use gate::Gate;
 pub use reader::{Rows, merge};

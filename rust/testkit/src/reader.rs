@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use lancemem_core::format::{ShardManifest, TOMBSTONE};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Generation, KeyBytes};
 
+use crate::batches::NULL;
 use crate::sink::MemorySink;
 
 /// The rows of a shard: the value of each key that is not deleted.
@@ -63,7 +65,8 @@ pub fn newest_of(view: &MemTableView) -> BTreeMap<KeyBytes, Option<i64>> {
     view.for_each_newest(|key, position| {
         let (batch, row) = view.locate(position);
         let dead = batch.column_by_name(TOMBSTONE).unwrap().as_boolean().value(row);
-        let value = batch.column_by_name("v").unwrap().as_primitive::<Int64Type>().value(row);
+        let values = batch.column_by_name("v").unwrap().as_primitive::<Int64Type>();
+        let value = if values.is_null(row) { NULL } else { values.value(row) };
         newest.insert(KeyBytes::new(key), (!dead).then_some(value));
         assert_eq!(view.newest(key), Some(position), "a lookup and a visit find the same row");
     });

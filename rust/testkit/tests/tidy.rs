@@ -54,6 +54,7 @@ const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
 
 /// Section 2 of DESIGN. `lib.rs` stands above all of them.
 const LAYERS: &[Layer] = &[
+    layer(CORE, "mutants", &[], PURE),
     layer(CORE, "types", &[], PURE),
     layer(CORE, "format", &["types"], BYTES),
     layer(CORE, "store", &["types", "format"], &[]),

@@ -26,7 +26,7 @@ use crate::format::{RowSchema, ShardManifest, Sharding};
 use crate::memtable::MemTable;
 use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig};
-use crate::wal::{WalAppender, WalQueue, WalTail};
+use crate::wal::{Queued, WalAppender, WalQueue, WalTail};
 
 /// How often an open reads the log again because the incumbent flushed meanwhile.
 const READS: usize = 8;
@@ -93,11 +93,14 @@ impl ShardWriter {
         sink: Arc<dyn SsTableSink>,
         config: WriterConfig,
     ) -> Result<Self> {
-        config.validate()?;
-        identity.validate(&schema)?;
         let shard_id = identity.shard_id;
         let scan_batch = config.manifest_scan_batch_size;
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, scan_batch));
+        if mutant!("B21") {
+            manifests.claim().await?;
+        }
+        config.validate()?;
+        identity.validate(&schema)?;
         let empty = Replay::new(shard_id, schema.clone()).with_index(config.key_index);
         let recovery = Recovery::read(&store, &manifests, &empty).await?;
 
@@ -113,6 +116,14 @@ impl ShardWriter {
         let recovered_bytes = state.memtables().map(|live| live.memtable.bytes()).sum();
 
         let queue = WalQueue::new(config.max_wal_buffer_size);
+        if mutant!("B11") {
+            for live in state.memtables() {
+                let generation = live.memtable.generation();
+                for batch in live.memtable.view(usize::MAX).batches().cloned() {
+                    queue.push(Queued { generation, batch, bytes: 0 });
+                }
+            }
+        }
         let shared = Arc::new(Shared {
             shard_id,
             identity,
@@ -135,6 +146,7 @@ impl ShardWriter {
             closed: AtomicBool::new(false),
             closing: tokio::sync::Mutex::new(()),
             stopped: AtomicBool::new(false),
+            appending: tokio::sync::Mutex::new(()),
         });
         tokio::spawn(shared.clone().run_appends(appender));
         tokio::spawn(shared.clone().run_flushes());
@@ -153,6 +165,7 @@ struct Recovery {
 impl Recovery {
     fn new(store: Store, manifest: &ShardManifest, replay: Replay) -> Self {
         let (shard_id, after) = (manifest.shard_id, manifest.replay_after_wal_entry_position);
+        let after = if mutant!("B12") { WalPosition(0) } else { after };
         let tail = WalTail::new(store.clone(), shard_id, after);
         Self { store, tail, replay }
     }
@@ -193,7 +206,9 @@ impl Recovery {
         let current = manifest.current_generation;
         self.replay.forget_flushed(current);
         self.tail.skip_covered(manifest.replay_after_wal_entry_position);
-        self.replay.read_to(&mut self.tail, sentinel, current).await?;
+        if !mutant!("B4") {
+            self.replay.read_to(&mut self.tail, sentinel, current).await?;
+        }
         Ok(self.replay.memtables().to_vec())
     }
 }

@@ -194,6 +194,9 @@ impl ManifestStore {
             change(&mut next);
             next.version = current.version.next();
             next.writer_epoch = current.writer_epoch;
+            if mutant!("B23") && local.is_none() {
+                next.writer_epoch = current.writer_epoch.next();
+            }
             if self.is_written(&next).await? {
                 return Ok(Arc::new(next));
             }

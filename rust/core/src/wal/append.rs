@@ -49,7 +49,8 @@ impl WalAppender {
         let (shard_id, epoch) = (manifest.shard_id, manifest.writer_epoch);
         // Entries that a flush has covered may be gone, their positions are used up all the same.
         let covered = manifest.replay_after_wal_entry_position;
-        let last = highest_position(&store, shard_id).await?.max(covered);
+        let highest = highest_position(&store, shard_id).await?;
+        let last = if mutant!("B2") { highest } else { highest.max(covered) };
         // Checked after the listing: the sentinel of a later claim cannot stand at or before
         // `last`, so the walk below meets it before it could write behind it.
         manifests.check_fenced(epoch).await?;
@@ -61,7 +62,7 @@ impl WalAppender {
             shard_id,
             epoch,
             sentinel,
-            next: sentinel.next(),
+            next: if mutant!("B7") { sentinel } else { sentinel.next() },
             retries: config.max_wal_persist_retries,
             first_pause: config.wal_persist_retry_base_delay,
         })
@@ -121,8 +122,9 @@ impl WalAppender {
             return Ok(());
         }
         match self.store.get(path).await? {
-            Some(stored) if stored == *bytes => return Ok(()),
+            Some(stored) if stored == *bytes && !mutant!("B5") => return Ok(()),
             Some(_) => {}
+            None if mutant!("B6") => {}
             // S3 answers 409 where two writes met and either may have failed: nobody has it yet.
             None => return Err(Error::storage(format!("creating {path}"), CONFLICT)),
         }
@@ -156,12 +158,18 @@ async fn write_sentinel(
     let sentinel = wal_entry::encode_sentinel(epoch)?;
     let mut conflicts = 0;
     loop {
+        if mutant!("B7") {
+            return Ok(next);
+        }
         let path = paths::wal_entry(shard_id, next);
         if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {
             return Ok(next);
         }
         let Some(bytes) = store.get(&path).await? else {
             // 409 where two writes met and neither happened: the next position would leave a hole.
+            if mutant!("L1") {
+                next = next.next();
+            }
             conflicts += 1;
             if conflicts == CONFLICTS {
                 return Err(Error::storage(format!("creating {path}"), CONFLICT));

@@ -72,7 +72,12 @@ impl WalQueue {
     pub fn push(&self, queued: Queued) -> u64 {
         let mut pending = self.pending.lock();
         pending.bytes += queued.bytes;
-        pending.batches.push_back(queued);
+        let last = pending.batches.back().map(|last| last.generation);
+        if mutant!("B13") && last.is_some_and(|last| last < queued.generation) {
+            pending.batches.push_front(queued);
+        } else {
+            pending.batches.push_back(queued);
+        }
         pending.queued += 1;
         if pending.bytes >= self.max_bytes {
             pending.urgent = true;

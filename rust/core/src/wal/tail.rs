@@ -83,6 +83,9 @@ impl WalTail {
             };
             later = later.or_else(|| there.then_some(position));
         }
+        if mutant!("B19-hole") {
+            return Ok(());
+        }
         if let Some(later) = later {
             self.refuse_hole(later).await?;
         }

@@ -158,6 +158,10 @@ impl KeyIndex for HashIndex {
             let row = position(placed.first_row + offset);
             let (at, previous) = slots.find(hash, |earlier| self.key(rows, earlier) == key);
             self.links.push(Link { previous: previous.unwrap_or(NONE), batch });
+            if mutant!("B20") && previous.is_some() {
+                slots.slots[at].store(0, Ordering::Release);
+                std::thread::yield_now();
+            }
             slots.set(at, hash, row);
         }
     }

@@ -1,0 +1,132 @@
+//! Every kind of damage at many positions of every kind of file that a shard has.
+//!
+//! Owns: six kinds by two hundred positions, through the paths that open, read and check.
+//! Does not own: the words of each kind (`damage`), or bytes that no writer wrote (`fuzz`).
+
+use lancemem_core::shard::check_wal;
+use lancemem_core::types::ErrorKind;
+use lancemem_testkit::Rows;
+
+use crate::bench::{Bench, quick, within};
+
+const POSITIONS: usize = 200;
+
+/// What can become of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bit,
+    Cut,
+    Zeros,
+    ZeroTail,
+    Foreign,
+    Inserted,
+}
+
+const KINDS: [Kind; 6] =
+    [Kind::Bit, Kind::Cut, Kind::Zeros, Kind::ZeroTail, Kind::Foreign, Kind::Inserted];
+
+impl Kind {
+    /// `bytes`, damaged at `at`; the same bytes where this kind leaves them alone there.
+    fn damage(self, bytes: &[u8], at: usize) -> Vec<u8> {
+        let mut damaged = bytes.to_vec();
+        let sector = at..(at + 64).min(bytes.len());
+        match self {
+            Self::Bit => damaged[at] ^= 1 << (at % 8),
+            Self::Cut => damaged.truncate(at),
+            Self::Zeros => damaged[sector].fill(0),
+            Self::ZeroTail => damaged[at..].fill(0),
+            Self::Foreign => damaged[sector].iter_mut().for_each(|byte| *byte ^= 0x5a),
+            Self::Inserted => damaged.insert(at, 0x41),
+        }
+        damaged
+    }
+}
+
+/// Up to [`POSITIONS`] positions over `length`, the first and last ones among them.
+fn positions(length: usize) -> Vec<usize> {
+    let step = (length / POSITIONS).max(1);
+    let mut positions: Vec<usize> = (0..length).step_by(step).take(POSITIONS - 16).collect();
+    positions.extend(length.saturating_sub(16)..length);
+    positions.sort_unstable();
+    positions.dedup();
+    positions
+}
+
+/// Five entries with rows, some with several batches, and a sentinel behind them.
+async fn written() -> (Bench, Rows) {
+    let bench = Bench::new().await;
+    let writer = bench.open().await;
+    for number in 1..=5 {
+        bench.put(&writer, &[(number, number * 10), (number + 100, -number)]).await.unwrap();
+    }
+    writer.close(false).await.unwrap();
+    let rows = bench.stored().await;
+    (bench, rows)
+}
+
+#[tokio::test]
+async fn damage_anywhere_in_a_log_entry_is_named_and_shows_no_wrong_row() {
+    within(async {
+        let (bench, rows) = written().await;
+        let (mut damages, mut unnoticed) = (0, Vec::new());
+        for position in [2, 4, 6] {
+            let path = bench.wal_path(position);
+            let bytes = bench.storage.bytes(&path).await;
+            // The last four bytes say the length once more; nobody needs them to read an entry.
+            for at in positions(bytes.len() - 4) {
+                for kind in KINDS {
+                    let damaged = kind.damage(&bytes, at);
+                    // An entry without the whole of its checksum is one that lance could write.
+                    let is_lances = kind == Kind::Cut && at == bytes.len() - 16;
+                    if damaged == bytes || is_lances {
+                        continue;
+                    }
+                    damages += 1;
+                    bench.storage.overwrite(&path, damaged.into()).await;
+                    match bench.try_stored().await {
+                        Ok(seen) if seen == rows => unnoticed.push((position, at, kind)),
+                        Ok(seen) => panic!("{kind:?} at {at} of entry {position}: {seen:?}"),
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+                            let name = format!("WAL entry {position} of shard {}", bench.shard_id);
+                            assert!(error.to_string().contains(&name), "{error}");
+                        }
+                    }
+                    let report = check_wal(&bench.store(), &bench.manifests()).await.unwrap();
+                    let first = report.first_damage().map(|finding| finding.position.get());
+                    assert_eq!(first, Some(position), "{kind:?} at {at}");
+                }
+            }
+            bench.storage.overwrite(&path, bytes).await;
+        }
+        assert!(damages > 3 * 6 * 150, "{damages}");
+        assert!(unnoticed.is_empty(), "{unnoticed:?}");
+        assert_eq!(bench.stored().await, rows, "healed");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_open_refuses_every_damaged_entry_and_leaves_the_shard_to_its_owner() {
+    within(async {
+        let (bench, _) = written().await;
+        let path = bench.wal_path(3);
+        let bytes = bench.storage.bytes(&path).await;
+        let before = bench.manifest().await;
+        for at in positions(bytes.len() - 16).into_iter().step_by(10) {
+            for kind in KINDS {
+                let damaged = kind.damage(&bytes, at);
+                if damaged == bytes {
+                    continue;
+                }
+                bench.storage.overwrite(&path, damaged.into()).await;
+                let error = bench.try_open(quick()).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
+            }
+        }
+        assert_eq!(bench.manifest().await, before);
+        bench.storage.overwrite(&path, bytes).await;
+        assert_eq!(bench.seen(&bench.open().await).len(), 10);
+    })
+    .await;
+}
