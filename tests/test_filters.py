@@ -153,13 +153,6 @@ def test_an_expression_is_pushed_as_far_as_the_same_sql(layered: lancemem.Table)
     assert "FilterExec" in by_expression or "full_filter" in by_expression
 
 
-def deep_expression() -> pc.Expression:
-    expression = F("id") == 0
-    for number in range(60):
-        expression = (expression & (F("id") == number)) | (F("id") == -1)
-    return expression
-
-
 REFUSED: dict[str, tuple[object, str]] = {
     "unknown column": (
         F("gone") == 1,
@@ -172,7 +165,6 @@ REFUSED: dict[str, tuple[object, str]] = {
         "'starts_with' has option case_sensitivity=CASE_INSENSITIVE",
     ),
     "null in a list": (F("Name").isin(["n1", None]), "null in the list of IN"),
-    "too deep": (deep_expression(), "recursion"),
     "no condition": (F("id") + 1, "boolean"),
     "number": (3, "must be a SQL string or a pyarrow expression, got int"),
     "sql": ("id ===", "the filter 'id ===' is not valid"),

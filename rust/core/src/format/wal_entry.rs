@@ -10,13 +10,14 @@
 //! lance reads such an entry unchanged; entries that lance wrote have no checksum.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{Fields, Schema};
+use arrow_schema::{Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
 use super::size::payload_bytes;
@@ -182,20 +183,35 @@ pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
     decode_stream(stream, marks, what)
 }
 
-fn decode_stream(stream: Bytes, marks: Marks, what: &str) -> Result<WalEntry> {
+/// Schema and batches of an IPC stream.
+///
+/// The reader of arrow panics on some damaged streams. An entry that lance wrote has no checksum
+/// that would keep them from it, so a panic is damage like an error.
+fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let undecodable = |error| Error::corrupt(what, "undecodable", error);
-    let mut decoder = StreamDecoder::new();
-    let mut buffer = Buffer::from(stream);
-    let mut batches = Vec::new();
-    while !buffer.is_empty() {
-        match decoder.decode(&mut buffer).map_err(undecodable)? {
-            Some(batch) => batches.push(batch),
-            None => break,
+    let read = AssertUnwindSafe(|| {
+        let mut decoder = StreamDecoder::new();
+        let mut buffer = Buffer::from(stream);
+        let mut batches = Vec::new();
+        while !buffer.is_empty() {
+            match decoder.decode(&mut buffer).map_err(undecodable)? {
+                Some(batch) => batches.push(batch),
+                None => break,
+            }
         }
-    }
-    let schema = decoder
-        .schema()
-        .ok_or_else(|| Error::corrupt(what, "undecodable", "the stream has no schema"))?;
+        // Values can look like the marker, so its bytes at the end do not prove a whole stream.
+        decoder.finish().map_err(undecodable)?;
+        let schema = decoder
+            .schema()
+            .ok_or_else(|| Error::corrupt(what, "undecodable", "the stream has no schema"))?;
+        Ok((schema, batches))
+    });
+    catch_unwind(read)
+        .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "its stream is not valid")))
+}
+
+fn decode_stream(stream: Bytes, marks: Marks, what: &str) -> Result<WalEntry> {
+    let (schema, batches) = read_stream(stream, what)?;
     let number = |key: &str| -> Result<Option<u64>> {
         let Some(value) = schema.metadata().get(key) else { return Ok(None) };
         let parsed = value.parse().map_err(|_| {

@@ -120,7 +120,7 @@ impl ShardWriter {
             for live in state.memtables() {
                 let generation = live.memtable.generation();
                 for batch in live.memtable.view(usize::MAX).batches().cloned() {
-                    queue.push(Queued { generation, batch, bytes: 0 });
+                    queue.push(Queued { generation, batch, bytes: 0, mark: None });
                 }
             }
         }
