@@ -103,9 +103,8 @@ lint-rust: $(TOOLS)
 
 # --- test ------------------------------------------------------------------
 
-test-core: $(TOOLS) ## the engine without Lance, then its simulation: minutes
+test-core: $(TOOLS) ## the engine without Lance: less than a minute
 	$(NEXTEST) -p lancemem-core -p lancemem-testkit
-	@$(SUBMAKE) sim SEEDS=$(CORE_SEEDS)
 
 # --- simulate --------------------------------------------------------------
 
@@ -113,8 +112,6 @@ test-core: $(TOOLS) ## the engine without Lance, then its simulation: minutes
 SIM_TARGET := $(CARGO_TARGET_DIR)/sim
 SIM := cd rust/sim && CARGO_TARGET_DIR=$(SIM_TARGET) cargo
 SEEDS ?= 10000
-# What fits three minutes of two cores.
-CORE_SEEDS ?= 500
 HOURS ?= 1
 
 sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one again
