@@ -33,7 +33,7 @@ def make_changes(orders: int, changes: int) -> list[dict[str, object]]:
             "order_id": chance.randrange(orders),
             "customer": f"customer {chance.randrange(20)}",
             "cents": chance.randrange(100, 10_000),
-            "cancelled": chance.random() < 0.1,  # noqa: PLR2004 - one in ten
+            "cancelled": chance.random() < 0.1,
         }
         for lsn in range(changes)
     ]

@@ -79,7 +79,7 @@ def test_a_dry_run_lists_each_thing_with_its_reason_and_removes_nothing(
     assert files(table.uri) == before
     found = kinds(planned)
     assert found["compacted run"] == 3
-    assert found["WAL entry"] == 3
+    assert found["WAL entry"] == 2  # the highest entry stays, and so do sentinels
     assert all(garbage.reason for garbage in planned.garbage)
     assert planned.bytes == sum(garbage.bytes for garbage in planned.garbage) > 0
     done = table.collect_garbage(older_than=NOW)
@@ -123,7 +123,7 @@ def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> No
     table = make_table(config=config)
     flush(table, range(200_000), "a")
     flush(table, range(100_000, 300_000), "b")
-    stream = table.scan(consistency="flushed").to_reader()
+    stream = pa.RecordBatchReader.from_stream(table.scan(consistency="flushed").to_reader())
     first = stream.read_next_batch()
     other = lancemem.open_table(table.uri)
     other.compact()

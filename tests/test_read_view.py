@@ -161,6 +161,7 @@ def read_in_child(view: lancemem.ReadView, results: multiprocessing.Queue[str]) 
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 def test_a_view_that_crossed_a_fork_says_so(table: lancemem.Table) -> None:
     table.upsert(rows(range(3)))
     context = multiprocessing.get_context("fork")

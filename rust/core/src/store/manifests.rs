@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 16;
 /// A remembered manifest is looked for again after this time. A collector removes versions only
 /// after a day, so the slot behind a version that is remembered is free only where it was never
 /// written.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const REMEMBERED: Duration = Duration::from_mins(10);
 
 /// Who wrote a version, as far as its writer can tell.
 enum Landed {

@@ -119,7 +119,9 @@ struct NewestBatches {
     view: MemTableView,
     columns: Vec<usize>,
     schema: SchemaRef,
+    /// The next batch, and the next row of it: a large one leaves in slices.
     next: usize,
+    row: usize,
     ready: BatchCoalescer,
 }
 
@@ -127,7 +129,7 @@ impl NewestBatches {
     fn new(view: MemTableView, columns: &[usize], schema: SchemaRef) -> Self {
         let ready = BatchCoalescer::new(schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { view, columns: columns.to_vec(), schema, next: 0, ready }
+        Self { view, columns: columns.to_vec(), schema, next: 0, row: 0, ready }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -139,11 +141,15 @@ impl NewestBatches {
                 self.ready.finish_buffered_batch()?;
                 return Ok(self.ready.next_completed_batch());
             }
-            let batch = self.view.batch(self.next).project(&self.columns)?;
-            let newest = self.view.newest_rows_of_batch(self.next);
-            let batch = plain_batch(batch, &self.schema)?;
-            self.ready.push_batch_with_filter(batch, &newest)?;
-            self.next += 1;
+            let batch = self.view.batch(self.next);
+            let rows = BATCH_ROWS.min(batch.num_rows() - self.row);
+            let newest = self.view.newest_rows_of_batch(self.next).slice(self.row, rows);
+            let slice = batch.project(&self.columns)?.slice(self.row, rows);
+            self.ready.push_batch_with_filter(plain_batch(slice, &self.schema)?, &newest)?;
+            self.row += rows;
+            if self.row == batch.num_rows() {
+                (self.next, self.row) = (self.next + 1, 0);
+            }
         }
     }
 }

@@ -258,7 +258,7 @@ fn in_order(schema: &Schema, wanted: impl Fn(&String) -> bool) -> Vec<String> {
 fn fields(schema: &Schema, names: &[String]) -> SchemaRef {
     let fields: Vec<_> =
         schema.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
-    Arc::new(Schema::new(fields))
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 fn output_columns(view: &ReadView, request: &ScanRequest) -> Result<Vec<String>> {

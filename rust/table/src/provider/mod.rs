@@ -67,7 +67,6 @@ impl TableSource {
         &self,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
-        limit: Option<usize>,
     ) -> Result<ScanRequest, Error> {
         let name = |index: &usize| -> Result<String, Error> {
             let field = self.table.schema().fields().get(*index);
@@ -78,7 +77,7 @@ impl TableSource {
             .map(|indices| indices.iter().map(name).collect::<Result<Vec<_>, Error>>())
             .transpose()?;
         let filter = pushdown::all_of(self.table.schema(), filters)?;
-        Ok(ScanRequest { columns, filter, offset: 0, limit })
+        Ok(ScanRequest { columns, filter, ..ScanRequest::default() })
     }
 }
 
@@ -119,7 +118,9 @@ impl TableProvider for TableSource {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        let request = self.request(projection, filters, limit).map_err(external)?;
+        // The session limits what it asks for, and stops reading then.
+        let _ = limit;
+        let request = self.request(projection, filters).map_err(external)?;
         let planned = plan_on(self.table.clone(), self.cut.clone(), self.session.clone(), request);
         let planned = match &self.runtime {
             Some(runtime) => runtime.spawn(planned).await.map_err(|error| {

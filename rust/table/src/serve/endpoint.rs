@@ -174,6 +174,7 @@ fn guard(token: Token) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + 
 }
 
 async fn identity(tls: &Tls) -> Result<ServerTlsConfig> {
+    super::choose_cryptography();
     let identity = Identity::from_pem(read(&tls.certificate).await?, read(&tls.key).await?);
     Ok(ServerTlsConfig::new().identity(identity).timeout(PATIENCE))
 }

@@ -18,3 +18,9 @@ mod wire;
 pub use endpoint::{Endpoint, ServeOptions, Tls, serve};
 pub use remote::RemoteJob;
 pub use token::Token;
+
+/// Chooses who does TLS's cryptography: the tree has two of them, for gRPC and for object stores,
+/// and rustls asks for a choice. One that the program made before stays.
+fn choose_cryptography() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+}

@@ -91,6 +91,7 @@ impl RemoteJob {
                 )));
             };
             let roots = Certificate::from_pem(read(&roots).await?);
+            super::choose_cryptography();
             let tls = ClientTlsConfig::new().ca_certificate(roots);
             connection = connection.tls_config(tls).map_err(unusable)?;
         }
