@@ -235,7 +235,8 @@ def test_pylance_reads_and_changes_an_adopted_table(
     uri = str(tmp_path / "made_by_pylance.lance")
     key = {b"lance-schema:unenforced-primary-key": b"true"}
     schema = schema.set(0, schema.field(0).with_metadata(key))
-    lance.write_dataset(rows(schema, range(100), "base"), uri, data_storage_version=version)
+    first = rows(schema, range(100), "base")
+    lance.write_dataset(first, uri, data_storage_version=version)  # type: ignore[arg-type]
     table = lancemem.open_table(uri)
     put(table, rows(table.schema, range(50, 150), "a"), delete=[0, 1, 149])
     assert table.compact(mode="adopt").adopted == 1
@@ -247,7 +248,7 @@ def test_pylance_reads_and_changes_an_adopted_table(
     assert dataset.to_table(filter="name = 'a77'")["id"].to_pylist() == [77]
     some = dataset.take([0, len(expected) - 1])
     assert set(some["id"].to_pylist()) <= set(expected)
-    dataset.validate()
+    dataset.validate()  # type: ignore[no-untyped-call]
 
     dataset.create_scalar_index("id", "BTREE")
     assert dataset.to_table(filter="id = 120")["name"].to_pylist() == ["a120"]
@@ -395,7 +396,7 @@ def test_appends_that_come_between_planning_and_commit_are_planned_for(
     for step in range(4):
         assert found[step * 10] == f"s{step}-{step * 10}"
     assert len(found) == ROWS + len(new)
-    lance.dataset(table.uri).validate()
+    lance.dataset(table.uri).validate()  # type: ignore[no-untyped-call]
 
 
 def test_deletes_index_builds_and_updates_of_pylance_between_planning_and_commit(
@@ -425,7 +426,7 @@ def test_deletes_index_builds_and_updates_of_pylance_between_planning_and_commit
     found = base_state(table.uri)
     assert all(found[i].startswith("s") for i in range(340))
     assert all(found[i] == f"base{i}" for i in range(340, 700))
-    lance.dataset(table.uri).validate()
+    lance.dataset(table.uri).validate()  # type: ignore[no-untyped-call]
 
 
 def test_two_compactors_lose_nothing_and_duplicate_nothing(table: lancemem.Table) -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_model import KEYS, SHARDS, _Machine
+
+from tests.test_model import KEYS, SHARDS, _Machine
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTable
@@ -67,7 +68,7 @@ class _Maintained(_Machine):
         for value in range(4):
             want = sum(1 for found in plain["value"].to_pylist() if found == value)
             assert dataset.to_table(filter=f"value = {value}").num_rows == want
-        dataset.validate()
+        dataset.validate()  # type: ignore[no-untyped-call]
 
 
 def programs(kind: str) -> st.SearchStrategy[list[Step]]:

@@ -65,8 +65,8 @@ def rows(*numbers: int, **changes: Any) -> pa.Table:  # noqa: ANN401
 
 
 def ids(table: lancemem.Table, condition: object) -> list[int]:
-    found = table.scan(["id"], condition).to_table()  # type: ignore[arg-type]
-    assert table.scan(filter=condition).count_rows() == found.num_rows  # type: ignore[arg-type]
+    found = table.scan(["id"], condition).to_table()
+    assert table.scan(filter=condition).count_rows() == found.num_rows
     return sorted(found.column("id").to_pylist())
 
 
@@ -176,14 +176,14 @@ REFUSED: dict[str, tuple[object, str]] = {
 def test_a_refusal_says_why_and_what_to_do(name: str, layered: lancemem.Table) -> None:
     condition, text = REFUSED[name]
     with pytest.raises(lancemem.InvalidInputError, match=text):
-        layered.scan(filter=condition).to_table()  # type: ignore[arg-type]
+        layered.scan(filter=condition).to_table()
 
 
 def test_a_polars_expression_is_refused_with_the_ways_that_work(layered: lancemem.Table) -> None:
     import polars as pl
 
     with pytest.raises(lancemem.InvalidInputError, match=r"SQL string .*scan_pyarrow_dataset"):
-        layered.scan(filter=pl.col("id") == 3)  # type: ignore[arg-type]
+        layered.scan(filter=pl.col("id") == 3)
 
 
 class Forged:
@@ -202,4 +202,4 @@ def test_forged_messages_are_refused(layered: lancemem.Table) -> None:
     assert ids(layered, Forged(good)) == [3]
     for message in (b"", b"\xff" * 100, good[:-30], good + b"\x1a\x05", b"\0" * (5 << 20)):
         with pytest.raises(lancemem.InvalidInputError, match="pass it as a SQL string"):
-            layered.scan(filter=Forged(message)).to_table()  # type: ignore[arg-type]
+            layered.scan(filter=Forged(message)).to_table()

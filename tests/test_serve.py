@@ -224,7 +224,7 @@ def test_a_call_without_the_token_is_refused(
         client, options = plain(job.location, token)
         with client:
             for call in CALLS:
-                with pytest.raises(UNAUTHENTICATED, match="(?i)unauthenticated") as error:
+                with pytest.raises(UNAUTHENTICATED, match=r"(?i)unauthenticated") as error:
                     call(client, options)
                 assert job.token not in str(error.value)
 

@@ -159,9 +159,15 @@ class Asked(TableDataset):
         return super().scan(columns, filter, limit)
 
 
+def fetched(relation: duckdb.DuckDBPyRelation | None) -> list[Any]:
+    """Rows of a query, which must have some result."""
+    assert relation is not None
+    return relation.fetchall()
+
+
 def test_duckdb_pushes_columns_and_conditions_into_the_scan(board: lancemem.Table) -> None:
     flights = Asked(board)
-    found = duckdb.sql("SELECT name FROM flights WHERE id = 3 AND value > 1").fetchall()
+    found = fetched(duckdb.sql("SELECT name FROM flights WHERE id = 3 AND value > 1"))
     assert found == [("run",)]
     assert len(flights.asked) == 1
     columns, condition = flights.asked[0]
@@ -187,7 +193,7 @@ DUCKDB = {
 def test_duckdb_gives_the_newest_rows(sql: str, board: lancemem.Table) -> None:
     flights = board.to_dataset()
     assert isinstance(flights, pds.Dataset)
-    assert duckdb.sql(sql).fetchall() == DUCKDB[sql]
+    assert fetched(duckdb.sql(sql)) == DUCKDB[sql]
 
 
 def test_duckdb_reads_one_cut_of_a_pinned_dataset(board: lancemem.Table) -> None:
@@ -195,13 +201,13 @@ def test_duckdb_reads_one_cut_of_a_pinned_dataset(board: lancemem.Table) -> None
     assert isinstance(flights, pds.Dataset)
     board.upsert(rows(range(20, 30), "new"))
     sql = "SELECT count(*) FROM flights a JOIN flights b USING (id)"
-    assert duckdb.sql(sql).fetchall() == [(10,)]
+    assert fetched(duckdb.sql(sql)) == [(10,)]
 
 
 def test_duckdb_reads_a_plain_scan_without_pushing_anything(board: lancemem.Table) -> None:
     flights = board.scan(["id", "name"], "id > 7")
     assert hasattr(flights, "__arrow_c_stream__")
-    assert duckdb.sql("SELECT count(*), min(name) FROM flights").fetchall() == [(2, "base")]
+    assert fetched(duckdb.sql("SELECT count(*), min(name) FROM flights")) == [(2, "base")]
 
 
 def test_polars_pushes_columns_and_conditions_into_the_scan(board: lancemem.Table) -> None:
@@ -280,7 +286,7 @@ def test_a_live_dataset_sees_the_rows_of_its_jobs(table: lancemem.Table) -> None
         assert table.to_dataset().count_rows() == 0
         live = table.to_dataset(consistency="live", jobs=[job])
         assert live.count_rows() == 1
-        assert duckdb.sql("SELECT name FROM live").fetchall() == [("a",)]
+        assert fetched(duckdb.sql("SELECT name FROM live")) == [("a",)]
     with pytest.raises(lancemem.InvalidInputError, match="consistency must be"):
         table.to_dataset(consistency="soon")  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -90,12 +91,12 @@ def _run(folder: Path, base_rows: int, pairs: int) -> str:
                 lambda: measure.merge_insert(base, parts, pair.theirs),  # noqa: B023
             ]
             # Who goes first changes from turn to turn.
-            done = [call() for call in (both if turn % 2 == 0 else both[::-1])]
+            done: list[Any] = [call() for call in (both if turn % 2 == 0 else both[::-1])]  # type: ignore[no-untyped-call]
             ours, theirs = done if turn % 2 == 0 else done[::-1]
             for _ in range(3):
-                found = measure.scan(ours, pair.ours), measure.scan(theirs, pair.theirs)
-                if found != (base_rows, base_rows):
-                    message = f"the tables have {found} rows, not {base_rows}"
+                seen = measure.scan(ours, pair.ours), measure.scan(theirs, pair.theirs)
+                if seen != (base_rows, base_rows):
+                    message = f"the tables have {seen} rows, not {base_rows}"
                     raise AssertionError(message)
             tables.remove(ours)
             tables.remove(theirs)

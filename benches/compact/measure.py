@@ -67,7 +67,7 @@ def compact(runs: Path, mode: str, side: Side) -> Path:
     path = tables.copy(runs)
     table = lancemem.open_table(str(path))
     before = tables.sizes(path)
-    seconds, _ = _timed(lambda: table.compact(mode=mode))
+    seconds, _ = _timed(lambda: table.compact(mode=mode))  # type: ignore[arg-type]
     side.add("seconds", seconds)
     side.add("bytes", tables.written(before, tables.sizes(path)))
     return path

@@ -83,15 +83,15 @@ def sides(uri: str, table: lancemem.Table, kind: str) -> dict[str, dict[str, Ask
     key_type = schema(kind).field("id").type
 
     def get(keys: list[Any]) -> int:
-        return table.get(pa.table({"id": pa.array(keys, key_type)})).num_rows
+        return int(table.get(pa.table({"id": pa.array(keys, key_type)})).num_rows)
 
     def plan(keys: list[Any]) -> int:
-        return planner.plan_lookup(pa.array(keys, key_type)).to_table().num_rows
+        return int(planner.plan_lookup(pa.array(keys, key_type)).to_table().num_rows)
 
     def plain(keys: list[Any]) -> int:
         # Base rows only: what Lance itself takes, without a choice between versions of a key.
         values = ", ".join(str(key) if kind == "int64" else f"'{key}'" for key in keys)
-        return dataset.to_table(filter=f"id IN ({values})").num_rows
+        return int(dataset.to_table(filter=f"id IN ({values})").num_rows)
 
     return {
         "one key": {"lancemem": get, "planner": plan, "plain lance": plain},

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from lancemem._lancemem import Job, Scan
 
     Columns = Sequence[str] | Mapping[str, pds.Expression] | None
-    Filter = pds.Expression | str | None
+    from typing import Any, TypeAlias
+
+    # What pyarrow calls an expression carries no types.
+    Filter: TypeAlias = Any
 
 __all__ = ["TableDataset"]
 
