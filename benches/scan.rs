@@ -124,7 +124,7 @@ async fn ours(table: &Arc<Table>, read: Read, job: &[Arc<dyn LiveJob>]) -> f64 {
 
 /// Opens the runs and reads their keys, as any earlier read has.
 async fn warm(table: &Arc<Table>) {
-    let none = Some("id IS NULL".to_owned());
+    let none = Some("id IS NULL".into());
     let options = ScanOptions { filter: none, ..ScanOptions::default() };
     assert_eq!(table.scan(options, Vec::new()).count_rows().await.unwrap(), 0);
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use arrow_array::BooleanArray;
 use lancemem_core::format::{SsTable, TOMBSTONE};
-use lancemem_core::shard::{ShardWriter, SsTableSink, cut_wal, recorded_marks, unlisted_rows};
+use lancemem_core::shard::{
+    ShardWriter, SsTableSink, WriteMode, cut_wal, recorded_marks, unlisted_rows,
+};
 use lancemem_core::types::{ErrorKind, Generation, Mark, WalPosition, WriterConfig};
 use lancemem_core::{Error, Result};
 use lancemem_testkit::{Effect, Fault, Request};
@@ -25,7 +27,7 @@ async fn put(
     version: i64,
 ) -> Result<bool> {
     let rows = bench.shape.rows(rows);
-    let done = writer.put_marked(&rows, Default::default(), Some(&mark(version))).await?;
+    let done = writer.put_marked(&rows, WriteMode::default(), Some(&mark(version))).await?;
     Ok(!done.already_written)
 }
 
@@ -119,7 +121,7 @@ async fn an_append_that_landed_without_an_answer_counts_for_the_retry() {
         let waiting = {
             let (writer, rows) = (first.clone(), bench.shape.rows(&[(1, 10)]));
             tokio::spawn(async move {
-                writer.put_marked(&rows, Default::default(), Some(&mark(3))).await
+                writer.put_marked(&rows, WriteMode::default(), Some(&mark(3))).await
             })
         };
         hold.wait_for_visitors(1).await;
@@ -257,7 +259,7 @@ async fn puts_and_deletes_of_one_batch_take_effect_in_the_order_of_its_rows() {
         let rows = bench.shape.rows(&[(1, 10), (2, 20), (1, 0), (3, 30), (2, 0), (2, 21)]);
         let deletes = BooleanArray::from(vec![false, false, true, false, true, false]);
         let done =
-            writer.apply_with(&rows, &deletes, Default::default(), Some(&mark(1))).await.unwrap();
+            writer.apply_with(&rows, &deletes, WriteMode::default(), Some(&mark(1))).await.unwrap();
         assert_eq!((done.rows, done.already_written), (6, false));
         assert_eq!(bench.stored().await, bench.rows(&[(2, 21), (3, 30)]));
         let entry = &bench.data_entries().await[0].1;
@@ -265,7 +267,7 @@ async fn puts_and_deletes_of_one_batch_take_effect_in_the_order_of_its_rows() {
         let value = batch.schema().index_of(TOMBSTONE).unwrap() - 1;
         assert!(batch.column(value).is_null(2), "a tombstone is its key and nulls");
         let short = BooleanArray::from(vec![true]);
-        let error = writer.apply_with(&rows, &short, Default::default(), None).await.unwrap_err();
+        let error = writer.apply_with(&rows, &short, WriteMode::default(), None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     })
     .await;

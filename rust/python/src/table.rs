@@ -207,6 +207,7 @@ impl Table {
         run(py, async move { table.start_stage().await }).map(Stage::new)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
     #[pyo3(signature = (runs, *, write=None, mark=None))]
     fn link(
         &self,
@@ -221,6 +222,7 @@ impl Table {
             .map(LinkResult::from)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
     #[pyo3(signature = (runs, *, write))]
     fn discard(&self, py: Python<'_>, runs: Vec<Py<StagedRun>>, write: &str) -> PyResult<bool> {
         let table = self.inner()?;
@@ -261,6 +263,7 @@ impl Table {
         run(py, async move { table.start_job(shard_id, config).await }).map(Job::new)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(signature = (
         columns=None, filter=None, limit=None, offset=0, *, consistency="durable", jobs=None
     ))]
@@ -347,6 +350,7 @@ impl Table {
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(signature = (
         *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None, bytes_per_second=0
     ))]

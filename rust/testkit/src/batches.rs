@@ -42,7 +42,7 @@ impl KeyShape {
         let mut fields = self.fields();
         fields.push(Field::new("v", DataType::Int64, true));
         let mut columns = self.columns(&numbers);
-        columns.push(Arc::new(Int64Array::from_iter(values)));
+        columns.push(Arc::new(values.collect::<Int64Array>()));
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
     }
 

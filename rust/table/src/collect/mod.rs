@@ -28,7 +28,7 @@ pub struct CollectionSettings {
 
 impl Default for CollectionSettings {
     fn default() -> Self {
-        Self { dry_run: false, older_than: Duration::from_secs(3_600) }
+        Self { dry_run: false, older_than: Duration::from_hours(1) }
     }
 }
 

@@ -14,13 +14,13 @@ use crate::view::is_compacted;
 /// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
 /// would put its next entry: as long as it stands, that writer cannot be told that rows behind
 /// the covered position are durable.
-const SENTINEL_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
+const SENTINEL_AGE: Duration = Duration::from_hours(7 * 24);
 /// A run that was staged, under a name of generation 0, stays this long: nobody can tell whether
 /// it will still be linked, and then under which generation.
-const STAGED_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
+const STAGED_AGE: Duration = Duration::from_hours(7 * 24);
 /// A manifest version stays at least this long. A writer that remembers an old version must find
 /// the slot behind it taken.
-const MANIFEST_AGE: Duration = Duration::from_secs(24 * 3_600);
+const MANIFEST_AGE: Duration = Duration::from_hours(24);
 /// The newest manifest versions always stay.
 const MANIFESTS_KEPT: u64 = 10;
 
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::collect::generation_of_folder;
 
-    const HOUR: Duration = Duration::from_secs(3_600);
+    const HOUR: Duration = Duration::from_hours(1);
 
     fn time(hours: u32) -> SystemTime {
         SystemTime::UNIX_EPOCH + HOUR * (10_000 + hours)

@@ -37,7 +37,7 @@ const DATA: &str = "data";
 pub fn file_bytes(run: &Run) -> u64 {
     let fragments = run.handle.dataset.fragments();
     let files = fragments.iter().flat_map(|fragment| &fragment.files);
-    files.map(|file| file.file_size_bytes.get().map_or(0, |bytes| bytes.get())).sum()
+    files.map(|file| file.file_size_bytes.get().map_or(0, std::num::NonZero::get)).sum()
 }
 
 /// Why the run's data file cannot be a fragment of `base`; `None` where it can.

@@ -66,7 +66,9 @@ impl DeadRows {
         let found = self.read(base, new.clone(), key, keys, throttle).await;
         if found.is_err() {
             // Half a look-up must not count as one.
-            new.iter().for_each(|fragment| drop(self.0.remove(&fragment.id)));
+            for fragment in &new {
+                self.0.remove(&fragment.id);
+            }
         }
         found
     }

@@ -24,7 +24,6 @@ impl Throttle {
 
     /// Waits until `bytes` more fit the rate.
     #[expect(
-        clippy::disallowed_methods,
         clippy::cast_precision_loss,
         reason = "a rate is bytes and a clock; no decision about data depends on it"
     )]

@@ -151,7 +151,9 @@ impl Ways {
     async fn load(&mut self, view: &ReadView, fragments: &[&BaseFragment]) -> Result<()> {
         let loads = fragments.iter().map(|fragment| keys_of(view, fragment).boxed());
         let loaded: Vec<(u32, Arc<RunKeys>)> = all(loads.collect()).await?;
-        loaded.into_iter().for_each(|(id, keys)| self.add(id, keys));
+        for (id, keys) in loaded {
+            self.add(id, keys);
+        }
         Ok(())
     }
 

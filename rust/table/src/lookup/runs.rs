@@ -11,7 +11,7 @@ use lancemem_core::types::Result;
 
 use super::all;
 use super::pieces::Answers;
-use super::take::{Columns, take};
+use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
 use crate::errors::RunContext;
 use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
@@ -106,7 +106,7 @@ async fn rows_of(columns: &Columns, found: InRun) -> Result<Answers> {
     let offsets: Vec<u32> = rows.iter().map(|(_, position)| *position).collect();
     let source = columns.in_run(&run.dataset)?;
     let taken = take(&run.dataset, 0, &offsets, &source).await.in_run(&run.name())?;
-    let live = source.live_rows(&taken)?;
+    let live = SourceColumns::live_rows(&taken)?;
     let of = rows.iter().zip(0..).zip(live);
     let of = of.filter(|(_, live)| *live).map(|(((row, _), place), _)| (*row, place)).collect();
     Ok(Answers { columns: source.result(&taken)?, of })

@@ -119,7 +119,7 @@ impl SourceColumns {
     }
 
     /// For each row of a run whether it is no tombstone.
-    pub fn live_rows(&self, batch: &RecordBatch) -> Result<Vec<bool>> {
+    pub fn live_rows(batch: &RecordBatch) -> Result<Vec<bool>> {
         let tombstones = batch
             .column_by_name(TOMBSTONE)
             .ok_or_else(|| Error::Internal("a run was read without its tombstones".to_owned()))?;

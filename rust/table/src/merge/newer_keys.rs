@@ -45,11 +45,11 @@ impl NewerKeys {
     pub fn add<'a>(
         &mut self,
         freshness: Freshness,
-        keys: impl Iterator<Item = &'a [u8]>,
+        mut keys: impl Iterator<Item = &'a [u8]>,
     ) -> Result<()> {
         let source = number(self.sources.len())?;
         self.sources.push(freshness);
-        keys.map(|key| self.add_key(key, source)).collect()
+        keys.try_for_each(|key| self.add_key(key, source))
     }
 
     fn add_key(&mut self, key: &[u8], source: u32) -> Result<()> {

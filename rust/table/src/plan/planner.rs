@@ -119,8 +119,7 @@ impl<'a> Planner<'a> {
         let is_whole = request.filter.is_none() && request.limit.is_none() && request.offset == 0;
         let records = chooses && is_whole && mask.is_none();
         let arms = 1 + view.sources().count();
-        let (pushed, rest) =
-            request.filter.as_ref().map_or((None, None), |filter| filter.split_fallible());
+        let (pushed, rest) = request.filter.as_ref().map_or((None, None), Filter::split_fallible);
         Self {
             session,
             view,

@@ -339,8 +339,9 @@ fn decimal_digits(precision: i32, scale: i32) -> Result<()> {
     Err(refused(&format!("decimal({precision}, {scale})")))
 }
 
-/// `CASE WHEN x IS NOT NULL THEN x IN (..) END`, which is how DuckDB says `x IN (..)` to pyarrow,
+/// `CASE WHEN x IS NOT NULL THEN x IN (..) END`, which is how `DuckDB` says `x IN (..)` to pyarrow,
 /// where IN knows no null. Here it does, so the plain form means the same and can be pushed down.
+#[expect(clippy::unnecessary_wraps, reason = "the form that a walk over expressions calls")]
 fn plain_in(expression: Expr) -> datafusion::common::Result<Transformed<Expr>> {
     if let Expr::Case(case) = &expression
         && let Some(list) = guarded_in(case)

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::compute::filter_record_batch;
-use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
@@ -61,7 +60,7 @@ impl NewestRows {
     }
 
     fn read(&self, batch: &RecordBatch, kept: &BooleanArray) -> Result<RecordBatch, ArrowError> {
-        let dead = batch.column_by_name(TOMBSTONE).map(|column| column.as_boolean());
+        let dead = batch.column_by_name(TOMBSTONE).map(arrow_array::cast::AsArray::as_boolean);
         let live = match dead {
             Some(dead) => BooleanArray::new(kept.values() & &!dead.values(), None),
             None => kept.clone(),

@@ -72,6 +72,7 @@ impl KeyIndex {
     ///
     /// # Errors
     /// A storage error, or an error for a damaged index.
+    #[expect(clippy::default_trait_access, reason = "a type of a crate that lance uses")]
     pub async fn open(run: &Dataset) -> Result<Self> {
         let store = run.object_store(None).await?;
         let folder = pk_index_path(&run.branch_location().path);

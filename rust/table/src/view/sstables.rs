@@ -162,11 +162,14 @@ fn physical_rows(run: &Dataset) -> u64 {
     rows.map(|rows| rows as u64).sum()
 }
 
-/// The runs that are open in this process, by shard and folder.
+/// Handles by shard and folder.
+type OpenRuns = HashMap<(ShardId, String), Arc<Kept<SsTableHandle>>>;
+
+/// The runs that are open in this process.
 #[derive(Debug)]
 pub struct SsTableCache {
     bound: Arc<KeptBound>,
-    runs: Mutex<HashMap<(ShardId, String), Arc<Kept<SsTableHandle>>>>,
+    runs: Mutex<OpenRuns>,
     base: Arc<BaseCache>,
 }
 

@@ -27,7 +27,7 @@ fn message(condition: &Expr) -> ExtendedExpression {
     let columns = Arc::new(schema().to_dfschema().unwrap());
     let output = Field::new("expression", DataType::Boolean, true);
     let state = SessionContext::new().state();
-    to_substrait_extended_expr(&[(condition, &output)], &columns, &state).unwrap()
+    *to_substrait_extended_expr(&[(condition, &output)], &columns, &state).unwrap()
 }
 
 async fn parsed(message: &ExtendedExpression) -> Result<Filter> {
@@ -153,7 +153,12 @@ async fn what_the_translator_could_trip_over_is_refused_with_its_reason() {
             })),
             "missing: function",
         ),
-        (Some(constant(LiteralType::Decimal(Default::default()))), "decimal(0, 0)"),
+        (
+            Some(constant(LiteralType::Decimal(
+                datafusion_substrait::substrait::proto::expression::literal::Decimal::default(),
+            ))),
+            "decimal(0, 0)",
+        ),
         (Some(RexType::Literal(Literal::default())), "required part is missing: constant"),
     ];
     for (part, reason) in parts {
