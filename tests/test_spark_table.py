@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -99,3 +100,37 @@ def test_a_projection_keeps_the_order_asked_for(spark: SparkSession, table: Lanc
     table.upsert(rows(spark, 1, 3, "1"))
     read = table.toDF(columns=["price", "id"])
     assert sorted(map(tuple, read.collect())) == [(1, 1), (1, 2)]
+
+
+def test_garbage_is_listed_and_collected_from_the_driver(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    table.upsert(rows(spark, 0, 100, "1"))
+    table.flush()
+    table.compact()
+    planned = table.collect_garbage(dry_run=True, older_than=timedelta(0))
+    assert {garbage.kind for garbage in planned.garbage} >= {"compacted run"}
+    done = table.collect_garbage(older_than=timedelta(0))
+    assert done.bytes > 0
+    assert table.toDF().count() == 100
+    again = table.collect_garbage(dry_run=True, older_than=timedelta(0))
+    assert "compacted run" not in {garbage.kind for garbage in again.garbage}
+
+
+def test_history_lists_versions_newest_first_and_names_compactions(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    before = table.history().collect()
+    for price in ("1", "2"):
+        table.upsert(rows(spark, 0, 100, price))
+        table.flush()
+        table.compact()
+    history = table.history().collect()
+    versions = [row.version for row in history]
+    assert versions == sorted(versions, reverse=True)
+    compactions = [row for row in history if row.compacted_shards > 0]
+    assert [row.compacted_shards for row in compactions] == [4, 4]
+    assert {row.operation for row in compactions} == {"Update"}
+    assert len(history) - len(before) == len(compactions)
+    assert all(row.timestamp is not None for row in history)
+    assert [row.version for row in table.history(1).collect()] == versions[:1]

@@ -1,7 +1,7 @@
-"""The command line: `python -m lancemem check-wal`, `cut-wal` and `maintain`.
+"""The command line: `python -m lancemem check-wal`, `cut-wal`, `maintain` and `index`.
 
 Owns arguments, plain text and the loop of `maintain`. Does not own what they do: see `Table`.
-Exit codes: 0, nothing is damaged, the cut is done or maintenance was stopped; 1, damage was found;
+Exit codes: 0, nothing is damaged, the work is done or maintenance was stopped; 1, damage was found;
 2, the call failed, or maintenance met an error that needs a person.
 """
 
@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table = lancemem.open_table(options.uri)
         if options.command == "maintain":
             return _maintain(table, options)
+        if options.command == "index":
+            return _index(table, options.what)
         if options.command == "cut-wal":
             _say(_cut(table, options.shard, options.from_position))
             return 0
@@ -59,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="the first damaged position, which check-wal reports",
     )
+    index = commands.add_parser("index", help="make the record index anew, or check it")
+    index.add_argument("what", choices=["rebuild", "check"])
+    index.add_argument("uri", help="the table")
     maintain = commands.add_parser("maintain", help="compact and collect, again and again")
     maintain.add_argument("uri", help="the table")
     maintain.add_argument(
@@ -142,10 +147,23 @@ def _finding(finding: lancemem.WalFinding) -> str:
     return f"  entry {finding.position} ({kind}): {told}{copied}"
 
 
+def _index(table: lancemem.Table, what: str) -> int:
+    report = table.rebuild_record_index() if what == "rebuild" else table.check_record_index()
+    told = (
+        f"{report.runs} runs, {report.entries} entries, {report.bytes} bytes; "
+        f"{report.fragments_covered} fragments covered, {report.fragments_uncovered} not, "
+        f"{report.stale_runs} runs stale; version {report.base_version}"
+    )
+    _say([told, *(f"damaged: {each}" for each in report.damage)])
+    return 1 if report.damage else 0
+
+
 def _maintain(table: lancemem.Table, options: argparse.Namespace) -> int:
     """Run rounds until a signal, or one. A passing fault waits for the next round."""
     before = signal.signal(signal.SIGTERM, _stop)
     try:
+        if not options.once:
+            _say([f"maintaining {table.uri} every {options.interval:g} s"])
         while True:
             try:
                 _say(_round(table, options))

@@ -5,7 +5,7 @@ batches, pandas and polars frames. It is copied once; nothing of the caller's is
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias, final
@@ -192,6 +192,11 @@ class WriterConfig:
         max_uncompacted_generations: int | None = None,
         max_compaction_wait_ms: int | None = None,
         idle_flush_interval_ms: int | None = None,
+        maintenance: bool | None = None,
+        maintenance_generations: int | None = None,
+        maintenance_interval_ms: int | None = None,
+        maintenance_older_than_ms: int | None = None,
+        maintenance_bytes_per_second: int | None = None,
     ) -> Self:
         """Name the settings to change.
 
@@ -210,6 +215,11 @@ class WriterConfig:
         they raise `RetryableError`.
         `idle_flush_interval_ms`: a MemTable that got no put for this long is flushed (default
         60,000; 0 for never).
+        `maintenance`: a task beside the job compacts the table and collects its garbage (default
+        false). It compacts when the shard has `maintenance_generations` flushed generations
+        (default 8), or fewer for `maintenance_interval_ms` (default 60,000), reading and writing
+        at most `maintenance_bytes_per_second` (default 0: no limit), and removes what nobody has
+        needed for `maintenance_older_than_ms` (default 3,600,000).
         """
 
     @property
@@ -238,6 +248,16 @@ class WriterConfig:
     def max_compaction_wait_ms(self) -> int | None: ...
     @property
     def idle_flush_interval_ms(self) -> int | None: ...
+    @property
+    def maintenance(self) -> bool | None: ...
+    @property
+    def maintenance_generations(self) -> int | None: ...
+    @property
+    def maintenance_interval_ms(self) -> int | None: ...
+    @property
+    def maintenance_older_than_ms(self) -> int | None: ...
+    @property
+    def maintenance_bytes_per_second(self) -> int | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -301,10 +321,17 @@ class Table:
     def shard_ordinals(self, data: _Data) -> ArrowArray:
         """Return the shard ordinal of every row as int32. `data` has the sharding column."""
 
-    def start_job(self, *, shard: int | str, config: WriterConfig | None = None) -> Job:
+    def start_job(
+        self,
+        *,
+        shard: int | str,
+        config: WriterConfig | None = None,
+        maintenance: bool | None = None,
+    ) -> Job:
         """Claim a shard, named by ordinal or id, and start its job.
 
         A job that ran before is fenced. Rows that were durable are in memory again.
+        `maintenance` replaces that setting of `config` and of the table.
         """
 
     def scan(
@@ -414,6 +441,22 @@ class Table:
 
     def stats(self) -> TableStats:
         """Count what lies above the base table."""
+
+    def rebuild_record_index(self) -> RecordIndexReport:
+        """Make the record index of the base table anew; from now on compactions keep it up.
+
+        It finds the base rows of keys for `get` and for compaction, for keys of one column and of
+        several. Deleting `_lancemem/record_index` switches it off.
+        """
+
+    def check_record_index(self) -> RecordIndexReport:
+        """Compare the record index with the base table, entry by entry; writes nothing."""
+
+    def history(self, limit: int | None = None) -> list[TableVersion]:
+        """Describe the newest `limit` versions of the base table, newest first.
+
+        Upserts make none: rows reach the base table with a compaction.
+        """
 
     def check_wal(self, shard: int | str) -> WalReport:
         """Look for damage in a shard's log, named by ordinal or id, and write nothing.
@@ -909,6 +952,55 @@ class TableStats:
     __hash__: None  # type: ignore[assignment]
 
 @final
+class RecordIndexReport:
+    """What a record index has, or what a check found.
+
+    `runs` answer for `fragments_covered` fragments of `base_version` and have `entries` in `bytes`;
+    rows of `fragments_uncovered` are looked up without it. No run needs `stale_runs`. `damage`: a
+    sentence for each thing that is wrong; `rebuild_record_index` repairs it.
+    """
+
+    @property
+    def base_version(self) -> int: ...
+    @property
+    def runs(self) -> int: ...
+    @property
+    def stale_runs(self) -> int: ...
+    @property
+    def entries(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def fragments_covered(self) -> int: ...
+    @property
+    def fragments_uncovered(self) -> int: ...
+    @property
+    def damage(self) -> list[str]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class TableVersion:
+    """One version of the base table.
+
+    `operation` is what Lance calls the commit; None where it is not recorded. With
+    `compacted_shards` more than 0 it was a compaction.
+    """
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def timestamp(self) -> datetime: ...
+    @property
+    def operation(self) -> str | None: ...
+    @property
+    def compacted_shards(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class WalReport:
     """What stands in a shard's log behind the entry `replay_after_wal_position`.
 
@@ -1042,6 +1134,34 @@ class JobStats:
     @property
     def waiting_puts(self) -> int:
         """Puts that wait for room now."""
+
+    @property
+    def compactions(self) -> int:
+        """Compactions by the job's maintenance that moved something."""
+
+    @property
+    def compacted_generations(self) -> int:
+        """Generations that they moved, of all shards."""
+
+    @property
+    def collections(self) -> int:
+        """Collections of garbage by the job's maintenance."""
+
+    @property
+    def collected_bytes(self) -> int:
+        """Bytes that they removed."""
+
+    @property
+    def maintenance_ms(self) -> int:
+        """Milliseconds that maintenance took."""
+
+    @property
+    def maintenance_errors(self) -> int:
+        """Rounds of maintenance that failed."""
+
+    @property
+    def last_maintenance_error(self) -> str | None:
+        """Why the newest round failed; None where it did not."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...

@@ -20,6 +20,7 @@ from lancemem.spark.session import check_workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import timedelta
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -35,6 +36,8 @@ __all__ = [
 
 # As many bytes of a DataFrame, by Spark's estimate, are written by the driver itself.
 DRIVER_BYTES = 1 << 20
+
+HISTORY_DDL = "version long, timestamp timestamp, operation string, compacted_shards int"
 
 Report = dict[str, int]
 
@@ -272,6 +275,27 @@ class LancememTable:
     def compact(self) -> lancemem.CompactionResult:
         """Move what was flushed into the base table; runs on the driver."""
         return self._table.compact()
+
+    def collect_garbage(
+        self, *, dry_run: bool = False, older_than: timedelta | None = None
+    ) -> lancemem.CollectionResult:
+        """Remove what nobody has needed for `older_than`, by default an hour; runs on the driver.
+
+        Executors that read a cut for longer than that may fail: their reads are not known here.
+        """
+        return self._table.collect_garbage(dry_run=dry_run, older_than=older_than)
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """Describe the newest versions of the base table, newest first, as Delta's `history`.
+
+        Upserts make no version: rows reach the base table with a compaction, which has
+        `compacted_shards` above 0.
+        """
+        versions = [
+            (each.version, each.timestamp, each.operation, each.compacted_shards)
+            for each in self._table.history(limit)
+        ]
+        return self._spark.createDataFrame(versions, HISTORY_DDL)
 
     def stats(self) -> lancemem.TableStats:
         """Return the table's counters."""

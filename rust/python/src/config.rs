@@ -54,6 +54,11 @@ settings! {
     max_uncompacted_generations: usize,
     max_compaction_wait_ms: u64,
     idle_flush_interval_ms: u64,
+    maintenance: bool,
+    maintenance_generations: usize,
+    maintenance_interval_ms: u64,
+    maintenance_older_than_ms: u64,
+    maintenance_bytes_per_second: u64,
 }
 
 impl WriterConfig {
@@ -72,6 +77,9 @@ impl WriterConfig {
         let uncompacted = own.max_uncompacted_generations;
         let unflushed = own.max_unflushed_memtable_bytes;
         let interval = own.max_wal_flush_interval_ms;
+        let round = own.maintenance_interval_ms;
+        let grace = own.maintenance_older_than_ms;
+        let rate = own.maintenance_bytes_per_second;
         Ok(RustConfig {
             durable_write: own.durable.unwrap_or(defaults.durable_write),
             sync_indexed_write: own.sync_index.unwrap_or(defaults.sync_indexed_write),
@@ -88,6 +96,13 @@ impl WriterConfig {
                 .unwrap_or(defaults.max_uncompacted_generations),
             max_compaction_wait: ms(own.max_compaction_wait_ms, defaults.max_compaction_wait),
             idle_flush_interval: ms(own.idle_flush_interval_ms, defaults.idle_flush_interval),
+            maintenance: own.maintenance.unwrap_or(defaults.maintenance),
+            maintenance_generations: own
+                .maintenance_generations
+                .unwrap_or(defaults.maintenance_generations),
+            maintenance_interval: ms(round, defaults.maintenance_interval),
+            maintenance_older_than: ms(grace, defaults.maintenance_older_than),
+            maintenance_bytes_per_second: rate.unwrap_or(defaults.maintenance_bytes_per_second),
             ..defaults
         })
     }

@@ -120,7 +120,8 @@ impl Job {
     }
 
     fn stats(&self) -> PyResult<JobStats> {
-        Ok(self.inner()?.stats().into())
+        let job = self.inner()?;
+        Ok(JobStats::of(&job.stats(), job.maintenance_stats()))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

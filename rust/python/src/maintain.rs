@@ -8,12 +8,13 @@ use std::time::Duration;
 use lancemem::{
     CollectionResult as RustCollection, CollectionSettings, CompactedRun as RustRun,
     CompactionMode, CompactionResult as RustResult, CompactionSettings,
+    RecordIndexReport as RustReport,
 };
 use pyo3::prelude::*;
 
 use crate::errors::InvalidInputError;
 use crate::runtime::run;
-use crate::values::{CollectionResult, CompactedRun, CompactionResult, Garbage};
+use crate::values::{CollectionResult, CompactedRun, CompactionResult, Garbage, RecordIndexReport};
 
 /// Moves the flushed runs of a table into its base, or says what that would do.
 pub fn compact(
@@ -35,6 +36,32 @@ pub fn collect_garbage(
     let older_than = older_than.unwrap_or(usual.older_than);
     let settings = CollectionSettings { dry_run, older_than };
     run(py, table.collect_garbage(&settings)).map(collection)
+}
+
+/// Makes the record index of a table anew.
+pub fn rebuild_record_index(
+    py: Python<'_>,
+    table: &lancemem::Table,
+) -> PyResult<RecordIndexReport> {
+    run(py, table.rebuild_record_index()).map(report)
+}
+
+/// Compares the record index of a table with its base.
+pub fn check_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
+    run(py, table.check_record_index()).map(report)
+}
+
+fn report(report: RustReport) -> RecordIndexReport {
+    RecordIndexReport {
+        base_version: report.base_version,
+        runs: report.runs,
+        stale_runs: report.stale_runs,
+        entries: report.entries,
+        bytes: report.bytes,
+        fragments_covered: report.fragments_covered,
+        fragments_uncovered: report.fragments_uncovered,
+        damage: report.damage,
+    }
 }
 
 fn collection(result: RustCollection) -> CollectionResult {

@@ -19,6 +19,15 @@ pub fn prometheus(stats: &JobStats) -> String {
         ("flushes", "MemTables flushed.", stats.flushes),
         ("flushed_bytes", "Bytes in memory of those MemTables.", stats.flushed_bytes),
         ("backpressure_puts", "Puts that waited for room.", stats.backpressure_puts),
+        ("compactions", "Compactions by the job's maintenance.", stats.compactions),
+        (
+            "compacted_generations",
+            "Generations that they moved into the base table.",
+            stats.compacted_generations,
+        ),
+        ("collections", "Collections by the job's maintenance.", stats.collections),
+        ("collected_bytes", "Bytes that they removed.", stats.collected_bytes),
+        ("maintenance_errors", "Rounds of maintenance that failed.", stats.maintenance_errors),
     ];
     for (name, help, value) in counters {
         metric(&mut text, &format!("{name}_total"), "counter", help);
@@ -27,6 +36,7 @@ pub fn prometheus(stats: &JobStats) -> String {
     let times = [
         ("flush_seconds_total", "Time that flushes took.", stats.flush_ms),
         ("backpressure_seconds_total", "Time that puts waited for room.", stats.backpressure_ms),
+        ("maintenance_seconds_total", "Time that maintenance took.", stats.maintenance_ms),
     ];
     for (name, help, ms) in times {
         metric(&mut text, name, "counter", help);

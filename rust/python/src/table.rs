@@ -29,8 +29,8 @@ use crate::scan::Scan;
 use crate::serve::RemoteJob;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
-    CollectionResult, CompactionResult, Shard, Sharding, SsTable, TableStats, WalReport,
-    WriteResult,
+    CollectionResult, CompactionResult, RecordIndexReport, Shard, Sharding, SsTable, TableStats,
+    TableVersion, WalReport, WriteResult,
 };
 use crate::view::ReadView;
 
@@ -237,15 +237,17 @@ impl Table {
         Ok(ArrowArray::new(Arc::new(Int32Array::from(ordinals))))
     }
 
-    #[pyo3(signature = (*, shard, config=None))]
+    #[pyo3(signature = (*, shard, config=None, maintenance=None))]
     fn start_job(
         &self,
         py: Python<'_>,
         shard: ShardName,
         config: Option<&WriterConfig>,
+        maintenance: Option<bool>,
     ) -> PyResult<Job> {
         let table = self.inner()?;
-        let config = WriterConfig::over(config, table.writer_defaults().clone())?;
+        let mut config = WriterConfig::over(config, table.writer_defaults().clone())?;
+        config.maintenance = maintenance.unwrap_or(config.maintenance);
         let shard_id = match shard {
             ShardName::Id(id) => ShardId::parse_str(&id)
                 .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,
@@ -396,6 +398,21 @@ impl Table {
         })
     }
 
+    fn rebuild_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
+        maintain::rebuild_record_index(py, &*self.inner()?)
+    }
+
+    fn check_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
+        maintain::check_record_index(py, &*self.inner()?)
+    }
+
+    #[pyo3(signature = (limit=None))]
+    fn history(&self, py: Python<'_>, limit: Option<usize>) -> PyResult<Vec<TableVersion>> {
+        let table = self.inner()?;
+        let versions = run(py, async move { table.history(limit).await })?;
+        Ok(versions.into_iter().map(table_version).collect())
+    }
+
     fn check_wal(&self, py: Python<'_>, shard: ShardName) -> PyResult<WalReport> {
         repair::check_wal(py, &*self.inner()?, shard)
     }
@@ -438,6 +455,15 @@ const fn write_result(result: lancemem::WriteResult) -> WriteResult {
         shards: result.shards,
         wal_entries: result.wal_entries,
         already_written: result.already_written,
+    }
+}
+
+fn table_version(version: lancemem::TableVersion) -> TableVersion {
+    TableVersion {
+        version: version.version,
+        timestamp: version.timestamp,
+        operation: version.operation,
+        compacted_shards: version.compacted_shards,
     }
 }
 

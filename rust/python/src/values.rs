@@ -3,8 +3,11 @@
 //! Owns: their Python shape. All are immutable.
 //! Does not own: their meaning; the stub documents it.
 
+use std::time::SystemTime;
+
 use lancemem::{
-    Acknowledged as RustAcknowledged, JobStats as RustJobStats, Sharding as RustSharding,
+    Acknowledged as RustAcknowledged, JobStats as RustJobStats, MaintenanceStats,
+    Sharding as RustSharding,
 };
 use pyo3::prelude::*;
 
@@ -24,6 +27,14 @@ macro_rules! repr_as_is {
 }
 
 repr_as_is!(usize, u64, i32, String);
+
+/// Seconds since 1970, which a reader of a log compares more easily than a date.
+impl Repr for SystemTime {
+    fn repr(&self) -> String {
+        let since = self.duration_since(Self::UNIX_EPOCH).unwrap_or_default();
+        format!("{}.{:06}", since.as_secs(), since.subsec_micros())
+    }
+}
 
 impl Repr for bool {
     fn repr(&self) -> String {
@@ -116,6 +127,19 @@ value! {
     CollectionResult { garbage: Vec<Garbage>, bytes: u64, pinned_runs: usize }
 }
 value! {
+    /// What a record index has, or what a look at it found.
+    RecordIndexReport {
+        base_version: u64,
+        runs: usize,
+        stale_runs: usize,
+        entries: u64,
+        bytes: u64,
+        fragments_covered: usize,
+        fragments_uncovered: usize,
+        damage: Vec<String>,
+    }
+}
+value! {
     /// A flushed run.
     SsTable { generation: u64, path: String, rows: Option<u64> }
 }
@@ -134,6 +158,15 @@ value! {
 value! {
     /// A table at one moment.
     TableStats { base_version: u64, base_rows: usize, shards: usize, sstables: usize, sstable_rows: u64 }
+}
+value! {
+    /// One version of the base table.
+    TableVersion {
+        version: u64,
+        timestamp: SystemTime,
+        operation: Option<String>,
+        compacted_shards: usize,
+    }
 }
 value! {
     /// Rows in memory that a read view pinned.
@@ -209,11 +242,18 @@ value! {
         backpressure_ms: u64,
         backpressure_puts: u64,
         waiting_puts: u64,
+        compactions: u64,
+        compacted_generations: u64,
+        collections: u64,
+        collected_bytes: u64,
+        maintenance_ms: u64,
+        maintenance_errors: u64,
+        last_maintenance_error: Option<String>,
     }
 }
 
-impl From<RustJobStats> for JobStats {
-    fn from(stats: RustJobStats) -> Self {
+impl JobStats {
+    pub fn of(stats: &RustJobStats, maintenance: MaintenanceStats) -> Self {
         Self {
             shard_id: stats.shard_id.to_string(),
             writer_epoch: stats.writer_epoch.get(),
@@ -237,6 +277,13 @@ impl From<RustJobStats> for JobStats {
             backpressure_ms: stats.backpressure_ms,
             backpressure_puts: stats.backpressure_puts,
             waiting_puts: stats.waiting_puts,
+            compactions: maintenance.compactions,
+            compacted_generations: maintenance.compacted_generations,
+            collections: maintenance.collections,
+            collected_bytes: maintenance.collected_bytes,
+            maintenance_ms: maintenance.maintenance_ms,
+            maintenance_errors: maintenance.maintenance_errors,
+            last_maintenance_error: maintenance.last_maintenance_error,
         }
     }
 }
@@ -285,9 +332,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Garbage>()?;
     module.add_class::<CollectionResult>()?;
     module.add_class::<CompactionResult>()?;
+    module.add_class::<RecordIndexReport>()?;
     module.add_class::<SsTable>()?;
     module.add_class::<Shard>()?;
     module.add_class::<TableStats>()?;
+    module.add_class::<TableVersion>()?;
     module.add_class::<PinnedMemTable>()?;
     module.add_class::<PinnedShard>()?;
     module.add_class::<JobStats>()?;

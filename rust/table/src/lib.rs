@@ -5,7 +5,7 @@
 //! running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `lookup`,
+//! Reading order: [`table`] for the way in, then `sstable`, `index`, `view`, `merge`, `plan`, `lookup`,
 //! `compact`; `provider` for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@
 pub mod collect;
 pub mod compact;
 mod errors;
+pub mod index;
 pub mod lookup;
 pub mod merge;
 pub mod plan;
@@ -27,6 +28,7 @@ pub use collect::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use compact::{
     CompactedRun, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
 };
+pub use index::RecordIndexReport;
 pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::{
     Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,
@@ -41,7 +43,7 @@ pub use plan::Condition;
 pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use table::{
-    Job, LinkResult, LiveJob, Location, Scan, ScanOptions, Shard, Stage, StagedRun, Table, Verb,
-    WriteResult,
+    Job, LinkResult, LiveJob, Location, MaintenanceStats, Scan, ScanOptions, Shard, Stage,
+    StagedRun, Table, TableVersion, Verb, WriteResult,
 };
 pub use view::{Consistency, KeptStats, ReadView};

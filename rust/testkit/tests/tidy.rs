@@ -62,8 +62,8 @@ const LAYERS: &[Layer] = &[
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
     layer(CORE, "shard", &["types", "format", "store", "memtable", "wal"], NO_STORE),
     layer(TABLE, "errors", &[], NO_WRITER),
-    layer(TABLE, "sstable", &["errors", "index"], NO_WRITER),
-    layer(TABLE, "index", &["errors"], NO_WRITER),
+    layer(TABLE, "sstable", &["errors"], NO_WRITER),
+    layer(TABLE, "index", &["errors", "sstable"], NO_WRITER),
     layer(TABLE, "view", BELOW_VIEW, NO_WRITER),
     // Beside `view`, whose sources it compares; `view` knows nothing of it.
     layer(TABLE, "merge", BELOW_MERGE, NO_WRITER),

@@ -61,6 +61,37 @@ pub fn staged_write(write: &str) -> String {
     format!("{LANCEMEM}/staged/{write}")
 }
 
+/// Folder of the record index.
+pub const RECORD_INDEX: &str = "_lancemem/record_index";
+
+/// Folder of the files that publish runs of the record index.
+pub const RECORD_INDEX_RUNS: &str = "_lancemem/record_index/runs";
+
+/// The file that publishes a run of the record index.
+#[must_use]
+pub fn record_index_run(name: &str) -> String {
+    format!("{RECORD_INDEX_RUNS}/{name}.{MANIFEST_EXTENSION}")
+}
+
+/// Folder of the pages of a run of the record index.
+#[must_use]
+pub fn record_index_pages(name: &str) -> String {
+    format!("{RECORD_INDEX}/{name}")
+}
+
+/// The name of a run in the name of the file that publishes it; `None` for a name that is none.
+#[must_use]
+pub fn parse_record_index_run(file_name: &str) -> Option<&str> {
+    let name = file_name.strip_suffix(MANIFEST_EXTENSION)?.strip_suffix('.')?;
+    is_record_index_name(name).then_some(name)
+}
+
+/// Whether `name` is one that runs of the record index have.
+#[must_use]
+pub fn is_record_index_name(name: &str) -> bool {
+    name.len() == 16 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// Folder of a shard's manifest versions.
 #[must_use]
 pub fn manifests(shard_id: ShardId) -> String {

@@ -152,14 +152,7 @@ impl Shared {
         let started = Instant::now();
         loop {
             self.check_open()?;
-            if let Some(manifest) = self.manifests.latest().await? {
-                let _placing = self.placing.lock();
-                let state = self.state();
-                // Across a flush of ours the flush brings the manifest.
-                if manifest.current_generation == state.manifest.current_generation {
-                    self.publish(state.with_manifest(manifest));
-                }
-            }
+            self.take_newest_manifest().await?;
             let generations = self.state().uncompacted();
             let limit = self.config.max_uncompacted_generations;
             if generations < limit {

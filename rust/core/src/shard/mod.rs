@@ -5,9 +5,10 @@
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
 //! Reading order: `writer` (the put path), `state`, `admission`, `marks`, `flush`, `recover`,
-//! `claim`, `link`, `repair`.
+//! `claim`, `link`, `beside`, `repair`.
 
 mod admission;
+mod beside;
 mod claim;
 mod flush;
 mod link;
@@ -21,6 +22,7 @@ mod writer;
 
 use async_trait::async_trait;
 
+pub use beside::JobWatch;
 pub use claim::ShardIdentity;
 pub use link::unlisted_rows;
 pub use marks::{is_new, recorded_marks};

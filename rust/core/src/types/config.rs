@@ -73,6 +73,16 @@ pub struct WriterConfig {
     /// How long the active MemTable may hold rows without a new put before it is flushed;
     /// zero for ever.
     pub idle_flush_interval: Duration,
+    /// Whether a task beside the job compacts and collects.
+    pub maintenance: bool,
+    /// Flushed generations of the shard at which that task compacts at once.
+    pub maintenance_generations: usize,
+    /// How long fewer generations wait for it.
+    pub maintenance_interval: Duration,
+    /// How long garbage must have been of no use before it goes.
+    pub maintenance_older_than: Duration,
+    /// Bytes a second that its compactions may read and write; 0 for no limit.
+    pub maintenance_bytes_per_second: u64,
 }
 
 impl Default for WriterConfig {
@@ -94,6 +104,11 @@ impl Default for WriterConfig {
             max_uncompacted_generations: 1_000,
             max_compaction_wait: Duration::from_mins(1),
             idle_flush_interval: Duration::from_mins(1),
+            maintenance: false,
+            maintenance_generations: 8,
+            maintenance_interval: Duration::from_mins(1),
+            maintenance_older_than: Duration::from_hours(1),
+            maintenance_bytes_per_second: 0,
         }
     }
 }
@@ -140,6 +155,24 @@ impl WriterConfig {
             "idle_flush_interval_ms" => {
                 self.idle_flush_interval = Duration::from_millis(parse(key, value)?);
             }
+            _ => return self.set_maintenance(key, value),
+        }
+        Ok(())
+    }
+
+    fn set_maintenance(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "maintenance" => self.maintenance = parse(key, value)?,
+            "maintenance_generations" => self.maintenance_generations = parse(key, value)?,
+            "maintenance_interval_ms" => {
+                self.maintenance_interval = Duration::from_millis(parse(key, value)?);
+            }
+            "maintenance_older_than_ms" => {
+                self.maintenance_older_than = Duration::from_millis(parse(key, value)?);
+            }
+            "maintenance_bytes_per_second" => {
+                self.maintenance_bytes_per_second = parse(key, value)?;
+            }
             _ => {}
         }
         Ok(())
@@ -168,6 +201,11 @@ impl WriterConfig {
             ("max_uncompacted_generations", self.max_uncompacted_generations.to_string()),
             ("max_compaction_wait_ms", self.max_compaction_wait.as_millis().to_string()),
             ("idle_flush_interval_ms", self.idle_flush_interval.as_millis().to_string()),
+            ("maintenance", self.maintenance.to_string()),
+            ("maintenance_generations", self.maintenance_generations.to_string()),
+            ("maintenance_interval_ms", self.maintenance_interval.as_millis().to_string()),
+            ("maintenance_older_than_ms", self.maintenance_older_than.as_millis().to_string()),
+            ("maintenance_bytes_per_second", self.maintenance_bytes_per_second.to_string()),
         ];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -185,11 +223,15 @@ impl WriterConfig {
             ("manifest_scan_batch_size", self.manifest_scan_batch_size),
             ("max_unflushed_memtable_bytes", self.max_unflushed_memtable_bytes),
             ("max_uncompacted_generations", self.max_uncompacted_generations),
+            ("maintenance_generations", self.maintenance_generations),
         ];
         for (name, value) in positive {
             if value == 0 {
                 return Err(Error::input(format!("{name} must be at least 1, got 0")));
             }
+        }
+        if self.maintenance_interval.is_zero() {
+            return Err(Error::input("maintenance_interval_ms must be at least 1, got 0"));
         }
         if u32::try_from(self.max_memtable_rows).is_err() {
             return Err(Error::input(format!(
@@ -207,13 +249,15 @@ fn parse<T: std::str::FromStr>(key: &str, value: &str) -> Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::WriterConfig;
+    use super::{Duration, WriterConfig};
 
     #[test]
     fn persisted_defaults_read_back_as_the_same_settings() {
         let config = WriterConfig {
             durable_write: false,
             max_memtable_rows: 500,
+            maintenance: true,
+            maintenance_interval: Duration::from_secs(5),
             ..WriterConfig::default()
         };
         let read = WriterConfig::default().with_defaults(&config.to_defaults()).unwrap();

@@ -43,6 +43,8 @@ pub enum GarbageKind {
     WalEntry,
     /// An old version of a shard manifest.
     ShardManifest,
+    /// The pages of a run of the record index that is not published any more.
+    RecordIndexRun,
     /// Files of the base table that no version names.
     BaseFiles,
 }
@@ -54,6 +56,7 @@ impl fmt::Display for GarbageKind {
             Self::OrphanRun => "orphan run",
             Self::WalEntry => "WAL entry",
             Self::ShardManifest => "shard manifest",
+            Self::RecordIndexRun => "record index run",
             Self::BaseFiles => "base files",
         })
     }

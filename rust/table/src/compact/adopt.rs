@@ -8,27 +8,21 @@
 //! that no field has". The file gets a new random name in every attempt, so a failed attempt can
 //! be cleaned up without a look at others.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
-use std::path::Path as LocalPath;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use lance::Dataset;
 use lance_core::datatypes::Field;
 use lance_file::version::ConcreteFileVersion;
-use lance_io::object_store::ObjectStore;
 use lance_table::format::overlay::TOMBSTONE_FIELD_ID;
 use lance_table::format::{DataFile, Fragment};
 use lance_table::io::deletion::write_deletion_file;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::types::{Error, Result};
-use object_store::path::Path;
 
 use super::runs::Run;
 use super::throttle::Throttle;
 use crate::errors::Context;
-use crate::sstable::{data_file_name, local_path};
+use crate::sstable::{Linked, data_file_name, link};
 
 /// Lance's folder of data files.
 const DATA: &str = "data";
@@ -120,11 +114,11 @@ pub async fn adopt(base: &Dataset, run: &Run, id: u64, throttle: &Throttle) -> R
     let to = root.clone().join(DATA).join(name.as_str());
     let linked = link(&store, &from, &to).await.context(&action)?;
     let bytes = file_bytes(run);
-    if !linked {
+    if linked != Linked::Yes {
         throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-        if local_path(&store, &from).is_none() {
-            store.copy(&from, &to).await.context(&action)?;
-        }
+    }
+    if linked == Linked::NotHere {
+        store.copy(&from, &to).await.context(&action)?;
     }
     let mut fragment = Fragment::new(id);
     fragment.physical_rows = usize::try_from(run.physical_rows).ok();
@@ -135,7 +129,7 @@ pub async fn adopt(base: &Dataset, run: &Run, id: u64, throttle: &Throttle) -> R
         fragment.deletion_file =
             write_deletion_file(&root, id, version, &dead, &store).await.context(&action)?;
     }
-    Ok(Adopted { fragment, copied_bytes: if linked { 0 } else { bytes } })
+    Ok(Adopted { fragment, copied_bytes: if linked == Linked::Yes { 0 } else { bytes } })
 }
 
 /// The entry of the file in the base table: the tombstone column belongs to no field.
@@ -147,30 +141,4 @@ fn renamed(source: &DataFile, name: String, run: &Dataset) -> Result<DataFile> {
     let hide = |id: &i32| if *id == tombstone.id { TOMBSTONE_FIELD_ID } else { *id };
     let fields: Arc<[i32]> = source.fields.iter().map(hide).collect();
     Ok(DataFile { path: name, fields, ..source.clone() })
-}
-
-/// Gives the file `from` the second name `to` on a local disk, or copies it there. False where
-/// it was copied, or where the store is not local and nothing was done.
-async fn link(store: &Arc<ObjectStore>, from: &Path, to: &Path) -> lance_core::Result<bool> {
-    let (Some(from), Some(to)) = (local_path(store, from), local_path(store, to)) else {
-        return Ok(false);
-    };
-    let linked = tokio::task::spawn_blocking(move || {
-        if let Some(folder) = to.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        match touch(&from).and_then(|()| fs::hard_link(&from, &to)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
-            // Another disk, a file system without links, too many of them, a foreign file.
-            Err(_) => fs::copy(&from, &to).map(|_| false),
-        }
-    });
-    Ok(linked.await??)
-}
-
-/// Makes the file young: lance's clean-up removes files of old age that no version names yet.
-#[expect(clippy::disallowed_methods, reason = "the age of a file, which lance's clean-up reads")]
-fn touch(path: &LocalPath) -> io::Result<()> {
-    File::open(path)?.set_modified(SystemTime::now())
 }

@@ -21,11 +21,18 @@ use super::keys::KeySet;
 use super::runs::{BATCH_ROWS, ROW_ADDRESS, split_address};
 use super::throttle::Throttle;
 use crate::errors::Context;
+use crate::index::RecordIndex;
 
 /// Bytes of the key columns that may wait to be decoded.
 const READ_AHEAD_BYTES: u64 = 64 << 20;
 /// Batches whose keys are looked up at the same time.
 const CONCURRENT_LOOKUPS: usize = 2;
+
+/// With fewer rows of the base for each key, most pages of the record index would be read, and
+/// they are twice as large as the key columns.
+const ROWS_A_KEY: usize = 8;
+/// What a limit on bytes counts of an entry of the record index.
+const ENTRY_BYTES: usize = 16;
 
 /// Dead positions by fragment. What was found in a fragment stays true as long as it consists of
 /// the same files: a later version can only have deleted more of its rows.
@@ -48,6 +55,7 @@ impl DeadRows {
         base: &Dataset,
         key: &Arc<[String]>,
         keys: &Arc<KeySet>,
+        index: &RecordIndex,
         throttle: &Throttle,
     ) -> Result<()> {
         let fragments = base.fragments();
@@ -63,7 +71,15 @@ impl DeadRows {
         if new.is_empty() || keys.is_empty() {
             return Ok(());
         }
-        let found = self.read(base, new.clone(), key, keys, throttle).await;
+        let mut scanned = new.clone();
+        if self.search(&new, keys, index, throttle).await {
+            scanned.retain(|fragment| !covers(index, fragment));
+        }
+        let found = if scanned.is_empty() {
+            Ok(())
+        } else {
+            self.read(base, scanned, key, keys, throttle).await
+        };
         if found.is_err() {
             // Half a look-up must not count as one.
             for fragment in &new {
@@ -71,6 +87,38 @@ impl DeadRows {
             }
         }
         found
+    }
+
+    /// Looks the keys up in the record index, where that reads less than the key columns. False
+    /// where nothing was looked up.
+    async fn search(
+        &mut self,
+        fragments: &[Fragment],
+        keys: &KeySet,
+        index: &RecordIndex,
+        throttle: &Throttle,
+    ) -> bool {
+        let covered = fragments.iter().filter(|fragment| covers(index, fragment));
+        let rows: usize = covered.filter_map(|fragment| fragment.physical_rows).sum();
+        if rows == 0 || keys.len() > rows / ROWS_A_KEY {
+            return false;
+        }
+        let found = match index.search(&keys.sorted()).await {
+            Ok(found) => found,
+            Err(error) => {
+                index.give_up(&error);
+                return false;
+            }
+        };
+        throttle.take(found.len() * ENTRY_BYTES).await;
+        for (_, fragment, offset) in found {
+            if let Some(looked) = self.0.get_mut(&u64::from(fragment))
+                && fragments.iter().any(|it| it.id == u64::from(fragment))
+            {
+                looked.dead.insert(offset);
+            }
+        }
+        true
     }
 
     async fn read(
@@ -142,6 +190,10 @@ impl DeadRows {
         }
         Ok((removed, updated))
     }
+}
+
+fn covers(index: &RecordIndex, fragment: &Fragment) -> bool {
+    u32::try_from(fragment.id).is_ok_and(|id| index.covers(id))
 }
 
 /// Addresses of the rows whose key is one of `keys`.

@@ -115,6 +115,14 @@ impl KeySet {
         found.map(|(place, _)| place).collect()
     }
 
+    /// All keys, ascending.
+    #[must_use]
+    pub fn sorted(&self) -> Vec<&[u8]> {
+        let mut keys: Vec<&[u8]> = (0..).take(self.len()).map(|key| self.keys.get(key)).collect();
+        keys.sort_unstable();
+        keys
+    }
+
     /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -149,6 +157,9 @@ mod tests {
                 assert_eq!(set.insert(key).unwrap(), known.insert(key), "{key:?}");
             }
             assert_eq!(set.len(), known.len());
+            let mut sorted: Vec<&[u8]> = known.iter().copied().collect();
+            sorted.sort_unstable();
+            assert_eq!(set.sorted(), sorted);
             for key in [&b""[..], b"a", b"aa", b"b", b"bb", b"abc", b"abcd", b"ab", b"x", &long] {
                 assert_eq!(set.contains(key), known.contains(key), "{key:?}");
             }

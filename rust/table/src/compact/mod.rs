@@ -36,6 +36,7 @@ pub use indexes::update_indexes;
 pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatment, decide};
 
 use crate::errors::Context;
+use crate::index::IndexRuns;
 use crate::sstable::files_of_fragments;
 use crate::view::{ReadView, is_compacted};
 use base::DeadRows;
@@ -100,6 +101,8 @@ pub struct Compaction {
     decisions: Vec<Decision>,
     dead: DeadRows,
     throttle: Arc<Throttle>,
+    adopted: Vec<(Arc<Dataset>, Fragment)>,
+    index_runs: IndexRuns,
 }
 
 impl Compaction {
@@ -112,12 +115,28 @@ impl Compaction {
         let decisions = decide(&facts(&view.base, &runs.runs), &settings);
         let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
         let base = view.base.clone();
-        Ok(Self { view, base, settings, runs, decisions, dead: DeadRows::default(), throttle })
+        Ok(Self {
+            view,
+            base,
+            settings,
+            runs,
+            decisions,
+            dead: DeadRows::default(),
+            throttle,
+            adopted: Vec::new(),
+            index_runs: IndexRuns::default(),
+        })
     }
 
     /// The runs that it moves.
     pub fn moved(&self) -> impl Iterator<Item = (ShardId, Generation)> {
         self.runs.runs.iter().map(|run| (run.handle.shard_id, run.handle.generation))
+    }
+
+    /// Runs whose data files the commit made fragments.
+    #[must_use]
+    pub fn adopted(&self) -> &[(Arc<Dataset>, Fragment)] {
+        &self.adopted
     }
 
     /// Whether another compaction has moved one of the runs into the base version of `compacted`.
@@ -141,8 +160,9 @@ impl Compaction {
             let base_version = self.base.version().version;
             return Ok(CompactionResult { base_version, ..CompactionResult::default() });
         }
-        let Self { view, base, runs, dead, throttle, .. } = self;
-        dead.look_up(base, &view.key, &runs.keys, throttle).await?;
+        let Self { view, base, runs, dead, throttle, index_runs, .. } = self;
+        let index = index_runs.open(base, &view.key).await;
+        dead.look_up(base, &view.key, &runs.keys, &index, throttle).await?;
         let mut result = self.describe();
         if self.settings.dry_run {
             return Ok(result);
@@ -152,9 +172,14 @@ impl Compaction {
         result.copied_bytes = copied_bytes;
         result.fragments_added = new.len();
         let made: Vec<Fragment> = updated.iter().chain(&new).cloned().collect();
+        let made_new = new.clone();
         match commit::commit_exactly(&self.base, self.operation(removed, updated, new)).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
+                let adopted = self.that_are(Treatment::Adopt).map(|run| run.handle.dataset.clone());
+                // They are the first of the new fragments, in this order.
+                let adopted: Vec<_> = adopted.zip(made_new).collect();
+                self.adopted = adopted;
                 Ok(result)
             }
             Err(refused) => {

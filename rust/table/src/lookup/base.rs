@@ -1,7 +1,7 @@
 //! Keys in the base table.
 //!
-//! Owns: which fragments are asked through keys in memory, through the scalar index on the key
-//! column, or by a scan; the deleted rows, which answer nothing.
+//! Owns: which fragments are asked through keys in memory, through the record index, through the
+//! scalar index on the key column, or by a scan; the deleted rows, which answer nothing.
 //! Does not own: what is kept of the base table (`view`).
 
 use std::collections::{BTreeMap, HashSet};
@@ -50,8 +50,17 @@ pub(super) async fn find(
         return Ok(Vec::new());
     }
     let base = view.base_cache.open(&view.base, &view.key).await?;
-    let ways = Ways::choose(view, &base, open.len()).await?;
+    let mut ways = Ways::choose(view, &base, open.len()).await?;
+    let recorded = match in_record_index(&base, &ways.recorded, wanted, open).await {
+        Ok(places) => places,
+        Err(error) => {
+            base.record_index.give_up(&error);
+            ways = Ways::choose(view, &base, open.len()).await?;
+            Vec::new()
+        }
+    };
     let mut places = in_memory(&ways.in_memory, wanted, open);
+    places.extend(recorded);
     // The index tells which rows have any of many keys, but not which row has which.
     let by_key = !ways.index.is_empty() && open.len() > FEW_KEYS;
     if !ways.index.is_empty() {
@@ -106,23 +115,26 @@ impl Reader<'_> {
 }
 
 /// How the fragments of a base version are asked.
+#[derive(Default)]
 struct Ways {
     in_memory: Vec<(u32, Arc<RunKeys>)>,
-    /// The fragments that the index covers, less those in memory.
+    /// Fragments that the record index covers.
+    recorded: HashSet<u32>,
+    /// Fragments that the scalar index covers.
     index: HashSet<u32>,
     scanned: Vec<u32>,
 }
 
 impl Ways {
     async fn choose(view: &ReadView, base: &OpenBase, keys: usize) -> Result<Self> {
-        let mut ways = Self { in_memory: Vec::new(), index: HashSet::new(), scanned: Vec::new() };
+        let mut ways = Self::default();
         let (mut covered, mut loose) = (Vec::new(), Vec::new());
         for fragment in &base.fragments {
             if fragment.has_overlays {
                 ways.scanned.push(fragment.id);
             } else if let Some(known) = fragment.keys.in_memory() {
                 ways.add(fragment.id, known);
-            } else if base.covered.contains(fragment.id) {
+            } else if base.record_index.covers(fragment.id) || base.covered.contains(fragment.id) {
                 covered.push(fragment);
             } else {
                 loose.push(fragment);
@@ -135,7 +147,8 @@ impl Ways {
         if !covered.is_empty() && is_worth_memory(&covered, keys) && fits(&covered) {
             ways.load(view, &covered).await?;
         } else {
-            ways.index = covered.iter().map(|fragment| fragment.id).collect();
+            let ids = covered.iter().map(|fragment| fragment.id);
+            (ways.recorded, ways.index) = ids.partition(|id| base.record_index.covers(*id));
         }
         let is_read = |it: &&BaseFragment| it.rows <= SMALL_ROWS || it.keys.add_cost(1) > SCANS;
         let (read, mut scanned): (Vec<_>, Vec<_>) = loose.into_iter().partition(is_read);
@@ -216,6 +229,24 @@ fn in_memory(fragments: &[(u32, Arc<RunKeys>)], wanted: &Wanted, open: &[u32]) -
         }
     }
     places
+}
+
+/// Rows out of the record index, of `fragments`.
+async fn in_record_index(
+    base: &OpenBase,
+    fragments: &HashSet<u32>,
+    wanted: &Wanted,
+    open: &[u32],
+) -> Result<Places> {
+    if fragments.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut rows = open.to_vec();
+    rows.sort_unstable_by_key(|row| wanted.key(*row));
+    let keys: Vec<&[u8]> = rows.iter().map(|row| wanted.key(*row)).collect();
+    let found = base.record_index.search(&keys).await?;
+    let found = found.into_iter().filter(|(_, fragment, _)| fragments.contains(fragment));
+    Ok(found.map(|(key, fragment, offset)| (rows[key as usize], fragment, offset)).collect())
 }
 
 /// Rows out of the index, of the fragments that it covers at this version. With many keys the

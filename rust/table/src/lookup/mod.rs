@@ -4,7 +4,8 @@
 //!   MemTables      key index                                  newest first; the first source
 //!   SSTables       bloom filter, then keys in memory or       that has a key decides, and a
 //!                  the key index on storage                   tombstone means that it is missing
-//!   base table     keys in memory, scalar index, or a scan
+//!   base table     keys in memory, record index, scalar index,
+//!                  or a scan
 //! ```
 //!
 //! Owns: which source answers for each key of a call, and the rows in the order of the call.

@@ -150,7 +150,10 @@ pub fn data_file_name() -> Result<String> {
 }
 
 /// 32 random bits out of lance's generator of folder names.
-pub(super) fn random_number() -> Result<u32> {
+///
+/// # Errors
+/// A defect of that generator.
+pub fn random_number() -> Result<u32> {
     let digits = generate_random_hash();
     u32::from_str_radix(&digits, 16)
         .map_err(|_| Error::internal(format!("'{digits}' are not eight hex digits")))

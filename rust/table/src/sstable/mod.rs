@@ -8,11 +8,12 @@
 //! query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `sync`, then `open` and `read`.
+//! `sidecar`, `bloom`, `sync`, `link`, then `open` and `read`.
 
 mod bloom;
 mod chunks;
 mod data;
+mod link;
 mod local_file;
 mod open;
 mod read;
@@ -43,9 +44,11 @@ use uuid::Uuid;
 
 pub use bloom::KeyFilter;
 pub use chunks::Chunks;
-pub use data::data_file_name;
+pub use data::{data_file_name, random_number};
+pub use link::{Linked, link};
 pub use open::open_sstable;
 pub use read::{KeyIndex, is_ours};
+pub use sidecar::{PageMaker, PageStream, page_stream, write_pages};
 pub use sync::{
     files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_folders,
     sync_table,

@@ -34,19 +34,19 @@ const PAGE_ROWS: usize = 8192;
 const PAGES_WAITING: usize = 2;
 
 /// The pages on their way from the thread that makes them to the index.
-pub(super) struct PageStream {
+pub struct PageStream {
     schema: SchemaRef,
     pages: Receiver<RecordBatch>,
 }
 
 /// Makes the pages on its own thread; see [`KeyPages::make_all`].
-pub(super) struct PageMaker {
+pub struct PageMaker {
     schema: SchemaRef,
     pages: Sender<RecordBatch>,
 }
 
 /// Both ends for an index over the columns of `keys`.
-pub(super) fn page_stream(key_schema: &Schema) -> (PageMaker, PageStream) {
+pub fn page_stream(key_schema: &Schema) -> (PageMaker, PageStream) {
     let value_type = match key_schema.fields().len() {
         1 => key_schema.field(0).data_type().clone(),
         _ => DataType::Binary,
@@ -61,8 +61,24 @@ pub(super) fn page_stream(key_schema: &Schema) -> (PageMaker, PageStream) {
 
 /// Writes the key index of the run in `folder`, and names its files.
 ///
-/// A stream that ends early makes an index that is not whole: who made the pages says so.
+/// # Errors
+/// As [`write_pages`].
 pub(super) async fn write_key_index(
+    store: Arc<ObjectStore>,
+    folder: &Path,
+    stream: PageStream,
+) -> Result<Vec<Path>> {
+    let folder = pk_index_path(folder);
+    write_pages(store, &folder, stream).await
+}
+
+/// Writes an index into `folder`, and names its files.
+///
+/// A stream that ends early makes an index that is not whole: who made the pages says so.
+///
+/// # Errors
+/// A storage error.
+pub async fn write_pages(
     store: Arc<ObjectStore>,
     folder: &Path,
     stream: PageStream,
@@ -71,7 +87,6 @@ pub(super) async fn write_key_index(
     let pages =
         futures::stream::poll_fn(move |context| pages.poll_recv(context).map(|page| page.map(Ok)));
     let stream = RecordBatchStreamAdapter::new(schema, pages);
-    let folder = pk_index_path(folder);
     // Nothing is read back through this store, so there is nothing to cache.
     let index = LanceIndexStore::new(store, folder.clone(), Arc::new(LanceCache::no_cache()));
     let files = train_btree_index(Box::pin(stream), &index, PAGE_ROWS as u64, None, None).await?;
@@ -80,14 +95,23 @@ pub(super) async fn write_key_index(
 
 impl PageMaker {
     /// Sends the pages over `keys`, batches of nothing but the key columns in primary-key order;
-    /// `sorted_rows` are the positions of all their rows ordered by key and then by position.
+    /// `sorted_rows` are the positions of all their rows ordered by key and then by position, and
+    /// `address` is what the index has of each.
     /// Returns the positions of rows that a later row of the same key supersedes.
     ///
     /// It blocks: the caller's thread is its own.
-    pub fn make_all(self, keys: &[RecordBatch], sorted_rows: &[u32]) -> Result<RoaringBitmap> {
+    ///
+    /// # Errors
+    /// Where the rows are not all rows of `keys` in their order, or nobody takes the pages.
+    pub fn make_all(
+        self,
+        keys: &[RecordBatch],
+        sorted_rows: &[u32],
+        address: impl Fn(u32) -> u64,
+    ) -> Result<RoaringBitmap> {
         let mut pages = KeyPages::new(keys, sorted_rows, self.schema)?;
         for positions in sorted_rows.chunks(PAGE_ROWS) {
-            let page = pages.page(positions)?;
+            let page = pages.page(positions, &address)?;
             // The index has failed, and its error is the one to tell.
             let gone = |_| Error::internal("nobody takes the pages of the key index");
             self.pages.blocking_send(page).map_err(gone)?;
@@ -141,12 +165,12 @@ impl<'a> KeyPages<'a> {
     }
 
     /// The page of the rows `positions`, which follow those of the page before.
-    fn page(&mut self, positions: &[u32]) -> Result<RecordBatch> {
+    fn page(&mut self, positions: &[u32], address: impl Fn(u32) -> u64) -> Result<RecordBatch> {
         let rows = self.locate(positions)?;
         let value = self.values(&rows)?;
         self.check_order(positions, &value)?;
         self.last = Some((value.slice(value.len() - 1, 1), positions[positions.len() - 1]));
-        let addresses = UInt64Array::from_iter_values(positions.iter().map(|row| u64::from(*row)));
+        let addresses = UInt64Array::from_iter_values(positions.iter().map(|row| address(*row)));
         Ok(RecordBatch::try_new(self.schema.clone(), vec![value, Arc::new(addresses)])?)
     }
 

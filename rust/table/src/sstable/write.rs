@@ -156,7 +156,7 @@ async fn write_keys(
     let (maker, pages) = sidecar::page_stream(first.schema_ref());
     let pass = SpawnedTask::spawn_blocking(move || -> Result<_> {
         let keys: Vec<RecordBatch> = Chunks::of(keys).collect::<std::result::Result<_, _>>()?;
-        let superseded = maker.make_all(&keys, &rows_by_key())?;
+        let superseded = maker.make_all(&keys, &rows_by_key(), u64::from)?;
         let filter = bloom::key_filter(&keys, rows - superseded.len())?;
         Ok((superseded, filter))
     });

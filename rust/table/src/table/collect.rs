@@ -62,6 +62,7 @@ impl Table {
                 }
             }
         }
+        result.garbage.extend(self.record_index_garbage(now, settings.older_than).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
             self.sync_before_removal(&base).await?;
             let remover = Remover::new(self, &base).await?;
@@ -197,6 +198,10 @@ const fn is_run(kind: GarbageKind) -> bool {
     matches!(kind, GarbageKind::CompactedRun | GarbageKind::OrphanRun)
 }
 
+const fn is_folder(kind: GarbageKind) -> bool {
+    is_run(kind) || matches!(kind, GarbageKind::RecordIndexRun)
+}
+
 /// Files of the base table that no version names and that are a week old, by lance's own rules;
 /// every version stays.
 async fn base_files(base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
@@ -237,7 +242,7 @@ impl<'a> Remover<'a> {
     }
 
     async fn remove(&self, garbage: &Garbage) -> Result<()> {
-        if !is_run(garbage.kind) {
+        if !is_folder(garbage.kind) {
             return self.table.store().delete(&garbage.path).await;
         }
         if let Some(root) = self.root.clone() {

@@ -48,7 +48,7 @@ impl Table {
         lookup::find(view, &wanted.batch, &columns).await
     }
 
-    fn require_key(&self) -> Result<()> {
+    pub(super) fn require_key(&self) -> Result<()> {
         if self.key.is_empty() {
             return Err(Error::input(
                 "the table has no primary key, so rows cannot be found by key",

@@ -19,6 +19,7 @@ use lancemem_core::types::{Error, Mark, Result, ShardId, WriterConfig, WriterEpo
 use tokio::sync::watch;
 
 use super::Table;
+use super::maintenance::{Maintenance, MaintenanceStats};
 use crate::errors::Context;
 use crate::sstable::{SsTableContext, SsTableInput, sync_table, write_sstable};
 
@@ -29,6 +30,7 @@ pub struct Job {
     table: String,
     /// True once the job takes no more rows; gone with the job.
     ended: watch::Sender<bool>,
+    pub(super) maintenance: Option<Maintenance>,
 }
 
 /// A running job that a live read names: one of this process, or one that another serves.
@@ -57,11 +59,28 @@ impl LiveJob for Job {
 }
 
 impl Table {
-    /// Claims a shard and starts its job. A job that ran before is fenced.
+    /// Claims a shard and starts its job, with `config.maintenance` also a task that compacts
+    /// and collects beside it. A job that ran before is fenced.
     ///
     /// # Errors
     /// An input error for a shard that does not exist or settings that cannot work.
-    pub async fn start_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Arc<Job>> {
+    pub async fn start_job(
+        self: &Arc<Self>,
+        shard_id: ShardId,
+        config: WriterConfig,
+    ) -> Result<Arc<Job>> {
+        let mut job = self.open_job(shard_id, config.clone()).await?;
+        if config.maintenance {
+            job.maintenance = Some(Maintenance::start(self.clone(), job.writer.watch(), &config));
+        }
+        Ok(Arc::new(job))
+    }
+
+    /// The job alone, for a call that opens and closes one.
+    ///
+    /// # Errors
+    /// As [`Self::start_job`].
+    pub(super) async fn open_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Job> {
         config.validate()?;
         let base = self.latest_base().await?;
         let manifest = self
@@ -94,7 +113,7 @@ impl Table {
             store.delete(&unsynced).await?;
         }
         let table = self.location().name().to_owned();
-        Ok(Arc::new(Job { writer, table, ended: watch::Sender::new(false) }))
+        Ok(Job { writer, table, ended: watch::Sender::new(false), maintenance: None })
     }
 }
 
@@ -163,12 +182,15 @@ impl Job {
         self.writer.flush().await
     }
 
-    /// Ends the job; see [`ShardWriter::close`].
+    /// Ends the job, its maintenance first; see [`ShardWriter::close`].
     ///
     /// # Errors
     /// As [`ShardWriter::close`].
     pub async fn close(&self, flush: bool) -> Result<()> {
         self.ended.send_replace(true);
+        if let Some(maintenance) = &self.maintenance {
+            maintenance.stop().await;
+        }
         self.writer.close(flush).await
     }
 
@@ -182,6 +204,12 @@ impl Job {
     #[must_use]
     pub fn stats(&self) -> JobStats {
         self.writer.stats()
+    }
+
+    /// What the job's maintenance did; all zero without one.
+    #[must_use]
+    pub fn maintenance_stats(&self) -> MaintenanceStats {
+        self.maintenance.as_ref().map(Maintenance::stats).unwrap_or_default()
     }
 
     /// The name of the job's table, the last part of its URI.

@@ -8,10 +8,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use futures::FutureExt;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
+use super::record_index::Adopted;
 use super::{Table, compacted_of};
 use crate::compact::{
     Compaction, CompactionResult, CompactionSettings, rewrite_dead_fragments, update_indexes,
@@ -45,7 +47,7 @@ impl Table {
     /// A storage error after repeated conflicts; nothing is half done.
     pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
         self.writable_store(self.writer_defaults().fsync).await?;
-        let (mut result, moved) = self.move_runs(settings).await?;
+        let (mut result, moved, adopted) = self.move_runs(settings).await?;
         if settings.dry_run {
             return Ok(result);
         }
@@ -54,6 +56,10 @@ impl Table {
         let rewritten = rewrite_dead_fragments(&base, settings.max_dead_share).await?;
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
+        if let Err(error) = self.extend_record_index(&adopted).boxed().await {
+            // What was committed stands, and lookups do without what the index lacks.
+            tracing::warn!(table = self.uri(), %error, "the record index falls behind");
+        }
         if settings.update_indexes {
             let version = update_indexes(&*self.latest_base().await?).await?;
             result.base_version = result.base_version.max(version);
@@ -61,16 +67,20 @@ impl Table {
         Ok(result)
     }
 
-    /// The commit, repeated as long as others come first. Also says which runs it moved.
+    /// The commit, repeated as long as others come first. Also says which runs it moved, and which
+    /// of them it adopted.
     async fn move_runs(
         &self,
         settings: &CompactionSettings,
-    ) -> Result<(CompactionResult, HashSet<(ShardId, Generation)>)> {
+    ) -> Result<(CompactionResult, HashSet<(ShardId, Generation)>, Vec<Adopted>)> {
         let mut compaction = self.plan_compaction(settings).await?;
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
             let error = match compaction.run().await {
-                Ok(result) => return Ok((result, compaction.moved().collect())),
+                Ok(result) => {
+                    let adopted = compaction.adopted().to_vec();
+                    return Ok((result, compaction.moved().collect(), adopted));
+                }
                 Err(error) => error,
             };
             if error.kind() != ErrorKind::Retry || attempt == ATTEMPTS {

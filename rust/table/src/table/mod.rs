@@ -7,10 +7,13 @@
 mod collect;
 mod create;
 mod get;
+mod history;
 mod job;
 mod location;
 mod maintain;
+mod maintenance;
 mod read;
+mod record_index;
 mod repair;
 mod scan;
 mod shards;
@@ -31,8 +34,10 @@ use parking_lot::RwLock;
 use tokio::sync::OnceCell;
 
 pub use create::CreateOptions;
+pub use history::TableVersion;
 pub use job::{Job, LiveJob};
 pub use location::Location;
+pub use maintenance::MaintenanceStats;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
 pub use stage::{LinkResult, Stage, StagedRun};
@@ -59,6 +64,7 @@ pub struct Table {
     tails: TailCache,
     merges: Arc<MergeCache>,
     proven: OnceCell<()>,
+    maintenance: tokio::sync::Mutex<maintenance::Turn>,
 }
 
 impl Table {
@@ -106,6 +112,7 @@ impl Table {
             tails: TailCache::default(),
             merges: Arc::default(),
             proven: OnceCell::new(),
+            maintenance: tokio::sync::Mutex::default(),
         };
         Ok(Arc::new(table))
     }
@@ -187,6 +194,10 @@ impl Table {
 
     pub(crate) const fn merges(&self) -> &Arc<MergeCache> {
         &self.merges
+    }
+
+    const fn maintenance_turn(&self) -> &tokio::sync::Mutex<maintenance::Turn> {
+        &self.maintenance
     }
 
     pub(crate) const fn key(&self) -> &Arc<[String]> {

@@ -182,7 +182,7 @@ impl Table {
         if !self.is_new(shard_id, mark).await? {
             return Ok(already);
         }
-        let job = self.start_job(shard_id, self.writer_defaults().clone()).await?;
+        let job = self.open_job(shard_id, self.writer_defaults().clone()).await?;
         let listed: Vec<SsTable> = runs.iter().map(|run| run.as_listed()).collect();
         if !job.link(&listed, mark).await? {
             return Ok(already);

@@ -131,7 +131,7 @@ impl Table {
         }
         let part = take_record_batch(rows, positions).context("routing rows")?;
         let config = WriterConfig { durable_write: true, ..self.defaults.clone() };
-        let job = self.start_job(shard_id, config).await?;
+        let job = self.open_job(shard_id, config).await?;
         let mode = WriteMode::default();
         let done = match verb {
             Verb::Upsert => job.put_marked(&part, mode, mark).await?,

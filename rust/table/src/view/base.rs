@@ -1,14 +1,14 @@
 //! What a process keeps of the base table, for lookups by key.
 //!
-//! Owns: the scalar index on the key column with the fragments that it covers, and the keys of
-//! fragments where somebody found them worth their memory.
+//! Owns: the scalar index on the key column and the record index, each with the fragments that it
+//! covers, and the keys of fragments where somebody found them worth their memory.
 //! Does not own: when which of them is asked (`lookup`), or how long keys stay (`kept`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::{FileFragment, FragReadConfig};
 use lance::index::{DatasetIndexExt, DatasetIndexInternalExt};
@@ -25,6 +25,7 @@ use super::kept::{Kept, KeptBound};
 use super::run_keys::RunKeys;
 use super::sstables::with_table;
 use crate::errors::Context;
+use crate::index::{IndexRuns, RecordIndex, key_files};
 
 /// Rows that are read at once.
 const BATCH_ROWS: u32 = 65_536;
@@ -39,6 +40,7 @@ pub struct BaseCache {
     open: Mutex<Option<Arc<OpenBase>>>,
     /// By fragment id and data files: a fragment whose key columns were written anew is another.
     fragments: Mutex<HashMap<String, Arc<FragmentKeys>>>,
+    runs: IndexRuns,
 }
 
 /// The base table at one version, as a lookup needs it.
@@ -51,6 +53,8 @@ pub struct OpenBase {
     pub segments: Vec<Arc<dyn ScalarIndex>>,
     /// Fragments that the segments cover.
     pub covered: RoaringBitmap,
+    /// The record index, which may cover none.
+    pub record_index: RecordIndex,
 }
 
 /// A fragment of one version.
@@ -79,13 +83,18 @@ impl BaseCache {
     #[must_use]
     pub fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
         let (open, fragments) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { bound: bound.clone(), open, fragments })
+        Arc::new(Self { bound: bound.clone(), open, fragments, runs: IndexRuns::default() })
     }
 
     /// Bytes that all that is kept may take.
     #[must_use]
     pub fn limit_bytes(&self) -> usize {
         self.bound.stats().limit_bytes
+    }
+
+    /// Looks at the record index again at the next lookup: it has changed beside the version.
+    pub fn forget(&self) {
+        *self.open.lock() = None;
     }
 
     /// What a lookup needs to know of `base`.
@@ -98,7 +107,8 @@ impl BaseCache {
         if let Some(known) = known.filter(|known| known.version == version) {
             return Ok(known);
         }
-        let (segments, covered) = open_index(base, key).await?;
+        let ((segments, covered), record_index) =
+            futures::try_join!(open_index(base, key), self.runs.open(base, key).map(Ok))?;
         let ids: Vec<i32> =
             key.iter().filter_map(|name| base.schema().field(name)).map(|f| f.id).collect();
         let mut known = self.fragments.lock();
@@ -117,7 +127,7 @@ impl BaseCache {
         drop(known);
         let mut fragments: Vec<BaseFragment> = fragments.into_values().collect();
         fragments.sort_by_key(|fragment| fragment.id);
-        let opened = Arc::new(OpenBase { version, fragments, segments, covered });
+        let opened = Arc::new(OpenBase { version, fragments, segments, covered, record_index });
         *self.open.lock() = Some(opened.clone());
         Ok(opened)
     }
@@ -180,9 +190,8 @@ async fn read_keys(fragment: &FileFragment, key: &[String]) -> Result<RunKeys> {
 
 /// What tells a fragment's key columns from any others.
 fn place_of(fragment: &Fragment, key_ids: &[i32]) -> String {
-    let holds_key = |fields: &[i32]| fields.iter().any(|field| key_ids.contains(field));
-    let files = fragment.files.iter().filter(|file| holds_key(&file.fields));
-    files.fold(fragment.id.to_string(), |place, file| format!("{place}/{}", file.path))
+    let files = key_files(fragment, key_ids).into_iter();
+    files.fold(fragment.id.to_string(), |place, file| format!("{place}/{file}"))
 }
 
 /// The segments of the index on the key column, and the fragments that they cover.

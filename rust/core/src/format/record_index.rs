@@ -1,0 +1,189 @@
+//! What one run of the record index covers: a small file that publishes the run.
+//!
+//! Owns: the message (the field numbers are the format), its frame and its Rust value.
+//! Does not own: the pages of a run, which are a Lance B-tree, or whether what it says still
+//! holds for a version of the base table.
+
+use prost::Message;
+
+use super::paths;
+use crate::types::{Error, Result};
+
+const MAGIC: &[u8; 8] = b"lmemridx";
+/// What this code writes. A run of another format is not read.
+const FORMAT: u32 = 1;
+const CHECKSUM_BYTES: usize = 4;
+
+/// A run of the record index. Never changes once it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordIndexRun {
+    /// The version of the base table that it was made of. For people: what holds is decided by
+    /// the fragments.
+    pub base_version: u64,
+    /// Field ids of the key columns in primary-key order.
+    pub key_fields: Vec<i32>,
+    /// Entries in its pages, one for each row of each fragment, deleted ones included.
+    pub entries: u64,
+    /// What it covers; none for a run that only says that the table has a record index.
+    pub fragments: Vec<IndexedFragment>,
+}
+
+/// A fragment of the base table whose rows a run has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexedFragment {
+    /// The upper half of its rows' addresses in the pages: 0 in pages that were an SSTable's.
+    pub in_run: u32,
+    /// Its id in the base table.
+    pub id: u64,
+    /// Rows of its data files.
+    pub physical_rows: u64,
+    /// Its data files with key columns. Another fragment of the same id has others.
+    pub key_files: Vec<String>,
+}
+
+impl RecordIndexRun {
+    /// The bytes of the file.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let fragments = self.fragments.iter().map(|fragment| FragmentMessage {
+            in_run: fragment.in_run,
+            id: fragment.id,
+            physical_rows: fragment.physical_rows,
+            key_files: fragment.key_files.clone(),
+        });
+        let message = RunMessage {
+            format: FORMAT,
+            base_version: self.base_version,
+            key_fields: self.key_fields.clone(),
+            entries: self.entries,
+            fragments: fragments.collect(),
+        };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(message.encode_to_vec());
+        let checksum = crc32fast::hash(&bytes);
+        bytes.extend(checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the bytes of the file `name`.
+    ///
+    /// # Errors
+    /// Damage, or a format of a later version.
+    pub fn decode(bytes: &[u8], name: &str) -> Result<Self> {
+        let damaged =
+            |what: &str| Error::corrupt(paths::record_index_run(name), "damaged", what.to_owned());
+        let (body, checksum) = bytes
+            .split_last_chunk::<CHECKSUM_BYTES>()
+            .filter(|(body, _)| body.starts_with(MAGIC))
+            .ok_or_else(|| damaged("it does not start as a run of the record index does"))?;
+        if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
+            return Err(damaged("its checksum is that of other bytes"));
+        }
+        let message = RunMessage::decode(&body[MAGIC.len()..])
+            .map_err(|error| damaged(&format!("it cannot be decoded: {error}")))?;
+        if message.format != FORMAT {
+            return Err(damaged(&format!("its format is {}, not {FORMAT}", message.format)));
+        }
+        let fragments = message.fragments.into_iter().map(|fragment| IndexedFragment {
+            in_run: fragment.in_run,
+            id: fragment.id,
+            physical_rows: fragment.physical_rows,
+            key_files: fragment.key_files,
+        });
+        Ok(Self {
+            base_version: message.base_version,
+            key_fields: message.key_fields,
+            entries: message.entries,
+            fragments: fragments.collect(),
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RunMessage {
+    #[prost(uint32, tag = "1")]
+    format: u32,
+    #[prost(uint64, tag = "2")]
+    base_version: u64,
+    #[prost(int32, repeated, tag = "3")]
+    key_fields: Vec<i32>,
+    #[prost(uint64, tag = "4")]
+    entries: u64,
+    #[prost(message, repeated, tag = "5")]
+    fragments: Vec<FragmentMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FragmentMessage {
+    #[prost(uint32, tag = "1")]
+    in_run: u32,
+    #[prost(uint64, tag = "2")]
+    id: u64,
+    #[prost(uint64, tag = "3")]
+    physical_rows: u64,
+    #[prost(string, repeated, tag = "4")]
+    key_files: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> RecordIndexRun {
+        RecordIndexRun {
+            base_version: 7,
+            key_fields: vec![0, 2],
+            entries: 300,
+            fragments: vec![
+                IndexedFragment {
+                    in_run: 0,
+                    id: 5,
+                    physical_rows: 100,
+                    key_files: vec!["a.lance".to_owned()],
+                },
+                IndexedFragment {
+                    in_run: 6,
+                    id: 6,
+                    physical_rows: 200,
+                    key_files: vec!["b.lance".to_owned(), "c.lance".to_owned()],
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_run_are_those_of_the_golden_file() {
+        let golden: &[u8] = include_bytes!("golden/record_index_run.binpb");
+        assert_eq!(run().encode(), golden);
+        assert_eq!(RecordIndexRun::decode(golden, "x").unwrap(), run());
+    }
+
+    #[test]
+    fn a_run_that_only_says_that_there_is_an_index_reads_back() {
+        let empty = RecordIndexRun::default();
+        assert_eq!(RecordIndexRun::decode(&empty.encode(), "x").unwrap(), empty);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_damage() {
+        let bytes = run().encode();
+        for place in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[place] ^= 1 << bit;
+                assert!(RecordIndexRun::decode(&damaged, "x").is_err(), "byte {place} bit {bit}");
+            }
+            assert!(RecordIndexRun::decode(&bytes[..place], "x").is_err(), "{place} bytes");
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_refused_by_name() {
+        let message = RunMessage { format: 2, ..RunMessage::default() };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(message.encode_to_vec());
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        let error = RecordIndexRun::decode(&bytes, "abc").unwrap_err().to_string();
+        assert!(error.contains("abc") && error.contains("format is 2"), "{error}");
+    }
+}

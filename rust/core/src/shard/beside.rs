@@ -1,0 +1,72 @@
+//! What a task beside a job may know of it without keeping it alive.
+//!
+//! Owns: the wait for the next flush, and the newest manifest for a job whose runs were compacted.
+//! Does not own: what such a task does. It never claims the shard and never holds a lock of the
+//! put path for longer than a swap.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::watch;
+
+use super::flush::FlushProgress;
+use super::writer::{ShardWriter, Shared};
+use crate::types::Result;
+
+/// A look at a running job from a task beside it. The job ends as if it were not there.
+#[derive(Debug)]
+pub struct JobWatch {
+    shared: Weak<Shared>,
+    flushes: watch::Receiver<FlushProgress>,
+}
+
+impl ShardWriter {
+    /// A look at this job.
+    #[must_use]
+    pub fn watch(&self) -> JobWatch {
+        let shared = Arc::downgrade(&self.shared);
+        JobWatch { shared, flushes: self.shared.flushes.subscribe() }
+    }
+}
+
+impl JobWatch {
+    /// Returns true after the next flush, and false once the job has ended.
+    pub async fn flushed(&mut self) -> bool {
+        self.flushes.changed().await.is_ok() && !self.flushes.borrow_and_update().ended
+    }
+
+    /// Flushed generations that wait for compaction as the job knows them; `None` once it has
+    /// ended.
+    #[must_use]
+    pub fn uncompacted_generations(&self) -> Option<usize> {
+        let shared = self.running()?;
+        Some(shared.state().manifest.sstables.len())
+    }
+
+    /// The same after a look at the newest manifest, which compactors change.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn refresh(&self) -> Result<Option<usize>> {
+        let Some(shared) = self.running() else { return Ok(None) };
+        shared.take_newest_manifest().await?;
+        Ok(Some(shared.state().manifest.sstables.len()))
+    }
+
+    fn running(&self) -> Option<Arc<Shared>> {
+        self.shared.upgrade().filter(|shared| shared.check_open().is_ok())
+    }
+}
+
+impl Shared {
+    /// Lets the job know what compactors did to the shard manifest beside it.
+    pub(super) async fn take_newest_manifest(&self) -> Result<()> {
+        let Some(manifest) = self.manifests.latest().await? else { return Ok(()) };
+        let _placing = self.placing.lock();
+        let state = self.state();
+        // Across a flush of ours the flush brings the manifest.
+        if manifest.current_generation == state.manifest.current_generation {
+            self.publish(state.with_manifest(manifest));
+        }
+        Ok(())
+    }
+}

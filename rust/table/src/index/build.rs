@@ -1,0 +1,293 @@
+//! New runs of the record index.
+//!
+//! Owns: a run made of base fragments, by one sort of their keys; a run adopted from the key
+//! index of an SSTable whose file became a fragment; the order pages, sync, publication.
+//! Does not own: which fragments need one, or which runs go (`table`).
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Field, Schema};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use lance::Dataset;
+use lance::dataset::fragment::{FileFragment, FragReadConfig};
+use lance::dataset::mem_wal::util::pk_index_path;
+use lance_core::Result as LanceResult;
+use lance_table::format::Fragment;
+use lancemem_core::format::{IndexedFragment, KeyEncoder, RecordIndexRun, paths};
+use lancemem_core::store::{Created, Store};
+use lancemem_core::types::{Error, KeyBlock, Result};
+use object_store::path::Path;
+
+use super::open::{below, key_files, key_ids};
+use super::pages::{LOOKUP, PAGES};
+use crate::errors::Context;
+use crate::sstable::{
+    Linked, PageMaker, is_ours, link, page_stream, random_number, sync_folders, write_pages,
+};
+
+const ACTION: &str = "building the record index";
+/// Rows of a run that is built. What a build holds in memory is about 40 bytes of each and its
+/// key, and a fragment with more is a run of its own.
+const RUN_ROWS: u64 = 8 << 20;
+/// Rows that are read at once, and how many such batches are read ahead.
+const BATCH_ROWS: u32 = 65_536;
+const BATCHES_AHEAD: usize = 4;
+
+/// A run whose pages are written and synced, and that nobody sees yet.
+#[derive(Debug)]
+pub struct NewRun {
+    /// Its name.
+    pub name: String,
+    run: RecordIndexRun,
+}
+
+impl NewRun {
+    /// Lets everybody see the run.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn publish(self, store: &Store) -> Result<()> {
+        let path = paths::record_index_run(&self.name);
+        match store.put_if_absent(&path, self.run.encode().into()).await? {
+            Created::Yes => Ok(()),
+            Created::AlreadyExists => Err(Error::Internal(format!("{path} was there already"))),
+        }
+    }
+}
+
+/// The fragments in groups of which each becomes one run.
+#[must_use]
+pub fn groups(fragments: impl IntoIterator<Item = Fragment>) -> Vec<Vec<Fragment>> {
+    let mut groups: Vec<(u64, Vec<Fragment>)> = Vec::new();
+    for fragment in fragments {
+        let rows = fragment.physical_rows.unwrap_or_default() as u64;
+        match groups.last_mut() {
+            Some((sum, group)) if *sum + rows <= RUN_ROWS => {
+                *sum += rows;
+                group.push(fragment);
+            }
+            _ => groups.push((rows, vec![fragment])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// Writes a run over the rows of `fragments`, deleted ones included. No fragments make a run that
+/// only says that the table has a record index.
+///
+/// # Errors
+/// A storage error, or an input error for more than 2^32 rows.
+pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Result<NewRun> {
+    let ids = key_ids(base, key);
+    let mut new = NewRun { name: new_name()?, run: RecordIndexRun::default() };
+    new.run.base_version = base.version().version;
+    new.run.key_fields.clone_from(&ids);
+    let mut rows = Rows { batches: Vec::new(), keys: KeyBlock::default(), starts: Vec::new() };
+    for fragment in fragments {
+        let id = address_half(fragment.id)?;
+        let before = rows.keys.len();
+        rows.starts.push((before, id));
+        read_fragment(base, key, fragment.id, &mut rows).await?;
+        let read = (rows.keys.len() - before) as u64;
+        new.run.entries += read;
+        new.run.fragments.push(IndexedFragment {
+            in_run: id,
+            id: fragment.id,
+            physical_rows: read,
+            key_files: key_files(fragment, &ids),
+        });
+    }
+    if u32::try_from(rows.keys.len()).is_err() {
+        return Err(Error::input("a fragment of more than 2^32 rows cannot be indexed"));
+    }
+    if let Some(first) = rows.batches.first() {
+        let (maker, stream) = page_stream(first.schema_ref());
+        let sorted = tokio::task::spawn_blocking(move || rows.send(maker));
+        let store = base.object_store(None).await.context(ACTION)?;
+        let folder = pages_of(base, &new.name);
+        let written = Box::pin(write_pages(store.clone(), &folder, stream)).await;
+        let made = sorted.await.map_err(|error| Error::Internal(format!("{ACTION}: {error}")))?;
+        made.context(ACTION)?;
+        written.context(ACTION)?;
+        sync_folders(&store, &[folder]).await.context(ACTION)?;
+    }
+    Ok(new)
+}
+
+/// Whether the key index of an SSTable may become a run: that of a run of lance may lack rows.
+#[must_use]
+pub fn is_ours_to_adopt(sstable: &Dataset) -> bool {
+    is_ours(sstable)
+}
+
+/// Makes the key index of `sstable` a run over `fragment`, the fragment that its data file became.
+/// Nothing of it is read.
+///
+/// # Errors
+/// A storage error.
+pub async fn adopt(
+    base: &Dataset,
+    key: &[String],
+    sstable: &Dataset,
+    fragment: &Fragment,
+) -> Result<NewRun> {
+    let action = "adopting a key index into the record index";
+    let name = new_name()?;
+    let ids = key_ids(base, key);
+    let store = base.object_store(None).await.context(action)?;
+    let folder = pages_of(base, &name);
+    let old = pk_index_path(&sstable.branch_location().path);
+    for file in [PAGES, LOOKUP] {
+        let (from, to) = (old.clone().join(file), folder.clone().join(file));
+        if link(&store, &from, &to).await.context(action)? == Linked::NotHere {
+            store.copy(&from, &to).await.context(action)?;
+        }
+    }
+    sync_folders(&store, &[folder]).await.context(action)?;
+    let physical_rows = fragment.physical_rows.unwrap_or_default() as u64;
+    let covered = IndexedFragment {
+        in_run: 0,
+        id: fragment.id,
+        physical_rows,
+        key_files: key_files(fragment, &ids),
+    };
+    let run = RecordIndexRun {
+        base_version: base.version().version,
+        key_fields: ids,
+        entries: physical_rows,
+        fragments: vec![covered],
+    };
+    Ok(NewRun { name, run })
+}
+
+/// The keys of some fragments, in the order in which they were read.
+struct Rows {
+    /// Nothing but the key columns, in primary-key order.
+    batches: Vec<RecordBatch>,
+    /// The same, encoded.
+    keys: KeyBlock,
+    /// The first row of each fragment, and its id.
+    starts: Vec<(usize, u32)>,
+}
+
+impl Rows {
+    /// Sorts, and sends the pages.
+    fn send(self, maker: PageMaker) -> LanceResult<()> {
+        let Self { batches, keys, starts } = self;
+        let sorted = sorted_rows(&keys);
+        drop(keys);
+        let address = |row: u32| {
+            let piece = starts.partition_point(|(start, _)| *start <= row as usize) - 1;
+            let (start, fragment) = starts[piece];
+            (u64::from(fragment) << 32) | (row as usize - start) as u64
+        };
+        maker.make_all(&batches, &sorted, address).map(|_| ())
+    }
+}
+
+/// Places of the keys in the order of the keys, equal ones in their own.
+fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
+    // Nearly all comparisons end at the eight bytes behind the mark of the first column, which is
+    // the same in all keys.
+    let prefix = |key: &[u8]| {
+        let mut bytes = [0; 8];
+        let known = key.get(1..).unwrap_or_default();
+        let known = &known[..known.len().min(8)];
+        bytes[..known.len()].copy_from_slice(known);
+        u64::from_be_bytes(bytes)
+    };
+    let mut rows: Vec<(u64, u32)> = keys.iter().map(prefix).zip(0..).collect();
+    rows.sort_unstable_by(|(prefix, row), (other_prefix, other)| {
+        let whole = || keys.get(*row as usize).cmp(keys.get(*other as usize));
+        prefix.cmp(other_prefix).then_with(whole).then(row.cmp(other))
+    });
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows) -> Result<()> {
+    let mut batches = key_batches(base, key, id).await?;
+    while let Some(batch) = batches.next().await {
+        let batch = batch.context(ACTION)?;
+        let names = KeyEncoder::new(batch.schema_ref(), key)?;
+        rows.keys.append(&names.encode_block(&batch));
+        let batch = batch.project(names.columns()).context(ACTION)?;
+        let read = batch.schema();
+        let plain = read
+            .fields()
+            .iter()
+            .map(|field| Field::new(field.name(), field.data_type().clone(), true));
+        // Batches of one schema, whatever their files say of nulls and metadata.
+        let schema = Arc::new(Schema::new(plain.collect::<Vec<_>>()));
+        let batch = RecordBatch::try_new(schema, batch.columns().to_vec()).context(ACTION)?;
+        rows.batches.push(batch);
+    }
+    Ok(())
+}
+
+/// The key columns of all rows of a fragment's files, deleted ones included, in their order.
+pub(super) async fn key_batches(
+    base: &Dataset,
+    key: &[String],
+    id: u64,
+) -> Result<BoxStream<'static, LanceResult<RecordBatch>>> {
+    let missing = || Error::Internal(format!("no fragment {id} in the base table"));
+    let id = usize::try_from(id).map_err(|_| missing())?;
+    let fragment: FileFragment = base.get_fragment(id).ok_or_else(missing)?;
+    let names: Vec<&str> = key.iter().map(String::as_str).collect();
+    let schema = fragment.schema().project(&names).context(ACTION)?;
+    let config = FragReadConfig::default().with_ignore_deletions(true);
+    let reader = fragment.open(&schema, config).await.context(ACTION)?;
+    let stream = reader.read_all(BATCH_ROWS).await.context(ACTION)?;
+    Ok(stream.buffered(BATCHES_AHEAD).boxed())
+}
+
+fn address_half(fragment: u64) -> Result<u32> {
+    u32::try_from(fragment)
+        .map_err(|_| Error::Internal(format!("fragment {fragment} of the base table")))
+}
+
+fn pages_of(base: &Dataset, name: &str) -> Path {
+    below(&base.branch_location().path, &paths::record_index_pages(name))
+}
+
+fn new_name() -> Result<String> {
+    let half = || random_number().context(ACTION);
+    Ok(format!("{:08x}{:08x}", half()?, half()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_sorted_by_all_their_bytes_and_equal_ones_by_their_place() {
+        let mut keys = KeyBlock::default();
+        let texts =
+            ["\x01", "\x01same start of a key b", "\x01same start of a key a", "\x01a", "\x01"];
+        for text in texts.iter().chain(&texts) {
+            keys.push_with(|bytes| bytes.extend_from_slice(text.as_bytes()));
+        }
+        let mut expected: Vec<u32> = (0..10).collect();
+        expected.sort_by_key(|row| keys.get(*row as usize).to_vec());
+        assert_eq!(sorted_rows(&keys), expected);
+    }
+
+    #[test]
+    fn fragments_are_grouped_in_their_order_and_a_large_one_stays_alone() {
+        let fragment = |id, rows: u64| {
+            let mut fragment = Fragment::new(id);
+            fragment.physical_rows = usize::try_from(rows).ok();
+            fragment
+        };
+        let all =
+            [fragment(1, 5), fragment(2, RUN_ROWS - 5), fragment(3, 1), fragment(4, 2 * RUN_ROWS)];
+        let ids: Vec<Vec<u64>> = groups(all)
+            .into_iter()
+            .map(|group| group.into_iter().map(|fragment| fragment.id).collect())
+            .collect();
+        assert_eq!(ids, [vec![1, 2], vec![3], vec![4]]);
+        assert!(groups([]).is_empty());
+    }
+}

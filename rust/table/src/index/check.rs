@@ -1,0 +1,138 @@
+//! The record index beside the base table, entry by entry.
+//!
+//! Owns: what makes an index right: every page in its order and within its bounds, and for each
+//! covered fragment exactly one entry a row, with the row's key.
+//! Does not own: repair: a run that is wrong is built again.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use lance::Dataset;
+use lancemem_core::format::KeyEncoder;
+use lancemem_core::types::{KeyBlock, Result};
+
+use super::RecordIndexReport;
+use super::build::key_batches;
+use super::open::{OpenRun, RecordIndex, split};
+use crate::errors::Context;
+
+const ACTION: &str = "checking the record index";
+/// Pages that are read ahead.
+const PAGES_AHEAD: usize = 8;
+
+/// Rows of a fragment without their order: how many, and a sum over all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    rows: u64,
+    hashes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, key: &[u8], offset: u32) {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(key);
+        hasher.write_u32(offset);
+        self.rows += 1;
+        self.hashes = self.hashes.wrapping_add(hasher.finish());
+    }
+}
+
+/// Compares every entry of `runs` that answers for a fragment of `base` with the fragment's rows.
+///
+/// # Errors
+/// A storage error of the base table. What cannot be read of the index is damage.
+pub async fn check(
+    base: &Dataset,
+    key: &[String],
+    runs: &[Arc<OpenRun>],
+) -> Result<RecordIndexReport> {
+    let index = RecordIndex::new(base, key, runs);
+    let mut report = RecordIndexReport {
+        base_version: base.version().version,
+        runs: index.serving().count(),
+        stale_runs: runs.len() - index.serving().count(),
+        fragments_covered: index.fragments(),
+        fragments_uncovered: base.fragments().len() - index.fragments(),
+        ..RecordIndexReport::default()
+    };
+    let mut found: BTreeMap<u32, Sum> = BTreeMap::new();
+    for run in index.serving() {
+        report.entries += run.run.entries;
+        if let Err(why) = walk(&index, run, &mut found).await {
+            report.damage.push(format!("run {}: {why}", run.name));
+        }
+    }
+    for fragment in base.fragments().iter() {
+        let Ok(id) = u32::try_from(fragment.id) else { continue };
+        if !index.covers(id) {
+            continue;
+        }
+        let wanted = of_base(base, key, fragment.id).await?;
+        let found = found.get(&id).copied().unwrap_or_default();
+        if found != wanted {
+            report.damage.push(format!(
+                "fragment {id}: {} entries are not those of its {} rows",
+                found.rows, wanted.rows
+            ));
+        }
+    }
+    Ok(report)
+}
+
+/// Adds what a run says of the fragments that it answers for; else what is wrong with its pages.
+async fn walk(
+    index: &RecordIndex,
+    run: &OpenRun,
+    found: &mut BTreeMap<u32, Sum>,
+) -> std::result::Result<(), String> {
+    let pages = run.pages().await.map_err(|error| error.to_string())?;
+    let reads: Vec<_> = (0..pages.len()).map(|number| pages.page(number).boxed()).collect();
+    let mut reads = stream::iter(reads).buffered(PAGES_AHEAD);
+    let mut last: Option<(Vec<u8>, u64)> = None;
+    let (mut number, mut entries) = (0, 0);
+    while let Some((keys, addresses)) = reads.try_next().await.map_err(|error| error.to_string())? {
+        let bounds = (keys.len() > 0).then(|| (keys.get(0), keys.get(keys.len() - 1)));
+        if bounds != Some(pages.bounds(number)) || keys.len() != addresses.len() {
+            return Err(format!("page {number} is not the one that its lookup file describes"));
+        }
+        if !ascends(&keys, &addresses, last.as_ref()) {
+            return Err(format!("page {number} is not in key order"));
+        }
+        for (key, address) in keys.iter().zip(&addresses) {
+            let (in_run, offset) = split(*address);
+            if let Some(fragment) = index.fragment_of(&run.name, in_run) {
+                found.entry(fragment).or_default().add(key, offset);
+            }
+        }
+        last = addresses.last().map(|address| (keys.get(keys.len() - 1).to_vec(), *address));
+        entries += keys.len() as u64;
+        number += 1;
+    }
+    if entries != run.run.entries {
+        return Err(format!("it has {entries} entries and should have {}", run.run.entries));
+    }
+    Ok(())
+}
+
+fn ascends(keys: &KeyBlock, addresses: &[u64], last: Option<&(Vec<u8>, u64)>) -> bool {
+    let entry = |row: usize| (keys.get(row), addresses[row]);
+    let before = last.map(|(key, address)| (key.as_slice(), *address));
+    before.is_none_or(|before| before < entry(0))
+        && (1..keys.len()).all(|row| entry(row - 1) < entry(row))
+}
+
+async fn of_base(base: &Dataset, key: &[String], fragment: u64) -> Result<Sum> {
+    let mut batches = key_batches(base, key, fragment).await?;
+    let mut sum = Sum::default();
+    let mut offset = 0;
+    while let Some(batch) = batches.next().await {
+        let batch = batch.context(ACTION)?;
+        for key in KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch).iter() {
+            sum.add(key, offset);
+            offset += 1;
+        }
+    }
+    Ok(sum)
+}

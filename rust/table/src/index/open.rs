@@ -1,0 +1,266 @@
+//! The record index at one version of the base table.
+//!
+//! Owns: the runs that are published, kept open over versions, which of them answers for which
+//! fragment, and the search through all of them.
+//! Does not own: the rows: an address may be that of a deleted one.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use lance::Dataset;
+use lance_core::{Error as LanceError, Result as LanceResult};
+use lance_io::object_store::ObjectStore;
+use lance_table::format::Fragment;
+use lancemem_core::format::{RecordIndexRun, paths};
+use lancemem_core::types::{Error, Result};
+use object_store::path::Path;
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+
+use super::pages::Pages;
+use crate::errors::Context;
+
+const ACTION: &str = "reading the record index";
+/// Runs that are opened or searched at the same time.
+const AT_ONCE: usize = 8;
+
+/// A published run.
+#[derive(Debug)]
+pub struct OpenRun {
+    /// Its name.
+    pub name: String,
+    /// What it covers.
+    pub run: RecordIndexRun,
+    store: Arc<ObjectStore>,
+    folder: Path,
+    pages: OnceCell<Pages>,
+}
+
+impl OpenRun {
+    pub(super) async fn pages(&self) -> LanceResult<&Pages> {
+        let columns = self.run.key_fields.len();
+        let open = || Pages::open(self.store.clone(), self.folder.clone(), columns);
+        self.pages.get_or_try_init(open).await
+    }
+}
+
+/// Runs that this process has open, over the versions of the base table.
+#[derive(Debug, Default)]
+pub struct IndexRuns {
+    known: Mutex<HashMap<String, Arc<OpenRun>>>,
+}
+
+impl IndexRuns {
+    /// The published runs of the table of `base`; `None` where it has no record index.
+    ///
+    /// A file that is damaged is left out, with a warning: what it covers is looked up without it.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn published(&self, base: &Dataset) -> Result<Option<Vec<Arc<OpenRun>>>> {
+        let store = base.object_store(None).await.context(ACTION)?;
+        let root = base.branch_location().path;
+        let names = list(&store, &below(&root, paths::RECORD_INDEX_RUNS)).await?;
+        let known = self.known.lock().clone();
+        let mut runs: Vec<Arc<OpenRun>> = Vec::with_capacity(names.len());
+        let mut reads = Vec::new();
+        for name in names {
+            match known.get(&name) {
+                Some(run) => runs.push(run.clone()),
+                None => reads.push(read(&store, &root, name).boxed()),
+            }
+        }
+        let new: Vec<Option<Arc<OpenRun>>> =
+            stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+        runs.extend(new.into_iter().flatten());
+        // The largest first, so that few of them answer for all; then by name, so that everybody
+        // chooses alike.
+        runs.sort_by(|one, other| {
+            (Reverse(one.run.entries), &one.name).cmp(&(Reverse(other.run.entries), &other.name))
+        });
+        *self.known.lock() = runs.iter().map(|run| (run.name.clone(), run.clone())).collect();
+        Ok((!runs.is_empty()).then_some(runs))
+    }
+
+    /// What the published runs cover of `base`. No cover at all where there is no index or it
+    /// cannot be read.
+    pub async fn open(&self, base: &Dataset, key: &[String]) -> RecordIndex {
+        match self.published(base).await {
+            Ok(runs) => RecordIndex::new(base, key, &runs.unwrap_or_default()),
+            Err(error) => {
+                tracing::warn!(table = base.uri(), %error, "lookups do without the record index");
+                RecordIndex::default()
+            }
+        }
+    }
+}
+
+/// Which run answers for which fragment of one base version.
+#[derive(Debug, Default)]
+pub struct RecordIndex {
+    runs: Vec<Serving>,
+    /// Place in `runs` by fragment.
+    by_fragment: HashMap<u32, usize>,
+    /// A search failed; nothing is asked any more.
+    given_up: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Serving {
+    run: Arc<OpenRun>,
+    /// From the upper half of an address in the run to the fragment, and its rows.
+    fragments: HashMap<u32, (u32, u64)>,
+}
+
+/// A row that may have a key: place of the key in the call, fragment, offset.
+pub type Place = (u32, u32, u32);
+
+impl RecordIndex {
+    /// What `runs` cover of `base`, the first run for each fragment.
+    #[must_use]
+    pub fn new(base: &Dataset, key: &[String], runs: &[Arc<OpenRun>]) -> Self {
+        let ids = key_ids(base, key);
+        let present: HashMap<u64, &Fragment> =
+            base.fragments().iter().map(|fragment| (fragment.id, fragment)).collect();
+        let mut index = Self::default();
+        for run in runs.iter().filter(|run| run.run.key_fields == ids && !ids.is_empty()) {
+            let mut fragments = HashMap::new();
+            for covered in &run.run.fragments {
+                let Some(fragment) = present.get(&covered.id) else { continue };
+                let Ok(id) = u32::try_from(covered.id) else { continue };
+                let is_same = fragment.overlays.is_empty()
+                    && fragment.physical_rows.map(|rows| rows as u64)
+                        == Some(covered.physical_rows)
+                    && key_files(fragment, &ids) == covered.key_files;
+                if is_same && !index.by_fragment.contains_key(&id) {
+                    index.by_fragment.insert(id, index.runs.len());
+                    fragments.insert(covered.in_run, (id, covered.physical_rows));
+                }
+            }
+            if !fragments.is_empty() {
+                index.runs.push(Serving { run: run.clone(), fragments });
+            }
+        }
+        index
+    }
+
+    /// Whether the rows of a fragment can be looked up here.
+    #[must_use]
+    pub fn covers(&self, fragment: u32) -> bool {
+        !self.given_up.load(Ordering::Relaxed) && self.by_fragment.contains_key(&fragment)
+    }
+
+    /// The runs that answer for at least one fragment.
+    pub fn serving(&self) -> impl Iterator<Item = &Arc<OpenRun>> {
+        self.runs.iter().map(|serving| &serving.run)
+    }
+
+    /// Fragments that are covered.
+    #[must_use]
+    pub fn fragments(&self) -> usize {
+        self.by_fragment.len()
+    }
+
+    /// The fragment of an entry of a serving run; `None` for one that another run answers for or
+    /// that is gone.
+    pub(super) fn fragment_of(&self, run: &str, in_run: u32) -> Option<u32> {
+        let serving = self.runs.iter().find(|serving| serving.run.name == run)?;
+        serving.fragments.get(&in_run).map(|(fragment, _)| *fragment)
+    }
+
+    /// Every row of a covered fragment that has one of `keys`, encoded keys that ascend. Deleted
+    /// rows are among them.
+    ///
+    /// # Errors
+    /// A storage error. The caller goes on without the index, and says so here.
+    pub async fn search(&self, keys: &[&[u8]]) -> Result<Vec<Place>> {
+        let searches: Vec<_> =
+            self.runs.iter().map(|serving| serving.search(keys).boxed()).collect();
+        let found: Vec<Vec<Place>> =
+            stream::iter(searches).buffered(AT_ONCE).try_collect().await.context(ACTION)?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Asks nothing of this index any more.
+    pub fn give_up(&self, error: &Error) {
+        tracing::warn!(%error, "the record index cannot be read; lookups do without it");
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Serving {
+    async fn search(&self, keys: &[&[u8]]) -> LanceResult<Vec<Place>> {
+        let found = self.run.pages().await?.search(keys).await?;
+        let mut places = Vec::with_capacity(found.len());
+        for (key, address) in found {
+            let (in_run, offset) = split(address);
+            let Some((fragment, rows)) = self.fragments.get(&in_run) else { continue };
+            if u64::from(offset) >= *rows {
+                let run = &self.run.name;
+                return Err(LanceError::corrupt_file_named(
+                    "page_data.lance",
+                    format!("run {run} has row {offset} of the {rows} rows of fragment {fragment}"),
+                ));
+            }
+            places.push((key, *fragment, offset));
+        }
+        Ok(places)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
+pub(super) const fn split(address: u64) -> (u32, u32) {
+    ((address >> 32) as u32, address as u32)
+}
+
+/// Field ids of the key columns.
+pub(super) fn key_ids(base: &Dataset, key: &[String]) -> Vec<i32> {
+    key.iter().filter_map(|name| base.schema().field(name)).map(|field| field.id).collect()
+}
+
+/// The data files of a fragment that hold key columns.
+#[must_use]
+pub fn key_files(fragment: &Fragment, key_ids: &[i32]) -> Vec<String> {
+    let holds_key = |fields: &[i32]| fields.iter().any(|field| key_ids.contains(field));
+    let files = fragment.files.iter().filter(|file| holds_key(&file.fields));
+    files.map(|file| file.path.clone()).collect()
+}
+
+/// A path relative to the table in its store.
+pub(super) fn below(root: &Path, path: &str) -> Path {
+    path.split('/').fold(root.clone(), Path::join)
+}
+
+async fn list(store: &ObjectStore, folder: &Path) -> Result<Vec<String>> {
+    match store.inner.list_with_delimiter(Some(folder)).await {
+        Ok(listed) => {
+            let names = listed.objects.iter().filter_map(|object| object.location.filename());
+            Ok(names.filter_map(paths::parse_record_index_run).map(str::to_owned).collect())
+        }
+        Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+        Err(error) => Err(Error::storage(ACTION, error)),
+    }
+}
+
+async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Option<Arc<OpenRun>>> {
+    let bytes = match store.read_one_all(&below(root, &paths::record_index_run(&name))).await {
+        Ok(bytes) => bytes,
+        // Somebody has replaced it meanwhile.
+        Err(lance_core::Error::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error).context(ACTION),
+    };
+    match RecordIndexRun::decode(&bytes, &name) {
+        Ok(run) => {
+            let folder = below(root, &paths::record_index_pages(&name));
+            let store = store.clone();
+            Ok(Some(Arc::new(OpenRun { name, run, store, folder, pages: OnceCell::new() })))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a run of the record index is left out");
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The versions of the base table, newest first.
+//!
+//! Owns: what a version says of its commit, lancemem's compactions among others.
+//! Does not own: reading an old version, which is Lance's.
+
+use std::time::SystemTime;
+
+use lance::dataset::transaction::Operation;
+use lancemem_core::types::Result;
+
+use super::Table;
+use crate::errors::Context;
+
+/// One version of the base table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableVersion {
+    /// Its number.
+    pub version: u64,
+    /// When it was committed.
+    pub timestamp: SystemTime,
+    /// What Lance calls the commit; `None` where none is recorded.
+    pub operation: Option<String>,
+    /// Shards of which the commit moved generations into the base table; more than 0 says that
+    /// it was a compaction.
+    pub compacted_shards: usize,
+}
+
+impl Table {
+    /// The newest `limit` versions of the base table, newest first. Upserts make none: rows reach
+    /// the base table with a compaction. Versions that somebody removed are left out.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn history(&self, limit: Option<usize>) -> Result<Vec<TableVersion>> {
+        let action = "reading the versions of the base table";
+        let base = self.latest_base().await?;
+        let mut numbers: Vec<u64> = base
+            .version_refs()
+            .await
+            .context(action)?
+            .into_iter()
+            .map(|version| version.version)
+            .filter(|version| *version <= base.version().version)
+            .collect();
+        numbers.sort_unstable_by(|one, other| other.cmp(one));
+        numbers.truncate(limit.unwrap_or(usize::MAX));
+        let mut versions = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let read = base.read_version_transaction(number).await.context(action)?;
+            let operation = read.transaction.map(|transaction| transaction.operation);
+            let compacted_shards = match &operation {
+                Some(Operation::Update { compacted_sstables, .. }) => compacted_sstables.len(),
+                _ => 0,
+            };
+            versions.push(TableVersion {
+                version: read.version,
+                timestamp: read.timestamp.into(),
+                operation: operation.map(|operation| operation.name().to_owned()),
+                compacted_shards,
+            });
+        }
+        Ok(versions)
+    }
+}

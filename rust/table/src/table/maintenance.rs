@@ -1,0 +1,220 @@
+//! Maintenance beside a running job: compaction and collection in the writer's process.
+//!
+//! Owns: when the debt of the job's shard is worth a round, the task that makes it, its counters
+//! and its end.
+//! Does not own: what a round does (`maintain`, `collect`). It claims nothing, so it cannot fence
+//! the job beside it; no put waits for it, and no put learns of its errors.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use lancemem_core::shard::JobWatch;
+use lancemem_core::types::{Error, Result, WriterConfig};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::Table;
+use crate::collect::CollectionSettings;
+use crate::compact::CompactionSettings;
+
+/// After a failed round the next comes not sooner; doubled each time, up to the interval.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// A collection lists the whole shard. So many of them in the time after which garbage may go.
+const COLLECTIONS_A_GRACE: u32 = 4;
+
+/// What the maintenance of a job did so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MaintenanceStats {
+    /// Compactions that moved at least one generation.
+    pub compactions: u64,
+    /// Generations that they moved, of all shards.
+    pub compacted_generations: u64,
+    /// Collections of garbage.
+    pub collections: u64,
+    /// Bytes that they removed.
+    pub collected_bytes: u64,
+    /// Milliseconds of all that.
+    pub maintenance_ms: u64,
+    /// Rounds that failed.
+    pub maintenance_errors: u64,
+    /// Why the newest of them failed; gone after a round that did not.
+    pub last_maintenance_error: Option<String>,
+}
+
+/// The task beside a job. Dropping it ends the task at its next await.
+#[derive(Debug)]
+pub(super) struct Maintenance {
+    task: AbortHandle,
+    stats: Arc<watch::Sender<MaintenanceStats>>,
+    /// Closed once the task is gone.
+    ended: watch::Receiver<()>,
+}
+
+impl Maintenance {
+    pub fn start(table: Arc<Table>, job: JobWatch, config: &WriterConfig) -> Self {
+        let stats = Arc::new(watch::Sender::new(MaintenanceStats::default()));
+        let (alive, ended) = watch::channel(());
+        let keeper = Keeper { table, job, config: config.clone(), stats: stats.clone() };
+        let task = tokio::spawn(async move {
+            let _alive = alive;
+            keeper.run().await;
+        });
+        Self { task: task.abort_handle(), stats, ended }
+    }
+
+    pub fn stats(&self) -> MaintenanceStats {
+        self.stats.borrow().clone()
+    }
+
+    /// Cancels what the task does and returns when it does nothing any more.
+    pub async fn stop(&self) {
+        self.task.abort();
+        // Nothing is ever sent: the only news is that the sender is gone.
+        let _ = self.ended.clone().changed().await;
+    }
+}
+
+impl Drop for Maintenance {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What all jobs of one handle of a table share: they take turns, because each round compacts
+/// every shard.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    collected: Option<Instant>,
+}
+
+struct Keeper {
+    table: Arc<Table>,
+    job: JobWatch,
+    config: WriterConfig,
+    stats: Arc<watch::Sender<MaintenanceStats>>,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        let mut next = Instant::now() + self.config.maintenance_interval;
+        loop {
+            let is_late = match timeout_at(next, self.job.flushed()).await {
+                Ok(true) => false,
+                Ok(false) => return,
+                Err(_) => true,
+            };
+            let Some(generations) = self.job.uncompacted_generations() else { return };
+            if !is_late && generations < self.limit() {
+                continue;
+            }
+            // A defect below must not end the task unseen, and less so the job.
+            let round = AssertUnwindSafe(self.round(is_late).boxed()).catch_unwind().await;
+            match round.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+                Ok(()) => {
+                    pause = FIRST_PAUSE;
+                    next = Instant::now() + self.config.maintenance_interval;
+                    self.stats.send_modify(|stats| stats.last_maintenance_error = None);
+                }
+                Err(error) => {
+                    self.tell(&error);
+                    self.wait_out(pause).await;
+                    pause = (pause * 2).min(self.config.maintenance_interval.max(FIRST_PAUSE));
+                    next = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// Generations at which puts must not wait for the interval: well before the job's backlog
+    /// makes them wait for a compaction.
+    fn limit(&self) -> usize {
+        let backlog = self.config.max_uncompacted_generations;
+        self.config.maintenance_generations.min(backlog / 2).max(1)
+    }
+
+    /// Compacts where the debt is still there when it is this job's turn, and collects now and
+    /// then.
+    async fn round(&self, is_late: bool) -> Result<()> {
+        let mut turn = self.table.maintenance_turn().lock().await;
+        let Some(generations) = self.job.refresh().await? else { return Ok(()) };
+        let due = if is_late { 1 } else { self.limit() };
+        if generations >= due {
+            self.compact(generations).await?;
+        }
+        let apart = self.config.maintenance_older_than / COLLECTIONS_A_GRACE;
+        let apart = apart.max(self.config.maintenance_interval);
+        if turn.collected.is_none_or(|before| before.elapsed() >= apart) {
+            self.collect().await?;
+            turn.collected = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    async fn compact(&self, generations: usize) -> Result<()> {
+        let started = Instant::now();
+        // Puts that wait for this compaction must not wait for its limit too.
+        let has_backlog = generations >= self.config.max_uncompacted_generations;
+        let limit = self.config.maintenance_bytes_per_second;
+        let bytes_per_second = if has_backlog { 0 } else { limit };
+        let settings = CompactionSettings { bytes_per_second, ..CompactionSettings::default() };
+        let done = self.table.compact_with(&settings).boxed().await?;
+        // Without it the job counts the moved runs until its next flush.
+        self.job.refresh().await?;
+        self.stats.send_modify(|stats| {
+            stats.compactions += u64::from(done.generations > 0);
+            stats.compacted_generations += done.generations as u64;
+            stats.maintenance_ms += whole_ms(started);
+        });
+        tracing::debug!(
+            table = self.table.uri(),
+            generations = done.generations,
+            version = done.base_version,
+            "maintenance compacted"
+        );
+        Ok(())
+    }
+
+    async fn collect(&self) -> Result<()> {
+        let started = Instant::now();
+        let older_than = self.config.maintenance_older_than;
+        let settings = CollectionSettings { older_than, ..CollectionSettings::default() };
+        let done = self.table.collect_garbage(&settings).boxed().await?;
+        self.stats.send_modify(|stats| {
+            stats.collections += 1;
+            stats.collected_bytes += done.bytes;
+            stats.maintenance_ms += whole_ms(started);
+        });
+        Ok(())
+    }
+
+    fn tell(&self, error: &Error) {
+        tracing::warn!(table = self.table.uri(), %error, "maintenance failed, the job goes on");
+        self.stats.send_modify(|stats| {
+            stats.maintenance_errors += 1;
+            stats.last_maintenance_error = Some(error.to_string());
+        });
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a pause after an error; nothing waits for it")]
+    async fn wait_out(&self, pause: Duration) {
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+    Error::Internal(format!("maintenance panicked: {said}"))
+}
+
+fn whole_ms(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The record index over the life of a table: made, extended, checked, thinned out.
+//!
+//! Owns: when runs are made and which ones stop being published. A run is published after its
+//! pages are durable, and others go only after what replaces them is published, so at every
+//! moment the published runs are enough.
+//! Does not own: what a run is (`index`).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use lance::Dataset;
+use lance_table::format::Fragment;
+use lancemem_core::format::paths;
+use lancemem_core::store::Store;
+use lancemem_core::types::Result;
+
+use super::Table;
+use crate::collect::{Garbage, GarbageKind};
+use crate::index::{
+    IndexRuns, OpenRun, RecordIndex, RecordIndexReport, adopt, build, check, groups,
+    is_ours_to_adopt,
+};
+
+/// More runs than these are too many for a lookup: the smallest become one.
+const MAX_RUNS: usize = 16;
+/// As many stay.
+const KEPT_RUNS: usize = 8;
+/// Pages that nobody publishes stay at least this long: they may be of a run that is being made.
+const UNPUBLISHED_AGE: Duration = Duration::from_hours(1);
+
+/// A run whose data file a compaction made a fragment.
+pub(super) type Adopted = (Arc<Dataset>, Fragment);
+
+impl Table {
+    /// Makes the record index of the base table anew. From now on compactions keep it up.
+    ///
+    /// # Errors
+    /// An input error for a table without a primary key; a storage error.
+    pub async fn rebuild_record_index(&self) -> Result<RecordIndexReport> {
+        self.require_key()?;
+        let store = self.writable_store(self.writer_defaults().fsync).await?;
+        let old = published_names(&store).await?;
+        let base = self.latest_base().await?;
+        let mut parts = groups(indexable(&base, |_| true));
+        if parts.is_empty() {
+            parts.push(Vec::new());
+        }
+        for part in parts {
+            build(&base, self.key(), &part).await?.publish(&store).await?;
+        }
+        for name in &old {
+            store.delete(&paths::record_index_run(name)).await?;
+        }
+        self.sstables.base().forget();
+        self.describe_record_index(&base).await
+    }
+
+    /// Compares the record index with the base table, entry by entry.
+    ///
+    /// # Errors
+    /// A storage error. What is wrong with the index is no error but in the report.
+    pub async fn check_record_index(&self) -> Result<RecordIndexReport> {
+        self.require_key()?;
+        let base = self.latest_base().await?;
+        // Nothing that this process has open: what is stored counts.
+        let runs = IndexRuns::default().published(&base).await?.unwrap_or_default();
+        let mut report = check(&base, self.key(), &runs).await?;
+        report.bytes = self.bytes_of(&runs).await?;
+        let readable: HashSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+        for name in published_names(self.store()).await? {
+            if !readable.contains(name.as_str()) {
+                report.damage.push(format!("run {name}: the file that publishes it is damaged"));
+            }
+        }
+        Ok(report)
+    }
+
+    async fn describe_record_index(&self, base: &Arc<Dataset>) -> Result<RecordIndexReport> {
+        let runs = IndexRuns::default().published(base).await?.unwrap_or_default();
+        let index = RecordIndex::new(base, self.key(), &runs);
+        Ok(RecordIndexReport {
+            base_version: base.version().version,
+            runs: index.serving().count(),
+            stale_runs: runs.len() - index.serving().count(),
+            entries: index.serving().map(|run| run.run.entries).sum(),
+            bytes: self.bytes_of(&runs).await?,
+            fragments_covered: index.fragments(),
+            fragments_uncovered: base.fragments().len() - index.fragments(),
+            damage: Vec::new(),
+        })
+    }
+
+    async fn bytes_of(&self, runs: &[Arc<OpenRun>]) -> Result<u64> {
+        let mut bytes = 0;
+        for run in runs {
+            let files = self.store().list_tree(&paths::record_index_pages(&run.name)).await?;
+            bytes += files.iter().map(|file| file.bytes).sum::<u64>();
+        }
+        Ok(bytes)
+    }
+
+    /// Brings the record index, where the table has one, to the newest version of the base table:
+    /// key indexes of adopted runs are adopted too, what no run covers is read, many small runs
+    /// become one, and runs without a use go.
+    ///
+    /// # Errors
+    /// A storage error. Lookups do without what is missing, and the next call makes up for it.
+    pub(super) async fn extend_record_index(&self, adopted: &[Adopted]) -> Result<()> {
+        if self.key().is_empty() {
+            return Ok(());
+        }
+        let base = self.latest_base().await?;
+        let open = IndexRuns::default();
+        let Some(runs) = open.published(&base).await? else { return Ok(()) };
+        let store = self.writable_store(self.writer_defaults().fsync).await?;
+        let covered = RecordIndex::new(&base, self.key(), &runs);
+        let mut missing: Vec<Fragment> = indexable(&base, |fragment| !covers(&covered, fragment));
+        for (sstable, fragment) in adopted {
+            let place = missing.iter().position(|it| is_same_file(it, fragment));
+            let Some(place) = place.filter(|_| is_ours_to_adopt(sstable)) else { continue };
+            let fragment = missing.swap_remove(place);
+            adopt(&base, self.key(), sstable, &fragment).await?.publish(&store).await?;
+        }
+        for part in groups(missing) {
+            build(&base, self.key(), &part).await?.publish(&store).await?;
+        }
+        self.join_small_runs(&base, &store).await?;
+        self.unpublish_stale_runs(&base, &store).await?;
+        self.sstables.base().forget();
+        Ok(())
+    }
+
+    async fn join_small_runs(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
+        let Some(runs) = IndexRuns::default().published(base).await? else { return Ok(()) };
+        let index = RecordIndex::new(base, self.key(), &runs);
+        let serving: Vec<&Arc<OpenRun>> = index.serving().collect();
+        if serving.len() <= MAX_RUNS {
+            return Ok(());
+        }
+        // They come with the largest first.
+        let small: HashSet<u64> = serving[KEPT_RUNS..]
+            .iter()
+            .flat_map(|run| run.run.fragments.iter().map(|fragment| fragment.id))
+            .collect();
+        for part in groups(indexable(base, |fragment| small.contains(&fragment.id))) {
+            build(base, self.key(), &part).await?.publish(store).await?;
+        }
+        for run in &serving[KEPT_RUNS..] {
+            store.delete(&paths::record_index_run(&run.name)).await?;
+        }
+        Ok(())
+    }
+
+    /// A run that answers for no fragment of the newest version goes, but never the last one,
+    /// which says that the table has a record index.
+    async fn unpublish_stale_runs(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
+        let Some(runs) = IndexRuns::default().published(base).await? else { return Ok(()) };
+        let index = RecordIndex::new(base, self.key(), &runs);
+        let serving: HashSet<&str> = index.serving().map(|run| run.name.as_str()).collect();
+        let stale = runs.iter().filter(|run| !serving.contains(run.name.as_str()));
+        for run in stale.skip(usize::from(serving.is_empty())) {
+            store.delete(&paths::record_index_run(&run.name)).await?;
+        }
+        Ok(())
+    }
+
+    /// Pages of runs that are not published any more.
+    pub(super) async fn record_index_garbage(
+        &self,
+        now: SystemTime,
+        grace: Duration,
+    ) -> Result<Vec<Garbage>> {
+        let folders = self.store().list_folders(paths::RECORD_INDEX).await?;
+        let published: HashSet<String> = published_names(self.store()).await?.into_iter().collect();
+        let mut garbage = Vec::new();
+        for name in folders {
+            if !paths::is_record_index_name(&name) || published.contains(&name) {
+                continue;
+            }
+            let path = paths::record_index_pages(&name);
+            let files = self.store().list_tree(&path).await?;
+            let Some(modified) = files.iter().map(|file| file.modified).max() else { continue };
+            if now.duration_since(modified).unwrap_or_default() >= grace.max(UNPUBLISHED_AGE) {
+                garbage.push(Garbage {
+                    kind: GarbageKind::RecordIndexRun,
+                    path,
+                    reason: "no run of the record index has these pages".to_owned(),
+                    bytes: files.iter().map(|file| file.bytes).sum(),
+                });
+            }
+        }
+        Ok(garbage)
+    }
+}
+
+/// A fragment with one file, wherever a later commit has put it.
+fn is_same_file(one: &Fragment, other: &Fragment) -> bool {
+    let paths = |fragment: &Fragment| fragment.files.iter().map(|it| it.path.clone()).collect();
+    let (one, other): (Vec<String>, Vec<String>) = (paths(one), paths(other));
+    one == other
+}
+
+fn covers(index: &RecordIndex, fragment: &Fragment) -> bool {
+    u32::try_from(fragment.id).is_ok_and(|id| index.covers(id))
+}
+
+/// The fragments whose keys are those of their files.
+fn indexable(base: &Dataset, wanted: impl Fn(&Fragment) -> bool) -> Vec<Fragment> {
+    let fragments = base.fragments().iter();
+    fragments.filter(|it| it.overlays.is_empty() && wanted(it)).cloned().collect()
+}
+
+async fn published_names(store: &Store) -> Result<Vec<String>> {
+    let files = store.list_files(paths::RECORD_INDEX_RUNS).await?;
+    let names = files.iter().filter_map(|file| paths::parse_record_index_run(file));
+    Ok(names.map(str::to_owned).collect())
+}

@@ -1,0 +1,362 @@
+"""The record index: right answers by key whatever happens to the base table or to the index itself.
+
+Owns: `rebuild_record_index`, `check_record_index`, what compactions make of them, and lookups
+with, without and with a damaged index. Not here: lookups as such (test_get), compaction
+(test_compaction).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.conftest import MakeTable
+
+Key = tuple[Any, ...]
+DAY = 24 * 3600
+
+KEYS: dict[str, tuple[list[pa.Field], Callable[[int], Key]]] = {
+    "int64": ([pa.field("id", pa.int64(), nullable=False)], lambda n: (n - 500,)),
+    "uint8": ([pa.field("id", pa.uint8(), nullable=False)], lambda n: (n % 256,)),
+    "utf8": (
+        [pa.field("id", pa.string(), nullable=False)],
+        lambda n: ("" if n == 0 else f"a\0{n}" * (n % 4 + 1),),
+    ),
+    "binary": ([pa.field("id", pa.binary(), nullable=False)], lambda n: (n.to_bytes(3, "little"),)),
+    "two columns": (
+        [
+            pa.field("a", pa.string(), nullable=False),
+            pa.field("b", pa.int32(), nullable=False),
+        ],
+        lambda n: (f"k{n % 30}", n // 30 - 5),
+    ),
+}
+
+
+class Model:
+    """A table beside a dictionary of the rows that it should have."""
+
+    def __init__(self, table: lancemem.Table, key: Callable[[int], Key]) -> None:
+        self.table, self.key = table, key
+        self.rows: dict[Key, str] = {}
+
+    def put(self, numbers: Iterable[int], value: str) -> None:
+        """Upsert a row for each number."""
+        new = {self.key(n): value for n in numbers}
+        self.rows.update(new)
+        self.table.upsert(self._table(new))
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        """Delete the key of each number."""
+        gone = {self.key(n) for n in numbers}
+        self.rows = {key: value for key, value in self.rows.items() if key not in gone}
+        self.table.delete(self._table(dict.fromkeys(gone, "")).drop_columns(["value"]))
+
+    def compact(self) -> None:
+        """Move all rows into the base table."""
+        flush(self.table)
+        self.table.compact()
+
+    def check(self, numbers: Iterable[int]) -> None:
+        """Ask for the keys, many at once and one at a time."""
+        asked = list(dict.fromkeys(self.key(n) for n in numbers))
+        for keys in (asked, asked[:1], asked[-2:]):
+            found = lookup(self.table, self._table(dict.fromkeys(keys, "")))
+            assert found == {key: self.rows[key] for key in keys if key in self.rows}
+
+    def _table(self, rows: dict[Key, str]) -> pa.Table:
+        columns = [*zip(*rows, strict=True)] if rows else [[] for _ in self.table.primary_key]
+        return pa.table([*columns, list(rows.values())], schema=pa.schema(self.table.schema))
+
+
+def flush(table: lancemem.Table) -> None:
+    for shard in table.shards():
+        table.start_job(shard=shard.shard_id).close(flush=True)
+
+
+def lookup(table: lancemem.Table, keys: pa.Table) -> dict[Key, str]:
+    found = table.get(keys)
+    columns = [found[name].to_pylist() for name in table.primary_key]
+    rows = dict(zip(zip(*columns, strict=True), found["value"].to_pylist(), strict=True))
+    assert len(rows) == found.num_rows
+    return rows
+
+
+def folder(table: lancemem.Table) -> Path:
+    return Path(table.uri) / "_lancemem" / "record_index"
+
+
+def published(table: lancemem.Table) -> set[str]:
+    return {path.stem for path in (folder(table) / "runs").glob("*.binpb")}
+
+
+def sound(table: lancemem.Table) -> lancemem.RecordIndexReport:
+    report = table.check_record_index()
+    assert report.damage == []
+    return report
+
+
+@pytest.fixture(params=KEYS)
+def model(request: pytest.FixtureRequest, make_table: MakeTable) -> Model:
+    """Give an empty table for each kind of key."""
+    fields, key = KEYS[request.param]
+    schema = pa.schema([*fields, pa.field("value", pa.string())])
+    return Model(make_table(schema, [field.name for field in fields]), key)
+
+
+@pytest.fixture
+def ints(make_table: MakeTable) -> Model:
+    fields, key = KEYS["int64"]
+    return Model(make_table(pa.schema([*fields, pa.field("value", pa.string())]), ["id"]), key)
+
+
+def test_lookups_are_right_over_a_life_of_upserts_deletes_and_compactions(model: Model) -> None:
+    rng = random.Random(7)  # noqa: S311 - no secret
+    model.put(range(1000), "first")
+    model.compact()
+    report = model.table.rebuild_record_index()
+    assert (report.fragments_uncovered, report.damage) == (0, [])
+    assert report.entries >= len(model.rows)
+    for step in range(6):
+        model.put(rng.sample(range(1200), 90), f"v{step}")
+        model.delete(rng.sample(range(1200), 40))
+        model.check(rng.sample(range(1300), 200))
+        model.compact()
+        report = sound(model.table)
+        assert report.fragments_uncovered == 0, "a compaction keeps the index up"
+        model.check(rng.sample(range(1300), 200))
+    model.check(range(1300))
+    assert model.table.scan().count_rows() == len(model.rows)
+
+
+def test_a_table_without_an_index_gets_none_from_a_compaction(ints: Model) -> None:
+    ints.put(range(10), "a")
+    ints.compact()
+    assert not folder(ints.table).exists()
+    report = sound(ints.table)
+    assert (report.runs, report.entries, report.fragments_uncovered) == (0, 0, 1)
+
+
+def test_an_index_of_an_empty_base_takes_up_what_comes(ints: Model) -> None:
+    assert ints.table.rebuild_record_index().runs == 0
+    ints.put(range(100), "a")
+    ints.compact()
+    report = sound(ints.table)
+    assert (report.runs, report.entries, report.fragments_covered) == (1, 100, 1)
+    assert len(published(ints.table)) == 1, "the run that only said that there is an index is gone"
+    ints.check(range(120))
+
+
+def test_the_key_index_of_a_run_is_adopted_without_a_copy(ints: Model) -> None:
+    ints.table.rebuild_record_index()
+    ints.put(range(1000), "a")
+    flush(ints.table)
+    (pages,) = Path(ints.table.uri).glob("_mem_wal/*/*_gen_*/_pk_index/page_data.lance")
+    ints.table.compact()
+    (adopted,) = folder(ints.table).glob("*/page_data.lance")
+    assert adopted.samefile(pages)
+    ints.check(range(1100))
+
+
+def test_without_its_folder_everything_works_and_a_rebuild_brings_it_back(ints: Model) -> None:
+    ints.put(range(500), "a")
+    ints.compact()
+    ints.table.rebuild_record_index()
+    ints.check(range(600))
+    shutil.rmtree(folder(ints.table))
+    ints.check(range(600))
+    ints.put(range(400, 700), "b")
+    ints.compact()
+    ints.check(range(800))
+    assert not folder(ints.table).exists()
+    assert ints.table.rebuild_record_index().fragments_uncovered == 0
+    sound(ints.table)
+    ints.check(range(800))
+
+
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+def test_foreign_commits_and_lances_compaction_leave_every_answer_right(ints: Model) -> None:
+    for step in range(4):
+        ints.put(range(step * 100, step * 100 + 150), f"v{step}")
+        ints.compact()
+    ints.table.rebuild_record_index()
+    ints.check(range(600))
+    # Rows that another program appends, deletes, updates, and fragments that it joins.
+    other = lance.dataset(ints.table.uri)
+    other = lance.write_dataset(
+        pa.table({"id": [9_000, 9_001], "value": ["x", "y"]}, schema=ints.table.schema),
+        ints.table.uri,
+        mode="append",
+    )
+    ints.rows |= {(9_000,): "x", (9_001,): "y"}
+    ints.check([*range(600), 9_500, 9_501, 9_502])
+    other.delete("id < -450")
+    ints.rows = {key: value for key, value in ints.rows.items() if key[0] >= -450}
+    ints.check([*range(600), 9_500])
+    other.update({"value": "'updated'"}, where="id >= 0 and id < 20")
+    ints.rows |= {(n,): "updated" for n in range(20) if (n,) in ints.rows}
+    ints.check(range(600))
+    assert sound(ints.table).fragments_covered >= 1
+    other.optimize.compact_files(target_rows_per_fragment=1_000_000)
+    report = sound(ints.table)
+    assert (report.fragments_covered, report.fragments_uncovered) == (0, 1)
+    ints.check([*range(600), 9_500, 9_501])
+    ints.put(range(50, 60), "again")
+    ints.compact()
+    report = sound(ints.table)
+    assert report.fragments_uncovered == 0
+    assert report.stale_runs == 0
+    ints.check([*range(600), 9_500, 9_501])
+
+
+def test_a_fragment_whose_id_is_used_again_is_not_taken_for_the_old_one(ints: Model) -> None:
+    empty = lance.dataset(ints.table.uri).version
+    ints.put(range(100), "a")
+    ints.compact()
+    ints.table.rebuild_record_index()
+    first = lance.dataset(ints.table.uri)
+    ids = [fragment.fragment_id for fragment in first.get_fragments()]
+    rows = [[-400 - n for n in range(100)], ["other"] * 100]
+    first.checkout_version(empty).restore()
+    lance.write_dataset(pa.table(rows, schema=ints.table.schema), ints.table.uri, mode="append")
+    again = lance.dataset(ints.table.uri)
+    assert {fragment.fragment_id for fragment in again.get_fragments()}
+    table = lancemem.open_table(ints.table.uri)
+    report = table.check_record_index()
+    assert (report.damage, report.fragments_covered) == ([], 0), (ids, report)
+    keys = pa.table([[-400, -499, -401], [""] * 3], schema=ints.table.schema)
+    assert lookup(table, keys) == {(-400,): "other", (-499,): "other", (-401,): "other"}
+
+
+def damage_pages(run: Path) -> None:
+    for name in ("page_data.lance", "page_lookup.lance"):
+        path = run / name
+        copy = path.read_bytes()
+        path.unlink()  # it may be a link to a run's own file
+        path.write_bytes(copy[: len(copy) // 2])
+
+
+def test_a_damaged_index_is_found_repaired_and_never_believed(
+    ints: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    ints.put(range(1000), "a")
+    ints.compact()
+    ints.table.rebuild_record_index()
+    (name,) = published(ints.table)
+    damage_pages(folder(ints.table) / name)
+    table = lancemem.open_table(ints.table.uri)
+    with caplog.at_level(logging.WARNING, logger="lancemem"):
+        keys = pa.table([[-500, 0, 499, 500], [""] * 4], schema=ints.table.schema)
+        assert len(lookup(table, keys)) == 3
+        table.stats()
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("the record index cannot be read" in line for line in lines), lines
+    report = table.check_record_index()
+    assert len(report.damage) >= 1
+    assert name in report.damage[0]
+    # Compaction does without it as well.
+    ints.put(range(10, 20), "b")
+    ints.compact()
+    ints.check(range(1100))
+    table.rebuild_record_index()
+    sound(table)
+    ints.check(range(1100))
+
+
+def test_a_damaged_publication_is_left_out_and_named(ints: Model) -> None:
+    ints.put(range(100), "a")
+    ints.compact()
+    ints.table.rebuild_record_index()
+    (name,) = published(ints.table)
+    path = folder(ints.table) / "runs" / f"{name}.binpb"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    table = lancemem.open_table(ints.table.uri)
+    assert [name in line for line in table.check_record_index().damage] == [True]
+    ints.table = table
+    ints.check(range(150))
+    table.rebuild_record_index()
+    sound(table)
+    assert name not in published(table)
+
+
+def test_entries_of_other_rows_are_damage(ints: Model, make_table: MakeTable) -> None:
+    ints.put(range(1000), "a")
+    ints.compact()
+    ints.table.rebuild_record_index()
+    other = Model(make_table(pa.schema(ints.table.schema), ["id"]), ints.key)
+    other.put(range(1, 1001), "a")
+    other.compact()
+    other.table.rebuild_record_index()
+    (ours,), (theirs,) = published(ints.table), published(other.table)
+    for name in ("page_data.lance", "page_lookup.lance"):
+        shutil.copy(folder(other.table) / theirs / name, folder(ints.table) / ours / name)
+    (sentence,) = ints.table.check_record_index().damage
+    assert sentence.startswith("fragment ")
+
+
+def test_many_small_runs_become_one_and_their_pages_are_collected(ints: Model) -> None:
+    ints.table.rebuild_record_index()
+    for step in range(20):
+        ints.put(range(step * 10, step * 10 + 10), f"v{step}")
+        ints.compact()
+    report = sound(ints.table)
+    assert report.runs <= 16
+    assert (report.stale_runs, report.fragments_uncovered) == (0, 0)
+    ints.check(range(250))
+    pages = {path.name for path in folder(ints.table).iterdir() if path.name != "runs"}
+    assert pages > published(ints.table)
+    young = ints.table.collect_garbage(older_than=timedelta(0))
+    assert "record index run" not in {garbage.kind for garbage in young.garbage}
+    for path in folder(ints.table).rglob("*.lance"):
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - DAY))
+    old = ints.table.collect_garbage(older_than=timedelta(0))
+    assert "record index run" in {garbage.kind for garbage in old.garbage}
+    pages = {path.name for path in folder(ints.table).iterdir() if path.name != "runs"}
+    assert pages == published(ints.table)
+    sound(ints.table)
+    ints.check(range(250))
+
+
+def test_the_command_line_rebuilds_and_checks(ints: Model) -> None:
+    ints.put(range(100), "a")
+    ints.compact()
+
+    def command(what: str) -> subprocess.CompletedProcess[str]:
+        call = [sys.executable, "-m", "lancemem", "index", what, ints.table.uri]
+        return subprocess.run(call, capture_output=True, text=True, timeout=50, check=False)  # noqa: S603
+
+    done = command("rebuild")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1 runs, 100 entries, ")
+    assert command("check").returncode == 0
+    (name,) = published(ints.table)
+    damage_pages(folder(ints.table) / name)
+    checked = command("check")
+    assert checked.returncode == 1
+    assert "\ndamaged: run " in checked.stdout
+    assert command("rebuild").returncode == 0
+    assert command("check").returncode == 0
+
+
+def test_a_table_without_a_key_has_no_record_index(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("v", pa.int64())])
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"v": [1]}, schema=schema), uri)
+    with pytest.raises(lancemem.InvalidInputError):
+        lancemem.open_table(uri).rebuild_record_index()
