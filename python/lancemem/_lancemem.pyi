@@ -77,6 +77,8 @@ class _Schema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
 
 _Data: TypeAlias = _Stream | _Array
+# Rows with the key columns, or values of a key of one column, or tuples of several.
+_Keys: TypeAlias = _Data | Sequence[object]
 _Filter: TypeAlias = str | pc.Expression
 # An application, such as the id of a streaming query, and the version of what it writes.
 _Mark: TypeAlias = tuple[str, int]
@@ -269,8 +271,11 @@ class Table:
         `start_job`. Raises `InvalidInputError`, which names column and row, with nothing written.
         """
 
-    def delete(self, keys: _Data, *, mark: _Mark | None = None) -> WriteResult:
-        """Delete the rows with these keys, whether they exist or not; `mark` as in `upsert`."""
+    def delete(self, keys: _Keys, *, mark: _Mark | None = None) -> WriteResult:
+        """Delete the rows with these keys, whether they exist or not; `mark` as in `upsert`.
+
+        `keys` as in `get`.
+        """
 
     def apply(self, data: _Data, deletes: _Array, *, mark: _Mark | None = None) -> WriteResult:
         """Delete the keys of the rows whose value in `deletes` is true, and upsert the others.
@@ -355,7 +360,7 @@ class Table:
 
     def get(
         self,
-        keys: _Data,
+        keys: _Keys,
         columns: Sequence[str] | None = None,
         *,
         consistency: _Consistency = "durable",
@@ -363,12 +368,14 @@ class Table:
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
+        `keys` are rows with the key columns, or, where the key is one column, an Arrow array or a list
+        of its values; where it has several, also a list of tuples in their order.
         Keys without a row are left out; `get_with_missing` says which.
         """
 
     def get_with_missing(
         self,
-        keys: _Data,
+        keys: _Keys,
         columns: Sequence[str] | None = None,
         *,
         consistency: _Consistency = "durable",
@@ -455,7 +462,7 @@ class Job:
 
     def delete(
         self,
-        keys: _Data,
+        keys: _Keys,
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
@@ -529,8 +536,13 @@ class ReadView:
     ) -> Scan:
         """Prepare a read of the cut; arguments as for `Table.scan`."""
 
-    def get(self, keys: _Data, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of `keys`, in the order of the keys. Keys without a row are left out."""
+    def get(self, keys: _Keys, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of `keys`, as `Table.get` does."""
+
+    def get_with_missing(
+        self, keys: _Keys, columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, list[int]]:
+        """Return what `get` returns, and the positions in `keys` of those without a row."""
 
     def count_rows(self, filter: _Filter | None = None) -> int:  # noqa: A002
         """Count the rows that meet `filter`."""

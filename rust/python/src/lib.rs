@@ -9,6 +9,7 @@ mod errors;
 mod filter;
 mod input;
 mod job;
+mod keys;
 mod logging;
 mod maintain;
 mod metrics;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::Int32Array;
+use arrow_array::{Int32Array, RecordBatch};
 use lancemem::table::CreateOptions;
 use lancemem::{
     Consistency, LiveJob, Location, ScanOptions, ShardId, Sharding as RustSharding, TableSource,
@@ -20,6 +20,7 @@ use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
 use crate::input;
 use crate::job::Job;
+use crate::keys;
 use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
@@ -54,13 +55,12 @@ impl Table {
     fn write(
         &self,
         py: Python<'_>,
-        data: &Bound<'_, PyAny>,
+        rows: &RecordBatch,
         change: &Change,
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
         let (table, mark) = (self.inner()?, stage::mark(mark)?);
-        let rows = input::batch(data)?;
-        run(py, table.write(&rows, change.verb(), mark.as_ref())).map(write_result)
+        run(py, table.write(rows, change.verb(), mark.as_ref())).map(write_result)
     }
 }
 
@@ -167,7 +167,7 @@ impl Table {
         data: &Bound<'_, PyAny>,
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
-        self.write(py, data, &Change::Upsert, mark)
+        self.write(py, &input::batch(data)?, &Change::Upsert, mark)
     }
 
     #[pyo3(signature = (keys, *, mark=None))]
@@ -177,7 +177,8 @@ impl Table {
         keys: &Bound<'_, PyAny>,
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
-        self.write(py, keys, &Change::Delete, mark)
+        let keys = keys::batch(keys, self.inner()?.primary_key())?;
+        self.write(py, &keys, &Change::Delete, mark)
     }
 
     #[pyo3(signature = (data, deletes, *, mark=None))]
@@ -188,7 +189,7 @@ impl Table {
         deletes: &Bound<'_, PyAny>,
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
-        self.write(py, data, &Change::Apply(stage::deletes(deletes)?), mark)
+        self.write(py, &input::batch(data)?, &Change::Apply(stage::deletes(deletes)?), mark)
     }
 
     fn recorded(
@@ -260,7 +261,9 @@ impl Table {
                 })?
             }
         };
-        run(py, async move { table.start_job(shard_id, config).await }).map(Job::new)
+        let key = table.primary_key().to_vec();
+        let job = run(py, async move { table.start_job(shard_id, config).await })?;
+        Ok(Job::new(job, key))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
@@ -345,7 +348,7 @@ impl Table {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
-        let keys = input::batch(keys)?;
+        let keys = keys::batch(keys, table.primary_key())?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }

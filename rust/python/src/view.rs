@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::filter::condition;
-use crate::input;
+use crate::keys;
 use crate::output::{pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::runtime::{Origin, run};
@@ -72,10 +72,20 @@ impl ReadView {
         keys: &Bound<'py, PyAny>,
         columns: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_with_missing(py, keys, columns)?.0)
+    }
+
+    #[pyo3(signature = (keys, columns=None))]
+    fn get_with_missing<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         self.origin.check("read view")?;
-        let keys = input::batch(keys)?;
+        let keys = keys::batch(keys, self.table.primary_key())?;
         let found = run(py, self.table.get_of_view(&self.view, &keys, columns))?;
-        pyarrow_table_of(py, found.rows)
+        Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
     #[pyo3(signature = (filter=None))]
