@@ -336,8 +336,14 @@ class Table:
         *,
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
+        cut: str | None = None,
     ) -> ReadView:
-        """Pin a cut of the table, to read it more than once."""
+        """Pin a cut of the table, to read it more than once.
+
+        `cut` is the name of one that was pinned before, here or in another process
+        (`ReadView.cut`). It can be pinned again as long as `collect_garbage` and Lance's clean-up
+        leave its files: after `older_than` it may raise `InvalidInputError`.
+        """
 
     def to_dataset(
         self,
@@ -368,8 +374,8 @@ class Table:
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
-        `keys` are rows with the key columns, or, where the key is one column, an Arrow array or a list
-        of its values; where it has several, also a list of tuples in their order.
+        `keys` are rows with the key columns, or, where the key is one column, an Arrow array or a
+        list of its values; where it has several, also a list of tuples in their order.
         Keys without a row are left out; `get_with_missing` says which.
         """
 
@@ -524,8 +530,19 @@ class ReadView:
         """The version of the base table."""
 
     @property
+    def base_fragments(self) -> int:
+        """Fragments of the base table, which are what a read can be divided by."""
+
+    @property
     def shards(self) -> list[PinnedShard]:
         """What lies above the base table."""
+
+    @property
+    def cut(self) -> str | None:
+        """The name by which any process can pin this cut: `table.pin(cut=...)`.
+
+        None where the cut shows rows of a running job that storage does not have.
+        """
 
     def scan(
         self,
@@ -533,8 +550,14 @@ class ReadView:
         filter: _Filter | None = None,  # noqa: A002
         limit: int | None = None,
         offset: int = 0,
+        *,
+        part: tuple[int, int] | None = None,
     ) -> Scan:
-        """Prepare a read of the cut; arguments as for `Table.scan`."""
+        """Prepare a read of the cut; arguments as for `Table.scan`.
+
+        `part=(i, n)` reads part i of n, counted from 0. The n parts have all rows, each once, and
+        can be read by different processes that pinned the cut by its name.
+        """
 
     def get(self, keys: _Keys, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of `keys`, as `Table.get` does."""

@@ -157,3 +157,30 @@ def test_a_write_whose_task_fails_leaves_nothing_behind(
     }
     left = {path.name for path in set(Path(table_uri).rglob("*_gen_*")) - files}
     assert not left & listed
+
+
+def test_a_read_is_divided_by_fragments_and_every_query_sees_the_table_as_it_is(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = LancememTable.create(spark, table_uri, schema=spark.range(0).schema, primary_key="id")
+    for start in range(0, 400, 100):
+        table.upsert(spark.range(start, start + 100))
+        table.flush()
+        table.compact()
+    table.upsert(spark.range(400, 450))
+    frame = spark.read.format("lancemem").load(table_uri)
+    assert frame.rdd.getNumPartitions() > 1
+    assert (
+        spark.read.format("lancemem").option("splits", 1).load(table_uri).rdd.getNumPartitions()
+        == 1
+    )
+    assert sorted(row.id for row in frame.collect()) == list(range(450))
+    assert sorted(row.id for row in table.toDF(where="id >= 300").collect()) == list(
+        range(300, 450)
+    )
+    whole = table.toDF()
+    assert whole.count() == 450
+    table.delete(spark.range(0, 10))
+    assert whole.count() == 440
+    with pytest.raises(Exception, match="splits is a whole number"):
+        spark.read.format("lancemem").option("splits", "many").load(table_uri).count()

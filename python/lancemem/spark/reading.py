@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -34,29 +35,43 @@ def read_table(
     consistency: Consistency,
 ) -> DataFrame:
     """Make a DataFrame of the table; each evaluation of it reads the table as it is then."""
-    uri = table.uri
-    names = checked_columns(table, columns)
-    schema = spark_columns(table, names)
+    schema = spark_schema(spark_columns(table, checked_columns(table, columns)))
+    read = spark.read.format("lancemem").schema(schema).option("consistency", consistency)
+    if where is not None:
+        read = read.option("where", where)
+    return read.load(table.uri)
 
-    def read_split(splits: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for split in splits:
-            for _ in range(split.num_rows):
-                yield from scan_batches(uri, names, where, consistency, schema)
 
-    # One split: the engine's scan covers all shards. The DataFrame of splits is what tasks pull.
-    splits = spark.range(0, 1, 1, numPartitions=1)
-    return splits.mapInArrow(read_split, spark_schema(schema))
+@dataclass(frozen=True)
+class Split:
+    """A part of one cut, which any process can read."""
+
+    uri: str
+    cut: str
+    # Which part of how many.
+    part: tuple[int, int]
+
+
+def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
+    """Pin a cut and divide it: into one part for each fragment of the base, at most `most`.
+
+    What is above the base is read by the parts too, so a table without fragments has one part.
+    """
+    view = lancemem.open_table(uri).pin(consistency=consistency)
+    if view.cut is None:
+        raise lancemem.InternalError(f"table {uri}: a cut without jobs has no name")
+    parts = max(1, min(most, view.base_fragments))
+    return [Split(uri, view.cut, (index, parts)) for index in range(parts)]
 
 
 def scan_batches(
-    uri: str,
-    names: Sequence[str],
-    where: str | None,
-    consistency: Consistency,
-    schema: pa.Schema,
+    split: Split, names: Sequence[str], where: str | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Read rows in this process, in the types of `schema`."""
-    scan = open_cached(uri).scan(columns=list(names), filter=where, consistency=consistency)
+    """Read a part in this process, in the types of `schema`."""
+    view = open_cached(split.uri).pin(cut=split.cut)
+    # A whole read leaves behind what makes the next one quicker; a part cannot.
+    part = None if split.part[1] == 1 else split.part
+    scan = view.scan(columns=list(names), filter=where, part=part)
     for batch in pa.RecordBatchReader.from_stream(scan.to_reader()):
         if batch.num_rows:
             yield cast_batch(batch, schema)

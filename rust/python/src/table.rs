@@ -283,18 +283,25 @@ impl Table {
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
         let filter = condition(filter, table.schema())?;
-        let options = ScanOptions { columns, filter, offset, limit, consistency };
+        let options =
+            ScanOptions { columns, filter, offset, limit, consistency, ..ScanOptions::default() };
         Ok(Scan::new(table.scan(options, jobs)))
     }
 
-    #[pyo3(signature = (*, consistency="durable", jobs=None))]
+    #[pyo3(signature = (*, consistency="durable", jobs=None, cut=None))]
     fn pin(
         &self,
         py: Python<'_>,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
+        cut: Option<&str>,
     ) -> PyResult<ReadView> {
         let table = self.inner()?;
+        if let Some(cut) = cut {
+            let cut = cut.parse().map_err(|error| to_py(&error))?;
+            let view = run(py, table.view_of(&cut))?;
+            return Ok(ReadView::new(table, view));
+        }
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
         let view = run(py, table.read_view(consistency, &jobs))?;

@@ -37,11 +37,11 @@ pub use lancemem_core::types::{
     WriterEpoch,
 };
 pub use lookup::Found;
-pub use plan::Condition;
+pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use table::{
     Job, LinkResult, LiveJob, Location, Scan, ScanOptions, Shard, Stage, StagedRun, Table, Verb,
     WriteResult,
 };
-pub use view::{Consistency, KeptStats, ReadView};
+pub use view::{Consistency, CutName, KeptStats, ReadView};

@@ -248,6 +248,14 @@ impl ManifestStore {
         })
     }
 
+    /// The manifest of one version.
+    ///
+    /// # Errors
+    /// Damage, also where that version was removed; a storage error.
+    pub async fn at(&self, version: ManifestVersion) -> Result<ShardManifest> {
+        self.read(version).await
+    }
+
     async fn read(&self, version: ManifestVersion) -> Result<ShardManifest> {
         let path = paths::manifest(self.shard_id, version);
         let bytes =

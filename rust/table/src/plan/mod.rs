@@ -7,6 +7,7 @@
 mod condition;
 mod filter;
 mod memtable_scan;
+mod part;
 mod plain_types;
 mod planner;
 pub mod pushdown;
@@ -14,4 +15,5 @@ mod substrait;
 
 pub use condition::Condition;
 pub use filter::Filter;
+pub use part::ReadPart;
 pub use planner::{ScanRequest, plan_scan, session};

@@ -25,6 +25,7 @@ use arrow_schema::{Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -32,12 +33,13 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lance::Dataset;
+use lance_table::format::Fragment;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Error, Freshness, Result};
 
-use super::Filter;
 use super::memtable_scan::MemTableScanExec;
+use super::{Filter, ReadPart};
 use crate::errors::Context;
 use crate::merge::{LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ViewMask};
 use crate::view::{ReadView, Source, SsTableHandle};
@@ -53,6 +55,8 @@ pub struct ScanRequest {
     pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
+    /// Which part of the rows, all of them where absent. Offset and limit count within the part.
+    pub part: Option<ReadPart>,
 }
 
 /// A session whose SQL keeps the case of names, as Arrow and Lance do.
@@ -74,15 +78,19 @@ pub async fn plan_scan(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let output = output_columns(view, request)?;
     let planner = Planner::new(session, view, cache, request, &output);
-    let mut arms = vec![planner.base().await?];
+    let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(view.sources()) {
+        if request.part.is_some_and(|part| !part.has_source(arm - 1)) {
+            continue;
+        }
         arms.push(match source {
             Source::SsTable(run) => planner.run(arm, freshness, run).await?,
             Source::MemTable(rows) => planner.memtable(arm, freshness, rows)?,
         });
     }
     let rows = match <[_; 1]>::try_from(arms) {
-        Ok([base]) => base,
+        Ok([only]) => only,
+        Err(arms) if arms.is_empty() => Arc::new(EmptyExec::new(selected(&view.schema, &output))),
         Err(arms) => UnionExec::try_new(arms).context("planning a scan")?,
     };
     if request.limit.is_none() && request.offset == 0 {
@@ -101,6 +109,7 @@ struct Planner<'a> {
     rest: Option<Filter>,
     whole: Option<Filter>,
     output: &'a [String],
+    part: Option<ReadPart>,
     mask: Option<Arc<ViewMask>>,
     choice: Arc<LazyChoice>,
     recorder: Option<Arc<MaskRecorder>>,
@@ -116,7 +125,10 @@ impl<'a> Planner<'a> {
     ) -> Self {
         let chooses = !view.key.is_empty() && !view.is_base_only();
         let mask = if chooses { cache.mask(view) } else { None };
-        let is_whole = request.filter.is_none() && request.limit.is_none() && request.offset == 0;
+        let is_whole = request.filter.is_none()
+            && request.limit.is_none()
+            && request.offset == 0
+            && request.part.is_none();
         let records = chooses && is_whole && mask.is_none();
         let arms = 1 + view.sources().count();
         let (pushed, rest) = request.filter.as_ref().map_or((None, None), Filter::split_fallible);
@@ -127,6 +139,7 @@ impl<'a> Planner<'a> {
             rest,
             whole: request.filter.clone(),
             output,
+            part: request.part,
             mask,
             choice: Arc::new(LazyChoice::new(view.clone(), cache.clone())),
             recorder: records
@@ -134,13 +147,18 @@ impl<'a> Planner<'a> {
         }
     }
 
-    async fn base(&self) -> Result<Arc<dyn ExecutionPlan>> {
+    /// Nothing where no fragment of the base belongs to the part.
+    async fn base(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let fragments = self.part.map(|part| part.fragments(self.view.base.fragments()));
+        if fragments.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(None);
+        }
         let newest = match &self.mask {
             _ if self.view.key.is_empty() || self.view.is_base_only() => Newest::All,
             Some(mask) => Newest::ByPosition(mask.arm(0)),
             None => self.by_key(Freshness::Base),
         };
-        self.dataset(0, &self.view.base, newest, None).await
+        self.dataset(0, &self.view.base, fragments, newest, None).await.map(Some)
     }
 
     async fn run(
@@ -153,7 +171,7 @@ impl<'a> Planner<'a> {
             Some(mask) => Newest::ByPosition(mask.arm(arm)),
             None => self.above_base(arm, freshness),
         };
-        self.dataset(arm, &run.dataset, newest, Some(run.name().into())).await
+        self.dataset(arm, &run.dataset, None, newest, Some(run.name().into())).await
     }
 
     fn memtable(
@@ -187,6 +205,7 @@ impl<'a> Planner<'a> {
         &self,
         arm: usize,
         dataset: &Dataset,
+        fragments: Option<Vec<Fragment>>,
         newest: Newest,
         run: Option<Arc<str>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -198,6 +217,9 @@ impl<'a> Planner<'a> {
         }
         let mut scanner = dataset.scan();
         scanner.project(&read).context(action)?;
+        if let Some(fragments) = fragments {
+            scanner.with_fragments(fragments);
+        }
         // Lance gives no rows to count where it reads no column.
         let is_empty = read.is_empty();
         if is_empty || self.recorder.is_some() || matches!(newest, Newest::ByPosition(_)) {
@@ -257,6 +279,13 @@ fn in_order(schema: &Schema, wanted: impl Fn(&String) -> bool) -> Vec<String> {
 fn fields(schema: &Schema, names: &[String]) -> SchemaRef {
     let fields: Vec<_> =
         schema.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// These columns in this order.
+fn selected(schema: &Schema, names: &[String]) -> SchemaRef {
+    let fields: Vec<_> =
+        names.iter().filter_map(|name| schema.field_with_name(name).ok()).cloned().collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 

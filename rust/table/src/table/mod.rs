@@ -6,6 +6,7 @@
 
 mod collect;
 mod create;
+mod cut;
 mod get;
 mod job;
 mod location;
@@ -40,7 +41,7 @@ pub use write::{Verb, WriteResult};
 
 use crate::errors::Context;
 use crate::merge::MergeCache;
-use crate::view::SsTableCache;
+use crate::view::{CutName, ReadView, SsTableCache};
 use read::TailCache;
 
 /// A Lance table with shards that take upserts.
@@ -59,6 +60,8 @@ pub struct Table {
     tails: TailCache,
     merges: Arc<MergeCache>,
     proven: OnceCell<()>,
+    /// The cut that was last pinned by its name.
+    named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
 }
 
 impl Table {
@@ -106,6 +109,7 @@ impl Table {
             tails: TailCache::default(),
             merges: Arc::default(),
             proven: OnceCell::new(),
+            named_cut: tokio::sync::Mutex::default(),
         };
         Ok(Arc::new(table))
     }

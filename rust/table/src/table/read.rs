@@ -16,13 +16,13 @@ use lancemem_core::format::ShardManifest;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::Replay;
 use lancemem_core::store::ManifestStore;
-use lancemem_core::types::{Generation, Result, ShardId};
+use lancemem_core::types::{Generation, Result, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
 use super::shards::uncompacted;
 use super::{LiveJob, Table, compacted_of};
-use crate::view::{Consistency, ReadView, ShardView};
+use crate::view::{Consistency, LogPart, ReadView, ShardView};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
 /// fetches only new entries.
@@ -42,9 +42,11 @@ impl TailCache {
     }
 }
 
-struct ShardParts {
-    manifest: Arc<ShardManifest>,
-    memtables: Vec<MemTableView>,
+/// What one shard contributes, before its runs are opened.
+pub(super) struct ShardParts {
+    pub manifest: Arc<ShardManifest>,
+    pub memtables: Vec<MemTableView>,
+    pub log: LogPart,
 }
 
 impl Table {
@@ -67,7 +69,17 @@ impl Table {
 
         let base = self.latest_base().await?;
         let compacted = compacted_of(&base).await?;
-        let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
+        self.view_over(base, &compacted, parts).await
+    }
+
+    /// The view of these parts.
+    pub(super) async fn view_over(
+        &self,
+        base: Arc<Dataset>,
+        compacted: &HashMap<ShardId, Generation>,
+        parts: Vec<ShardParts>,
+    ) -> Result<Arc<ReadView>> {
+        let shards = parts.into_iter().map(|part| self.open_shard(&base, compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
         Ok(Arc::new(ReadView {
@@ -93,7 +105,8 @@ impl Table {
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
         let manifest_version = part.manifest.version;
-        Ok(ShardView { shard_id, manifest_version, sstables, memtables })
+        let log = part.log;
+        Ok(ShardView { shard_id, manifest_version, sstables, memtables, log })
     }
 
     async fn shard_parts(
@@ -107,6 +120,7 @@ impl Table {
             return Ok(Some(ShardParts {
                 manifest: snapshot.manifest,
                 memtables: snapshot.memtables,
+                log: LogPart::Job,
             }));
         }
         let tail = self.tail_of(shard_id);
@@ -114,20 +128,21 @@ impl Table {
         // generation that the manifest which we hold does not list yet.
         let mut tail = tail.lock().await;
         let Some(manifest) = tail.manifests.latest().await? else { return Ok(None) };
-        let memtables = match consistency {
-            Consistency::Flushed => Vec::new(),
+        let (memtables, end) = match consistency {
+            Consistency::Flushed => (Vec::new(), None),
             Consistency::Durable | Consistency::Live => {
-                self.read_tail(&mut tail, &manifest).await?
+                let (memtables, end) = self.read_tail(&mut tail, &manifest).await?;
+                (memtables, Some(end))
             }
         };
-        Ok(Some(ShardParts { manifest, memtables }))
+        Ok(Some(ShardParts { manifest, memtables, log: LogPart::Before(end) }))
     }
 
     async fn read_tail(
         &self,
         tail: &mut ShardTail,
         manifest: &ShardManifest,
-    ) -> Result<Vec<MemTableView>> {
+    ) -> Result<(Vec<MemTableView>, WalPosition)> {
         let (wal, replay) = tail.place.get_or_insert_with(|| {
             let after = manifest.replay_after_wal_entry_position;
             let wal = WalTail::new(self.store.clone(), manifest.shard_id, after);
@@ -143,11 +158,7 @@ impl Table {
             return Err(error);
         }
         replay.forget_flushed(current);
-        Ok(replay
-            .memtables()
-            .iter()
-            .map(|replayed| replayed.memtable.view(replayed.memtable.batches()))
-            .collect())
+        Ok((views_of(replay), wal.next()))
     }
 
     fn tail_of(&self, shard_id: ShardId) -> Arc<tokio::sync::Mutex<ShardTail>> {
@@ -159,4 +170,10 @@ impl Table {
         });
         tail.clone()
     }
+}
+
+/// All rows of a replay as they are now.
+pub(super) fn views_of(replay: &Replay) -> Vec<MemTableView> {
+    let replayed = replay.memtables().iter();
+    replayed.map(|replayed| replayed.memtable.view(replayed.memtable.batches())).collect()
 }

@@ -18,7 +18,7 @@ use lancemem_core::types::Result;
 
 use super::{LiveJob, Table};
 use crate::errors::Context;
-use crate::plan::{self, Condition, ScanRequest, plan_scan};
+use crate::plan::{self, Condition, ReadPart, ScanRequest, plan_scan};
 use crate::view::{Consistency, ReadView};
 
 /// What to read.
@@ -32,6 +32,9 @@ pub struct ScanOptions {
     pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
+    /// Which part of the rows, all of them where absent; for readers that share a pinned cut.
+    /// Offset and limit count within the part.
+    pub part: Option<ReadPart>,
     /// Which rows must be seen; a pinned cut has decided that already.
     pub consistency: Consistency,
 }
@@ -106,6 +109,7 @@ impl Scan {
     pub async fn count_rows(&self) -> Result<usize> {
         let view = self.view().await?;
         if self.options.filter.is_none()
+            && self.options.part.is_none()
             && let Some(rows) = self.known_rows(&view).await?
         {
             let rows = rows.saturating_sub(self.options.offset);
@@ -184,8 +188,8 @@ impl Scan {
             Some(condition) => Some(condition.resolve(&session, &view.schema).await?),
             None => None,
         };
-        let (offset, limit) = (self.options.offset, self.options.limit);
-        let request = ScanRequest { columns, filter, offset, limit };
+        let ScanOptions { offset, limit, part, .. } = self.options;
+        let request = ScanRequest { columns, filter, offset, limit, part };
         let plan = plan_scan(&session, view, &self.table.merges, &request).await?;
         Ok((plan, session))
     }

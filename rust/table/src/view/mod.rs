@@ -4,6 +4,7 @@
 //! Does not own: how a view is gathered from storage and jobs (`table`), or how it is read.
 
 mod base;
+mod cut;
 mod kept;
 mod pins;
 mod run_keys;
@@ -13,11 +14,12 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use lance::Dataset;
-use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId};
+use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId, WalPosition};
 
 pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
+pub use cut::{CutName, ShardCut};
 pub use kept::{Kept, KeptBound, KeptStats};
 pub use pins::is_pinned;
 pub use run_keys::RunKeys;
@@ -61,6 +63,17 @@ pub struct ShardView {
     pub sstables: Vec<Arc<SsTableHandle>>,
     /// Rows in memory, oldest generation first.
     pub memtables: Vec<MemTableView>,
+    /// How the rows in memory can be found again.
+    pub log: LogPart,
+}
+
+/// Where the rows in memory of one shard are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogPart {
+    /// From the log, up to before this position; none where the log was not read.
+    Before(Option<WalPosition>),
+    /// From a job, whose memory nothing on storage names.
+    Job,
 }
 
 impl ReadView {
@@ -68,6 +81,18 @@ impl ReadView {
     #[must_use]
     pub fn base_version(&self) -> u64 {
         self.base.version().version
+    }
+
+    /// The name by which another process can pin the same cut ([`crate::Table::view_of`]); none
+    /// where it shows rows of a job that storage does not have.
+    #[must_use]
+    pub fn cut(&self) -> Option<CutName> {
+        let shards = self.shards.iter().map(|shard| {
+            let LogPart::Before(log_end) = shard.log else { return None };
+            let (shard_id, manifest_version) = (shard.shard_id, shard.manifest_version);
+            Some(ShardCut { shard_id, manifest_version, log_end })
+        });
+        Some(CutName { base_version: self.base_version(), shards: shards.collect::<Option<_>>()? })
     }
 
     /// Whether nothing lies above the base table, so that no choice by key is needed.
