@@ -270,10 +270,11 @@ def test_keys_of_several_columns_come_as_tuples(make_table: MakeTable) -> None:
 def test_values_that_are_no_keys_are_refused(make_table: MakeTable) -> None:
     schema = pa.schema([*KEYS["int64"], *PAYLOAD])
     table = make_table(schema, primary_key=["id"])
-    for wrong in (["a"], [1, "a"], [None], [object()], 7, "abc"):
+    wrong: list[Any] = [["a"], [1, "a"], [None], [object()], 7, "abc"]
+    for given in wrong:
         with pytest.raises(lancemem.InvalidInputError):
-            table.get(wrong)
-    with pytest.raises(lancemem.InvalidInputError, match="batch of columns"):
+            table.get(given)
+    with pytest.raises(lancemem.InvalidInputError, match="a record batch or a table"):
         table.upsert(pa.array([1]))
     with pytest.raises(lancemem.InvalidInputError, match="no primary key"):
         make_table(schema, primary_key=[]).get([1])

@@ -31,14 +31,14 @@ def read_table(
     spark: SparkSession,
     table: lancemem.Table,
     columns: Sequence[str] | None,
-    where: str | None,
-    consistency: Consistency,
+    options: Mapping[str, str | int | None],
 ) -> DataFrame:
-    """Make a DataFrame of the table; each evaluation of it reads the table as it is then."""
+    """Make a DataFrame of the table; `options` are those of the format that have a value."""
     schema = spark_schema(spark_columns(table, checked_columns(table, columns)))
-    read = spark.read.format("lancemem").schema(schema).option("consistency", consistency)
-    if where is not None:
-        read = read.option("where", where)
+    read = spark.read.format("lancemem").schema(schema)
+    for name, value in options.items():
+        if value is not None:
+            read = read.option(name, value)
     return read.load(table.uri)
 
 
@@ -47,16 +47,20 @@ class Split:
     """A part of one cut, which any process can read."""
 
     uri: str
-    cut: str
+    # None: the table as it is when the task runs.
+    cut: str | None
     # Which part of how many.
     part: tuple[int, int]
 
 
 def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
-    """Pin a cut and divide it: into one part for each fragment of the base, at most `most`.
+    """Divide a read: into one part for each fragment of the base, at most `most`.
 
-    What is above the base is read by the parts too, so a table without fragments has one part.
+    Parts have to share a cut, and Spark keeps it with the DataFrame or view: all its queries then
+    read that one. A read in one part pins its cut when it runs.
     """
+    if most == 1:
+        return [Split(uri, None, (0, 1))]
     view = lancemem.open_table(uri).pin(consistency=consistency)
     if view.cut is None:
         raise lancemem.InternalError(f"table {uri}: a cut without jobs has no name")
@@ -65,10 +69,15 @@ def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
 
 
 def scan_batches(
-    split: Split, names: Sequence[str], where: str | None, schema: pa.Schema
+    split: Split,
+    names: Sequence[str],
+    where: str | None,
+    consistency: Consistency,
+    schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
     """Read a part in this process, in the types of `schema`."""
-    view = open_cached(split.uri).pin(cut=split.cut)
+    table = open_cached(split.uri)
+    view = table.pin(consistency=consistency) if split.cut is None else table.pin(cut=split.cut)
     # A whole read leaves behind what makes the next one quicker; a part cannot.
     part = None if split.part[1] == 1 else split.part
     scan = view.scan(columns=list(names), filter=where, part=part)

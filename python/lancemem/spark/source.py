@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _READ_OPTIONS = {"path", "columns", "where", "consistency", "splits"}
-# Parts of a read, unless the option `splits` says otherwise.
-_SPLITS = 16
 _WRITE_OPTIONS = {
     "path",
     "op",
@@ -52,7 +50,8 @@ class LancememDataSource(DataSource):
     """Spark's format "lancemem".
 
     Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`,
-    `splits` (into how many tasks a read is divided at most).
+    `splits` (into how many tasks a read is divided at most; with more than 1 all queries of one
+    DataFrame or view read the same cut, that of the first).
     Options of a write: `op` ("upsert", "delete" or "append"), `opColumn`, `txnAppId` and
     `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
     """
@@ -159,7 +158,7 @@ class LancememDataSource(DataSource):
         )
 
     def _splits(self) -> int:
-        text = self.options.get("splits", str(_SPLITS))
+        text = self.options.get("splits", "1")
         if not text.isdecimal() or int(text) < 1:
             raise lancemem.InvalidInputError(
                 f"option splits is a whole number of at least 1, got {text!r}"
@@ -214,7 +213,7 @@ class _Split(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    """Reads one cut, divided among tasks. Each planning of a query pins a cut of its own."""
+    """Reads one cut, divided among tasks."""
 
     def __init__(self, read: _Read) -> None:
         self._read = read
@@ -231,7 +230,7 @@ class _Reader(DataSourceReader):
         # Spark refuses batches whose flags are not those of the schema that it was told.
         nullable = dict(read.columns)
         schema = pa.schema([field.with_nullable(nullable[field.name]) for field in fields])
-        return reading.scan_batches(split, names, read.where, schema)
+        return reading.scan_batches(split, names, read.where, read.consistency, schema)
 
 
 @dataclass(frozen=True)
