@@ -47,7 +47,9 @@ pub enum Export {
 pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     match export(data)? {
         Export::Rows(rows) => Ok(rows),
-        Export::Values(_) => Err(not_arrow(&"the data is one column; rows come as a record batch or a table")),
+        Export::Values(_) => {
+            Err(not_arrow(&"the data is one column; rows come as a record batch or a table"))
+        }
     }
 }
 
