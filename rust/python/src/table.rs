@@ -147,7 +147,7 @@ impl Table {
 
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pyarrow_schema(py, self.inner.schema())
+        pyarrow_schema(py, &self.inner.schema())
     }
 
     #[getter]
@@ -279,7 +279,7 @@ impl Table {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
-        let filter = condition(filter, table.schema())?;
+        let filter = condition(filter, &table.schema())?;
         let options = ScanOptions { columns, filter, offset, limit, consistency };
         Ok(Scan::new(table.scan(options, jobs)))
     }

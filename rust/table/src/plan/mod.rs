@@ -7,7 +7,6 @@
 mod condition;
 mod filter;
 mod memtable_scan;
-mod plain_types;
 mod planner;
 pub mod pushdown;
 mod substrait;

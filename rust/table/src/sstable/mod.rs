@@ -54,7 +54,10 @@ pub use write::write_sstable;
 
 /// The rows of one frozen MemTable, in the order in which they were put.
 pub struct SsTableInput {
-    /// The rows under [`storage_schema`]: the base table's columns, then `_tombstone`.
+    /// The columns of the rows: what [`storage_schema`] made of the base table's when they were
+    /// put, which the base table may not have any more.
+    pub schema: SchemaRef,
+    /// The rows under that schema.
     pub batches: Vec<RecordBatch>,
     /// Names of the key columns in primary-key order; empty for a table without a key.
     pub key_columns: Arc<[String]>,
