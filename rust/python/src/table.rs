@@ -13,7 +13,7 @@ use lancemem::{
     Consistency, LiveJob, Location, ScanOptions, ShardId, Sharding as RustSharding, TableSource,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::config::WriterConfig;
 use crate::errors::{InvalidInputError, to_py};
@@ -269,6 +269,7 @@ impl Table {
     ))]
     fn scan(
         &self,
+        py: Python<'_>,
         columns: Option<Vec<String>>,
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<usize>,
@@ -279,6 +280,11 @@ impl Table {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
+        let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
+        if is_bound {
+            // An expression is bound to columns here; it may name one that was just added.
+            run(py, table.latest_base())?;
+        }
         let filter = condition(filter, &table.schema())?;
         let options = ScanOptions { columns, filter, offset, limit, consistency };
         Ok(Scan::new(table.scan(options, jobs)))
@@ -317,7 +323,9 @@ impl Table {
         &self,
         session: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let source = TableSource::new(self.inner()?, Consistency::Durable, Vec::new());
+        let table = self.inner()?;
+        run(session.py(), table.latest_base())?;
+        let source = TableSource::new(table, Consistency::Durable, Vec::new());
         provider::capsule(session, source)
     }
 
@@ -348,6 +356,11 @@ impl Table {
         let keys = input::batch(keys)?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
+    }
+
+    fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
+        let table = self.inner()?;
+        run(py, table.widen_column(column))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]

@@ -31,6 +31,7 @@ use lance_table::format::Fragment;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
+pub use commit::commit_exactly;
 pub use debt::{Rewritten, rewrite_dead_fragments};
 pub use indexes::update_indexes;
 pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatment, decide};

@@ -89,8 +89,6 @@ pub struct SsTableContext {
     pub shard_path: Path,
     /// The same folder as a URI.
     pub shard_uri: String,
-    /// The base table's schema with its field ids.
-    pub base_schema: Schema,
     /// The file version of the base table, which its runs share.
     pub storage_version: ConcreteFileVersion,
     /// Whether a run on a local disk is synced before it counts as written.
@@ -118,7 +116,6 @@ impl SsTableContext {
             object_store: base.object_store(None).await?,
             shard_path: shard_base_path(&base_path, &shard_id),
             shard_uri: format!("{}/{}", base.uri().trim_end_matches('/'), paths::shard(shard_id)),
-            base_schema: base.schema().clone(),
             fsync: true,
             storage_version: base.manifest().data_storage_format.lance_file_format(),
             store_params: base.store_params().cloned(),

@@ -15,6 +15,7 @@ mod repair;
 mod scan;
 mod shards;
 mod stage;
+mod widen;
 mod write;
 
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchIterator};
-use arrow_schema::{Field, Schema as ArrowSchema};
+use arrow_schema::{Field, Schema as ArrowSchema, SchemaRef};
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::mem_wal::{LsmScanner, ShardSnapshot};
