@@ -240,7 +240,7 @@ def test_a_running_job_keeps_its_rows_and_takes_the_new_columns(
         # It knows the new columns at its next flush at the latest.
         job.flush()
         check(table, want, "flushed", [job])
-        fresh = {i: {name: None for name in base_of(table).schema.names} for i in range(8, 12)}
+        fresh = {i: dict.fromkeys(base_of(table).schema.names) for i in range(8, 12)}
         for i, row in fresh.items():
             row["id"] = i
         job.put(pa.Table.from_pylist(list(fresh.values()), schema=base_of(table).schema))
@@ -444,7 +444,7 @@ class _Model:
     def put(self, ids: list[int], value: int) -> None:
         schema = base_of(self.table).schema
         for i in ids:
-            self.want[i] = {name: self._value(schema.field(name), i, value) for name in schema.names}
+            self.want[i] = {field.name: self._value(field, i, value) for field in schema}
         data = [self.want[i] for i in sorted(set(ids))]
         self.job.put(pa.Table.from_pylist(data, schema=schema))
 

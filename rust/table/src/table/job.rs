@@ -241,6 +241,7 @@ impl Job {
         }
     }
 
+    /// What the job accepts and stores now.
     pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
         self.writer.schema()
     }
