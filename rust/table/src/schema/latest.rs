@@ -62,7 +62,11 @@ impl LatestBase {
             Arc::new(newest)
         };
         let newest = BaseVersion { dataset: Arc::new(base), schema };
-        *self.0.write() = newest.clone();
-        Ok(newest)
+        let mut known = self.0.write();
+        let is_newer = newest.dataset.version().version > known.dataset.version().version;
+        if is_newer {
+            *known = newest;
+        }
+        Ok(known.clone())
     }
 }
