@@ -410,6 +410,15 @@ class Table:
         limits what is read and written; 0 is no limit.
         """
 
+    def widen_column(self, column: str) -> int:
+        """Make an int32 column int64, or a float32 column float64; return the base version.
+
+        Every other change of the columns is Lance's: `add_columns`, `drop_columns` and
+        `alter_columns` of the dataset. A change of type is the one that Lance refuses as long as
+        rows are above the base table. Columns of the primary key keep their types, and an index
+        on the column has to be dropped first.
+        """
+
     def collect_garbage(
         self, *, dry_run: bool = False, older_than: timedelta | None = None
     ) -> CollectionResult:

@@ -13,7 +13,7 @@ use lancemem::{
     Consistency, LiveJob, Location, ScanOptions, ShardId, Sharding as RustSharding, TableSource,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::config::WriterConfig;
 use crate::errors::{InvalidInputError, to_py};
@@ -147,7 +147,7 @@ impl Table {
 
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pyarrow_schema(py, self.inner.schema())
+        pyarrow_schema(py, &self.inner.schema())
     }
 
     #[getter]
@@ -272,6 +272,7 @@ impl Table {
     ))]
     fn scan(
         &self,
+        py: Python<'_>,
         columns: Option<Vec<String>>,
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<usize>,
@@ -282,7 +283,12 @@ impl Table {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
-        let filter = condition(filter, table.schema())?;
+        let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
+        if is_bound {
+            // An expression is bound to columns here; it may name one that was just added.
+            run(py, table.latest_base())?;
+        }
+        let filter = condition(filter, &table.schema())?;
         let options =
             ScanOptions { columns, filter, offset, limit, consistency, ..ScanOptions::default() };
         Ok(Scan::new(table.scan(options, jobs)))
@@ -327,7 +333,9 @@ impl Table {
         &self,
         session: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let source = TableSource::new(self.inner()?, Consistency::Durable, Vec::new());
+        let table = self.inner()?;
+        run(session.py(), table.latest_base())?;
+        let source = TableSource::new(table, Consistency::Durable, Vec::new());
         provider::capsule(session, source)
     }
 
@@ -358,6 +366,11 @@ impl Table {
         let keys = keys::batch(keys, table.primary_key())?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
+    }
+
+    fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
+        let table = self.inner()?;
+        run(py, table.widen_column(column))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]

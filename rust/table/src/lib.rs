@@ -5,7 +5,7 @@
 //! running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `sstable`, `view`, `merge`, `plan`, `lookup`,
+//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `view`, `merge`, `plan`, `lookup`,
 //! `compact`; `provider` for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ pub mod lookup;
 pub mod merge;
 pub mod plan;
 pub mod provider;
+pub mod schema;
 pub mod serve;
 pub mod sstable;
 pub mod table;

@@ -8,6 +8,7 @@
 pub mod key;
 pub mod manifest;
 pub mod paths;
+pub mod reconcile;
 pub mod rows;
 pub mod sharding;
 pub mod size;
@@ -15,6 +16,7 @@ pub mod wal_entry;
 
 pub use key::KeyEncoder;
 pub use manifest::{ShardManifest, ShardStatus, SsTable};
+pub use reconcile::Reconcile;
 pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};
 pub use sharding::Sharding;
 pub use wal_entry::WalEntry;

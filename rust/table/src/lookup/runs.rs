@@ -104,7 +104,7 @@ async fn rows_of(columns: &Columns, found: InRun) -> Result<Answers> {
     let InRun { run, mut rows } = found;
     rows.sort_unstable_by_key(|(_, position)| *position);
     let offsets: Vec<u32> = rows.iter().map(|(_, position)| *position).collect();
-    let source = columns.in_run(&run.dataset)?;
+    let source = columns.in_run(&run)?;
     let taken = take(&run.dataset, 0, &offsets, &source).await.in_run(&run.name())?;
     let live = SourceColumns::live_rows(&taken)?;
     let of = rows.iter().zip(0..).zip(live);

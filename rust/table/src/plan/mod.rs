@@ -8,7 +8,6 @@ mod condition;
 mod filter;
 mod memtable_scan;
 mod part;
-mod plain_types;
 mod planner;
 pub mod pushdown;
 mod substrait;

@@ -6,6 +6,7 @@
 //!       projection
 //!         the rest of the condition
 //!           NewestRows           by position, by key, or all rows
+//!             Reconcile          a run of an older schema only
 //!             Lance scan of the base or of an SSTable, or MemTableScan
 //!                                with the part of the condition that cannot fail
 //! ```
@@ -14,6 +15,9 @@
 //! as well as after it; only one that could fail on a superseded row has to wait. Where an
 //! earlier scan of the same view left its dead rows, rows are told by position and keys are not
 //! read; else they are told by key. A whole scan by key leaves the dead rows for the next one.
+//!
+//! A run whose columns are not the table's any more runs no condition itself: its names and
+//! types may mean something else.
 //!
 //! Owns: the shape above. With nothing above the base table it is a plain Lance scan.
 //! Does not own: execution.
@@ -33,6 +37,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lance::Dataset;
+use lance_core::ROW_ADDR;
 use lance_table::format::Fragment;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
@@ -42,6 +47,7 @@ use super::memtable_scan::MemTableScanExec;
 use super::{Filter, ReadPart};
 use crate::errors::Context;
 use crate::merge::{LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ViewMask};
+use crate::schema::{ReconcileExec, StoredColumns};
 use crate::view::{ReadView, Source, SsTableHandle};
 
 /// What a scan asks for, resolved.
@@ -158,7 +164,11 @@ impl<'a> Planner<'a> {
             Some(mask) => Newest::ByPosition(mask.arm(0)),
             None => self.by_key(Freshness::Base),
         };
-        self.dataset(0, &self.view.base, fragments, newest, None).await.map(Some)
+        let kept = self.columns(self.rest.as_ref());
+        let read = self.with_key(&kept, &newest);
+        let (base, pushed) = (&self.view.base, self.pushed.as_ref());
+        let scan = self.scan(base, fragments, &newest, &read, pushed).await?;
+        self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
     }
 
     async fn run(
@@ -171,7 +181,27 @@ impl<'a> Planner<'a> {
             Some(mask) => Newest::ByPosition(mask.arm(arm)),
             None => self.above_base(arm, freshness),
         };
-        self.dataset(arm, &run.dataset, None, newest, Some(run.name().into())).await
+        let stored = |filter: Option<&Filter>| {
+            let mut read = self.with_key(&self.columns(filter), &newest);
+            if !matches!(newest, Newest::ByPosition(_)) {
+                read.push(TOMBSTONE.to_owned());
+            }
+            let stored = StoredColumns::of(&run.columns, &self.view.columns, &read);
+            stored.map_err(|error| in_run(run, error))
+        };
+        let name = Some(run.name().into());
+        let whole = self.whole.as_ref();
+        if stored(whole)?.is_same() {
+            let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
+            let scan = self.scan(&run.dataset, None, &newest, &stored(rest)?.names, pushed).await?;
+            return self.finished(arm, scan, newest, name, rest);
+        }
+        let stored = Arc::new(stored(whole)?);
+        let scan = self.scan(&run.dataset, None, &newest, &stored.names, None).await?;
+        let address = scan.schema().column_with_name(ROW_ADDR).map(|_| ROW_ADDR.to_owned());
+        let extra = address.into_iter().collect();
+        let scan = ReconcileExec::try_new(scan, stored, extra).context("planning a scan")?;
+        self.finished(arm, Arc::new(scan), newest, name, whole)
     }
 
     fn memtable(
@@ -181,12 +211,11 @@ impl<'a> Planner<'a> {
         rows: &MemTableView,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let newest = self.above_base(arm, freshness);
-        let kept = self.columns(self.whole.as_ref());
-        let mut read = self.with_key(&kept, &newest);
+        let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
-        let scan = scan_memtable(rows, &read)?;
-        let rows = self.newest(arm, scan, newest, None, &kept);
-        projected(filtered(self.session, rows, self.whole.as_ref())?, self.output)
+        let stored = StoredColumns::of(rows.schema(), &self.view.columns, &read)?;
+        let scan = Arc::new(MemTableScanExec::new(rows.clone(), stored));
+        self.finished(arm, scan, newest, None, self.whole.as_ref())
     }
 
     /// The newest source of its shard has only newest rows.
@@ -201,48 +230,42 @@ impl<'a> Planner<'a> {
         Newest::ByKey { choice: self.choice.clone(), freshness, key: self.view.key.clone() }
     }
 
-    async fn dataset(
+    /// A Lance scan of the columns `read` and of what tells newest rows.
+    async fn scan(
         &self,
-        arm: usize,
         dataset: &Dataset,
         fragments: Option<Vec<Fragment>>,
-        newest: Newest,
-        run: Option<Arc<str>>,
+        newest: &Newest,
+        read: &[String],
+        pushed: Option<&Expr>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let action = "planning a scan";
-        let kept = self.columns(self.rest.as_ref());
-        let mut read = self.with_key(&kept, &newest);
-        if run.is_some() && !matches!(newest, Newest::ByPosition(_)) {
-            read.push(TOMBSTONE.to_owned());
-        }
         let mut scanner = dataset.scan();
-        scanner.project(&read).context(action)?;
+        scanner.project(read).context(action)?;
         if let Some(fragments) = fragments {
             scanner.with_fragments(fragments);
         }
         // Lance gives no rows to count where it reads no column.
-        let is_empty = read.is_empty();
-        if is_empty || self.recorder.is_some() || matches!(newest, Newest::ByPosition(_)) {
+        if read.is_empty() || self.recorder.is_some() || matches!(newest, Newest::ByPosition(_)) {
             scanner.with_row_address();
         }
-        if let Some(pushed) = &self.pushed {
+        if let Some(pushed) = pushed {
             scanner.filter_expr(pushed.clone());
         }
-        let scan = scanner.create_plan().await.context(action)?;
-        self.finished(arm, scan, newest, run, &kept)
+        scanner.create_plan().await.context(action)
     }
 
-    /// The steps above the scan of a dataset; `kept` are the columns that survive the choice.
+    /// The steps above the scan of a source, with what of the condition is left to them.
     fn finished(
         &self,
         arm: usize,
         scan: Arc<dyn ExecutionPlan>,
         newest: Newest,
         run: Option<Arc<str>>,
-        kept: &[String],
+        filter: Option<&Filter>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = self.newest(arm, scan, newest, run, kept);
-        projected(filtered(self.session, rows, self.rest.as_ref())?, self.output)
+        let rows = self.newest(arm, scan, newest, run, &self.columns(filter));
+        projected(filtered(self.session, rows, filter)?, self.output)
     }
 
     fn newest(
@@ -306,14 +329,11 @@ fn output_columns(view: &ReadView, request: &ScanRequest) -> Result<Vec<String>>
     Ok(columns.clone())
 }
 
-fn scan_memtable(view: &MemTableView, columns: &[String]) -> Result<Arc<dyn ExecutionPlan>> {
-    let indices = columns
-        .iter()
-        .map(|name| view.schema().index_of(name))
-        .collect::<Result<Vec<_>, _>>()
-        .context("planning a scan of a MemTable")?;
-    let scan = MemTableScanExec::try_new(view.clone(), indices).context("planning a scan")?;
-    Ok(Arc::new(scan))
+fn in_run(run: &SsTableHandle, error: Error) -> Error {
+    match error {
+        Error::InvalidInput(reason) => Error::input(format!("{}: {reason}", run.name())),
+        other => other,
+    }
 }
 
 fn filtered(

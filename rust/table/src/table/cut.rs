@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use futures::future::try_join_all;
+use lancemem_core::format::RowSchema;
 use lancemem_core::shard::Replay;
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{Error, ErrorKind, Result};
 use lancemem_core::wal::WalTail;
 
 use super::read::{ShardParts, views_of};
-use super::{Table, compacted_of};
-use crate::errors::Context;
+use super::Table;
 use crate::view::{CutName, LogPart, ReadView, ShardCut};
 
 impl Table {
@@ -35,29 +35,26 @@ impl Table {
     }
 
     async fn pin_again(&self, name: &CutName) -> Result<Arc<ReadView>> {
-        let parts = name.shards.iter().map(|shard| self.parts_of(shard));
+        let base = self.base.version(name.base_version).await?;
+        let parts = name.shards.iter().map(|shard| self.parts_of(shard, &base.schema.rows));
         let parts = try_join_all(parts).await?;
-        let base = self.latest_base().await?;
-        let base = base.checkout_version(name.base_version).await;
-        let base = Arc::new(base.context("opening the version of a pinned cut")?);
-        let compacted = compacted_of(&base).await?;
-        self.view_over(base, &compacted, parts).await
+        self.view_over(base, parts).await
     }
 
-    async fn parts_of(&self, cut: &ShardCut) -> Result<ShardParts> {
+    async fn parts_of(&self, cut: &ShardCut, rows: &Arc<RowSchema>) -> Result<ShardParts> {
         let scan_batch = self.defaults.manifest_scan_batch_size;
         let manifests = ManifestStore::new(self.store.clone(), cut.shard_id, scan_batch);
         let manifest = Arc::new(manifests.at(cut.manifest_version).await?);
+        let log = LogPart::Before(cut.log_end);
         let Some(end) = cut.log_end else {
-            return Ok(ShardParts { manifest, memtables: Vec::new(), log: LogPart::Before(None) });
+            return Ok(ShardParts { manifest, memtables: Vec::new(), log });
         };
         let current = manifest.current_generation;
         let covered = manifest.replay_after_wal_entry_position;
-        let mut log = WalTail::new(self.store.clone(), cut.shard_id, covered);
-        let mut replay = Replay::new(cut.shard_id, self.rows.clone());
-        replay.read_to(&mut log, end, current).await?;
-        let memtables = views_of(&replay);
-        Ok(ShardParts { manifest, memtables, log: LogPart::Before(Some(end)) })
+        let mut tail = WalTail::new(self.store.clone(), cut.shard_id, covered);
+        let mut replay = Replay::new(cut.shard_id, rows.clone());
+        replay.read_to(&mut tail, end, current).await?;
+        Ok(ShardParts { manifest, memtables: views_of(&replay), log })
     }
 
     /// Storage that may pass stays as it is; everything else means that the cut is gone.

@@ -20,7 +20,8 @@ use tokio::sync::watch;
 
 use super::Table;
 use crate::errors::Context;
-use crate::sstable::{SsTableContext, SsTableInput, sync_table, write_sstable};
+use crate::schema::{BaseVersion, LatestBase};
+use crate::sstable::{SsTableContext, SsTableInput, sync_base, sync_table, write_sstable};
 
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Table {
     /// An input error for a shard that does not exist or settings that cannot work.
     pub async fn start_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Arc<Job>> {
         config.validate()?;
-        let base = self.latest_base().await?;
+        let base = self.without_reused_ids().await?;
         let manifest = self
             .manifests()
             .await?
@@ -76,7 +77,8 @@ impl Table {
         let routing = self.sharding().cloned().zip(ordinal);
         let identity = ShardIdentity { shard_id, routing };
         let fsync = config.fsync;
-        let sink = LanceSink { base: base.clone(), shard_id, key: self.key().clone(), fsync };
+        let latest = self.base.clone();
+        let sink = LanceSink { base: latest, shard_id, key: self.key().clone(), fsync };
         let sink = Arc::new(sink);
         let store = self.writable_store(fsync).await?;
         let is_local = self.location().is_local();
@@ -85,16 +87,37 @@ impl Table {
             let synced = self.writable_store(true).await?;
             synced.put(&unsynced, format!("{shard_id}\n").into()).await?;
         }
-        let schema = self.rows.clone();
+        let schema = base.schema.rows.clone();
         let writer = ShardWriter::open(store.clone(), identity, schema, sink, config).await?;
         if is_local && fsync && (!self.writer_defaults().fsync || store.exists(&unsynced).await?) {
             // What this job will promise rests on what jobs before it left to the system's
             // caches. They are fenced, so nothing is added meanwhile.
-            sync_table(&base).await.context("syncing the table")?;
+            sync_table(&base.dataset).await.context("syncing the table")?;
             store.delete(&unsynced).await?;
         }
         let table = self.location().name().to_owned();
         Ok(Arc::new(Job { writer, table, ended: watch::Sender::new(false) }))
+    }
+}
+
+impl Table {
+    /// The newest version, in which no field id is given twice from now on.
+    pub(super) async fn without_reused_ids(&self) -> Result<BaseVersion> {
+        let newest = self.latest().await?;
+        if newest.dataset.manifest().uses_non_reusable_field_ids() {
+            return Ok(newest);
+        }
+        let action = format!("fixing the field ids of table {}", self.uri());
+        let mut base = Dataset::clone(&newest.dataset);
+        if base.migrate_to_non_reusable_field_ids().await.is_err() {
+            // Another commit came first, perhaps the same one.
+            base.checkout_latest().await.context(&action)?;
+            base.migrate_to_non_reusable_field_ids().await.context(&action)?;
+        }
+        if self.location().is_local() && self.writer_defaults().fsync {
+            sync_base(&base).await.context(&action)?;
+        }
+        self.latest().await
     }
 }
 
@@ -104,7 +127,8 @@ impl Job {
     /// # Errors
     /// As [`ShardWriter::put`].
     pub async fn put(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        self.writer.put_with(rows, mode).await
+        let done = self.writer.put_with(rows, mode).await;
+        if self.fits_now(&done).await? { self.writer.put_with(rows, mode).await } else { done }
     }
 
     /// Deletes keys; see [`ShardWriter::delete_with`].
@@ -112,7 +136,8 @@ impl Job {
     /// # Errors
     /// As [`ShardWriter::delete`].
     pub async fn delete(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        self.writer.delete_with(keys, mode).await
+        let done = self.writer.delete_with(keys, mode).await;
+        if self.fits_now(&done).await? { self.writer.delete_with(keys, mode).await } else { done }
     }
 
     /// Adds or replaces rows with their mark; see [`ShardWriter::put_marked`].
@@ -125,7 +150,11 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
-        self.writer.put_marked(rows, mode, mark).await
+        let done = self.writer.put_marked(rows, mode, mark).await;
+        if self.fits_now(&done).await? {
+            return self.writer.put_marked(rows, mode, mark).await;
+        }
+        done
     }
 
     /// Deletes keys with their mark; see [`ShardWriter::delete_marked`].
@@ -138,7 +167,11 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
-        self.writer.delete_marked(keys, mode, mark).await
+        let done = self.writer.delete_marked(keys, mode, mark).await;
+        if self.fits_now(&done).await? {
+            return self.writer.delete_marked(keys, mode, mark).await;
+        }
+        done
     }
 
     /// Rows and deletes in one put; see [`ShardWriter::apply_with`].
@@ -152,7 +185,11 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
-        self.writer.apply_with(rows, deletes, mode, mark).await
+        let done = self.writer.apply_with(rows, deletes, mode, mark).await;
+        if self.fits_now(&done).await? {
+            return self.writer.apply_with(rows, deletes, mode, mark).await;
+        }
+        done
     }
 
     /// Flushes what was put; see [`ShardWriter::flush`].
@@ -196,7 +233,16 @@ impl Job {
         self.writer.epoch()
     }
 
-    pub(crate) fn row_schema(&self) -> &Arc<RowSchema> {
+    /// Whether rows that were refused may fit by now: the table's columns have changed.
+    async fn fits_now<T>(&self, done: &Result<T>) -> Result<bool> {
+        match done {
+            Err(Error::InvalidInput(_)) => self.writer.follow_table().await,
+            _ => Ok(false),
+        }
+    }
+
+    /// What the job accepts and stores now.
+    pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
         self.writer.schema()
     }
 
@@ -217,7 +263,7 @@ impl Job {
 /// Writes frozen MemTables as Lance datasets beside the base table.
 #[derive(Debug)]
 pub(super) struct LanceSink {
-    pub base: Arc<Dataset>,
+    pub base: Arc<LatestBase>,
     pub shard_id: ShardId,
     pub key: Arc<[String]>,
     pub fsync: bool,
@@ -228,10 +274,12 @@ impl SsTableSink for LanceSink {
     async fn write(&self, rows: &MemTableView) -> Result<SsTable> {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
-        let mut context = SsTableContext::new(&self.base, self.shard_id).await.context(&action)?;
+        let context = SsTableContext::new(&self.base.known().dataset, self.shard_id).await;
+        let mut context = context.context(&action)?;
         context.fsync = self.fsync;
         let view = rows.clone();
         let input = SsTableInput {
+            schema: rows.schema().clone(),
             batches: rows.batches().cloned().collect(),
             key_columns: self.key.clone(),
             rows_by_key: Box::new(move || view.rows_by_key()),
@@ -244,5 +292,9 @@ impl SsTableSink for LanceSink {
             physical_rows: Some(written.physical_rows),
             primary_key_bytes: Some(written.primary_key_bytes).filter(|bytes| *bytes > 0),
         })
+    }
+
+    async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
+        Ok(Some(self.base.newest().await?.schema.rows.clone()))
     }
 }

@@ -5,14 +5,15 @@
 //!
 //! A manifest read before the base version lists every run that this version lacks, because
 //! compaction commits to the base before it drains a manifest. WAL entries behind the manifest's
-//! replay position hold every row that its runs lack.
+//! replay position hold every row that its runs lack. Its columns are read last too: rows of a WAL
+//! tail that came to older ones are read again, because they may have been written under newer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::future::try_join_all;
 use lance::Dataset;
-use lancemem_core::format::ShardManifest;
+use lancemem_core::format::{RowSchema, ShardManifest};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::Replay;
 use lancemem_core::store::ManifestStore;
@@ -32,7 +33,15 @@ pub struct TailCache(Mutex<HashMap<ShardId, Arc<tokio::sync::Mutex<ShardTail>>>>
 #[derive(Debug)]
 struct ShardTail {
     manifests: ManifestStore,
-    place: Option<(WalTail, Replay)>,
+    place: Option<Place>,
+}
+
+/// How far a tail is read, and under which columns.
+#[derive(Debug)]
+struct Place {
+    wal: WalTail,
+    replay: Replay,
+    rows: Arc<RowSchema>,
 }
 
 impl TailCache {
@@ -60,35 +69,54 @@ impl Table {
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
-        let shard_ids = self.shard_ids().await?;
-        let parts = shard_ids.into_iter().map(|shard_id| {
-            let job = jobs.iter().find(|job| job.shard_id() == shard_id);
-            self.shard_parts(shard_id, consistency, job)
-        });
-        let parts: Vec<ShardParts> = try_join_all(parts).await?.into_iter().flatten().collect();
-
-        let base = self.latest_base().await?;
-        let compacted = compacted_of(&base).await?;
-        self.view_over(base, &compacted, parts).await
+        let mut columns = self.base.known().schema;
+        let (parts, latest) = loop {
+            let parts = self.parts(consistency, jobs, &columns.rows).await?;
+            let latest = self.latest().await?;
+            let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
+            if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
+                break (parts, latest);
+            }
+            // Each time round somebody has changed the table's columns.
+            columns = latest.schema;
+        };
+        self.view_over(latest, parts).await
     }
 
-    /// The view of these parts.
+    /// The view of these parts over a version of the base table.
     pub(super) async fn view_over(
         &self,
-        base: Arc<Dataset>,
-        compacted: &HashMap<ShardId, Generation>,
+        base: BaseVersion,
         parts: Vec<ShardParts>,
     ) -> Result<Arc<ReadView>> {
-        let shards = parts.into_iter().map(|part| self.open_shard(&base, compacted, part));
+        let (base, columns) = (base.dataset, base.schema);
+        let compacted = compacted_of(&base).await?;
+        let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
         Ok(Arc::new(ReadView {
             base,
-            schema: self.schema.clone(),
+            schema: columns.columns.clone(),
+            columns,
             key: self.key.clone(),
             shards,
             base_cache,
         }))
+    }
+
+    /// What the shards have above the base table, rows of WAL tails under `rows`.
+    async fn parts(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<dyn LiveJob>],
+        rows: &Arc<RowSchema>,
+    ) -> Result<Vec<ShardParts>> {
+        let shard_ids = self.shard_ids().await?;
+        let parts = shard_ids.into_iter().map(|shard_id| {
+            let job = jobs.iter().find(|job| job.shard_id() == shard_id);
+            self.shard_parts(shard_id, consistency, job, rows)
+        });
+        Ok(try_join_all(parts).await?.into_iter().flatten().collect())
     }
 
     /// Opens the runs that the base version lacks.
@@ -114,6 +142,7 @@ impl Table {
         shard_id: ShardId,
         consistency: Consistency,
         job: Option<&Arc<dyn LiveJob>>,
+        rows: &Arc<RowSchema>,
     ) -> Result<Option<ShardParts>> {
         if let Some(job) = job {
             let snapshot = job.snapshot(self).await?;
@@ -131,7 +160,7 @@ impl Table {
         let (memtables, end) = match consistency {
             Consistency::Flushed => (Vec::new(), None),
             Consistency::Durable | Consistency::Live => {
-                let (memtables, end) = self.read_tail(&mut tail, &manifest).await?;
+                let (memtables, end) = self.read_tail(&mut tail, &manifest, rows).await?;
                 (memtables, Some(end))
             }
         };
@@ -142,11 +171,15 @@ impl Table {
         &self,
         tail: &mut ShardTail,
         manifest: &ShardManifest,
+        rows: &Arc<RowSchema>,
     ) -> Result<(Vec<MemTableView>, WalPosition)> {
-        let (wal, replay) = tail.place.get_or_insert_with(|| {
+        // Rows that came to other columns may lack values of these.
+        tail.place.take_if(|place| !Arc::ptr_eq(&place.rows, rows));
+        let Place { wal, replay, .. } = tail.place.get_or_insert_with(|| {
             let after = manifest.replay_after_wal_entry_position;
             let wal = WalTail::new(self.store.clone(), manifest.shard_id, after);
-            (wal, Replay::new(manifest.shard_id, self.rows.clone()))
+            let replay = Replay::new(manifest.shard_id, rows.clone());
+            Place { wal, replay, rows: rows.clone() }
         });
         let current = manifest.current_generation;
         // What a flush has covered since the last read may be collected by now.

@@ -25,6 +25,8 @@ pub use pins::is_pinned;
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle};
 
+use crate::schema::TableSchema;
+
 /// Which rows a read must see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
@@ -44,6 +46,8 @@ pub struct ReadView {
     pub base: Arc<Dataset>,
     /// Columns of the result, in order: the base table's.
     pub schema: SchemaRef,
+    /// The same with what stored rows need to become rows of them.
+    pub columns: Arc<TableSchema>,
     /// Names of the key columns in primary-key order; empty for an append-only table.
     pub key: Arc<[String]>,
     /// What the shards hold above the base table.
