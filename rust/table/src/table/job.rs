@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use super::Table;
 use crate::errors::Context;
-use crate::sstable::{SsTableContext, SsTableInput, sync_table, write_sstable};
+use crate::sstable::{BUFFER_BYTES, SsTableContext, SsTableInput, sync_table, write_sstable};
 
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
@@ -76,8 +76,13 @@ impl Table {
         let routing = self.sharding().cloned().zip(ordinal);
         let identity = ShardIdentity { shard_id, routing };
         let fsync = config.fsync;
-        let sink = LanceSink { base: base.clone(), shard_id, key: self.key().clone(), fsync };
-        let sink = Arc::new(sink);
+        let sink = Arc::new(LanceSink {
+            base: base.clone(),
+            shard_id,
+            key: self.key().clone(),
+            fsync,
+            buffer_bytes: config.buffer_bytes(BUFFER_BYTES),
+        });
         let store = self.writable_store(fsync).await?;
         let is_local = self.location().is_local();
         let unsynced = paths::unsynced(shard_id);
@@ -221,6 +226,7 @@ pub(super) struct LanceSink {
     pub shard_id: ShardId,
     pub key: Arc<[String]>,
     pub fsync: bool,
+    pub buffer_bytes: usize,
 }
 
 #[async_trait]
@@ -230,6 +236,7 @@ impl SsTableSink for LanceSink {
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
         let mut context = SsTableContext::new(&self.base, self.shard_id).await.context(&action)?;
         context.fsync = self.fsync;
+        context.buffer_bytes = self.buffer_bytes;
         let view = rows.clone();
         let input = SsTableInput {
             batches: rows.batches().cloned().collect(),
