@@ -116,7 +116,7 @@ impl ShardWriter {
         let (state, last_positions) = recovered_state(manifest, &schema, config.key_index, &rest);
         let recovered_bytes = state.memtables().map(|live| live.memtable.bytes()).sum();
 
-        let queue = WalQueue::new(config.max_wal_buffer_size);
+        let queue = WalQueue::new(config.buffer_bytes(config.max_wal_buffer_size));
         if mutant!("B11") {
             for live in state.memtables() {
                 let generation = live.memtable.generation();

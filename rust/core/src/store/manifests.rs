@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
+use futures::try_join;
 use parking_lot::Mutex;
 
 use super::{Created, Store};
@@ -54,16 +55,39 @@ impl ManifestStore {
 
     /// The newest manifest in storage; `None` for a shard that was never created.
     ///
+    /// Starts at the hint, or at the newest listed version, and goes forward while a later one
+    /// exists. Whether one does is asked while the candidate is read.
+    ///
     /// # Errors
     /// A storage error, or damage.
     pub async fn latest(&self) -> Result<Option<Arc<ShardManifest>>> {
-        let version = self.latest_version().await?;
-        if version == ManifestVersion(0) {
-            return Ok(None);
+        let hint = self.read_hint().await;
+        let mut listed = hint.is_none();
+        let mut newest = match hint {
+            Some(hint) => hint,
+            None => self.listed_version().await?,
+        };
+        loop {
+            let path = paths::manifest(self.shard_id, newest);
+            let (stored, later) = try_join!(self.store.get(&path), self.later_than(newest))?;
+            match (stored, later) {
+                (_, Some(later)) => newest = later,
+                (Some(bytes), None) => {
+                    let manifest = Arc::new(self.decode(newest, &bytes, &path)?);
+                    self.remember(manifest.clone());
+                    return Ok(Some(manifest));
+                }
+                (None, None) if !listed => {
+                    newest = self.listed_version().await?;
+                    listed = true;
+                }
+                (None, None) if newest == ManifestVersion(0) => return Ok(None),
+                (None, None) => {
+                    let reason = "a listed manifest version is gone";
+                    return Err(Error::corrupt(path, "missing", reason));
+                }
+            }
         }
-        let manifest = Arc::new(self.read(version).await?);
-        self.remember(manifest.clone());
-        Ok(Some(manifest))
     }
 
     /// Creates the shard, or returns it where it exists with the same identity.
@@ -253,19 +277,17 @@ impl ManifestStore {
     /// # Errors
     /// Damage, also where that version was removed; a storage error.
     pub async fn at(&self, version: ManifestVersion) -> Result<ShardManifest> {
-        self.read(version).await
+        let path = paths::manifest(self.shard_id, version);
+        let bytes = self.store.get(&path).await?;
+        let bytes = bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version is gone"))?;
+        self.decode(version, &bytes, &path)
     }
 
-    async fn read(&self, version: ManifestVersion) -> Result<ShardManifest> {
-        let path = paths::manifest(self.shard_id, version);
-        let bytes =
-            self.store.get(&path).await?.ok_or_else(|| {
-                Error::corrupt(&path, "missing", "a listed manifest version is gone")
-            })?;
-        let manifest = ShardManifest::decode(&bytes, &path)?;
+    fn decode(&self, version: ManifestVersion, bytes: &[u8], path: &str) -> Result<ShardManifest> {
+        let manifest = ShardManifest::decode(bytes, path)?;
         if manifest.version != version || manifest.shard_id != self.shard_id {
             return Err(Error::corrupt(
-                &path,
+                path,
                 "misplaced",
                 format!("holds version {} of shard {}", manifest.version, manifest.shard_id),
             ));
@@ -273,26 +295,14 @@ impl ManifestStore {
         Ok(manifest)
     }
 
-    /// The newest version: from the hint, or the newest listed one, forward while one exists.
-    async fn latest_version(&self) -> Result<ManifestVersion> {
-        let mut newest = match self.read_hint().await {
-            Some(hint) if self.version_exists(hint).await? => hint,
-            _ => self.listed_version().await?,
-        };
-        loop {
-            let candidates: Vec<ManifestVersion> = (1..=self.scan_batch)
-                .map(|offset| ManifestVersion(newest.get() + offset))
-                .collect();
-            let checks = candidates.iter().map(|version| self.version_exists(*version));
-            let found = try_join_all(checks).await?;
-            let run = found.iter().take_while(|exists| **exists).count();
-            if run > 0 {
-                newest = candidates[run - 1];
-            }
-            if run < candidates.len() {
-                return Ok(newest);
-            }
-        }
+    /// The last of the versions behind `newest` that follow each other, as far as one look goes.
+    async fn later_than(&self, newest: ManifestVersion) -> Result<Option<ManifestVersion>> {
+        let candidates: Vec<ManifestVersion> =
+            (1..=self.scan_batch).map(|offset| ManifestVersion(newest.get() + offset)).collect();
+        let checks = candidates.iter().map(|version| self.version_exists(*version));
+        let found = try_join_all(checks).await?;
+        let run = found.iter().take_while(|exists| **exists).count();
+        Ok(run.checked_sub(1).map(|last| candidates[last]))
     }
 
     async fn listed_version(&self) -> Result<ManifestVersion> {

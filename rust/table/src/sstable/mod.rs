@@ -80,6 +80,9 @@ pub struct SsTableWritten {
     pub primary_key_bytes: u64,
 }
 
+/// Lance's size of the buffer of a column.
+pub const BUFFER_BYTES: usize = 8 << 20;
+
 /// Where the runs of one shard live and what they take over from the base table.
 #[derive(Clone)]
 pub struct SsTableContext {
@@ -93,6 +96,8 @@ pub struct SsTableContext {
     pub storage_version: ConcreteFileVersion,
     /// Whether a run on a local disk is synced before it counts as written.
     pub fsync: bool,
+    /// Bytes of a column that become a page together, and bytes that may wait for a local disk.
+    pub buffer_bytes: usize,
     /// How the base table was opened, so that a run is opened with the same credentials.
     store_params: Option<ObjectStoreParams>,
     /// Caches and object stores shared with the base table.
@@ -117,6 +122,7 @@ impl SsTableContext {
             shard_path: shard_base_path(&base_path, &shard_id),
             shard_uri: format!("{}/{}", base.uri().trim_end_matches('/'), paths::shard(shard_id)),
             fsync: true,
+            buffer_bytes: BUFFER_BYTES,
             storage_version: base.manifest().data_storage_format.lance_file_format(),
             store_params: base.store_params().cloned(),
             session: base.session(),

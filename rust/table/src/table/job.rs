@@ -21,7 +21,9 @@ use tokio::sync::watch;
 use super::Table;
 use crate::errors::Context;
 use crate::schema::{BaseVersion, LatestBase};
-use crate::sstable::{SsTableContext, SsTableInput, sync_base, sync_table, write_sstable};
+use crate::sstable::{
+    BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
+};
 
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
@@ -77,9 +79,13 @@ impl Table {
         let routing = self.sharding().cloned().zip(ordinal);
         let identity = ShardIdentity { shard_id, routing };
         let fsync = config.fsync;
-        let latest = self.base.clone();
-        let sink = LanceSink { base: latest, shard_id, key: self.key().clone(), fsync };
-        let sink = Arc::new(sink);
+        let sink = Arc::new(LanceSink {
+            base: self.base.clone(),
+            shard_id,
+            key: self.key().clone(),
+            fsync,
+            buffer_bytes: config.buffer_bytes(BUFFER_BYTES),
+        });
         let store = self.writable_store(fsync).await?;
         let is_local = self.location().is_local();
         let unsynced = paths::unsynced(shard_id);
@@ -267,6 +273,7 @@ pub(super) struct LanceSink {
     pub shard_id: ShardId,
     pub key: Arc<[String]>,
     pub fsync: bool,
+    pub buffer_bytes: usize,
 }
 
 #[async_trait]
@@ -277,6 +284,7 @@ impl SsTableSink for LanceSink {
         let context = SsTableContext::new(&self.base.known().dataset, self.shard_id).await;
         let mut context = context.context(&action)?;
         context.fsync = self.fsync;
+        context.buffer_bytes = self.buffer_bytes;
         let view = rows.clone();
         let input = SsTableInput {
             schema: rows.schema().clone(),

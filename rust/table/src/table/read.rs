@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 
 use super::shards::uncompacted;
 use super::{LiveJob, Table, compacted_of};
+use crate::schema::BaseVersion;
 use crate::view::{Consistency, LogPart, ReadView, ShardView};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard

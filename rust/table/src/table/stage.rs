@@ -24,7 +24,7 @@ use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
 use crate::errors::{Context, RunContext};
-use crate::sstable::{SsTableContext, open_sstable};
+use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
 
 const LINK: &[u8] = b"link\n";
 const DISCARD: &[u8] = b"discard\n";
@@ -280,6 +280,7 @@ impl Stage {
             shard_id,
             key: table.key().clone(),
             fsync: table.writer_defaults().fsync,
+            buffer_bytes: table.writer_defaults().buffer_bytes(BUFFER_BYTES),
         };
         let schema = self.schema.clone();
         let view = tokio::task::spawn_blocking(move || {
