@@ -39,7 +39,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup build fmt fmt-check lint lint-text lint-python lint-rust \
+.PHONY: help setup build fmt fmt-check deny lint lint-text lint-python lint-rust \
 	test test-core test-rust test-py test-spark sim soak mutants demo bench bench-write bench-compact bench-spark bench-build ci clean
 
 help: ## list the commands
@@ -93,6 +93,11 @@ lint-text: fmt-check
 	$(BIN)/ruff check $(PYTHON_DIRS)
 	$(BIN)/typos
 
+# Both lock files. Advisories are not asked for: they are in no package registry.
+deny: $(TOOLS) ## licences and sources of everything that is compiled
+	$(BIN)/cargo-deny --locked check licenses bans sources
+	$(BIN)/cargo-deny --locked --manifest-path rust/sim/Cargo.toml --config deny.toml check licenses bans sources
+
 lint-python: $(MODULE)
 	$(BIN)/mypy $(PYTHON_DIRS)
 	MYPYPATH=python $(BIN)/stubtest --mypy-config-file pyproject.toml lancemem._lancemem
@@ -140,6 +145,7 @@ test-spark: $(MODULE) ## Python tests on a local Spark (needs Java 17)
 test: $(TOOLS) ## everything, as CI runs it
 	@$(SUBMAKE) say-how-long
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
+	@$(STAGE) "licences and sources" $(SUBMAKE) deny
 	@$(STAGE) "core tests (no Lance)" $(SUBMAKE) test-core
 	@$(SUBMAKE) setup
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python

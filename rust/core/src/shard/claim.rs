@@ -143,7 +143,7 @@ impl ShardWriter {
             acknowledged: AtomicU64::new(0),
             unindexed: Notify::new(),
             frozen: Notify::new(),
-            flushes: watch::Sender::new(FlushProgress::default()),
+            flushes: watch::channel(FlushProgress::default()).0,
             counters: Counters::default(),
             closed: AtomicBool::new(false),
             closing: tokio::sync::Mutex::new(()),

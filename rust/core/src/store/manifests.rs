@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::try_join_all;
 use futures::try_join;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{Created, Store};
 use crate::format::{ShardManifest, ShardStatus, paths};

@@ -62,7 +62,7 @@ impl WalQueue {
             pending: Mutex::default(),
             arrived: Notify::new(),
             urgent: Notify::new(),
-            durable: watch::Sender::default(),
+            durable: watch::channel(Durable::default()).0,
             max_bytes,
         }
     }
