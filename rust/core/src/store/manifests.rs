@@ -57,11 +57,19 @@ impl ManifestStore {
     /// # Errors
     /// A storage error, or damage.
     pub async fn latest(&self) -> Result<Option<Arc<ShardManifest>>> {
-        let version = self.latest_version().await?;
+        let remembered = self.remembered();
+        let version = match &remembered {
+            // One request where nothing was written since.
+            Some(manifest) => self.newest_after(manifest.version, 1).await?,
+            None => self.latest_version().await?,
+        };
         if version == ManifestVersion(0) {
             return Ok(None);
         }
-        let manifest = Arc::new(self.read(version).await?);
+        let manifest = match remembered {
+            Some(manifest) if manifest.version == version => manifest,
+            _ => Arc::new(self.read(version).await?),
+        };
         self.remember(manifest.clone());
         Ok(Some(manifest))
     }
@@ -179,10 +187,9 @@ impl ManifestStore {
         local: Option<WriterEpoch>,
         change: impl Fn(&mut ShardManifest) + Send,
     ) -> Result<Arc<ShardManifest>> {
-        let remembered = self.last.lock().clone();
-        let mut current = match remembered {
-            Some((manifest, since)) if since.elapsed() < REMEMBERED => manifest,
-            _ => self.existing().await?,
+        let mut current = match self.remembered() {
+            Some(manifest) => manifest,
+            None => self.existing().await?,
         };
         for _ in 0..ATTEMPTS {
             if let Some(local) = local
@@ -234,6 +241,12 @@ impl ManifestStore {
         Ok(landed)
     }
 
+    fn remembered(&self) -> Option<Arc<ShardManifest>> {
+        let last = self.last.lock();
+        let (manifest, since) = last.as_ref()?;
+        (since.elapsed() < REMEMBERED).then(|| manifest.clone())
+    }
+
     fn remember(&self, manifest: Arc<ShardManifest>) {
         *self.last.lock() = Some((manifest, Instant::now()));
     }
@@ -267,14 +280,23 @@ impl ManifestStore {
 
     /// The newest version: from the hint, or the newest listed one, forward while one exists.
     async fn latest_version(&self) -> Result<ManifestVersion> {
-        let mut newest = match self.read_hint().await {
+        let newest = match self.read_hint().await {
             Some(hint) if self.version_exists(hint).await? => hint,
             _ => self.listed_version().await?,
         };
+        self.newest_after(newest, self.scan_batch).await
+    }
+
+    /// The newest version from `newest` on, which exists; `width` versions are looked for at
+    /// first.
+    async fn newest_after(
+        &self,
+        mut newest: ManifestVersion,
+        mut width: u64,
+    ) -> Result<ManifestVersion> {
         loop {
-            let candidates: Vec<ManifestVersion> = (1..=self.scan_batch)
-                .map(|offset| ManifestVersion(newest.get() + offset))
-                .collect();
+            let candidates: Vec<ManifestVersion> =
+                (1..=width).map(|offset| ManifestVersion(newest.get() + offset)).collect();
             let checks = candidates.iter().map(|version| self.version_exists(*version));
             let found = try_join_all(checks).await?;
             let run = found.iter().take_while(|exists| **exists).count();
@@ -284,6 +306,7 @@ impl ManifestStore {
             if run < candidates.len() {
                 return Ok(newest);
             }
+            width = self.scan_batch;
         }
     }
 
@@ -377,6 +400,20 @@ mod tests {
         }
         second.store.put(&paths::version_hint(second.shard_id), "{}".into()).await.unwrap();
         assert_eq!(second.latest().await.unwrap().unwrap().version, ManifestVersion(6));
+    }
+
+    #[tokio::test]
+    async fn a_handle_that_remembers_a_version_sees_each_later_one() {
+        let (reader, writer) = manifests();
+        writer.initialize(1, BTreeMap::new()).await.unwrap();
+        for version in 1..8 {
+            // Read twice: what is remembered must not hide what comes next.
+            for _ in 0..2 {
+                let seen = reader.latest().await.unwrap().unwrap().version;
+                assert_eq!(seen, ManifestVersion(version));
+            }
+            writer.claim().await.unwrap();
+        }
     }
 
     #[tokio::test]
