@@ -27,7 +27,7 @@ use lance_index::mem_wal::MemWalIndexDetails;
 use lancemem_core::format::{RowSchema, Sharding};
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::OnceCell;
 
 pub use create::CreateOptions;
@@ -43,11 +43,16 @@ use crate::merge::MergeCache;
 use crate::view::SsTableCache;
 use read::TailCache;
 
+/// Newest compacted generation of each shard.
+type Compacted = Arc<HashMap<ShardId, Generation>>;
+
 /// A Lance table with shards that take upserts.
 #[derive(Debug)]
 pub struct Table {
     location: Location,
     base: RwLock<Arc<Dataset>>,
+    /// What the base version that was read last has compacted.
+    compacted: Mutex<Option<(u64, Compacted)>>,
     schema: SchemaRef,
     rows: Arc<RowSchema>,
     key: Arc<[String]>,
@@ -95,6 +100,7 @@ impl Table {
         let table = Self {
             location,
             base: RwLock::new(Arc::new(base)),
+            compacted: Mutex::default(),
             schema,
             rows,
             key,

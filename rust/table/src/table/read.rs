@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::memtable::MemTableView;
@@ -21,7 +21,7 @@ use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
 use super::shards::uncompacted;
-use super::{LiveJob, Table, compacted_of};
+use super::{Compacted, LiveJob, Table, compacted_of};
 use crate::view::{Consistency, ReadView, ShardView};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
@@ -36,6 +36,13 @@ struct ShardTail {
 }
 
 impl TailCache {
+    /// The shards that this process has read, sorted.
+    fn shards(&self) -> Vec<ShardId> {
+        let mut shards: Vec<ShardId> = self.0.lock().keys().copied().collect();
+        shards.sort_unstable();
+        shards
+    }
+
     /// Lets the next read of a shard start at its manifest again.
     pub fn forget(&self, shard_id: ShardId) {
         self.0.lock().remove(&shard_id);
@@ -58,15 +65,9 @@ impl Table {
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
-        let shard_ids = self.shard_ids().await?;
-        let parts = shard_ids.into_iter().map(|shard_id| {
-            let job = jobs.iter().find(|job| job.shard_id() == shard_id);
-            self.shard_parts(shard_id, consistency, job)
-        });
-        let parts: Vec<ShardParts> = try_join_all(parts).await?.into_iter().flatten().collect();
-
+        let parts = self.parts_of_all(consistency, jobs).await?;
         let base = self.latest_base().await?;
-        let compacted = compacted_of(&base).await?;
+        let compacted = self.compacted_at(&base).await?;
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
@@ -74,9 +75,44 @@ impl Table {
             base,
             schema: self.schema.clone(),
             key: self.key.clone(),
+            sharding: self.sharding.clone(),
             shards,
             base_cache,
         }))
+    }
+
+    /// The parts of every shard. Those that this process has read before are read beside the
+    /// listing, which shows the others.
+    async fn parts_of_all(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<dyn LiveJob>],
+    ) -> Result<Vec<ShardParts>> {
+        let read = |shard_id: ShardId| {
+            let job = jobs.iter().find(|job| job.shard_id() == shard_id);
+            self.shard_parts(shard_id, consistency, job)
+        };
+        let known = self.tails.shards();
+        let of_known = try_join_all(known.iter().map(|shard_id| read(*shard_id)));
+        let (listed, of_known) = try_join(self.shard_ids(), of_known).await?;
+        let others = listed.iter().filter(|shard_id| !known.contains(shard_id));
+        let of_others = try_join_all(others.map(|shard_id| read(*shard_id))).await?;
+        let mut parts: Vec<ShardParts> = of_known.into_iter().chain(of_others).flatten().collect();
+        parts.retain(|part| listed.contains(&part.manifest.shard_id));
+        parts.sort_unstable_by_key(|part| part.manifest.shard_id);
+        Ok(parts)
+    }
+
+    /// Newest compacted generation of each shard at a base version, read once a version.
+    async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
+        let version = base.version().version;
+        let known = self.compacted.lock().clone();
+        if let Some((_, compacted)) = known.filter(|(known, _)| *known == version) {
+            return Ok(compacted);
+        }
+        let compacted = Arc::new(compacted_of(base).await?);
+        *self.compacted.lock() = Some((version, compacted.clone()));
+        Ok(compacted)
     }
 
     /// Opens the runs that the base version lacks.
@@ -93,7 +129,8 @@ impl Table {
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
         let manifest_version = part.manifest.version;
-        Ok(ShardView { shard_id, manifest_version, sstables, memtables })
+        let bucket = self.ordinal_of(&part.manifest);
+        Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables })
     }
 
     async fn shard_parts(

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
 use super::pins;
+use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::sstable::{KeyFilter, KeyIndex, SsTableContext, is_ours, open_sstable};
@@ -42,6 +43,8 @@ pub struct SsTableHandle {
     pub path: String,
     /// The run as a Lance dataset; its deletion vector hides rows superseded inside the run.
     pub dataset: Arc<Dataset>,
+    /// Reads rows of it.
+    pub row_readers: RowReaders,
     keys: Arc<Kept<RunKeys>>,
     filter: Arc<Kept<KeyFilter>>,
     index: Arc<Kept<KeyIndex>>,
@@ -230,6 +233,7 @@ impl SsTableCache {
             trusted: is_ours(&dataset),
             rows: physical_rows(&dataset),
             pages_read: AtomicU64::new(0),
+            row_readers: RowReaders::default(),
             dataset,
         };
         Ok((handle, bytes))
