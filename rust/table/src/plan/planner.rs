@@ -14,6 +14,7 @@
 //! as well as after it; only one that could fail on a superseded row has to wait. Where an
 //! earlier scan of the same view left its dead rows, rows are told by position and keys are not
 //! read; else they are told by key. A whole scan by key leaves the dead rows for the next one.
+//! A source whose keys cannot meet the condition has no arm, and is not compared with (`prune`).
 //!
 //! Owns: the shape above. With nothing above the base table it is a plain Lance scan.
 //! Does not own: execution.
@@ -38,6 +39,7 @@ use lancemem_core::types::{Error, Freshness, Result};
 
 use super::Filter;
 use super::memtable_scan::MemTableScanExec;
+use super::prune::{Pruned, prune};
 use crate::errors::Context;
 use crate::merge::{LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ViewMask};
 use crate::view::{ReadView, Source, SsTableHandle};
@@ -53,6 +55,15 @@ pub struct ScanRequest {
     pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
+}
+
+/// How a scan runs.
+#[derive(Clone, Debug)]
+pub struct ScanPlan {
+    /// The nodes.
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// The sources that it leaves out.
+    pub pruned: Vec<Pruned>,
 }
 
 /// A session whose SQL keeps the case of names, as Arrow and Lance do.
@@ -71,11 +82,15 @@ pub async fn plan_scan(
     view: &Arc<ReadView>,
     cache: &Arc<MergeCache>,
     request: &ScanRequest,
-) -> Result<Arc<dyn ExecutionPlan>> {
+) -> Result<ScanPlan> {
     let output = output_columns(view, request)?;
-    let planner = Planner::new(session, view, cache, request, &output);
+    let pruned = prune(view, request.filter.as_ref()).await?;
+    let planner = Planner::new(session, view, &pruned, cache, request, &output);
     let mut arms = vec![planner.base().await?];
     for (arm, (freshness, source)) in (1..).zip(view.sources()) {
+        if pruned.iter().any(|it| it.source == arm - 1) {
+            continue;
+        }
         arms.push(match source {
             Source::SsTable(run) => planner.run(arm, freshness, run).await?,
             Source::MemTable(rows) => planner.memtable(arm, freshness, rows)?,
@@ -86,16 +101,19 @@ pub async fn plan_scan(
         Err(arms) => UnionExec::try_new(arms).context("planning a scan")?,
     };
     if request.limit.is_none() && request.offset == 0 {
-        return Ok(rows);
+        return Ok(ScanPlan { plan: rows, pruned });
     }
     let single = Arc::new(CoalescePartitionsExec::new(rows));
-    Ok(Arc::new(GlobalLimitExec::new(single, request.offset, request.limit)))
+    let plan = Arc::new(GlobalLimitExec::new(single, request.offset, request.limit));
+    Ok(ScanPlan { plan, pruned })
 }
 
 /// What all arms of one plan have in common.
 struct Planner<'a> {
     session: &'a SessionContext,
     view: &'a ReadView,
+    /// Whether any source above the base table is left.
+    is_base_only: bool,
     /// The part of the condition that sources run themselves, and what is left of it.
     pushed: Option<Expr>,
     rest: Option<Filter>,
@@ -110,11 +128,18 @@ impl<'a> Planner<'a> {
     fn new(
         session: &'a SessionContext,
         view: &'a Arc<ReadView>,
+        pruned: &[Pruned],
         cache: &Arc<MergeCache>,
         request: &ScanRequest,
         output: &'a [String],
     ) -> Self {
-        let chooses = !view.key.is_empty() && !view.is_base_only();
+        let left = if pruned.is_empty() {
+            view.clone()
+        } else {
+            Arc::new(view.without(|place| pruned.iter().any(|it| it.source == place)))
+        };
+        let is_base_only = left.is_base_only();
+        let chooses = !view.key.is_empty() && !is_base_only;
         let mask = if chooses { cache.mask(view) } else { None };
         let is_whole = request.filter.is_none() && request.limit.is_none() && request.offset == 0;
         let records = chooses && is_whole && mask.is_none();
@@ -123,12 +148,17 @@ impl<'a> Planner<'a> {
         Self {
             session,
             view,
+            is_base_only,
             pushed,
             rest,
             whole: request.filter.clone(),
             output,
             mask,
-            choice: Arc::new(LazyChoice::new(view.clone(), cache.clone())),
+            choice: Arc::new(if pruned.is_empty() {
+                LazyChoice::new(left, cache.clone())
+            } else {
+                LazyChoice::of_part(view.clone(), left, cache.clone())
+            }),
             recorder: records
                 .then(|| Arc::new(MaskRecorder::new(view.clone(), cache.clone(), arms))),
         }
@@ -136,7 +166,7 @@ impl<'a> Planner<'a> {
 
     async fn base(&self) -> Result<Arc<dyn ExecutionPlan>> {
         let newest = match &self.mask {
-            _ if self.view.key.is_empty() || self.view.is_base_only() => Newest::All,
+            _ if self.view.key.is_empty() || self.is_base_only => Newest::All,
             Some(mask) => Newest::ByPosition(mask.arm(0)),
             None => self.by_key(Freshness::Base),
         };

@@ -142,7 +142,7 @@ async fn plan_on(
         Cut::New(consistency, jobs) => table.read_view(consistency, &jobs).await?,
         Cut::Pinned(view) => view,
     };
-    plan_scan(&session, &view, table.merges(), &request).await
+    Ok(plan_scan(&session, &view, table.merges(), &request).await?.plan)
 }
 
 fn external(error: Error) -> DataFusionError {
