@@ -40,7 +40,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check deny lint lint-text lint-python lint-rust \
-	test test-core test-rust test-py test-spark sim soak mutants demo bench bench-write bench-compact bench-spark bench-build ci clean
+	test test-core test-rust test-py test-spark sim soak mutants demo \
+	bench bench-write bench-compact bench-read bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -180,6 +181,9 @@ bench-spark: $(MODULE) ## upserts and reads inside Spark; BENCH_ARGS="--quick"
 
 bench-compact: $(MODULE) ## compaction beside merge_insert; BENCH_ARGS="--quick"
 	$(BIN)/python -m benches.compact $(BENCH_ARGS)
+
+bench-read: $(MODULE) ## scans and lookups beside Lance's own; BENCH_ARGS="--quick --only scan"
+	$(BIN)/python -m benches.read $(BENCH_ARGS)
 
 bench-build: $(TOOLS) ## compile the benches, run none
 	cargo bench --workspace --no-run

@@ -6,6 +6,7 @@
 //! Does not own: object storage, clocks, or when something is written.
 
 pub mod key;
+pub mod key_view;
 pub mod manifest;
 pub mod paths;
 pub mod reconcile;
@@ -15,6 +16,7 @@ pub mod size;
 pub mod wal_entry;
 
 pub use key::KeyEncoder;
+pub use key_view::{KeyForm, KeyView};
 pub use manifest::{ShardManifest, ShardStatus, SsTable};
 pub use reconcile::Reconcile;
 pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};

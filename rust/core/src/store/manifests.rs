@@ -62,15 +62,23 @@ impl ManifestStore {
     /// # Errors
     /// A storage error, or damage.
     pub async fn latest(&self) -> Result<Option<Arc<ShardManifest>>> {
-        let hint = self.read_hint().await;
-        let mut listed = hint.is_none();
-        let mut newest = match hint {
-            Some(hint) => hint,
-            None => self.listed_version().await?,
+        let remembered = self.remembered();
+        let mut newest = match &remembered {
+            // One request where nothing was written since.
+            Some(manifest) => match self.later_than(manifest.version, 1).await? {
+                Some(later) => later,
+                None => {
+                    self.remember(manifest.clone());
+                    return Ok(remembered);
+                }
+            },
+            None => self.hinted_version().await?,
         };
+        let mut listed = false;
         loop {
             let path = paths::manifest(self.shard_id, newest);
-            let (stored, later) = try_join!(self.store.get(&path), self.later_than(newest))?;
+            let later = self.later_than(newest, self.scan_batch);
+            let (stored, later) = try_join!(self.store.get(&path), later)?;
             match (stored, later) {
                 (_, Some(later)) => newest = later,
                 (Some(bytes), None) => {
@@ -204,10 +212,9 @@ impl ManifestStore {
         local: Option<WriterEpoch>,
         change: impl Fn(&mut ShardManifest) + Send,
     ) -> Result<Arc<ShardManifest>> {
-        let remembered = self.last.lock().clone();
-        let mut current = match remembered {
-            Some((manifest, since)) if since.elapsed() < REMEMBERED => manifest,
-            _ => self.existing().await?,
+        let mut current = match self.remembered() {
+            Some(manifest) => manifest,
+            None => self.existing().await?,
         };
         for _ in 0..ATTEMPTS {
             if let Some(local) = local
@@ -259,6 +266,12 @@ impl ManifestStore {
         Ok(landed)
     }
 
+    fn remembered(&self) -> Option<Arc<ShardManifest>> {
+        let last = self.last.lock();
+        let (manifest, since) = last.as_ref()?;
+        (since.elapsed() < REMEMBERED).then(|| manifest.clone())
+    }
+
     fn remember(&self, manifest: Arc<ShardManifest>) {
         *self.last.lock() = Some((manifest, Instant::now()));
     }
@@ -296,10 +309,23 @@ impl ManifestStore {
         Ok(manifest)
     }
 
-    /// The last of the versions behind `newest` that follow each other, as far as one look goes.
-    async fn later_than(&self, newest: ManifestVersion) -> Result<Option<ManifestVersion>> {
+    /// The version that the hint names, or without one the newest listed.
+    async fn hinted_version(&self) -> Result<ManifestVersion> {
+        match self.read_hint().await {
+            Some(hint) => Ok(hint),
+            None => self.listed_version().await,
+        }
+    }
+
+    /// The last of the versions behind `newest` that follow each other, as far as one look at
+    /// `width` of them goes.
+    async fn later_than(
+        &self,
+        newest: ManifestVersion,
+        width: u64,
+    ) -> Result<Option<ManifestVersion>> {
         let candidates: Vec<ManifestVersion> =
-            (1..=self.scan_batch).map(|offset| ManifestVersion(newest.get() + offset)).collect();
+            (1..=width).map(|offset| ManifestVersion(newest.get() + offset)).collect();
         let checks = candidates.iter().map(|version| self.version_exists(*version));
         let found = try_join_all(checks).await?;
         let run = found.iter().take_while(|exists| **exists).count();
@@ -396,6 +422,20 @@ mod tests {
         }
         second.store.put(&paths::version_hint(second.shard_id), "{}".into()).await.unwrap();
         assert_eq!(second.latest().await.unwrap().unwrap().version, ManifestVersion(6));
+    }
+
+    #[tokio::test]
+    async fn a_handle_that_remembers_a_version_sees_each_later_one() {
+        let (reader, writer) = manifests();
+        writer.initialize(1, BTreeMap::new()).await.unwrap();
+        for version in 1..8 {
+            // Read twice: what is remembered must not hide what comes next.
+            for _ in 0..2 {
+                let seen = reader.latest().await.unwrap().unwrap().version;
+                assert_eq!(seen, ManifestVersion(version));
+            }
+            writer.claim().await.unwrap();
+        }
     }
 
     #[tokio::test]

@@ -12,7 +12,6 @@ use arrow_cast::cast;
 use arrow_schema::{Field, Schema, SchemaRef};
 use lance::Dataset;
 use lance::dataset::ProjectionRequest;
-use lance::dataset::fragment::FragReadConfig;
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_core::{Error as LanceError, Result as LanceResult};
 use lancemem_core::format::TOMBSTONE;
@@ -20,7 +19,7 @@ use lancemem_core::types::{Error, Result};
 
 use crate::errors::Context;
 use crate::schema::{StoredColumns, TableSchema};
-use crate::view::{MemTableView, ReadView, SsTableHandle};
+use crate::view::{MemTableView, ReadView, RowReaders, SsTableHandle};
 
 /// Field metadata of types that Lance stores in another form than it gives.
 const EXTENSION: &str = "ARROW:extension:name";
@@ -151,6 +150,7 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
 
 /// The rows at `offsets`, which ascend and are not deleted, of a fragment.
 pub(super) async fn take(
+    readers: &RowReaders,
     dataset: &Dataset,
     fragment: u32,
     offsets: &[u32],
@@ -166,10 +166,7 @@ pub(super) async fn take(
         let addresses: Vec<u64> = offsets.iter().map(|offset| start | u64::from(*offset)).collect();
         dataset.take_rows(&addresses, ProjectionRequest::Schema(columns.read.clone())).await?
     } else {
-        let file = dataset.get_fragment(fragment as usize);
-        let file = file.ok_or_else(|| LanceError::internal(format!("no fragment {fragment}")))?;
-        let reader = file.open(&columns.read, FragReadConfig::default()).await?;
-        reader.take_as_batch(offsets, None).await?
+        readers.take(dataset, fragment, offsets, &columns.read).await?
     };
     if rows.num_rows() != offsets.len() {
         return Err(LanceError::internal(format!(

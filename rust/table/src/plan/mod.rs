@@ -5,14 +5,17 @@
 //! runs (`table`).
 
 mod condition;
+mod domain;
 mod filter;
 mod memtable_scan;
 mod part;
 mod planner;
+mod prune;
 pub mod pushdown;
 mod substrait;
 
 pub use condition::Condition;
 pub use filter::Filter;
 pub use part::ReadPart;
-pub use planner::{ScanRequest, plan_scan, session};
+pub use planner::{ScanPlan, ScanRequest, plan_scan, session};
+pub use prune::Pruned;

@@ -15,6 +15,7 @@
 //! as well as after it; only one that could fail on a superseded row has to wait. Where an
 //! earlier scan of the same view left its dead rows, rows are told by position and keys are not
 //! read; else they are told by key. A whole scan by key leaves the dead rows for the next one.
+//! A source whose keys cannot meet the condition has no arm, and is not compared with (`prune`).
 //!
 //! A run whose columns are not the table's any more runs no condition itself: its names and
 //! types may mean something else.
@@ -44,6 +45,7 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Error, Freshness, Result};
 
 use super::memtable_scan::MemTableScanExec;
+use super::prune::{Pruned, prune};
 use super::{Filter, ReadPart};
 use crate::errors::Context;
 use crate::merge::{LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ViewMask};
@@ -65,6 +67,15 @@ pub struct ScanRequest {
     pub part: Option<ReadPart>,
 }
 
+/// How a scan runs.
+#[derive(Clone, Debug)]
+pub struct ScanPlan {
+    /// The nodes.
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// The sources that it leaves out.
+    pub pruned: Vec<Pruned>,
+}
+
 /// A session whose SQL keeps the case of names, as Arrow and Lance do.
 pub fn session() -> SessionContext {
     let config =
@@ -81,12 +92,17 @@ pub async fn plan_scan(
     view: &Arc<ReadView>,
     cache: &Arc<MergeCache>,
     request: &ScanRequest,
-) -> Result<Arc<dyn ExecutionPlan>> {
+) -> Result<ScanPlan> {
     let output = output_columns(view, request)?;
-    let planner = Planner::new(session, view, cache, request, &output);
+    let pruned = prune(view, request.filter.as_ref()).await?;
+    let planner = Planner::new(session, view, &pruned, cache, request, &output);
+    let is_left_out = |place: usize| {
+        pruned.iter().any(|it| it.source == place)
+            || request.part.is_some_and(|part| !part.has_source(place))
+    };
     let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(view.sources()) {
-        if request.part.is_some_and(|part| !part.has_source(arm - 1)) {
+        if is_left_out(arm - 1) {
             continue;
         }
         arms.push(match source {
@@ -100,16 +116,19 @@ pub async fn plan_scan(
         Err(arms) => UnionExec::try_new(arms).context("planning a scan")?,
     };
     if request.limit.is_none() && request.offset == 0 {
-        return Ok(rows);
+        return Ok(ScanPlan { plan: rows, pruned });
     }
     let single = Arc::new(CoalescePartitionsExec::new(rows));
-    Ok(Arc::new(GlobalLimitExec::new(single, request.offset, request.limit)))
+    let plan = Arc::new(GlobalLimitExec::new(single, request.offset, request.limit));
+    Ok(ScanPlan { plan, pruned })
 }
 
 /// What all arms of one plan have in common.
 struct Planner<'a> {
     session: &'a SessionContext,
     view: &'a ReadView,
+    /// Whether any source above the base table is left.
+    is_base_only: bool,
     /// The part of the condition that sources run themselves, and what is left of it.
     pushed: Option<Expr>,
     rest: Option<Filter>,
@@ -125,11 +144,18 @@ impl<'a> Planner<'a> {
     fn new(
         session: &'a SessionContext,
         view: &'a Arc<ReadView>,
+        pruned: &[Pruned],
         cache: &Arc<MergeCache>,
         request: &ScanRequest,
         output: &'a [String],
     ) -> Self {
-        let chooses = !view.key.is_empty() && !view.is_base_only();
+        let left = if pruned.is_empty() {
+            view.clone()
+        } else {
+            Arc::new(view.without(|place| pruned.iter().any(|it| it.source == place)))
+        };
+        let is_base_only = left.is_base_only();
+        let chooses = !view.key.is_empty() && !is_base_only;
         let mask = if chooses { cache.mask(view) } else { None };
         let is_whole = request.filter.is_none()
             && request.limit.is_none()
@@ -141,13 +167,18 @@ impl<'a> Planner<'a> {
         Self {
             session,
             view,
+            is_base_only,
             pushed,
             rest,
             whole: request.filter.clone(),
             output,
             part: request.part,
             mask,
-            choice: Arc::new(LazyChoice::new(view.clone(), cache.clone())),
+            choice: Arc::new(if pruned.is_empty() {
+                LazyChoice::new(left, cache.clone())
+            } else {
+                LazyChoice::of_part(view.clone(), left, cache.clone())
+            }),
             recorder: records
                 .then(|| Arc::new(MaskRecorder::new(view.clone(), cache.clone(), arms))),
         }
@@ -160,7 +191,7 @@ impl<'a> Planner<'a> {
             return Ok(None);
         }
         let newest = match &self.mask {
-            _ if self.view.key.is_empty() || self.view.is_base_only() => Newest::All,
+            _ if self.view.key.is_empty() || self.is_base_only => Newest::All,
             Some(mask) => Newest::ByPosition(mask.arm(0)),
             None => self.by_key(Freshness::Base),
         };

@@ -152,7 +152,7 @@ async fn plan_on(
         Cut::Pinned(view) => view,
     };
     refuse_changed(&table, &schema, &view, &request)?;
-    plan_scan(&session, &view, table.merges(), &request).await
+    Ok(plan_scan(&session, &view, table.merges(), &request).await?.plan)
 }
 
 /// Refuses columns that are not what they were when a session took the table's schema: its plan

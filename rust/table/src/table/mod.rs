@@ -29,6 +29,7 @@ use lance_index::mem_wal::MemWalIndexDetails;
 use lancemem_core::format::{RowSchema, Sharding};
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 pub use create::CreateOptions;
@@ -45,11 +46,16 @@ use crate::schema::{BaseVersion, LatestBase, key_of};
 use crate::view::{CutName, ReadView, SsTableCache};
 use read::TailCache;
 
+/// Newest compacted generation of each shard.
+type Compacted = Arc<HashMap<ShardId, Generation>>;
+
 /// A Lance table with shards that take upserts.
 #[derive(Debug)]
 pub struct Table {
     location: Location,
     base: Arc<LatestBase>,
+    /// What the base version that was read last has compacted.
+    compacted: Mutex<Option<(u64, Compacted)>>,
     key: Arc<[String]>,
     sharding: Option<Sharding>,
     shard_spec_id: u32,
@@ -94,6 +100,7 @@ impl Table {
         let table = Self {
             location,
             base: LatestBase::new(base)?,
+            compacted: Mutex::default(),
             key,
             sharding,
             shard_spec_id,

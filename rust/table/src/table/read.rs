@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, ShardManifest};
 use lancemem_core::memtable::MemTableView;
@@ -22,7 +22,7 @@ use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
 use super::shards::uncompacted;
-use super::{LiveJob, Table, compacted_of};
+use super::{Compacted, LiveJob, Table, compacted_of};
 use crate::schema::BaseVersion;
 use crate::view::{Consistency, LogPart, ReadView, ShardView};
 
@@ -46,6 +46,13 @@ struct Place {
 }
 
 impl TailCache {
+    /// The shards that this process has read, sorted.
+    fn shards(&self) -> Vec<ShardId> {
+        let mut shards: Vec<ShardId> = self.0.lock().keys().copied().collect();
+        shards.sort_unstable();
+        shards
+    }
+
     /// Lets the next read of a shard start at its manifest again.
     pub fn forget(&self, shard_id: ShardId) {
         self.0.lock().remove(&shard_id);
@@ -72,7 +79,7 @@ impl Table {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let mut columns = self.base.known().schema;
         let (parts, latest) = loop {
-            let parts = self.parts(consistency, jobs, &columns.rows).await?;
+            let parts = self.parts_of_all(consistency, jobs, &columns.rows).await?;
             let latest = self.latest().await?;
             let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
             if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
@@ -91,7 +98,7 @@ impl Table {
         parts: Vec<ShardParts>,
     ) -> Result<Arc<ReadView>> {
         let (base, columns) = (base.dataset, base.schema);
-        let compacted = compacted_of(&base).await?;
+        let compacted = self.compacted_at(&base).await?;
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
@@ -100,24 +107,45 @@ impl Table {
             schema: columns.columns.clone(),
             columns,
             key: self.key.clone(),
+            sharding: self.sharding.clone(),
             shards,
             base_cache,
         }))
     }
 
-    /// What the shards have above the base table, rows of WAL tails under `rows`.
-    async fn parts(
+    /// The parts of every shard, rows of WAL tails under `rows`. Shards that this process has
+    /// read before are read beside the listing, which shows the others.
+    async fn parts_of_all(
         &self,
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
         rows: &Arc<RowSchema>,
     ) -> Result<Vec<ShardParts>> {
-        let shard_ids = self.shard_ids().await?;
-        let parts = shard_ids.into_iter().map(|shard_id| {
+        let read = |shard_id: ShardId| {
             let job = jobs.iter().find(|job| job.shard_id() == shard_id);
             self.shard_parts(shard_id, consistency, job, rows)
-        });
-        Ok(try_join_all(parts).await?.into_iter().flatten().collect())
+        };
+        let known = self.tails.shards();
+        let of_known = try_join_all(known.iter().map(|shard_id| read(*shard_id)));
+        let (listed, of_known) = try_join(self.shard_ids(), of_known).await?;
+        let others = listed.iter().filter(|shard_id| !known.contains(shard_id));
+        let of_others = try_join_all(others.map(|shard_id| read(*shard_id))).await?;
+        let mut parts: Vec<ShardParts> = of_known.into_iter().chain(of_others).flatten().collect();
+        parts.retain(|part| listed.contains(&part.manifest.shard_id));
+        parts.sort_unstable_by_key(|part| part.manifest.shard_id);
+        Ok(parts)
+    }
+
+    /// Newest compacted generation of each shard at a base version, read once a version.
+    async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
+        let version = base.version().version;
+        let known = self.compacted.lock().clone();
+        if let Some((_, compacted)) = known.filter(|(known, _)| *known == version) {
+            return Ok(compacted);
+        }
+        let compacted = Arc::new(compacted_of(base).await?);
+        *self.compacted.lock() = Some((version, compacted.clone()));
+        Ok(compacted)
     }
 
     /// Opens the runs that the base version lacks.
@@ -134,8 +162,8 @@ impl Table {
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
         let manifest_version = part.manifest.version;
-        let log = part.log;
-        Ok(ShardView { shard_id, manifest_version, sstables, memtables, log })
+        let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
+        Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })
     }
 
     async fn shard_parts(

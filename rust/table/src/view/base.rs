@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::kept::{Kept, KeptBound};
+use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use super::sstables::with_table;
 use crate::errors::Context;
@@ -51,6 +52,8 @@ pub struct OpenBase {
     pub segments: Vec<Arc<dyn ScalarIndex>>,
     /// Fragments that the segments cover.
     pub covered: RoaringBitmap,
+    /// Reads rows of this version.
+    pub rows: RowReaders,
 }
 
 /// A fragment of one version.
@@ -117,7 +120,8 @@ impl BaseCache {
         drop(known);
         let mut fragments: Vec<BaseFragment> = fragments.into_values().collect();
         fragments.sort_by_key(|fragment| fragment.id);
-        let opened = Arc::new(OpenBase { version, fragments, segments, covered });
+        let rows = RowReaders::default();
+        let opened = Arc::new(OpenBase { version, fragments, segments, covered, rows });
         *self.open.lock() = Some(opened.clone());
         Ok(opened)
     }

@@ -6,7 +6,9 @@
 mod base;
 mod cut;
 mod kept;
+mod local_files;
 mod pins;
+mod row_readers;
 mod run_keys;
 mod sstables;
 
@@ -14,6 +16,7 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use lance::Dataset;
+use lancemem_core::format::Sharding;
 use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId, WalPosition};
 
 pub use lancemem_core::memtable::MemTableView;
@@ -22,6 +25,7 @@ pub use base::{BaseCache, BaseFragment, OpenBase};
 pub use cut::{CutName, ShardCut};
 pub use kept::{Kept, KeptBound, KeptStats};
 pub use pins::is_pinned;
+pub use row_readers::RowReaders;
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle};
 
@@ -50,6 +54,8 @@ pub struct ReadView {
     pub columns: Arc<TableSchema>,
     /// Names of the key columns in primary-key order; empty for an append-only table.
     pub key: Arc<[String]>,
+    /// How keys are spread over the shards; `None` where the writers decide.
+    pub sharding: Option<Sharding>,
     /// What the shards hold above the base table.
     pub shards: Vec<ShardView>,
     /// What this process keeps of the base table for lookups by key.
@@ -61,6 +67,8 @@ pub struct ReadView {
 pub struct ShardView {
     /// The shard.
     pub shard_id: ShardId,
+    /// The bucket whose keys it holds, where its manifest says so.
+    pub bucket: Option<i32>,
     /// Version of the shard manifest that lists the runs.
     pub manifest_version: ManifestVersion,
     /// Runs that compaction has not covered at the view's base version, oldest first.
@@ -116,6 +124,23 @@ impl ReadView {
             }
         }
         false
+    }
+
+    /// The same cut without the sources at the places of [`Self::sources`] that `leaves_out`
+    /// names.
+    #[must_use]
+    pub fn without(&self, leaves_out: impl Fn(usize) -> bool) -> Self {
+        let mut view = self.clone();
+        let mut place = 0;
+        let mut stays = || {
+            place += 1;
+            !leaves_out(place - 1)
+        };
+        for shard in &mut view.shards {
+            shard.sstables.retain(|_| stays());
+            shard.memtables.retain(|_| stays());
+        }
+        view
     }
 
     /// Every source above the base table.

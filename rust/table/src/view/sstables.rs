@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
 use super::pins;
+use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::schema::with_ids;
@@ -46,6 +47,8 @@ pub struct SsTableHandle {
     pub dataset: Arc<Dataset>,
     /// Its columns with their field ids: those of the table when it was written.
     pub columns: SchemaRef,
+    /// Reads rows of it.
+    pub row_readers: RowReaders,
     keys: Arc<Kept<RunKeys>>,
     filter: Arc<Kept<KeyFilter>>,
     index: Arc<Kept<KeyIndex>>,
@@ -235,6 +238,7 @@ impl SsTableCache {
             rows: physical_rows(&dataset),
             pages_read: AtomicU64::new(0),
             columns: Arc::new(with_ids(dataset.schema())),
+            row_readers: RowReaders::default(),
             dataset,
         };
         Ok((handle, bytes))
