@@ -293,7 +293,8 @@ impl ManifestStore {
     pub async fn at(&self, version: ManifestVersion) -> Result<ShardManifest> {
         let path = paths::manifest(self.shard_id, version);
         let bytes = self.store.get(&path).await?;
-        let bytes = bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version is gone"))?;
+        let bytes =
+            bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version is gone"))?;
         self.decode(version, &bytes, &path)
     }
 

@@ -138,10 +138,9 @@ impl TableProvider for TableSource {
     }
 }
 
+/// `schema` has the columns of every scan: a query that was planned relies on them.
 async fn plan_on(
     table: Arc<Table>,
-    /// The columns of every scan: a query that was planned relies on them.
-    schema: SchemaRef,
     cut: Cut,
     schema: SchemaRef,
     session: SessionContext,

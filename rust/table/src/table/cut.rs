@@ -12,8 +12,8 @@ use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{Error, ErrorKind, Result};
 use lancemem_core::wal::WalTail;
 
-use super::read::{ShardParts, views_of};
 use super::Table;
+use super::read::{ShardParts, views_of};
 use crate::view::{CutName, LogPart, ReadView, ShardCut};
 
 impl Table {
