@@ -163,7 +163,7 @@ fn refuse_changed(
     request: &ScanRequest,
 ) -> Result<(), Error> {
     let mut used: BTreeSet<String> = request.columns.iter().flatten().cloned().collect();
-    used.extend(request.filter.iter().flat_map(|filter| filter.columns()));
+    used.extend(request.filter.iter().flat_map(plan::Filter::columns));
     let is_same = |name: &String| {
         let of = |schema: &SchemaRef| Some(schema.field_with_name(name).ok()?.data_type().clone());
         of(schema) == of(&view.schema)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow::compute::cast;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Schema, SchemaRef};
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::{FileFragment, FragReadConfig};
 use lance::dataset::transaction::Operation;
@@ -120,7 +120,8 @@ impl Widening {
 
     async fn fragments(&self, base: &Dataset) -> Result<Vec<Fragment>> {
         let fragments = base.get_fragments();
-        let written = fragments.iter().map(|fragment| self.fragment(base, fragment));
+        let written: Vec<_> =
+            fragments.iter().map(|fragment| self.fragment(base, fragment).boxed()).collect();
         futures::stream::iter(written).buffered(FRAGMENTS).try_collect().await
     }
 
