@@ -40,7 +40,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check deny lint lint-text lint-python lint-rust \
-	test test-core test-rust test-py test-spark sim soak mutants demo \
+	test test-core test-sim test-rust test-py test-spark sim soak mutants demo \
 	bench bench-write bench-compact bench-read bench-spark bench-build ci clean
 
 help: ## list the commands
@@ -123,6 +123,13 @@ HOURS ?= 1
 sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one again
 	$(SIM) run --release --quiet --locked -- seeds $(SEEDS)
 
+# As many lives as take about four minutes on two cores (docs/simulation.md).
+CI_SEEDS := 2000
+
+test-sim: ## the model of the protocol, stories on a paused clock, and CI_SEEDS lives
+	$(SIM) test --release --quiet --locked --lib --test sleepers
+	@$(SUBMAKE) sim SEEDS=$(CI_SEEDS)
+
 soak: ## the simulation for HOURS=n hours; the report goes to docs/soak
 	@mkdir -p docs/soak
 	$(SIM) build --release --quiet --locked
@@ -148,6 +155,7 @@ test: $(TOOLS) ## everything, as CI runs it
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
 	@$(STAGE) "licences and sources" $(SUBMAKE) deny
 	@$(STAGE) "core tests (no Lance)" $(SUBMAKE) test-core
+	@$(STAGE) "simulation and model" $(SUBMAKE) test-sim
 	@$(SUBMAKE) setup
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
 	@$(STAGE) "Rust tests" $(SUBMAKE) test-rust

@@ -346,23 +346,22 @@ impl State {
                 }
             }
             Writer::Replayed { sentinel, found } => {
-                let at = if mutant == "B7" { sentinel } else { sentinel + 1 };
-                let open = Open { next: at, active: found, ..Open::default() };
-                let mut opened = alive(Writer::Open(open));
-                if mutant == "H1" {
-                    opened = self.with(it, Writer::Open(open));
-                }
-                if matches!(opened.writers[it], Writer::Open(_)) {
-                    let all = self.base | self.flushed;
-                    if found.writes & all != 0 {
-                        opened = opened.breaking(Promise::P6);
-                    }
-                    opened.found[it] = Some(all | found.writes);
-                }
-                step("opens", opened);
+                step("opens", self.opened(it, sentinel, found, mutant));
             }
             Writer::Open(open) => self.open_steps(it, open, protocol, steps),
         }
+    }
+
+    fn opened(&self, it: usize, sentinel: u8, found: MemTable, mutant: &str) -> Self {
+        let next = if mutant == "B7" { sentinel } else { sentinel + 1 };
+        if self.epoch > self.epochs[it] && mutant != "H1" {
+            return self.with(it, Writer::Dead);
+        }
+        let open = Open { next, active: found, ..Open::default() };
+        let mut opened = self.with(it, Writer::Open(open));
+        let all = self.base | self.flushed;
+        opened.found[it] = Some(all | found.writes);
+        if found.writes & all != 0 { opened.breaking(Promise::P6) } else { opened }
     }
 
     fn open_steps(&self, it: usize, open: Open, protocol: Protocol, steps: &mut Vec<Step>) {
