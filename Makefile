@@ -39,8 +39,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup build fmt fmt-check lint lint-text lint-python lint-rust \
-	test test-core test-rust test-py test-spark sim soak mutants demo bench bench-write bench-compact bench-roaring bench-spark bench-build ci clean
+.PHONY: help setup build fmt fmt-check deny lint lint-text lint-python lint-rust \
+	test test-core test-sim test-rust test-py test-spark sim soak mutants demo \
+	bench bench-write bench-compact bench-read bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,6 +94,11 @@ lint-text: fmt-check
 	$(BIN)/ruff check $(PYTHON_DIRS)
 	$(BIN)/typos
 
+# Both lock files. Advisories are not asked for: they are in no package registry.
+deny: $(TOOLS) ## licences and sources of everything that is compiled
+	$(BIN)/cargo-deny --locked check licenses bans sources
+	$(BIN)/cargo-deny --locked --manifest-path rust/sim/Cargo.toml --config deny.toml check licenses bans sources
+
 lint-python: $(MODULE)
 	$(BIN)/mypy $(PYTHON_DIRS)
 	MYPYPATH=python $(BIN)/stubtest --mypy-config-file pyproject.toml lancemem._lancemem
@@ -117,6 +123,13 @@ HOURS ?= 1
 sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one again
 	$(SIM) run --release --quiet --locked -- seeds $(SEEDS)
 
+# As many lives as take about four minutes on two cores (docs/simulation.md).
+CI_SEEDS := 2000
+
+test-sim: ## the model of the protocol, stories on a paused clock, and CI_SEEDS lives
+	$(SIM) test --release --quiet --locked --lib --test sleepers
+	@$(SUBMAKE) sim SEEDS=$(CI_SEEDS)
+
 soak: ## the simulation for HOURS=n hours; the report goes to docs/soak
 	@mkdir -p docs/soak
 	$(SIM) build --release --quiet --locked
@@ -140,7 +153,9 @@ test-spark: $(MODULE) ## Python tests on a local Spark (needs Java 17)
 test: $(TOOLS) ## everything, as CI runs it
 	@$(SUBMAKE) say-how-long
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
+	@$(STAGE) "licences and sources" $(SUBMAKE) deny
 	@$(STAGE) "core tests (no Lance)" $(SUBMAKE) test-core
+	@$(STAGE) "simulation and model" $(SUBMAKE) test-sim
 	@$(SUBMAKE) setup
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
 	@$(STAGE) "Rust tests" $(SUBMAKE) test-rust
@@ -177,6 +192,9 @@ bench-compact: $(MODULE) ## compaction beside merge_insert; BENCH_ARGS="--quick"
 
 bench-roaring: $(TOOLS) $(PEERS) ## the roaring table of PIP-16; BENCH_ARGS="--max 200000000"
 	$(BIN)/python -m benches.roaring $(BENCH_ARGS)
+
+bench-read: $(MODULE) ## scans and lookups beside Lance's own; BENCH_ARGS="--quick --only scan"
+	$(BIN)/python -m benches.read $(BENCH_ARGS)
 
 bench-build: $(TOOLS) ## compile the benches, run none
 	cargo bench --workspace --no-run

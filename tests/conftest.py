@@ -85,10 +85,9 @@ def make_table(tmp_path: Path, schema: pa.Schema) -> MakeTable:
         **options: Any,  # noqa: ANN401
     ) -> lancemem.Table:
         columns = usual if schema is None else schema
+        key = [columns.names[0]] if primary_key is None else primary_key
         uri = str(tmp_path / f"{uuid.uuid4().hex}.lance")
-        return lancemem.create_table(
-            uri, columns, primary_key=primary_key or [columns.names[0]], **options
-        )
+        return lancemem.create_table(uri, columns, primary_key=key, **options)
 
     return make
 

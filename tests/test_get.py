@@ -229,3 +229,52 @@ def test_pylance_finds_keys_in_runs_that_name_another_writer(make_table: MakeTab
     dataset = lance.dataset(f"{table.uri}/_mem_wal/{shard}/{run.path}")
     assert dataset.to_table(filter="id = -98").column("name").to_pylist() == ["x"]
     assert dataset.count_rows() == 2
+
+
+def test_keys_of_one_column_come_as_values_an_array_or_rows(make_table: MakeTable) -> None:
+    schema = pa.schema([*KEYS["int64"], *PAYLOAD])
+    table = make_table(schema, primary_key=["id"])
+    table.upsert(rows("int64", {100: ("zero", 0), 103: ("three", 3)}))
+    forms = [
+        [3, 9, 0],
+        (3, 9, 0),
+        pa.array([3, 9, 0], pa.int32()),
+        pa.chunked_array([[3], [9, 0]], pa.int64()),
+        pa.table({"id": [3, 9, 0]}),
+    ]
+    view = table.pin()
+    for form in forms:
+        found, missing = table.get_with_missing(form, ["name"])
+        assert (found["name"].to_pylist(), missing) == (["three", "zero"], [1])
+        assert view.get_with_missing(form, ["name"]) == (found, missing)
+        assert view.get(form, ["name"]) == found
+    table.delete([3])
+    assert table.get([3, 0])["name"].to_pylist() == ["zero"]
+    assert table.get(pa.chunked_array([], pa.int64())).num_rows == 0
+
+
+def test_keys_of_several_columns_come_as_tuples(make_table: MakeTable) -> None:
+    schema = pa.schema([*KEYS["composite"], *PAYLOAD])
+    table = make_table(schema, primary_key=["id", "sub"])
+    table.upsert(rows("composite", {7: ("seven", 7)}))
+    key = tuple(key_of("composite", 7).values())
+    assert table.get([key, (99, "x")])["name"].to_pylist() == ["seven"]
+    with table.start_job(shard=0) as job:
+        job.delete([key])
+    assert table.get([key]).num_rows == 0
+    for wrong in ([1], [(1,)], pa.array([1])):
+        with pytest.raises(lancemem.InvalidInputError, match="2 columns"):
+            table.get(wrong)
+
+
+def test_values_that_are_no_keys_are_refused(make_table: MakeTable) -> None:
+    schema = pa.schema([*KEYS["int64"], *PAYLOAD])
+    table = make_table(schema, primary_key=["id"])
+    wrong: list[Any] = [["a"], [1, "a"], [None], [object()], 7, "abc"]
+    for given in wrong:
+        with pytest.raises(lancemem.InvalidInputError):
+            table.get(given)
+    with pytest.raises(lancemem.InvalidInputError, match="a record batch or a table"):
+        table.upsert(pa.array([1]))
+    with pytest.raises(lancemem.InvalidInputError, match="no primary key"):
+        make_table(schema, primary_key=[]).get([1])

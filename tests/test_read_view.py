@@ -7,7 +7,7 @@ which rows a cut has at each level (test_jobs, test_model).
 from __future__ import annotations
 
 import multiprocessing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -172,3 +172,72 @@ def test_a_view_that_crossed_a_fork_says_so(table: lancemem.Table) -> None:
     child.join(30)
     assert child.exitcode == 0
     assert all("cannot be used in its fork" in text for text in texts)
+
+
+def in_parts(view: lancemem.ReadView, parts: int, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+    found = [view.scan(part=(index, parts), **options).to_table() for index in range(parts)]
+    return by_id(pa.concat_tables(found))
+
+
+def test_parts_of_a_view_have_all_its_rows_once(table: lancemem.Table) -> None:
+    for start in range(0, 40, 10):
+        table.upsert(rows(range(start, start + 10), "base"))
+        with table.start_job(shard=0) as job:
+            job.flush()
+        table.compact(mode="adopt")
+    job = filled(table)
+    view = table.pin(consistency="live", jobs=[job])
+    assert view.base_fragments > 3
+    whole = by_id(view.scan().to_table())
+    for parts in (1, 2, 3, 7, 20):
+        assert in_parts(view, parts) == whole
+        assert in_parts(view, parts, filter="name <> 'base' AND id % 2 = 0") == [
+            row for row in whole if row["name"] != "base" and row["id"] % 2 == 0
+        ]
+        assert sum(view.scan(part=(i, parts)).count_rows() for i in range(parts)) == len(whole)
+    # Whether an earlier read left positions behind makes no difference.
+    assert in_parts(view, 3, columns=["id"]) == [{"id": row["id"]} for row in whole]
+    for wrong in ((2, 2), (0, 0)):
+        with pytest.raises(lancemem.InvalidInputError, match="no part"):
+            view.scan(part=wrong)
+
+
+def read_cut(uri: str, cut: str, parts: int) -> list[dict[str, Any]]:
+    return in_parts(lancemem.open_table(uri).pin(cut=cut), parts)
+
+
+@pytest.mark.parametrize("consistency", ["flushed", "durable"])
+def test_another_process_pins_a_cut_by_its_name_whatever_came_after(
+    table: lancemem.Table, consistency: Literal["flushed", "durable"]
+) -> None:
+    job = filled(table)
+    view = table.pin(consistency=consistency)
+    expected = by_id(view.scan().to_table())
+    assert view.cut is not None
+    keep_writing(table, job)
+    table.collect_garbage()
+    assert by_id(table.scan().to_table()) != expected
+    assert read_cut(table.uri, view.cut, 2) == expected
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(read_cut, (table.uri, view.cut, 3)) == expected
+
+
+def test_a_cut_with_rows_of_a_job_has_no_name(table: lancemem.Table) -> None:
+    job = filled(table)
+    assert table.pin(consistency="live", jobs=[job]).cut is None
+
+
+def test_a_cut_that_is_gone_or_was_never_there_is_refused(table: lancemem.Table) -> None:
+    filled(table).close()
+    cut = table.pin().cut
+    assert cut is not None
+    base, shard = cut.split("/")
+    shard_id, manifest, position = shard.split(":")
+    for wrong in (
+        "nonsense",
+        f"999/{shard}",
+        f"{base}/{shard_id}:999:{position}",
+        f"{base}/{shard_id}:{manifest}:999",
+    ):
+        with pytest.raises(lancemem.InvalidInputError, match="cut"):
+            table.pin(cut=wrong)

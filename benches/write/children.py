@@ -157,12 +157,12 @@ def producers(folder: Path, threads: int, batch: int, seconds: float) -> dict[st
 
 
 def leave_lancemem(
-    folder: Path, entries: int, batch: int, limits: dict[str, int]
+    folder: Path, entries: int, batch: int, limits: dict[str, int], *, fsync: bool
 ) -> dict[str, Any]:
     """Put durably and die."""
     from benches.write.peers.lancemem_job import LancememPeer  # noqa: PLC0415 - as above
 
-    peer = LancememPeer(folder, "int64", durable=True, fsync=False, **limits)
+    peer = LancememPeer(folder, "int64", durable=True, fsync=fsync, **limits)
     return _leave(peer.put, entries, batch)
 
 
@@ -181,16 +181,20 @@ def _leave(put: Callable[[Any], object], entries: int, batch: int) -> dict[str, 
     os._exit(0)
 
 
-def reopen_lancemem(folder: Path, limits: dict[str, int]) -> dict[str, float]:
+def reopen_lancemem(folder: Path, limits: dict[str, int], *, fsync: bool) -> dict[str, float]:
     """Start a job on what is left, and count what it holds."""
     import lancemem  # noqa: PLC0415 - as above
 
     table = lancemem.open_table(str(folder / "lancemem.lance"))
-    config = lancemem.WriterConfig(durable=False, max_memtable_rows=limits["max_memtable_rows"])
-    begun = time.perf_counter()
+    config = lancemem.WriterConfig(
+        durable=False, fsync=fsync, max_memtable_rows=limits["max_memtable_rows"]
+    )
+    counter = Counter()
+    before, begun = counter.read(), time.perf_counter()
     job = table.start_job(shard=0, config=config)
     took = time.perf_counter() - begun
-    return {"seconds": took, "rows": job.stats().active_rows}
+    fsyncs = counter.read() - before if before >= 0 else float("nan")
+    return {"seconds": took, "rows": job.stats().active_rows, "fsyncs": fsyncs}
 
 
 def reopen_pylance(folder: Path, limits: dict[str, int]) -> dict[str, float]:
@@ -200,10 +204,12 @@ def reopen_pylance(folder: Path, limits: dict[str, int]) -> dict[str, float]:
     from benches.write.peers.pylance_writer import SHARD  # noqa: PLC0415 - as above
 
     dataset: Any = lance.dataset(str(folder / "pylance.lance"))
-    begun = time.perf_counter()
+    counter = Counter()
+    before, begun = counter.read(), time.perf_counter()
     writer = dataset.mem_wal_writer(SHARD, durable_write=False, **limits)
     took = time.perf_counter() - begun
-    return {"seconds": took, "rows": writer.memtable_stats()["row_count"]}
+    fsyncs = counter.read() - before if before >= 0 else float("nan")
+    return {"seconds": took, "rows": writer.memtable_stats()["row_count"], "fsyncs": fsyncs}
 
 
 def _say(found: dict[str, Any]) -> None:

@@ -77,6 +77,8 @@ class _Schema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
 
 _Data: TypeAlias = _Stream | _Array
+# Rows with the key columns, or values of a key of one column, or tuples of several.
+_Keys: TypeAlias = _Data | Sequence[object]
 _Filter: TypeAlias = str | pc.Expression
 # An application, such as the id of a streaming query, and the version of what it writes.
 _Mark: TypeAlias = tuple[str, int]
@@ -289,8 +291,11 @@ class Table:
         `start_job`. Raises `InvalidInputError`, which names column and row, with nothing written.
         """
 
-    def delete(self, keys: _Data, *, mark: _Mark | None = None) -> WriteResult:
-        """Delete the rows with these keys, whether they exist or not; `mark` as in `upsert`."""
+    def delete(self, keys: _Keys, *, mark: _Mark | None = None) -> WriteResult:
+        """Delete the rows with these keys, whether they exist or not; `mark` as in `upsert`.
+
+        `keys` as in `get`.
+        """
 
     def apply(self, data: _Data, deletes: _Array, *, mark: _Mark | None = None) -> WriteResult:
         """Delete the keys of the rows whose value in `deletes` is true, and upsert the others.
@@ -358,8 +363,14 @@ class Table:
         *,
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
+        cut: str | None = None,
     ) -> ReadView:
-        """Pin a cut of the table, to read it more than once."""
+        """Pin a cut of the table, to read it more than once.
+
+        `cut` is the name of one that was pinned before, here or in another process
+        (`ReadView.cut`). It can be pinned again as long as `collect_garbage` and Lance's clean-up
+        leave its files: after `older_than` it may raise `InvalidInputError`.
+        """
 
     def to_dataset(
         self,
@@ -382,7 +393,7 @@ class Table:
 
     def get(
         self,
-        keys: _Data,
+        keys: _Keys,
         columns: Sequence[str] | None = None,
         *,
         consistency: _Consistency = "durable",
@@ -390,12 +401,14 @@ class Table:
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
+        `keys` are rows with the key columns, or, where the key is one column, an Arrow array or a
+        list of its values; where it has several, also a list of tuples in their order.
         Keys without a row are left out; `get_with_missing` says which.
         """
 
     def get_with_missing(
         self,
-        keys: _Data,
+        keys: _Keys,
         columns: Sequence[str] | None = None,
         *,
         consistency: _Consistency = "durable",
@@ -422,6 +435,15 @@ class Table:
         rewritten afterwards by Lance, and with `update_indexes` the table's own indexes take up
         the new rows; both are commits of their own, which change no row. `bytes_per_second`
         limits what is read and written; 0 is no limit.
+        """
+
+    def widen_column(self, column: str) -> int:
+        """Make an int32 column int64, or a float32 column float64; return the base version.
+
+        Every other change of the columns is Lance's: `add_columns`, `drop_columns` and
+        `alter_columns` of the dataset. A change of type is the one that Lance refuses as long as
+        rows are above the base table. Columns of the primary key keep their types, and an index
+        on the column has to be dropped first.
         """
 
     def collect_garbage(
@@ -498,7 +520,7 @@ class Job:
 
     def delete(
         self,
-        keys: _Data,
+        keys: _Keys,
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
@@ -560,8 +582,19 @@ class ReadView:
         """The version of the base table."""
 
     @property
+    def base_fragments(self) -> int:
+        """Fragments of the base table, which are what a read can be divided by."""
+
+    @property
     def shards(self) -> list[PinnedShard]:
         """What lies above the base table."""
+
+    @property
+    def cut(self) -> str | None:
+        """The name by which any process can pin this cut: `table.pin(cut=...)`.
+
+        None where the cut shows rows of a running job that storage does not have.
+        """
 
     def scan(
         self,
@@ -569,11 +602,22 @@ class ReadView:
         filter: _Filter | None = None,  # noqa: A002
         limit: int | None = None,
         offset: int = 0,
+        *,
+        part: tuple[int, int] | None = None,
     ) -> Scan:
-        """Prepare a read of the cut; arguments as for `Table.scan`."""
+        """Prepare a read of the cut; arguments as for `Table.scan`.
 
-    def get(self, keys: _Data, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of `keys`, in the order of the keys. Keys without a row are left out."""
+        `part=(i, n)` reads part i of n, counted from 0. The n parts have all rows, each once, and
+        can be read by different processes that pinned the cut by its name.
+        """
+
+    def get(self, keys: _Keys, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of `keys`, as `Table.get` does."""
+
+    def get_with_missing(
+        self, keys: _Keys, columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, list[int]]:
+        """Return what `get` returns, and the positions in `keys` of those without a row."""
 
     def count_rows(self, filter: _Filter | None = None) -> int:  # noqa: A002
         """Count the rows that meet `filter`."""

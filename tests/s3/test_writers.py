@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -29,14 +30,19 @@ class Writer:
             env=environment(),
             text=True,
         )
-        assert self.child.stdin is not None
         told = {"uri": place.uri, "options": place.options, "name": name}
-        json.dump({**told, "flush_every": flush_every}, self.child.stdin)
-        self.child.stdin.close()
         self.started = self.acknowledged = 0
+        self.tell(json.dumps({**told, "flush_every": flush_every}))
+
+    def tell(self, line: str) -> None:
+        """Say something to it; it may be gone."""
+        assert self.child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.write(f"{line}\n")
+            self.child.stdin.flush()
 
     def lines(self) -> Iterator[tuple[str, int]]:
-        """Give what it says, until it ends."""
+        """Give what it says, until it ends. It is one put ahead, however fast the store is."""
         assert self.child.stdout is not None
         for line in self.child.stdout:
             event, number = line.split()
@@ -44,6 +50,7 @@ class Writer:
                 self.started = int(number)
             if event == "ack":
                 self.acknowledged = int(number)
+                self.tell("go on")
             yield event, int(number)
 
     def wait_for(self, event: str, number: int) -> None:
@@ -56,7 +63,10 @@ class Writer:
         for _ in self.lines():
             pass
         self.child.wait(30)
+        assert self.child.stdin is not None
         assert self.child.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
         self.child.stdout.close()
 
 

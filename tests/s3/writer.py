@@ -20,8 +20,8 @@ def say(line: str) -> None:
 
 
 def main() -> None:
-    """Put `ROWS` rows a time, flush now and then, until killed or fenced."""
-    told = json.load(sys.stdin)
+    """Put `ROWS` rows for each line that comes, flush now and then, until killed or fenced."""
+    told = json.loads(sys.stdin.readline())
     table = lancemem.open_table(told["uri"], storage_options=told["options"])
     job = table.start_job(shard=0)
     say("claimed 0")
@@ -33,6 +33,8 @@ def main() -> None:
             say(f"ack {turn}")
             if turn % told["flush_every"] == 0:
                 job.flush()
+            if not sys.stdin.readline():
+                return
     except lancemem.WriterFencedError:
         say("fenced 0")
 

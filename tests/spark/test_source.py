@@ -157,3 +157,31 @@ def test_a_write_whose_task_fails_leaves_nothing_behind(
     }
     left = {path.name for path in set(Path(table_uri).rglob("*_gen_*")) - files}
     assert not left & listed
+
+
+def test_a_read_is_divided_by_fragments_and_its_parts_share_a_cut(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = LancememTable.create(spark, table_uri, schema=spark.range(0).schema, primary_key="id")
+    for start in range(0, 400, 100):
+        table.upsert(spark.range(start, start + 100))
+        table.flush()
+        table.compact()
+    table.upsert(spark.range(400, 450))
+    frame = spark.read.format("lancemem").option("splits", 8).load(table_uri)
+    assert frame.rdd.getNumPartitions() > 1
+    assert table.toDF().rdd.getNumPartitions() == 1
+    assert sorted(row.id for row in frame.collect()) == list(range(450))
+    late = table.toDF(where="id >= 300", splits=3)
+    assert late.rdd.getNumPartitions() == 3
+    assert sorted(row.id for row in late.collect()) == list(range(300, 450))
+    fresh = table.toDF()
+    assert fresh.count() == 450
+    table.delete(spark.range(0, 10))
+    assert fresh.count() == 440
+    assert table.toDF(splits=8).count() == 440
+    assert frame.count() == 450, "all queries of a divided frame read one cut"
+    with pytest.raises(lancemem.InvalidInputError, match="splits is at least 1"):
+        table.toDF(splits=0)
+    with pytest.raises(Exception, match="splits is a whole number"):
+        spark.read.format("lancemem").option("splits", "many").load(table_uri).count()

@@ -1,7 +1,9 @@
 """Replay: what a job reads back from the WAL of a process that died, against pylance's reopen.
 
 Owns: the state that is left, copied for each sample, and that both sides hold all of its rows.
-Does not own: leaving it and opening it, which `children` do.
+lancemem is measured twice: without fsync, which is the durability of pylance and carries the goal,
+and with it, its default, which syncs its claim before it counts. Does not own: leaving the state
+and opening it, which `children` do.
 """
 
 from __future__ import annotations
@@ -22,41 +24,57 @@ BATCH = 1_000
 ROWS = ENTRIES * BATCH
 # Above what is left, for the writer as for the reopen, so that neither side flushes any of it.
 LIMITS = {"max_memtable_rows": 2 * ROWS}
+SIDES: dict[str, tuple[str, dict[str, bool]]] = {
+    "lancemem without fsync": ("lancemem", {"fsync": False}),
+    "lancemem with fsync": ("lancemem", {"fsync": True}),
+    "pylance": ("pylance", {}),
+}
 
 
-def _leave(settings: Settings, engine: str) -> Path:
-    folder = settings.folder / f"left-by-{engine}"
+def _leave(settings: Settings, name: str) -> Path:
+    folder = settings.folder / f"left-by-{name.replace(' ', '-')}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    run_child(folder, f"leave-{engine}", entries=ENTRIES, batch=BATCH, limits=LIMITS)
+    engine, options = SIDES[name]
+    run_child(folder, f"leave-{engine}", entries=ENTRIES, batch=BATCH, limits=LIMITS, **options)
     return folder
 
 
-def _side(left: Path, engine: str) -> Side:
+def _side(left: Path, name: str) -> Side:
+    engine, options = SIDES[name]
+
     def sample(folder: Path) -> Sample:
         shutil.copytree(left, folder, dirs_exist_ok=True)
-        found = run_child(folder, f"reopen-{engine}", limits=LIMITS)
+        found = run_child(folder, f"reopen-{engine}", limits=LIMITS, **options)
         if found["rows"] != ROWS:
-            raise RuntimeError(f"{engine} replayed {found['rows']} of {ROWS} rows")
-        return {"rows/s": ROWS / found["seconds"], "ms": found["seconds"] * 1e3}
+            raise RuntimeError(f"{name} replayed {found['rows']} of {ROWS} rows")
+        seconds = found["seconds"]
+        return {"rows/s": ROWS / seconds, "ms": seconds * 1e3, "fsyncs": found["fsyncs"]}
 
     return sample
 
 
 def run(settings: Settings) -> list[Comparison]:
     """Replay 100 entries of 1,000 rows."""
-    sides = {name: _side(_leave(settings, name), name) for name in ("lancemem", "pylance")}
+    sides = {name: _side(_leave(settings, name), name) for name in SIDES}
     found = interleave(settings, sides)
-    took = [f"{spread(column(found[name], 'ms')).median:.1f}" for name in sides]
+
+    def note(name: str, what: str, form: str) -> str:
+        return format(spread(column(found[name], what)).median, form)
+
     return [
         Comparison(
             bench="replay",
-            label=f"{ENTRIES} entries, {ROWS:,} rows, {payload_bytes(ROWS) / 1e6:.1f} MB",
+            label=f"{ENTRIES} entries, {ROWS:,} rows, {payload_bytes(ROWS) / 1e6:.1f} MB, {name}",
             peer="pylance",
             unit="rows/s",
-            ours=column(found["lancemem"], "rows/s"),
+            ours=column(found[name], "rows/s"),
             theirs=column(found["pylance"], "rows/s"),
-            goal=Goal(4.0),
-            notes=[("ms", took[0], took[1])],
+            goal=goal,
+            notes=[
+                ("ms", note(name, "ms", ".1f"), note("pylance", "ms", ".1f")),
+                ("fsyncs", note(name, "fsyncs", ".0f"), note("pylance", "fsyncs", ".0f")),
+            ],
         )
+        for name, goal in (("lancemem without fsync", Goal(4.0)), ("lancemem with fsync", None))
     ]

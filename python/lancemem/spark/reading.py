@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -30,33 +31,56 @@ def read_table(
     spark: SparkSession,
     table: lancemem.Table,
     columns: Sequence[str] | None,
-    where: str | None,
-    consistency: Consistency,
+    options: Mapping[str, str | int | None],
 ) -> DataFrame:
-    """Make a DataFrame of the table; each evaluation of it reads the table as it is then."""
-    uri = table.uri
-    names = checked_columns(table, columns)
-    schema = spark_columns(table, names)
+    """Make a DataFrame of the table; `options` are those of the format that have a value."""
+    schema = spark_schema(spark_columns(table, checked_columns(table, columns)))
+    read = spark.read.format("lancemem").schema(schema)
+    for name, value in options.items():
+        if value is not None:
+            read = read.option(name, value)
+    return read.load(table.uri)
 
-    def read_split(splits: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for split in splits:
-            for _ in range(split.num_rows):
-                yield from scan_batches(uri, names, where, consistency, schema)
 
-    # One split: the engine's scan covers all shards. The DataFrame of splits is what tasks pull.
-    splits = spark.range(0, 1, 1, numPartitions=1)
-    return splits.mapInArrow(read_split, spark_schema(schema))
+@dataclass(frozen=True)
+class Split:
+    """A part of one cut, which any process can read."""
+
+    uri: str
+    # None: the table as it is when the task runs.
+    cut: str | None
+    # Which part of how many.
+    part: tuple[int, int]
+
+
+def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
+    """Divide a read: into one part for each fragment of the base, at most `most`.
+
+    Parts have to share a cut, and Spark keeps it with the DataFrame or view: all its queries then
+    read that one. A read in one part pins its cut when it runs.
+    """
+    if most == 1:
+        return [Split(uri, None, (0, 1))]
+    view = lancemem.open_table(uri).pin(consistency=consistency)
+    if view.cut is None:
+        raise lancemem.InternalError(f"table {uri}: a cut without jobs has no name")
+    parts = max(1, min(most, view.base_fragments))
+    return [Split(uri, view.cut, (index, parts)) for index in range(parts)]
 
 
 def scan_batches(
-    uri: str,
+    split: Split,
     names: Sequence[str],
     where: str | None,
     consistency: Consistency,
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Read rows in this process, in the types of `schema`."""
-    scan = open_cached(uri).scan(columns=list(names), filter=where, consistency=consistency)
+    """Read a part in this process, in the types of `schema`."""
+    table = open_cached(split.uri)
+    view = table.pin(consistency=consistency) if split.cut is None else table.pin(cut=split.cut)
+    # A whole read leaves behind what makes the next one quicker; a part cannot.
+    part = None if split.part[1] == 1 else split.part
+    scan = view.scan(columns=list(names), filter=where, part=part)
     for batch in pa.RecordBatchReader.from_stream(scan.to_reader()):
         if batch.num_rows:
             yield cast_batch(batch, schema)

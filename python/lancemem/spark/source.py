@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-_READ_OPTIONS = {"path", "columns", "where", "consistency"}
+_READ_OPTIONS = {"path", "columns", "where", "consistency", "splits"}
 _WRITE_OPTIONS = {
     "path",
     "op",
@@ -49,7 +49,9 @@ _WRITE_OPTIONS = {
 class LancememDataSource(DataSource):
     """Spark's format "lancemem".
 
-    Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`.
+    Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`,
+    `splits` (into how many tasks a read is divided at most; with more than 1 all queries of one
+    DataFrame or view read the same cut, that of the first).
     Options of a write: `op` ("upsert", "delete" or "append"), `opColumn`, `txnAppId` and
     `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
     """
@@ -78,6 +80,7 @@ class LancememDataSource(DataSource):
             tuple((field.name, field.nullable) for field in schema),
             self.options.get("where"),
             cast("reading.Consistency", self.options.get("consistency", "durable")),
+            self._splits(),
         )
         _check_types(read, schema)
         return _Reader(read)
@@ -154,6 +157,14 @@ class LancememDataSource(DataSource):
             "do not reach a Python data source: use LancememTable with merge, upsert and delete"
         )
 
+    def _splits(self) -> int:
+        text = self.options.get("splits", "1")
+        if not text.isdecimal() or int(text) < 1:
+            raise lancemem.InvalidInputError(
+                f"option splits is a whole number of at least 1, got {text!r}"
+            )
+        return int(text)
+
     def _columns(self) -> list[str] | None:
         columns = self.options.get("columns")
         return [name.strip() for name in columns.split(",")] if columns else None
@@ -176,6 +187,7 @@ class _Read:
     columns: tuple[tuple[str, bool], ...]
     where: str | None
     consistency: reading.Consistency
+    most_splits: int
     driver_version: str = lancemem.__version__
 
 
@@ -192,24 +204,33 @@ def _check_types(read: _Read, schema: StructType) -> None:
             )
 
 
+class _Split(InputPartition):
+    """A part of the read, as it goes to a task."""
+
+    def __init__(self, split: reading.Split) -> None:
+        super().__init__(split.part[0])
+        self.split = split
+
+
 class _Reader(DataSourceReader):
-    """Reads a table in one split."""
+    """Reads one cut, divided among tasks."""
 
     def __init__(self, read: _Read) -> None:
         self._read = read
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(0)]
+        read = self._read
+        return [_Split(it) for it in reading.splits(read.uri, read.consistency, read.most_splits)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        del partition
+        split = cast("_Split", partition).split
         marks.check_version(self._read.driver_version)
         read, names = self._read, [name for name, _ in self._read.columns]
         fields = reading.spark_columns(open_cached(read.uri), names)
         # Spark refuses batches whose flags are not those of the schema that it was told.
         nullable = dict(read.columns)
         schema = pa.schema([field.with_nullable(nullable[field.name]) for field in fields])
-        return reading.scan_batches(read.uri, names, read.where, read.consistency, schema)
+        return reading.scan_batches(split, names, read.where, read.consistency, schema)
 
 
 @dataclass(frozen=True)

@@ -251,13 +251,22 @@ class LancememTable:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         consistency: reading.Consistency = "durable",
+        *,
+        splits: int = 1,
     ) -> DataFrame:
         """Read the table as a DataFrame; `where` is an SQL filter that the engine applies.
+
+        In one task, unless `splits` allows more: then fragments of the base table are divided among
+        them. With one, each query of the DataFrame reads the table as it is then; with more, all
+        of them read it as the first one found it.
 
         Spark reads in processes of its own, which hold no job's MemTables, so "live" finds there
         what "durable" finds.
         """
-        return reading.read_table(self._spark, self._table, columns, where, consistency)
+        if splits < 1:
+            raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
+        options = {"where": where, "consistency": consistency, "splits": splits}
+        return reading.read_table(self._spark, self._table, columns, options)
 
     def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
         """Read the rows with the keys in `keys`, by key and not by a scan.

@@ -21,6 +21,7 @@ mod model;
 mod recovery;
 mod repair;
 mod routing;
+mod schema_change;
 mod snapshots;
 mod takeover;
 mod write_modes;

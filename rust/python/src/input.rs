@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, from_ffi_and_data_type};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array, new_empty_array};
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
-use arrow_select::concat::concat_batches;
+use arrow_select::concat::{concat, concat_batches};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyTuple};
@@ -35,18 +35,36 @@ const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 const STREAM: &CStr = c"arrow_array_stream";
 
+/// What an export holds.
+pub enum Export {
+    Rows(RecordBatch),
+    /// The values of one column, which has no name.
+    Values(ArrayRef),
+}
+
 /// The rows of anything that exports a stream or a single batch, as one batch: a call that
 /// fails has then written nothing.
 pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    match export(data)? {
+        Export::Rows(rows) => Ok(rows),
+        Export::Values(_) => {
+            Err(not_arrow(&"the data is one column; rows come as a record batch or a table"))
+        }
+    }
+}
+
+/// Whatever anything exports as a stream or as a single array.
+pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     let py = data.py();
     // A single batch costs its producer half of what a stream costs.
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_array__"))? {
         let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
-        return array_batch(&pair);
+        let (data, schema) = exported_array(&pair)?;
+        return owned(&data, schema);
     }
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_stream__"))? {
         let capsule: Bound<'_, PyCapsule> = export.call0()?.cast_into()?;
-        return stream_batch(&capsule);
+        return stream(&capsule);
     }
     Err(InvalidInputError::new_err(format!(
         "expected Arrow data (an object with __arrow_c_stream__ or __arrow_c_array__, such as a \
@@ -83,33 +101,48 @@ pub fn schema(data: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     Schema::try_from(exported).map(Arc::new).map_err(|error| not_arrow(&error))
 }
 
-fn stream_batch(capsule: &Bound<'_, PyCapsule>) -> PyResult<RecordBatch> {
+fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: the name was checked; the struct is moved out and a released one left behind.
     let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
-    let schema = stream_schema(&mut stream)?;
-    let data_type = DataType::Struct(schema.fields().clone());
-    let mut batches = Vec::new();
+    let exported = stream_schema(&mut stream)?;
+    let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
+    let mut arrays = Vec::new();
     while let Some(array) = next_array(&mut stream)? {
         // SAFETY: the producer promises that the array is of the stream's schema.
-        let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) }
-            .map_err(|error| not_arrow(&error))?;
-        batches.push(owned_batch(&data, &schema)?);
+        let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
+        arrays.push(data.map_err(|error| not_arrow(&error))?);
     }
+    if !matches!(data_type, DataType::Struct(_)) {
+        let arrays: Vec<_> =
+            arrays.into_iter().map(|data| make_array(owned_column(data))).collect();
+        return one_array(&arrays, &data_type).map(Export::Values);
+    }
+    let schema = Schema::try_from(&exported).map(Arc::new).map_err(|error| not_arrow(&error))?;
+    let mut batches =
+        arrays.iter().map(|data| owned_batch(data, &schema)).collect::<PyResult<Vec<_>>>()?;
     if batches.len() == 1 {
-        return Ok(batches.swap_remove(0));
+        return Ok(Export::Rows(batches.swap_remove(0)));
     }
-    concat_batches(&schema, &batches).map_err(|error| not_arrow(&error))
+    concat_batches(&schema, &batches).map(Export::Rows).map_err(|error| not_arrow(&error))
 }
 
-fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<SchemaRef> {
+fn one_array(arrays: &[ArrayRef], data_type: &DataType) -> PyResult<ArrayRef> {
+    if arrays.is_empty() {
+        return Ok(new_empty_array(data_type));
+    }
+    let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+    concat(&arrays).map_err(|error| not_arrow(&error))
+}
+
+fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<FFI_ArrowSchema> {
     let get_schema = stream.get_schema.ok_or_else(|| broken_stream(&"the stream was consumed"))?;
     let mut exported = FFI_ArrowSchema::empty();
     // SAFETY: a stream that is not released has this callback, which fills `exported`.
     if unsafe { get_schema(stream, &raw mut exported) } != 0 {
         return Err(broken_stream(&last_error(stream)));
     }
-    Schema::try_from(&exported).map(Arc::new).map_err(|error| not_arrow(&error))
+    Ok(exported)
 }
 
 fn next_array(stream: &mut FFI_ArrowArrayStream) -> PyResult<Option<FFI_ArrowArray>> {
@@ -134,10 +167,13 @@ fn last_error(stream: &mut FFI_ArrowArrayStream) -> String {
     }
 }
 
-fn array_batch(pair: &Bound<'_, PyTuple>) -> PyResult<RecordBatch> {
-    let (data, schema) = exported_array(pair)?;
+/// An array in memory of our own: a batch if it is one of columns.
+fn owned(data: &ArrayData, schema: Result<Schema, ArrowError>) -> PyResult<Export> {
+    if !matches!(data.data_type(), DataType::Struct(_)) {
+        return Ok(Export::Values(make_array(owned_column(data.clone()))));
+    }
     let schema = schema.map(Arc::new).map_err(|error| not_arrow(&error))?;
-    owned_batch(&data, &schema)
+    owned_batch(data, &schema).map(Export::Rows)
 }
 
 /// An array, not copied yet, and the schema that it is a batch of, if it is one.
@@ -158,9 +194,8 @@ fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Result<Sche
 /// The batch in aligned memory of our own.
 fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
     let rows = data.len();
-    let is_batch = matches!(data.data_type(), DataType::Struct(_)) && data.nulls().is_none();
-    if !is_batch {
-        return Err(not_arrow(&"the data is not a batch of columns"));
+    if data.nulls().is_some() {
+        return Err(not_arrow(&"the data has rows that are null as a whole"));
     }
     let copied = data.child_data().iter().map(|column| {
         let column = column.slice(data.offset(), rows);

@@ -10,6 +10,7 @@ use lancemem::WriteMode;
 use pyo3::prelude::*;
 
 use crate::input;
+use crate::keys;
 use crate::metrics::prometheus;
 use crate::runtime::{Origin, run};
 use crate::serve::{self, Endpoint};
@@ -20,12 +21,14 @@ use crate::values::{Acknowledged, JobStats};
 #[pyclass(frozen, module = "lancemem")]
 pub struct Job {
     inner: Arc<lancemem::Job>,
+    key: Vec<String>,
     origin: Origin,
 }
 
 impl Job {
-    pub fn new(inner: Arc<lancemem::Job>) -> Self {
-        Self { inner, origin: Origin::here() }
+    /// `key`: the key columns of the job's table.
+    pub fn new(inner: Arc<lancemem::Job>, key: Vec<String>) -> Self {
+        Self { inner, key, origin: Origin::here() }
     }
 
     pub fn inner(&self) -> PyResult<Arc<lancemem::Job>> {
@@ -69,7 +72,7 @@ impl Job {
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
-        let keys = input::batch(keys)?;
+        let keys = keys::batch(keys, &self.key)?;
         let mode = WriteMode { durable, sync_index };
         run(py, async move { job.delete_marked(&keys, mode, mark.as_ref()).await })
             .map(Acknowledged::from)

@@ -4,11 +4,13 @@
 //! Does not own: decisions. Every call extracts its arguments, lets go of the GIL, calls one
 //! function of the crate `lancemem` and wraps what it returns.
 
+mod allocator;
 mod config;
 mod errors;
 mod filter;
 mod input;
 mod job;
+mod keys;
 mod logging;
 mod maintain;
 mod metrics;
@@ -24,12 +26,6 @@ mod values;
 mod view;
 
 use pyo3::prelude::*;
-use tikv_jemallocator::Jemalloc;
-
-/// For the rows in memory: a MemTable is many buffers that live and die together, which the
-/// allocator of the C library keeps after they were freed (docs/decisions/0007).
-#[global_allocator]
-static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Registers classes, functions and exceptions.
 #[pymodule(gil_used = false)]

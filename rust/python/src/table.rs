@@ -7,19 +7,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::Int32Array;
+use arrow_array::{Int32Array, RecordBatch};
 use lancemem::table::CreateOptions;
 use lancemem::{
     Consistency, LiveJob, Location, ScanOptions, ShardId, Sharding as RustSharding, TableSource,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::config::WriterConfig;
 use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
 use crate::input;
 use crate::job::Job;
+use crate::keys;
 use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
@@ -54,13 +55,12 @@ impl Table {
     fn write(
         &self,
         py: Python<'_>,
-        data: &Bound<'_, PyAny>,
+        rows: &RecordBatch,
         change: &Change,
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
         let (table, mark) = (self.inner()?, stage::mark(mark)?);
-        let rows = input::batch(data)?;
-        run(py, table.write(&rows, change.verb(), mark.as_ref())).map(write_result)
+        run(py, table.write(rows, change.verb(), mark.as_ref())).map(write_result)
     }
 }
 
@@ -147,7 +147,7 @@ impl Table {
 
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pyarrow_schema(py, self.inner.schema())
+        pyarrow_schema(py, &self.inner.schema())
     }
 
     #[getter]
@@ -167,7 +167,7 @@ impl Table {
         data: &Bound<'_, PyAny>,
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
-        self.write(py, data, &Change::Upsert, mark)
+        self.write(py, &input::batch(data)?, &Change::Upsert, mark)
     }
 
     #[pyo3(signature = (keys, *, mark=None))]
@@ -177,7 +177,8 @@ impl Table {
         keys: &Bound<'_, PyAny>,
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
-        self.write(py, keys, &Change::Delete, mark)
+        let keys = keys::batch(keys, self.inner()?.primary_key())?;
+        self.write(py, &keys, &Change::Delete, mark)
     }
 
     #[pyo3(signature = (data, deletes, *, mark=None))]
@@ -188,7 +189,7 @@ impl Table {
         deletes: &Bound<'_, PyAny>,
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
-        self.write(py, data, &Change::Apply(stage::deletes(deletes)?), mark)
+        self.write(py, &input::batch(data)?, &Change::Apply(stage::deletes(deletes)?), mark)
     }
 
     fn recorded(
@@ -262,7 +263,9 @@ impl Table {
                 })?
             }
         };
-        run(py, async move { table.start_job(shard_id, config).await }).map(Job::new)
+        let key = table.primary_key().to_vec();
+        let job = run(py, async move { table.start_job(shard_id, config).await })?;
+        Ok(Job::new(job, key))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
@@ -271,6 +274,7 @@ impl Table {
     ))]
     fn scan(
         &self,
+        py: Python<'_>,
         columns: Option<Vec<String>>,
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<usize>,
@@ -281,19 +285,31 @@ impl Table {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
-        let filter = condition(filter, table.schema())?;
-        let options = ScanOptions { columns, filter, offset, limit, consistency };
+        let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
+        if is_bound {
+            // An expression is bound to columns here; it may name one that was just added.
+            run(py, table.latest_base())?;
+        }
+        let filter = condition(filter, &table.schema())?;
+        let options =
+            ScanOptions { columns, filter, offset, limit, consistency, ..ScanOptions::default() };
         Ok(Scan::new(table.scan(options, jobs)))
     }
 
-    #[pyo3(signature = (*, consistency="durable", jobs=None))]
+    #[pyo3(signature = (*, consistency="durable", jobs=None, cut=None))]
     fn pin(
         &self,
         py: Python<'_>,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
+        cut: Option<&str>,
     ) -> PyResult<ReadView> {
         let table = self.inner()?;
+        if let Some(cut) = cut {
+            let cut = cut.parse().map_err(|error| to_py(&error))?;
+            let view = run(py, table.view_of(&cut))?;
+            return Ok(ReadView::new(table, view));
+        }
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
         let view = run(py, table.read_view(consistency, &jobs))?;
@@ -319,7 +335,9 @@ impl Table {
         &self,
         session: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let source = TableSource::new(self.inner()?, Consistency::Durable, Vec::new());
+        let table = self.inner()?;
+        run(session.py(), table.latest_base())?;
+        let source = TableSource::new(table, Consistency::Durable, Vec::new());
         provider::capsule(session, source)
     }
 
@@ -347,9 +365,14 @@ impl Table {
         let table = self.inner()?;
         let jobs = running(jobs)?;
         let consistency = parse_consistency(consistency)?;
-        let keys = input::batch(keys)?;
+        let keys = keys::batch(keys, table.primary_key())?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
+    }
+
+    fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
+        let table = self.inner()?;
+        run(py, table.widen_column(column))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use lancemem::{ScanOptions, TableSource};
+use lancemem::{ReadPart, ScanOptions, TableSource};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use crate::errors::to_py;
 use crate::filter::condition;
-use crate::input;
+use crate::keys;
 use crate::output::{pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::runtime::{Origin, run};
@@ -49,20 +50,35 @@ impl ReadView {
     }
 
     #[getter]
+    fn base_fragments(&self) -> usize {
+        self.view.base.count_fragments()
+    }
+
+    #[getter]
     fn shards(&self) -> Vec<PinnedShard> {
         self.view.shards.iter().map(pinned_shard).collect()
     }
 
-    #[pyo3(signature = (columns=None, filter=None, limit=None, offset=0))]
+    #[getter]
+    fn cut(&self) -> Option<String> {
+        self.view.cut().map(|cut| cut.to_string())
+    }
+
+    #[pyo3(signature = (columns=None, filter=None, limit=None, offset=0, *, part=None))]
     fn scan(
         &self,
         columns: Option<Vec<String>>,
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<usize>,
         offset: usize,
+        part: Option<(usize, usize)>,
     ) -> PyResult<Scan> {
         let filter = condition(filter, &self.view.schema)?;
-        self.scan_with(ScanOptions { columns, filter, offset, limit, ..ScanOptions::default() })
+        let part = part.map(|(index, of)| ReadPart::new(index, of)).transpose();
+        let part = part.map_err(|error| to_py(&error))?;
+        let options =
+            ScanOptions { columns, filter, offset, limit, part, ..ScanOptions::default() };
+        self.scan_with(options)
     }
 
     #[pyo3(signature = (keys, columns=None))]
@@ -72,10 +88,20 @@ impl ReadView {
         keys: &Bound<'py, PyAny>,
         columns: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_with_missing(py, keys, columns)?.0)
+    }
+
+    #[pyo3(signature = (keys, columns=None))]
+    fn get_with_missing<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         self.origin.check("read view")?;
-        let keys = input::batch(keys)?;
+        let keys = keys::batch(keys, self.table.primary_key())?;
         let found = run(py, self.table.get_of_view(&self.view, &keys, columns))?;
-        pyarrow_table_of(py, found.rows)
+        Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
     #[pyo3(signature = (filter=None))]

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::StreamExt;
 use lancemem_core::format::paths;
 use lancemem_core::shard::Replay;
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{ErrorKind, WalPosition};
 use lancemem_core::wal::WalTail;
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::process::{self, stored_manifest};
 use crate::rows;
@@ -266,30 +265,4 @@ async fn manifest_at(world: &World, version: u64) -> Option<lancemem_core::forma
     let path = Path::from(format!("{ROOT}/{}", paths::manifest(world.shard_id, version)));
     let bytes = world.objects.get(&path).await.ok()?.bytes().await.ok()?;
     lancemem_core::format::ShardManifest::decode(&bytes, "stored").ok()
-}
-
-/// Removes entries that the manifest covers, while nobody lives who could still append there.
-pub async fn collect(world: Arc<World>) {
-    while world.climate.collects {
-        pause(world.chance.pause(1_000)).await;
-        let Some(manifest) = stored_manifest(&world) else { continue };
-        let owner = {
-            let processes = world.processes.lock();
-            let owner = processes.iter().find(|it| it.epoch == manifest.writer_epoch.get());
-            owner.map(|process| process.client.id)
-        };
-        let others = |client: &&Arc<Client>| Some(client.id) != owner && !client.is_gone();
-        if owner.is_none() || world.clients.lock().iter().filter(others).any(|it| it.puts() > 0) {
-            continue;
-        }
-        let folder = Path::from(format!("{ROOT}/{}", paths::wal(world.shard_id)));
-        let listed: Vec<_> = world.objects.list(Some(&folder)).collect().await;
-        for location in listed.into_iter().filter_map(|meta| Some(meta.ok()?.location)) {
-            let position = location.filename().and_then(paths::parse_wal_entry);
-            if position.is_some_and(|it| it <= manifest.replay_after_wal_entry_position) {
-                world.event("collected", 0, "");
-                let _ = world.objects.delete(&location).await;
-            }
-        }
-    }
 }

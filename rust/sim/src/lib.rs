@@ -3,7 +3,8 @@
 //! Owns: whole lives of a shard on one thread, with the clock, chance and storage of a seed.
 //! Does not own: stories of single faults (`rust/core/tests`), real disks, processes or Lance.
 //!
-//! Reading order: `rows`, `oracle`, `settings`, `storage`, `world`, `process`, `actors`, `life`.
+//! Reading order: `rows`, `oracle`, `settings`, `storage`, `world`, `process`, `actors`,
+//! `collector`, `sleeper`, `life`.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,10 @@ mod world;
 mod process;
 
 mod actors;
+
+mod collector;
+
+mod sleeper;
 
 mod life;
 

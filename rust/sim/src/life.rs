@@ -6,22 +6,28 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lancemem_core::shard::check_wal;
 use lancemem_core::store::ManifestStore;
 
 use crate::actors::{self, Reader};
-use crate::process;
 use crate::storage::Client;
 use crate::world::{Counts, Weather, World};
+use crate::{collector, process, sleeper};
 
 thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// Longer than a life takes on its own clock.
-const LIFETIME: Duration = Duration::from_hours(500);
+const LIFETIME: Duration = Duration::from_hours(800);
+
+/// After so many a life ends, although not all puts were tried.
+const MOST_OPENS: u64 = 300;
+/// Nothing is on its way any longer: clients give up after half a minute.
+const SETTLES: Duration = Duration::from_mins(2);
 
 /// How a life went.
 #[derive(Clone, Debug)]
@@ -99,13 +105,17 @@ async fn tell(world: &Arc<World>) {
     cast.spawn(actors::read(world.clone()));
     cast.spawn(actors::read(world.clone()));
     cast.spawn(actors::compact(world.clone()));
-    cast.spawn(actors::collect(world.clone()));
-    while world.puts_left.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+    cast.spawn(collector::collect(world.clone()));
+    cast.spawn(sleeper::sleep(world.clone()));
+    // In the worst climates nearly every open fails, and a life would consist of those.
+    let goes_on =
+        || world.puts_left.load(Ordering::Relaxed) > 0 && world.count("open") < MOST_OPENS;
+    while goes_on() {
         actors::pause(Duration::from_millis(50)).await;
     }
     cast.abort_all();
     *world.weather.lock() = Weather::Calm;
-    actors::pause(Duration::from_mins(15)).await;
+    actors::pause(SETTLES).await;
     reckon(world).await;
 }
 

@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use lancemem_sim::model::{Protocol, walk};
 use lancemem_sim::{Counts, Life, live};
 use parking_lot::Mutex;
 
@@ -21,6 +22,7 @@ const MOST_FAILURES: usize = 10;
 /// Hunts for a known bug, each from another seed.
 const HUNTS: u64 = 9;
 const LONGEST_HUNT: u64 = 2_000;
+const LONGEST_WALK: Duration = Duration::from_mins(5);
 
 /// What the command line and the environment ask for.
 struct Order {
@@ -57,9 +59,10 @@ fn main() -> ExitCode {
             let until = Instant::now() + Duration::from_hours(amount.max(1));
             run(&Order { seeds: u64::MAX, until: Some(until), ..order })
         }
-        "hunt" => hunt(puts),
+        "model" => model(u8::try_from(amount.clamp(1, 3)).unwrap_or(1)),
+        "hunt" => hunt(puts, threads),
         _ => {
-            eprintln!("lancemem-sim seeds N | hours N | hunt; or LANCEMEM_SEED=n");
+            eprintln!("lancemem-sim seeds N | hours N | hunt | model WRITES; or LANCEMEM_SEED=n");
             ExitCode::from(2)
         }
     }
@@ -196,6 +199,7 @@ const FAULTS: &[&str] = &[
     "fault: answer lost",
     "fault: call cancelled",
     "fault: clock jumped",
+    "fault: entry collected",
     "fault: flush failed",
     "fault: gave up waiting",
     "fault: killed",
@@ -204,18 +208,42 @@ const FAULTS: &[&str] = &[
     "fault: listing cut",
     "fault: outage",
     "fault: read refused",
+    "fault: woke after a week",
 ];
 
+/// Visits every state of the protocol with so many writes of each writer.
+fn model(writes: u8) -> ExitCode {
+    let started = Instant::now();
+    let walk = walk(Protocol { writes, mutant: "" }, LONGEST_WALK);
+    let (states, depth) = (walk.states, walk.depth);
+    println!("{states} states, {depth} steps deep, {:.1} s", started.elapsed().as_secs_f64());
+    match walk.broken {
+        Some(broken) => println!("FAILED: {broken}"),
+        None if walk.complete => println!("every reachable state keeps every promise"),
+        None => println!("not finished"),
+    }
+    if walk.complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// How many lives it takes to find the bug that `LANCEMEM_MUTANT` has put back.
-fn hunt(puts: usize) -> ExitCode {
-    let mut lengths: Vec<u64> = (0..HUNTS)
-        .map(|hunt| {
-            let first = hunt * 1_000_000;
-            let found =
-                (0..LONGEST_HUNT).find(|at| live(first + at, puts, false).failure.is_some());
-            found.map_or(u64::MAX, |at| at + 1)
-        })
-        .collect();
+fn hunt(puts: usize, threads: usize) -> ExitCode {
+    let (next, lengths) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let hunt = next.fetch_add(1, Ordering::Relaxed);
+                    if hunt >= HUNTS {
+                        return;
+                    }
+                    let mut seeds = (0..LONGEST_HUNT).map(|at| hunt * 1_000_000 + at);
+                    let found = seeds.position(|seed| live(seed, puts, false).failure.is_some());
+                    lengths.lock().push(found.map_or(u64::MAX, |at| at as u64 + 1));
+                }
+            });
+        }
+    });
+    let mut lengths = lengths.into_inner();
     lengths.sort_unstable();
     match lengths[lengths.len() / 2] {
         u64::MAX => println!("not found in {LONGEST_HUNT}"),

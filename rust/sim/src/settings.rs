@@ -26,8 +26,10 @@ pub struct Climate {
     pub ends_ms: u64,
     /// Most milliseconds between two kinds of weather.
     pub weather_ms: u64,
-    /// Whether log entries that are covered go away, as far as nobody can miss them.
-    pub collects: bool,
+    /// For how many milliseconds a covered log entry stays; none goes where this is nothing.
+    pub grace_ms: Option<u64>,
+    /// Whether a process sleeps for longer than fence sentinels stay.
+    pub sleeps: bool,
     /// Whether the clock jumps.
     pub jumps: bool,
     /// Most milliseconds between two puts of a worker.
@@ -47,7 +49,8 @@ impl Climate {
             claims_ms: chance.pick(&[50, 400, 3_000]),
             ends_ms: chance.pick(&[100, 1_000, 10_000]),
             weather_ms: chance.pick(&[50, 500, 5_000]),
-            collects: chance.odds(300),
+            grace_ms: chance.pick(&[None, None, Some(0), Some(1_000), Some(20_000)]),
+            sleeps: chance.odds(150),
             jumps: chance.odds(300),
             think_ms: chance.pick(&[0, 2, 20, 200]),
             cancels: chance.pick(&[0, 0, 20, 100]),
@@ -77,7 +80,7 @@ pub fn writer_config(chance: &Chance) -> WriterConfig {
         max_unflushed_memtable_bytes: chance.pick(&[1, 3_000, 1 << 20, 1 << 30]),
         max_uncompacted_generations: chance.pick(&[2, 5, 20, 1_000, 1_000]),
         max_compaction_wait: chance.pick(&[ms(0), ms(1_000), ms(10_000)]),
-        idle_flush_interval: chance.pick(&[ms(0), ms(5), ms(1_000), ms(60_000)]),
+        idle_flush_interval: chance.pick(&[ms(0), ms(20), ms(1_000), ms(60_000)]),
         // Its task is the table crate's; actors of the simulation compact in its place.
         ..WriterConfig::default()
     }

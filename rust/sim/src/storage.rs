@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use tokio::sync::watch;
 
 use crate::world::{ROOT, Weather, World};
 
@@ -64,8 +65,13 @@ pub struct Client {
     /// Faults that its requests met.
     faults: AtomicU64,
     puts: AtomicU64,
-    in_flight: AtomicUsize,
+    asleep: watch::Sender<bool>,
+    /// How often it fell asleep or woke.
+    turns: AtomicU64,
 }
+
+/// Longer than anything takes that goes on at all.
+const HANGS: Duration = Duration::from_hours(3);
 
 impl Client {
     /// The client of a new process.
@@ -77,7 +83,8 @@ impl Client {
             closed: AtomicBool::new(false),
             faults: AtomicU64::new(0),
             puts: AtomicU64::new(0),
-            in_flight: AtomicUsize::new(0),
+            asleep: watch::Sender::new(false),
+            turns: AtomicU64::new(0),
         });
         world.clients.lock().push(client.clone());
         client
@@ -101,12 +108,6 @@ impl Client {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing of this process can reach storage any more.
-    pub fn is_gone(&self) -> bool {
-        let over = self.is_dead() || self.closed.load(Ordering::Relaxed);
-        over && self.in_flight.load(Ordering::Relaxed) == 0
-    }
-
     pub fn faults(&self) -> u64 {
         self.faults.load(Ordering::Relaxed)
     }
@@ -115,10 +116,35 @@ impl Client {
         self.puts.load(Ordering::Relaxed)
     }
 
-    /// A dead process waits for ever.
+    /// Stops or continues the process, as seen from outside: nothing leaves it, nothing gets in.
+    pub fn sleep(&self, asleep: bool) {
+        self.asleep.send_replace(asleep);
+        self.turns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A dead process waits for ever, one that sleeps until it wakes.
     pub async fn alive(&self) {
+        // Without a wait there is no turn of others: most processes never sleep.
+        if *self.asleep.borrow() {
+            let _ = self.asleep.subscribe().wait_for(|asleep| !asleep).await;
+        }
         if self.is_dead() {
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// The outcome of `work`; nothing where it takes longer than anything that goes on at all,
+    /// sleep not counted.
+    pub async fn outlast<F: Future>(&self, work: F) -> Option<F::Output> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let turns = self.turns.load(Ordering::Relaxed);
+            match tokio::time::timeout(HANGS, &mut work).await {
+                Ok(output) => return Some(output),
+                Err(_) if *self.asleep.borrow() => {}
+                Err(_) if self.turns.load(Ordering::Relaxed) > turns => {}
+                Err(_) => return None,
+            }
         }
     }
 
@@ -168,7 +194,6 @@ impl Client {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        let _in_flight = InFlight::new(&self);
         self.travel(plan.there).await;
         // Of the requests that a dying process had sent, some get through.
         if self.is_dead() && self.world.chance.odds(500) {
@@ -231,22 +256,6 @@ impl Client {
         self.travel(back).await;
         self.alive().await;
         listed
-    }
-}
-
-/// Counts a request for as long as it is on its way.
-struct InFlight(Arc<Client>);
-
-impl InFlight {
-    fn new(client: &Arc<Client>) -> Self {
-        client.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(client.clone())
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

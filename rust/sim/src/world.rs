@@ -82,6 +82,8 @@ pub struct World {
     pub opening: AtomicUsize,
     pub puts_left: AtomicUsize,
     pub next_id: AtomicU64,
+    /// When an entry was last collected.
+    pub collected: Mutex<Option<Instant>>,
     counts: Mutex<Counts>,
     trace: Mutex<DefaultHasher>,
     started: Instant,
@@ -124,6 +126,7 @@ impl World {
             opening: AtomicUsize::new(0),
             puts_left: AtomicUsize::new(puts),
             next_id: AtomicU64::new(0),
+            collected: Mutex::default(),
             counts: Mutex::default(),
             trace: Mutex::new(DefaultHasher::new()),
             started: Instant::now(),
@@ -170,6 +173,11 @@ impl World {
         let _ = self.failure.subscribe().wait_for(Option::is_some).await;
     }
 
+    /// How often `kind` has happened.
+    pub fn count(&self, kind: &str) -> u64 {
+        self.counts.lock().get(kind).copied().unwrap_or_default()
+    }
+
     pub fn counts(&self) -> Counts {
         self.counts.lock().clone()
     }
@@ -206,6 +214,12 @@ impl World {
         ) {
             self.fail(format!("P7: {what} fails without a reason: {error}"));
         }
+    }
+
+    /// Whether a collection took entries since `start`, which the look that began then may miss.
+    /// A real one leaves them an hour, and nothing that reads a log takes that long.
+    pub fn collected_since(&self, start: Instant) -> bool {
+        self.collected.lock().is_some_and(|last| last >= start)
     }
 
     /// The shard as `manifest` and `memtables` describe it on top of the base table, as the

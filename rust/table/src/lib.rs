@@ -5,8 +5,8 @@
 //! running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `sstable`, `index`, `view`, `merge`, `plan`, `lookup`,
-//! `compact`; `provider` for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
+//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `index`, `view`, `merge`, `plan`,
+//! `lookup`, `compact`; `provider` for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
@@ -19,6 +19,7 @@ pub mod lookup;
 pub mod merge;
 pub mod plan;
 pub mod provider;
+pub mod schema;
 pub mod serve;
 pub mod sstable;
 pub mod table;
@@ -39,11 +40,11 @@ pub use lancemem_core::types::{
     WriterEpoch,
 };
 pub use lookup::Found;
-pub use plan::Condition;
+pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use table::{
     Job, LinkResult, LiveJob, Location, MaintenanceStats, Scan, ScanOptions, Shard, Stage,
     StagedRun, Table, TableVersion, Verb, WriteResult,
 };
-pub use view::{Consistency, KeptStats, ReadView};
+pub use view::{Consistency, CutName, KeptStats, ReadView};

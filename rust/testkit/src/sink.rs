@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lancemem_core::format::{SsTable, paths};
+use lancemem_core::format::{RowSchema, SsTable, paths};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::SsTableSink;
 use lancemem_core::types::{Error, Generation, KeyBytes, Result};
@@ -34,6 +34,7 @@ pub struct MemorySink {
     failures: Mutex<VecDeque<Failure>>,
     gate: Mutex<Option<Arc<Gate>>>,
     calls: Mutex<u32>,
+    schema: Mutex<Option<Arc<RowSchema>>>,
 }
 
 #[derive(Debug)]
@@ -62,6 +63,11 @@ impl MemorySink {
     /// Holds every call at `gate` until it is opened.
     pub fn hold(&self, gate: Arc<Gate>) {
         *self.gate.lock() = Some(gate);
+    }
+
+    /// Changes the table's columns; with `None` the sink knows nothing of them.
+    pub fn set_schema(&self, schema: Option<Arc<RowSchema>>) {
+        *self.schema.lock() = schema;
     }
 
     /// How often the sink was called.
@@ -103,5 +109,9 @@ impl SsTableSink for MemorySink {
             physical_rows: Some(rows.rows() as u64),
             primary_key_bytes: None,
         })
+    }
+
+    async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
+        Ok(self.schema.lock().clone())
     }
 }

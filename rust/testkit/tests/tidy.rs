@@ -42,12 +42,12 @@ const NO_STORE: &[&str] = &["object_store"];
 /// A reader never takes the pen.
 const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
-const BELOW_VIEW: &[&str] = &["errors", "sstable", "index"];
-const BELOW_MERGE: &[&str] = &["errors", "sstable", "index", "view"];
-const BELOW_PLAN: &[&str] = &["errors", "sstable", "index", "view", "merge", "deletes"];
+const BELOW_VIEW: &[&str] = &["errors", "schema", "sstable", "index"];
+const BELOW_MERGE: &[&str] = &["errors", "schema", "sstable", "index", "view"];
+const BELOW_PLAN: &[&str] = &["errors", "schema", "sstable", "index", "view", "merge", "deletes"];
 const BELOW_TABLE: &[&str] = &[
-    "errors", "sstable", "index", "view", "merge", "deletes", "plan", "lookup", "compact",
-    "collect", "table", "job", "session",
+    "errors", "schema", "sstable", "index", "view", "merge", "deletes", "plan", "lookup",
+    "compact", "collect", "table", "job", "session",
 ];
 
 const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
@@ -62,6 +62,7 @@ const LAYERS: &[Layer] = &[
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
     layer(CORE, "shard", &["types", "format", "store", "memtable", "wal"], NO_STORE),
     layer(TABLE, "errors", &[], NO_WRITER),
+    layer(TABLE, "schema", &["errors"], NO_WRITER),
     layer(TABLE, "sstable", &["errors"], NO_WRITER),
     layer(TABLE, "index", &["errors", "sstable"], NO_WRITER),
     layer(TABLE, "view", BELOW_VIEW, NO_WRITER),

@@ -17,6 +17,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Schema};
 
+use super::key_view::KeyView;
 use crate::types::{Error, KeyBlock, KeyBytes, Result};
 
 /// Encodes the key columns of batches of one schema.
@@ -65,6 +66,22 @@ impl KeyEncoder {
     #[must_use]
     pub fn encode(&self, batch: &RecordBatch) -> Vec<KeyBytes> {
         self.encode_block(batch).iter().map(KeyBytes::new).collect()
+    }
+
+    /// The keys of all rows of `batch`, in row order, to be compared: of one column as they lie
+    /// there, unless one is null.
+    #[must_use]
+    pub fn view<'a>(&self, batch: &'a RecordBatch) -> KeyView<'a> {
+        let [column] = self.columns.as_slice() else {
+            return KeyView::Encoded(self.encode_block(batch));
+        };
+        let KeyColumn { values, nulls } = KeyColumn::new(batch.column(*column));
+        match (values, nulls) {
+            (KeyValues::Numbers(numbers), None) => KeyView::Numbers(numbers),
+            (KeyValues::Short { bytes, offsets }, None) => KeyView::Short { bytes, offsets },
+            (KeyValues::Long { bytes, offsets }, None) => KeyView::Long { bytes, offsets },
+            _ => KeyView::Encoded(self.encode_block(batch)),
+        }
     }
 
     /// The keys of all rows of `batch`, in row order, in one buffer.

@@ -6,8 +6,10 @@
 //! Does not own: object storage, clocks, or when something is written.
 
 pub mod key;
+pub mod key_view;
 pub mod manifest;
 pub mod paths;
+pub mod reconcile;
 pub mod record_index;
 pub mod rows;
 pub mod sharding;
@@ -15,7 +17,9 @@ pub mod size;
 pub mod wal_entry;
 
 pub use key::KeyEncoder;
+pub use key_view::{KeyForm, KeyView};
 pub use manifest::{ShardManifest, ShardStatus, SsTable};
+pub use reconcile::Reconcile;
 pub use record_index::{IndexedFragment, RecordIndexRun};
 pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};
 pub use sharding::Sharding;

@@ -12,8 +12,9 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::nullif::nullif;
 
+use super::reconcile::{find_column, refuse_other_key};
 use super::size::{column_bytes, payload_bytes};
-use super::{KeyEncoder, Sharding};
+use super::{KeyEncoder, Reconcile, Sharding};
 use crate::types::{Error, KeyBlock, Result};
 
 /// Bytes that a key index takes for a row, beside its encoded key.
@@ -27,6 +28,8 @@ pub const TOMBSTONE: &str = "_tombstone";
 pub struct RowSchema {
     logical: SchemaRef,
     storage: SchemaRef,
+    /// The storage schema as rows may come that are still to be checked for nulls.
+    nullable: SchemaRef,
     key: KeyEncoder,
 }
 
@@ -75,7 +78,9 @@ impl RowSchema {
         fields.push(Field::new(TOMBSTONE, DataType::Boolean, false));
         let storage = Schema::new_with_metadata(fields, logical.metadata().clone());
         let key = KeyEncoder::new(&storage, key)?;
-        Ok(Self { logical, storage: Arc::new(storage), key })
+        let nullable = storage.fields().iter().map(|it| it.as_ref().clone().with_nullable(true));
+        let nullable = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
+        Ok(Self { logical, storage: Arc::new(storage), nullable, key })
     }
 
     /// The base table's schema.
@@ -201,24 +206,87 @@ impl RowSchema {
         self.assemble(columns, batch.num_rows())
     }
 
-    /// Brings stored rows, such as those of a WAL entry, to today's storage schema by name, and
-    /// encodes their keys.
+    /// Brings stored rows, such as those of a WAL entry, to today's storage schema by field id,
+    /// and encodes their keys.
     ///
     /// # Errors
     /// An input error where a column changed its type in a way that loses values.
     pub fn conform(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
-        let mut columns = Vec::with_capacity(self.storage.fields().len());
-        for field in self.storage.fields() {
-            let column = match batch.column_by_name(field.name()) {
-                Some(array) => self.accept_column(field, array)?,
-                None if field.name() == TOMBSTONE => constant_tombstone(batch.num_rows(), false),
-                None => new_null_array(field.data_type(), batch.num_rows()),
-            };
-            columns.push(column);
-        }
-        let mut rows = self.assemble(columns, batch.num_rows())?;
+        let mut rows = self.reconciled(batch)?;
         rows.keys = self.has_key().then(|| self.encode_keys(&rows));
         Ok(rows)
+    }
+
+    /// Rows that another schema of the same table has accepted, under this one.
+    ///
+    /// # Errors
+    /// As [`Self::conform`].
+    pub fn conform_accepted(&self, rows: AcceptedRows) -> Result<AcceptedRows> {
+        if Arc::ptr_eq(rows.batch.schema_ref(), &self.storage) {
+            return Ok(rows);
+        }
+        // The key is the same in every schema of a table, and so are the encoded keys.
+        let AcceptedRows { batch, keys, .. } = rows;
+        Ok(AcceptedRows { keys, ..self.reconciled(&batch)? })
+    }
+
+    /// Refuses this schema as the next one of a table with rows under `older`.
+    ///
+    /// # Errors
+    /// An input error that names the column.
+    pub fn refuse_misfit(&self, older: &Self) -> Result<()> {
+        if self.key.names() != older.key.names() {
+            return Err(Error::input(format!(
+                "the primary key was ({}) and is ({}) now; a key never changes",
+                older.key.names().join(", "),
+                self.key.names().join(", ")
+            )));
+        }
+        for (old, new) in older.key.columns().iter().zip(self.key.columns()) {
+            let (old, new) = (older.storage.field(*old), self.storage.field(*new));
+            let is_same = find_column(new, older.storage.fields())
+                .is_some_and(|place| older.storage.field(place) == old);
+            if !is_same || old.data_type() != new.data_type() {
+                return Err(Error::input(format!(
+                    "primary key column '{}' of type {} was replaced by another of type {}; a \
+                     key never changes",
+                    old.name(),
+                    old.data_type(),
+                    new.data_type()
+                )));
+            }
+        }
+        Reconcile::between(&older.storage, &self.storage).map(|_| ())
+    }
+
+    /// Whether both accept and store the same columns.
+    #[must_use]
+    pub fn has_columns_of(&self, other: &Self) -> bool {
+        self.storage.fields() == other.storage.fields()
+            && self.logical.fields() == other.logical.fields()
+    }
+
+    /// Stored rows under this storage schema.
+    ///
+    /// # Errors
+    /// As [`Self::conform`].
+    pub fn reconcile(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        Ok(self.reconciled(batch)?.batch)
+    }
+
+    fn reconciled(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
+        let stored = batch.schema_ref();
+        let mut columns = if stored.fields() == self.storage.fields() {
+            batch.columns().to_vec()
+        } else {
+            refuse_other_key(stored, &self.storage)?;
+            let reconcile = Reconcile::between(stored, &self.storage)?;
+            reconcile.apply(batch, &self.nullable)?.columns().to_vec()
+        };
+        for (field, column) in self.storage.fields().iter().zip(&mut columns) {
+            *column = self.accept_column(field, column)?;
+        }
+        self.assemble(columns, batch.num_rows())
     }
 
     /// The keys of accepted rows.

@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use super::admission::Admission;
+use super::adopt::newest_schema;
 use super::flush::FlushProgress;
 use super::marks::JobMarks;
 use super::recover::{Replay, Replayed};
@@ -107,15 +108,15 @@ impl ShardWriter {
         let manifest = manifests.claim().await?;
         let epoch = manifest.writer_epoch;
         let appender = WalAppender::fence(store, manifests.clone(), &manifest, &config).await?;
-        let rest = recovery.finish(&manifest, appender.sentinel()).await;
+        let rest = recovery.finish(&manifest, appender.sentinel(), sink.as_ref(), schema).await;
         // A later claim explains whatever the log has become.
         manifests.check_fenced(epoch).await?;
-        let rest = rest?;
+        let (rest, schema) = rest?;
         let marks = JobMarks::recovered(&manifest, &rest);
         let (state, last_positions) = recovered_state(manifest, &schema, config.key_index, &rest);
         let recovered_bytes = state.memtables().map(|live| live.memtable.bytes()).sum();
 
-        let queue = WalQueue::new(config.max_wal_buffer_size);
+        let queue = WalQueue::new(config.buffer_bytes(config.max_wal_buffer_size));
         if mutant!("B11") {
             for live in state.memtables() {
                 let generation = live.memtable.generation();
@@ -128,7 +129,8 @@ impl ShardWriter {
             shard_id,
             identity,
             epoch,
-            schema,
+            schema: RwLock::new(schema),
+            refused: Mutex::default(),
             config,
             manifests,
             sink,
@@ -141,7 +143,7 @@ impl ShardWriter {
             acknowledged: AtomicU64::new(0),
             unindexed: Notify::new(),
             frozen: Notify::new(),
-            flushes: watch::Sender::new(FlushProgress::default()),
+            flushes: watch::channel(FlushProgress::default()).0,
             counters: Counters::default(),
             closed: AtomicBool::new(false),
             closing: tokio::sync::Mutex::new(()),
@@ -195,11 +197,30 @@ impl Recovery {
 
     /// Adds what the incumbent appended meanwhile, up to our `sentinel`, and forgets what it
     /// flushed: `manifest` is that of our claim, and the incumbent writes no later one.
+    ///
+    /// Rows of columns that `schema` does not have may be of newer ones: whoever wrote them was
+    /// fenced, so what the table has now is at least as new, and the log is read again under it.
     async fn finish(
         mut self,
         manifest: &ShardManifest,
         sentinel: WalPosition,
-    ) -> Result<Vec<Replayed>> {
+        sink: &dyn SsTableSink,
+        schema: Arc<RowSchema>,
+    ) -> Result<(Vec<Replayed>, Arc<RowSchema>)> {
+        self = self.read_rest(manifest, sentinel).await?;
+        if !self.replay.has_other_columns() {
+            return Ok((self.replay.memtables().to_vec(), schema));
+        }
+        let newest = newest_schema(sink, &schema).await?;
+        if newest.has_columns_of(&schema) {
+            return Ok((self.replay.memtables().to_vec(), schema));
+        }
+        self = Self::new(self.store, manifest, self.replay.under(newest.clone()));
+        self = self.read_rest(manifest, sentinel).await?;
+        Ok((self.replay.memtables().to_vec(), newest))
+    }
+
+    async fn read_rest(mut self, manifest: &ShardManifest, sentinel: WalPosition) -> Result<Self> {
         if self.replay.disagrees_with(manifest) {
             self = Self::new(self.store, manifest, self.replay.emptied());
         }
@@ -209,7 +230,7 @@ impl Recovery {
         if !mutant!("B4") {
             self.replay.read_to(&mut self.tail, sentinel, current).await?;
         }
-        Ok(self.replay.memtables().to_vec())
+        Ok(self)
     }
 }
 

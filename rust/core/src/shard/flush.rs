@@ -43,7 +43,7 @@ impl Shared {
         if state.active.memtable.rows() == 0 {
             return None;
         }
-        let layout = memtable_layout(&self.schema, self.config.key_index);
+        let layout = memtable_layout(&self.schema(), self.config.key_index);
         let memtable = Arc::new(MemTable::new(generation.next(), layout));
         let next = LiveMemTable { memtable, recovered: 0, first_queued: self.queue.queued() };
         self.publish(state.with_frozen(next));
@@ -176,6 +176,7 @@ impl Shared {
         Counters::add(&self.counters.flushed_bytes, bytes);
         let took = usize::try_from(started.elapsed().as_millis()).unwrap_or(usize::MAX);
         Counters::add(&self.counters.flush_ms, took);
+        self.follow_table().await;
         self.flushes.send_modify(|progress| {
             progress.flushed = generation;
             progress.failure = None;

@@ -105,7 +105,8 @@ impl ShardWriter {
         mark: Option<&Mark>,
     ) -> Result<super::Acknowledged> {
         self.shared.check_open()?;
-        let rows = self.shared.schema.accept_changes(rows, deletes)?;
-        self.shared.place(rows, mode, mark).await
+        let schema = self.shared.schema();
+        let rows = schema.accept_changes(rows, deletes)?;
+        self.shared.place(&schema, rows, mode, mark).await
     }
 }

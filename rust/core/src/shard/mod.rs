@@ -4,10 +4,11 @@
 //! same process pin.
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
-//! Reading order: `writer` (the put path), `state`, `admission`, `marks`, `flush`, `recover`,
-//! `claim`, `link`, `beside`, `repair`.
+//! Reading order: `writer` (the put path), `state`, `admission`, `marks`, `flush`, `adopt`,
+//! `recover`, `claim`, `link`, `beside`, `repair`.
 
 mod admission;
+mod adopt;
 mod beside;
 mod claim;
 mod flush;
@@ -61,8 +62,17 @@ pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayou
 /// 3. The run shows the newest row of each key of `rows`, tombstones included, and lists every
 ///    row position in its key index.
 /// 4. `write` does not touch the shard manifest.
+/// 5. `write` stores the rows under their own schema, whatever the table's is by then.
 #[async_trait]
 pub trait SsTableSink: Send + Sync + std::fmt::Debug {
     /// Writes `rows`, all rows of one generation, and returns its manifest entry.
     async fn write(&self, rows: &MemTableView) -> Result<SsTable>;
+
+    /// The columns that the table has now; `None` where they never change.
+    ///
+    /// # Errors
+    /// An input error for a table that no job can write to any more.
+    async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
+        Ok(None)
+    }
 }

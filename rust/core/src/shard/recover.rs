@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+
 use super::memtable_layout;
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, WalEntry};
 use crate::memtable::MemTable;
@@ -18,6 +20,7 @@ pub struct Replay {
     schema: Arc<RowSchema>,
     index: KeyIndexKind,
     memtables: Vec<Replayed>,
+    has_other_columns: bool,
 }
 
 /// A rebuilt MemTable and the last entry that went into it.
@@ -36,13 +39,15 @@ struct PreparedRows {
     generation: Option<Generation>,
     marks: Marks,
     batches: Vec<AcceptedRows>,
+    has_other_columns: bool,
 }
 
 impl Replay {
     /// A replay of the shard `shard_id` whose table has the columns of `schema`.
     #[must_use]
     pub fn new(shard_id: ShardId, schema: Arc<RowSchema>) -> Self {
-        Self { shard_id, schema, index: KeyIndexKind::default(), memtables: Vec::new() }
+        let index = KeyIndexKind::default();
+        Self { shard_id, schema, index, memtables: Vec::new(), has_other_columns: false }
     }
 
     /// The same replay into MemTables with another key index.
@@ -75,7 +80,7 @@ impl Replay {
         tail.read_to(end, prepare, |position, rows| self.add(position, rows, current)).await
     }
 
-    /// The part of the work that needs no order: columns by name, keys encoded.
+    /// The part of the work that needs no order: columns by field id, keys encoded.
     fn prepare(
         &self,
         current: Generation,
@@ -89,8 +94,12 @@ impl Replay {
                     generation,
                     marks: Marks::default(),
                     batches: Vec::new(),
+                    has_other_columns: false,
                 });
             }
+            let is_other =
+                |batch: &RecordBatch| batch.schema_ref().fields() != schema.storage().fields();
+            let has_other_columns = entry.batches.iter().any(is_other);
             let conformed = entry.batches.iter().map(|batch| schema.conform(batch));
             let batches = conformed.collect::<Result<Vec<_>>>().map_err(|error| match error {
                 Error::InvalidInput(reason) => {
@@ -98,7 +107,7 @@ impl Replay {
                 }
                 other => other,
             })?;
-            Ok(PreparedRows { generation, marks: entry.marks, batches })
+            Ok(PreparedRows { generation, marks: entry.marks, batches, has_other_columns })
         }
     }
 
@@ -111,6 +120,7 @@ impl Replay {
         if rows.batches.is_empty() {
             return Ok(());
         }
+        self.has_other_columns |= rows.has_other_columns;
         let newest = self.memtables.last().map(|replayed| replayed.memtable.generation());
         let generation = generation_of(self.shard_id, position, rows.generation, newest, current)?;
         if newest != Some(generation) {
@@ -146,7 +156,18 @@ impl Replay {
 
     /// A replay of the same shard that has read nothing yet.
     pub(super) fn emptied(self) -> Self {
-        Self { memtables: Vec::new(), ..self }
+        Self { memtables: Vec::new(), has_other_columns: false, ..self }
+    }
+
+    /// Whether a row was written under other columns than those of this replay: its writer may
+    /// have known newer ones.
+    pub(super) const fn has_other_columns(&self) -> bool {
+        self.has_other_columns
+    }
+
+    /// The same replay, which has read nothing yet, under `schema`.
+    pub(super) fn under(self, schema: Arc<RowSchema>) -> Self {
+        Self { schema, ..self.emptied() }
     }
 
     /// The rebuilt MemTables, oldest first.

@@ -23,8 +23,7 @@ use crate::format::{AcceptedRows, RowSchema};
 use crate::memtable::MemTable;
 use crate::store::ManifestStore;
 use crate::types::{
-    Error, Generation, KeyBlock, Mark, Marks, Result, ShardId, WalPosition, WriterConfig,
-    WriterEpoch,
+    Error, Generation, Mark, Marks, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
 };
 use crate::wal::{Queued, WalAppender, WalQueue};
 
@@ -66,7 +65,10 @@ pub(super) struct Shared {
     pub shard_id: ShardId,
     pub identity: ShardIdentity,
     pub epoch: WriterEpoch,
-    pub schema: Arc<RowSchema>,
+    /// What puts are accepted and stored as now; swapped under the placing lock.
+    pub schema: RwLock<Arc<RowSchema>>,
+    /// Why nothing is accepted: the table changed in a way that the job cannot follow.
+    pub refused: Mutex<Option<Error>>,
     pub config: WriterConfig,
     pub manifests: Arc<ManifestStore>,
     pub sink: Arc<dyn SsTableSink>,
@@ -125,8 +127,9 @@ impl ShardWriter {
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
         self.shared.check_open()?;
-        let rows = self.shared.schema.accept(rows)?;
-        self.shared.place(rows, mode, mark).await
+        let schema = self.shared.schema();
+        let rows = schema.accept(rows)?;
+        self.shared.place(&schema, rows, mode, mark).await
     }
 
     /// Deletes the rows with these keys, whether they exist or not.
@@ -157,8 +160,9 @@ impl ShardWriter {
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
         self.shared.check_open()?;
-        let rows = self.shared.schema.accept_keys(keys)?;
-        self.shared.place(rows, mode, mark).await
+        let schema = self.shared.schema();
+        let rows = schema.accept_keys(keys)?;
+        self.shared.place(&schema, rows, mode, mark).await
     }
 
     /// Flushes everything that was put before the call; returns when the manifest lists it.
@@ -217,10 +221,10 @@ impl ShardWriter {
         self.shared.manifests.check_fenced(self.shared.epoch).await
     }
 
-    /// The columns and key of the rows.
+    /// The columns and key of the rows that are put now.
     #[must_use]
-    pub fn schema(&self) -> &Arc<RowSchema> {
-        &self.shared.schema
+    pub fn schema(&self) -> Arc<RowSchema> {
+        self.shared.schema()
     }
 
     /// The shard.
@@ -270,6 +274,7 @@ impl Shared {
     /// one WAL entry, so readers and replay see all of it or nothing.
     pub(super) async fn place(
         &self,
+        schema: &RowSchema,
         rows: AcceptedRows,
         mode: WriteMode,
         mark: Option<&Mark>,
@@ -284,10 +289,10 @@ impl Shared {
             return Err(Error::input(format!("a put takes less than 2^32 rows, got {count}")));
         }
         self.identity.refuse_foreign_rows(&rows.batch)?;
-        let keys = (indexed && self.schema.has_key()).then(|| self.schema.encode_keys(&rows));
+        let keys = (indexed && schema.has_key()).then(|| schema.encode_keys(&rows));
         let bytes = rows.memory_bytes();
         let admitted = self.admit(bytes).await?;
-        let placed = match self.push(rows, keys, bytes, mark)? {
+        let placed = match self.push(AcceptedRows { keys, ..rows }, bytes, mark)? {
             Outcome::Placed(placed) => placed,
             Outcome::AlreadyWritten(queued) => {
                 self.queue.hurry();
@@ -317,15 +322,11 @@ impl Shared {
     }
 
     /// One short lock from memory to log, so that the log's order is the rows' order.
-    fn push(
-        &self,
-        rows: AcceptedRows,
-        keys: Option<KeyBlock>,
-        bytes: usize,
-        mark: Option<&Mark>,
-    ) -> Result<Outcome> {
+    fn push(&self, rows: AcceptedRows, bytes: usize, mark: Option<&Mark>) -> Result<Outcome> {
         let placing = self.placing.lock();
         self.check_open()?;
+        self.check_schema()?;
+        let rows = self.schema().conform_accepted(rows)?;
         if let Some(mark) = mark
             && !self.marks.lock().is_new(self.shard_id, mark)?
         {
@@ -344,7 +345,7 @@ impl Shared {
         if let Some(mark) = mark {
             self.marks.lock().record(queued.generation, mark);
         }
-        let batches = memtable.push(rows.batch, keys, bytes);
+        let batches = memtable.push(rows.batch, rows.keys, bytes);
         Ok(Outcome::Placed(Placed { batches, queued: self.queue.push(queued), memtable }))
     }
 
@@ -443,7 +444,10 @@ impl Shared {
             let frozen_last = self.state().frozen.last().map(|live| live.memtable.generation());
             self.freeze(&placing).or(frozen_last)
         };
-        let Some(generation) = generation else { return Ok(()) };
+        let Some(generation) = generation else {
+            self.follow_table().await;
+            return Ok(());
+        };
         self.wait_flushed(&mut progress, generation).await
     }
 

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::try_join_all;
+use futures::try_join;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{Created, Store};
 use crate::format::{ShardManifest, ShardStatus, paths};
@@ -54,16 +56,47 @@ impl ManifestStore {
 
     /// The newest manifest in storage; `None` for a shard that was never created.
     ///
+    /// Starts at the hint, or at the newest listed version, and goes forward while a later one
+    /// exists. Whether one does is asked while the candidate is read.
+    ///
     /// # Errors
     /// A storage error, or damage.
     pub async fn latest(&self) -> Result<Option<Arc<ShardManifest>>> {
-        let version = self.latest_version().await?;
-        if version == ManifestVersion(0) {
-            return Ok(None);
+        let remembered = self.remembered();
+        let mut newest = match &remembered {
+            // One request where nothing was written since.
+            Some(manifest) => match self.later_than(manifest.version, 1).await? {
+                Some(later) => later,
+                None => {
+                    self.remember(manifest.clone());
+                    return Ok(remembered);
+                }
+            },
+            None => self.hinted_version().await?,
+        };
+        let mut listed = false;
+        loop {
+            let path = paths::manifest(self.shard_id, newest);
+            let later = self.later_than(newest, self.scan_batch);
+            let (stored, later) = try_join!(self.store.get(&path), later)?;
+            match (stored, later) {
+                (_, Some(later)) => newest = later,
+                (Some(bytes), None) => {
+                    let manifest = Arc::new(self.decode(newest, &bytes, &path)?);
+                    self.remember(manifest.clone());
+                    return Ok(Some(manifest));
+                }
+                (None, None) if !listed => {
+                    newest = self.listed_version().await?;
+                    listed = true;
+                }
+                (None, None) if newest == ManifestVersion(0) => return Ok(None),
+                (None, None) => {
+                    let reason = "a listed manifest version is gone";
+                    return Err(Error::corrupt(path, "missing", reason));
+                }
+            }
         }
-        let manifest = Arc::new(self.read(version).await?);
-        self.remember(manifest.clone());
-        Ok(Some(manifest))
     }
 
     /// Creates the shard, or returns it where it exists with the same identity.
@@ -179,10 +212,9 @@ impl ManifestStore {
         local: Option<WriterEpoch>,
         change: impl Fn(&mut ShardManifest) + Send,
     ) -> Result<Arc<ShardManifest>> {
-        let remembered = self.last.lock().clone();
-        let mut current = match remembered {
-            Some((manifest, since)) if since.elapsed() < REMEMBERED => manifest,
-            _ => self.existing().await?,
+        let mut current = match self.remembered() {
+            Some(manifest) => manifest,
+            None => self.existing().await?,
         };
         for _ in 0..ATTEMPTS {
             if let Some(local) = local
@@ -234,6 +266,12 @@ impl ManifestStore {
         Ok(landed)
     }
 
+    fn remembered(&self) -> Option<Arc<ShardManifest>> {
+        let last = self.last.lock();
+        let (manifest, since) = last.as_ref()?;
+        (since.elapsed() < REMEMBERED).then(|| manifest.clone())
+    }
+
     fn remember(&self, manifest: Arc<ShardManifest>) {
         *self.last.lock() = Some((manifest, Instant::now()));
     }
@@ -248,16 +286,23 @@ impl ManifestStore {
         })
     }
 
-    async fn read(&self, version: ManifestVersion) -> Result<ShardManifest> {
+    /// The manifest of one version.
+    ///
+    /// # Errors
+    /// Damage, also where that version was removed; a storage error.
+    pub async fn at(&self, version: ManifestVersion) -> Result<ShardManifest> {
         let path = paths::manifest(self.shard_id, version);
+        let bytes = self.store.get(&path).await?;
         let bytes =
-            self.store.get(&path).await?.ok_or_else(|| {
-                Error::corrupt(&path, "missing", "a listed manifest version is gone")
-            })?;
-        let manifest = ShardManifest::decode(&bytes, &path)?;
+            bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version is gone"))?;
+        self.decode(version, &bytes, &path)
+    }
+
+    fn decode(&self, version: ManifestVersion, bytes: &[u8], path: &str) -> Result<ShardManifest> {
+        let manifest = ShardManifest::decode(bytes, path)?;
         if manifest.version != version || manifest.shard_id != self.shard_id {
             return Err(Error::corrupt(
-                &path,
+                path,
                 "misplaced",
                 format!("holds version {} of shard {}", manifest.version, manifest.shard_id),
             ));
@@ -265,26 +310,27 @@ impl ManifestStore {
         Ok(manifest)
     }
 
-    /// The newest version: from the hint, or the newest listed one, forward while one exists.
-    async fn latest_version(&self) -> Result<ManifestVersion> {
-        let mut newest = match self.read_hint().await {
-            Some(hint) if self.version_exists(hint).await? => hint,
-            _ => self.listed_version().await?,
-        };
-        loop {
-            let candidates: Vec<ManifestVersion> = (1..=self.scan_batch)
-                .map(|offset| ManifestVersion(newest.get() + offset))
-                .collect();
-            let checks = candidates.iter().map(|version| self.version_exists(*version));
-            let found = try_join_all(checks).await?;
-            let run = found.iter().take_while(|exists| **exists).count();
-            if run > 0 {
-                newest = candidates[run - 1];
-            }
-            if run < candidates.len() {
-                return Ok(newest);
-            }
+    /// The version that the hint names, or without one the newest listed.
+    async fn hinted_version(&self) -> Result<ManifestVersion> {
+        match self.read_hint().await {
+            Some(hint) => Ok(hint),
+            None => self.listed_version().await,
         }
+    }
+
+    /// The last of the versions behind `newest` that follow each other, as far as one look at
+    /// `width` of them goes.
+    async fn later_than(
+        &self,
+        newest: ManifestVersion,
+        width: u64,
+    ) -> Result<Option<ManifestVersion>> {
+        let candidates: Vec<ManifestVersion> =
+            (1..=width).map(|offset| ManifestVersion(newest.get() + offset)).collect();
+        let checks = candidates.iter().map(|version| self.version_exists(*version));
+        let found = try_join_all(checks).await?;
+        let run = found.iter().take_while(|exists| **exists).count();
+        Ok(run.checked_sub(1).map(|last| candidates[last]))
     }
 
     async fn listed_version(&self) -> Result<ManifestVersion> {
@@ -377,6 +423,20 @@ mod tests {
         }
         second.store.put(&paths::version_hint(second.shard_id), "{}".into()).await.unwrap();
         assert_eq!(second.latest().await.unwrap().unwrap().version, ManifestVersion(6));
+    }
+
+    #[tokio::test]
+    async fn a_handle_that_remembers_a_version_sees_each_later_one() {
+        let (reader, writer) = manifests();
+        writer.initialize(1, BTreeMap::new()).await.unwrap();
+        for version in 1..8 {
+            // Read twice: what is remembered must not hide what comes next.
+            for _ in 0..2 {
+                let seen = reader.latest().await.unwrap().unwrap().version;
+                assert_eq!(seen, ManifestVersion(version));
+            }
+            writer.claim().await.unwrap();
+        }
     }
 
     #[tokio::test]

@@ -6,10 +6,13 @@
 //! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
 
 mod listing;
+mod local;
 mod manifests;
 mod secrets;
 
 use std::fmt;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,6 +21,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 pub use listing::Listed;
 pub use manifests::ManifestStore;
@@ -25,6 +29,7 @@ pub use secrets::{hide, scrub};
 
 use crate::format::paths;
 use crate::types::{Error, Result};
+use local::LocalFolder;
 
 /// Whether a put-if-absent created the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +47,8 @@ pub struct Store {
     /// The same objects, without waiting for a disk: for what may be lost.
     unsynced: Arc<dyn ObjectStore>,
     root: Path,
+    /// The same root on a local disk, whose files are read without the detour.
+    local: Option<Arc<LocalFolder>>,
 }
 
 /// An object store's own `Debug` may show how it authenticates.
@@ -62,7 +69,7 @@ impl Store {
         let path = match uri.split_once("://") {
             None => std::path::absolute(uri)
                 .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?,
-            Some(("file", path)) => std::path::PathBuf::from(path),
+            Some(("file", path)) => PathBuf::from(path),
             Some(("memory", path)) => {
                 return Ok(Self::new(Arc::new(InMemory::new()), Path::from(path)));
             }
@@ -74,17 +81,22 @@ impl Store {
         };
         let root = Path::from_absolute_path(&path)
             .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?;
+        let unsynced = LocalFileSystem::new();
+        let folder = unsynced
+            .path_to_filesystem(&root)
+            .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?;
         Ok(Self {
             inner: Arc::new(LocalFileSystem::new().with_fsync(fsync)),
-            unsynced: Arc::new(LocalFileSystem::new()),
+            unsynced: Arc::new(unsynced),
             root,
+            local: Some(Arc::new(LocalFolder::new(folder))),
         })
     }
 
     /// The table at `root` in any object store.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>, root: Path) -> Self {
-        Self { unsynced: inner.clone(), inner, root }
+        Self { unsynced: inner.clone(), inner, root, local: None }
     }
 
     /// Creates an object in one atomic step, or changes nothing.
@@ -153,6 +165,9 @@ impl Store {
     /// # Errors
     /// A storage error.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>> {
+        if let Some(file) = self.local_path(path) {
+            return on_disk(format!("reading {path}"), move || local::read(&file)).await;
+        }
         let failed = |error| failed(format!("reading {path}"), &error);
         match self.inner.get(&self.at(path)).await {
             Ok(result) => result.bytes().await.map(Some).map_err(failed),
@@ -161,11 +176,31 @@ impl Store {
         }
     }
 
+    /// Reads an object as [`Self::get`] does and hands it to `work`, on a task of its own: many of
+    /// them run at once.
+    pub fn spawn_get<T: Send + 'static>(
+        &self,
+        path: String,
+        work: impl FnOnce(Option<Bytes>) -> Result<T> + Send + 'static,
+    ) -> JoinHandle<Result<T>> {
+        if let Some(file) = self.local_path(&path) {
+            return spawn_blocking(move || {
+                let read = local::read(&file);
+                work(read.map_err(|error| Error::storage(format!("reading {path}"), error))?)
+            });
+        }
+        let store = self.clone();
+        tokio::spawn(async move { work(store.get(&path).await?) })
+    }
+
     /// Whether an object exists.
     ///
     /// # Errors
     /// A storage error.
     pub async fn exists(&self, path: &str) -> Result<bool> {
+        if let Some(file) = self.local_path(path) {
+            return on_disk(format!("looking for {path}"), move || local::exists(&file)).await;
+        }
         match self.inner.head(&self.at(path)).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -189,6 +224,9 @@ impl Store {
     /// # Errors
     /// A storage error.
     pub async fn list_files(&self, folder: &str) -> Result<Vec<String>> {
+        if let Some(path) = self.local_path(folder) {
+            return on_disk(format!("listing {folder}"), move || local::file_names(&path)).await;
+        }
         let prefix = self.at(folder);
         self.inner
             .list(Some(&prefix))
@@ -226,8 +264,23 @@ impl Store {
         Ok(names)
     }
 
+    fn local_path(&self, path: &str) -> Option<PathBuf> {
+        self.local.as_ref()?.at(path)
+    }
+
     fn at(&self, path: &str) -> Path {
         path.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), Path::join)
+    }
+}
+
+/// Runs a call of the file system where it holds up nobody.
+async fn on_disk<T: Send + 'static>(
+    action: String,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T> {
+    match spawn_blocking(call).await {
+        Ok(done) => done.map_err(|error| Error::storage(action, error)),
+        Err(_) => Err(Error::storage(action, "the runtime is shutting down")),
     }
 }
 
@@ -258,6 +311,29 @@ mod tests {
         store.prove_conditional_put().await.unwrap();
         store.prove_conditional_put().await.unwrap();
         assert!(store.exists(paths::CREATED_ONCE).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn files_are_found_and_read_below_a_root_of_any_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("a table #1 at 50% \u{e9}");
+        let store = Store::open(root.to_str().unwrap(), false).unwrap();
+        assert_eq!(store.get("a/b").await.unwrap(), None);
+        assert!(store.list_files("a").await.unwrap().is_empty());
+        for path in ["a/b", "a/of % other spelling", "a/c/d"] {
+            store.put(path, Bytes::copy_from_slice(path.as_bytes())).await.unwrap();
+            assert!(store.exists(path).await.unwrap(), "{path}");
+            assert_eq!(store.get(path).await.unwrap().unwrap(), path);
+            let length = store.spawn_get(path.to_owned(), |bytes| Ok(bytes.map(|it| it.len())));
+            assert_eq!(length.await.unwrap().unwrap(), Some(path.len()));
+        }
+        std::fs::write(root.join("a/half#1"), "staged").unwrap();
+        let mut names = store.list_files("a").await.unwrap();
+        names.sort_unstable();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(names[0], "b");
+        assert!(!store.exists("a/c").await.unwrap(), "a folder is not an object");
+        assert_eq!(store.get("a/c").await.unwrap(), None);
     }
 
     #[test]

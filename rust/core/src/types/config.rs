@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use super::{Error, Result};
 
+/// Several buffers are under way at once, and an encoder holds what it reads and what it makes.
+const BUFFERS_IN_BUDGET: usize = 32;
+
 /// The structure that finds the newest row of a key in a MemTable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyIndexKind {
@@ -210,6 +213,13 @@ impl WriterConfig {
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
+    /// Bytes that one copy of rows on their way to storage may take, a WAL entry or a page of a
+    /// run: `wanted`, or less where the budget of the job is small.
+    #[must_use]
+    pub fn buffer_bytes(&self, wanted: usize) -> usize {
+        wanted.min((self.max_unflushed_memtable_bytes / BUFFERS_IN_BUDGET).max(1))
+    }
+
     /// Refuses settings under which a job could never accept a row.
     ///
     /// # Errors
@@ -269,6 +279,15 @@ mod tests {
         let defaults = [("max_memtable_rows".to_owned(), "many".to_owned())].into();
         let error = WriterConfig::default().with_defaults(&defaults).unwrap_err();
         assert_eq!(error.to_string(), "max_memtable_rows has the invalid value 'many'");
+    }
+
+    #[test]
+    fn a_small_budget_makes_small_buffers() {
+        let with_budget =
+            |bytes| WriterConfig { max_unflushed_memtable_bytes: bytes, ..WriterConfig::default() };
+        assert_eq!(WriterConfig::default().buffer_bytes(10 << 20), 10 << 20);
+        assert_eq!(with_budget(64 << 20).buffer_bytes(10 << 20), 2 << 20);
+        assert_eq!(with_budget(1).buffer_bytes(10 << 20), 1);
     }
 
     #[test]

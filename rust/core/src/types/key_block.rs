@@ -114,6 +114,21 @@ impl KeyBlock {
         }
     }
 
+    /// Whether every key is above the one before it.
+    #[must_use]
+    pub fn rise(&self) -> bool {
+        match &self.lengths {
+            Lengths::Fixed { width, .. } => {
+                let keys = self.bytes.chunks_exact(*width);
+                keys.clone().zip(keys.skip(1)).all(|(before, key)| before < key)
+            }
+            Lengths::Ends(_) => {
+                let keys = self.iter();
+                keys.zip(self.iter().skip(1)).all(|(before, key)| before < key)
+            }
+        }
+    }
+
     /// The keys in row order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.len()).map(|index| self.get(index))

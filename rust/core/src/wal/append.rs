@@ -4,10 +4,11 @@
 //! Does not own: which rows share an entry.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::{entry_name, highest_position};
 use crate::format::{ShardManifest, paths, wal_entry};
@@ -19,6 +20,11 @@ use crate::types::{
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Attempts at one position of a sentinel that met a conflict and left nothing.
 const CONFLICTS: usize = 16;
+/// An append is an acknowledgement only on a proof of ownership that is younger than this.
+///
+/// What fences a writer is the sentinel in the slot of its next entry, and a collector removes
+/// sentinels after a week: a writer that slept longer would find that slot free.
+const PROVEN: Duration = Duration::from_hours(24);
 const CONFLICT: &str = "the store reports a conflict, and nothing stands there";
 
 /// The single appender of a claimed shard.
@@ -30,6 +36,7 @@ pub struct WalAppender {
     epoch: WriterEpoch,
     sentinel: WalPosition,
     next: WalPosition,
+    proof: Proof,
     retries: usize,
     first_pause: Duration,
 }
@@ -55,6 +62,7 @@ impl WalAppender {
         // `last`, so the walk below meets it before it could write behind it.
         manifests.check_fenced(epoch).await?;
         let sentinel = write_sentinel(&store, shard_id, epoch, last.next()).await?;
+        let proof = Proof::begin();
         manifests.check_fenced(epoch).await?;
         Ok(Self {
             store,
@@ -63,6 +71,7 @@ impl WalAppender {
             epoch,
             sentinel,
             next: if mutant!("B7") { sentinel } else { sentinel.next() },
+            proof,
             retries: config.max_wal_persist_retries,
             first_pause: config.wal_persist_retry_base_delay,
         })
@@ -90,7 +99,11 @@ impl WalAppender {
         let mut pause = self.first_pause;
         for attempt in 0..=self.retries {
             let error = match self.attempt(&path, &bytes).await {
-                Ok(()) => return Ok(self.advance()),
+                Ok(()) => match self.prove_owned().await {
+                    Ok(()) => return Ok(self.advance()),
+                    Err(fenced @ Error::Fenced { .. }) => return Err(fenced),
+                    Err(error) => error,
+                },
                 Err(error @ (Error::Fenced { .. } | Error::Poisoned { .. })) => return Err(error),
                 Err(error) => error,
             };
@@ -132,6 +145,17 @@ impl WalAppender {
         Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))
     }
 
+    /// After the put and not before it: a claim in between has put its sentinel or will.
+    async fn prove_owned(&mut self) -> Result<()> {
+        if self.proof.is_fresh() || mutant!("B1") {
+            return Ok(());
+        }
+        let proof = Proof::begin();
+        self.manifests.check_fenced(self.epoch).await?;
+        self.proof = proof;
+        Ok(())
+    }
+
     fn advance(&mut self) -> WalPosition {
         let position = self.next;
         self.next = position.next();
@@ -143,6 +167,27 @@ impl WalAppender {
             shard: self.shard_id,
             reason: format!("WAL entry {} could not be made durable: {reason}", self.next),
         }
+    }
+}
+
+/// When it was last proven that no later claim existed, by two clocks: one that no correction
+/// sets back, and one that goes on while the machine is suspended.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    running: Instant,
+    calendar: SystemTime,
+}
+
+impl Proof {
+    #[expect(clippy::disallowed_methods, reason = "a suspended machine's other clocks stand still")]
+    fn begin() -> Self {
+        Self { running: Instant::now(), calendar: SystemTime::now() }
+    }
+
+    fn is_fresh(self) -> bool {
+        let now = Self::begin();
+        let calendar = now.calendar.duration_since(self.calendar).unwrap_or_default();
+        now.running.duration_since(self.running).max(calendar) < PROVEN
     }
 }
 

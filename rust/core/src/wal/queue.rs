@@ -3,11 +3,11 @@
 //! Owns: grouping: puts that arrive while an append runs share the next entry.
 //! Does not own: the append itself, or MemTables.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot};
 
 use crate::types::{Error, Generation, Mark, Result};
 
@@ -49,7 +49,10 @@ pub struct WalQueue {
     pending: Mutex<Pending>,
     arrived: Notify,
     urgent: Notify,
-    durable: watch::Sender<Durable>,
+    durable: Mutex<Durable>,
+    /// Who waits, by the number of batches that have to be durable first. An append wakes whom it
+    /// served and nobody else: with many producers the others would come only to wait again.
+    waiting: Mutex<BTreeMap<u64, Vec<oneshot::Sender<()>>>>,
     max_bytes: usize,
 }
 
@@ -62,7 +65,8 @@ impl WalQueue {
             pending: Mutex::default(),
             arrived: Notify::new(),
             urgent: Notify::new(),
-            durable: watch::Sender::default(),
+            durable: Mutex::default(),
+            waiting: Mutex::default(),
             max_bytes,
         }
     }
@@ -165,20 +169,30 @@ impl WalQueue {
 
     /// Publishes that `batches` more are durable.
     pub fn advance(&self, batches: usize) {
-        self.durable.send_modify(|durable| durable.batches += batches as u64);
+        let durable = {
+            let mut durable = self.durable.lock();
+            durable.batches += batches as u64;
+            durable.batches
+        };
+        let served = {
+            let mut waiting = self.waiting.lock();
+            let later = waiting.split_off(&(durable + 1));
+            std::mem::replace(&mut *waiting, later)
+        };
+        wake(served);
     }
 
     /// Publishes the error that stops the job. The first one stays.
     pub fn fail(&self, error: Error) {
-        self.durable.send_modify(|durable| {
-            durable.failure.get_or_insert(error);
-        });
+        self.durable.lock().failure.get_or_insert(error);
+        let all = std::mem::take(&mut *self.waiting.lock());
+        wake(all);
     }
 
     /// How far the log has come.
     #[must_use]
     pub fn durable(&self) -> Durable {
-        self.durable.borrow().clone()
+        self.durable.lock().clone()
     }
 
     /// The error that stopped the job, if one did.
@@ -186,7 +200,7 @@ impl WalQueue {
     /// # Errors
     /// That error.
     pub fn check(&self) -> Result<()> {
-        self.durable.borrow().failure.clone().map_or(Ok(()), Err)
+        self.durable.lock().failure.clone().map_or(Ok(()), Err)
     }
 
     /// Waits until the first `batches` batches are durable.
@@ -194,14 +208,29 @@ impl WalQueue {
     /// # Errors
     /// The error that stopped the job before.
     pub async fn wait_durable(&self, batches: u64) -> Result<()> {
-        let mut watching = self.durable.subscribe();
-        let reached = watching
-            .wait_for(|durable| durable.batches >= batches || durable.failure.is_some())
-            .await
-            .map_err(|_| Error::Internal("the WAL queue was dropped".to_owned()))?;
-        if reached.batches >= batches {
-            return Ok(());
+        loop {
+            let served = {
+                // Looked at inside the lock: an append publishes first and takes the lock then.
+                let mut waiting = self.waiting.lock();
+                let durable = self.durable.lock();
+                if durable.batches >= batches {
+                    return Ok(());
+                }
+                if let Some(failure) = &durable.failure {
+                    return Err(failure.clone());
+                }
+                let (sender, served) = oneshot::channel();
+                waiting.entry(batches).or_default().push(sender);
+                served
+            };
+            // An end without a word is the same as a word: what counts is looked at again.
+            let _ = served.await;
         }
-        reached.failure.clone().map_or(Ok(()), Err)
+    }
+}
+
+fn wake(served: BTreeMap<u64, Vec<oneshot::Sender<()>>>) {
+    for waiter in served.into_values().flatten() {
+        let _ = waiter.send(());
     }
 }

@@ -45,12 +45,10 @@ where
     /// Starts reads of positions below `end` until `width` run.
     pub fn fill(&mut self, width: usize, end: WalPosition) {
         while self.running.len() < width && self.next < end {
-            let (store, shard_id, position) = (self.store.clone(), self.shard_id, self.next);
+            let (shard_id, position) = (self.shard_id, self.next);
             let load = self.load.clone();
-            let task = tokio::spawn(async move {
-                let bytes = store.get(&paths::wal_entry(shard_id, position)).await?;
-                load(position, bytes)
-            });
+            let path = paths::wal_entry(shard_id, position);
+            let task = self.store.spawn_get(path, move |bytes| load(position, bytes));
             self.running.push_back(Read { shard_id, position, task });
             self.next = position.next();
         }

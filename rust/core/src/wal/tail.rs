@@ -41,6 +41,12 @@ impl WalTail {
         }
     }
 
+    /// The position behind the last entry that was read.
+    #[must_use]
+    pub const fn next(&self) -> WalPosition {
+        self.next
+    }
+
     /// Goes on behind `covered`, if this tail is not that far: a flush holds what is skipped.
     pub fn skip_covered(&mut self, covered: WalPosition) {
         self.next = self.next.max(covered.next());

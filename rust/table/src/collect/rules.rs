@@ -13,7 +13,8 @@ use crate::view::is_compacted;
 
 /// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
 /// would put its next entry: as long as it stands, that writer cannot be told that rows behind
-/// the covered position are durable.
+/// the covered position are durable. One that sleeps longer asks for the manifest before it
+/// acknowledges: `PROVEN` in the core's `wal::append`, a day, must stay well below this.
 const SENTINEL_AGE: Duration = Duration::from_hours(7 * 24);
 /// A run that was staged, under a name of generation 0, stays this long: nobody can tell whether
 /// it will still be linked, and then under which generation.

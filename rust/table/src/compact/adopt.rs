@@ -53,8 +53,8 @@ pub fn misfit(base: &Dataset, run: &Run) -> Option<String> {
     let own = dataset.schema().fields.iter().filter(|field| field.name != TOMBSTONE);
     let own: Vec<&Field> = own.collect();
     let wanted: Vec<&Field> = base.schema().fields.iter().collect();
-    if !same_columns(&own, &wanted) {
-        return Some("the table's columns have changed since the run was written".to_owned());
+    if let Some(column) = changed_column(&own, &wanted) {
+        return Some(format!("column '{column}' has changed since the run was written"));
     }
     if dataset.schema().fields_pre_order().any(|field| field.is_blob() || field.is_blob_v2()) {
         return Some("a blob column keeps bytes outside the data file".to_owned());
@@ -72,6 +72,17 @@ pub fn misfit(base: &Dataset, run: &Run) -> Option<String> {
 /// been a tombstone too.
 fn has_tombstones(run: &Run) -> bool {
     !run.dead.is_empty()
+}
+
+/// A column of one of both that the other does not have as it is.
+fn changed_column(run: &[&Field], base: &[&Field]) -> Option<String> {
+    let lacks = |fields: &[&Field], wanted: &Field| {
+        let same = fields.iter().find(|have| have.id == wanted.id);
+        same.is_none_or(|have| !same_columns(&[*have], &[wanted]))
+    };
+    let changed = base.iter().find(|field| lacks(run, field));
+    let changed = changed.or_else(|| run.iter().find(|field| lacks(base, field)));
+    changed.map(|field| field.name.clone())
 }
 
 /// Whether both have the same columns, in any order; a run's may be null where the table's may not.

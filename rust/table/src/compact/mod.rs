@@ -31,6 +31,7 @@ use lance_table::format::Fragment;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
+pub use commit::commit_exactly;
 pub use debt::{Rewritten, rewrite_dead_fragments};
 pub use indexes::update_indexes;
 pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatment, decide};
@@ -145,7 +146,13 @@ impl Compaction {
         self.moved().any(|(shard, run)| is_compacted(compacted.get(&shard).copied(), run))
     }
 
-    /// Plans the same for a newer version of the base table.
+    /// Whether `base` has other columns than the version that was planned for.
+    #[must_use]
+    pub fn has_other_columns(&self, base: &Dataset) -> bool {
+        base.schema() != self.base.schema()
+    }
+
+    /// Plans the same for a newer version of the base table, which has the same columns.
     pub fn rebase(&mut self, base: Arc<Dataset>) {
         self.base = base;
         self.decisions = decide(&facts(&self.base, &self.runs.runs), &self.settings);
@@ -205,7 +212,7 @@ impl Compaction {
             fragments.push(adopted.fragment);
         }
         let runs: Vec<&Run> = self.that_are(Treatment::Rewrite).collect();
-        for fragment in rewrite::rewrite(base, &self.view.schema, &runs, &self.throttle).await? {
+        for fragment in rewrite::rewrite(base, &self.view.columns, &runs, &self.throttle).await? {
             let id = first_id + fragments.len() as u64;
             fragments.push(Fragment { id, ..fragment });
         }

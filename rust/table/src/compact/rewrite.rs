@@ -24,6 +24,7 @@ use roaring::RoaringBitmap;
 use super::runs::{ROW_ADDRESS, Run, split_address};
 use super::throttle::Throttle;
 use crate::errors::{Context, RunContext};
+use crate::schema::{StoredColumns, TableSchema};
 
 /// Writes the live rows of `runs` as fragments of `base` without ids.
 ///
@@ -31,14 +32,14 @@ use crate::errors::{Context, RunContext};
 /// A storage error.
 pub async fn rewrite(
     base: &Arc<Dataset>,
-    schema: &SchemaRef,
+    table: &TableSchema,
     runs: &[&Run],
     throttle: &Arc<Throttle>,
 ) -> Result<Vec<Fragment>> {
     let action = "writing the rows of a compaction";
     let mut streams = Vec::with_capacity(runs.len());
     for run in runs {
-        streams.push(live_rows(run, schema, throttle.clone()).await?);
+        streams.push(live_rows(run, table, throttle.clone()).await?);
     }
     // Lance refuses to write nothing.
     let mut rows = Box::pin(stream::iter(streams).flatten().peekable());
@@ -46,7 +47,7 @@ pub async fn rewrite(
         return Ok(Vec::new());
     }
     let rows: SendableRecordBatchStream =
-        Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows));
+        Box::pin(RecordBatchStreamAdapter::new(table.columns.clone(), rows));
     let params = WriteParams { mode: WriteMode::Append, ..WriteParams::default() };
     let transaction = InsertBuilder::new(base.clone())
         .with_params(&params)
@@ -62,16 +63,18 @@ pub async fn rewrite(
 /// The rows of `run` that are alive, as the base table has them.
 async fn live_rows(
     run: &Run,
-    schema: &SchemaRef,
+    table: &TableSchema,
     throttle: Arc<Throttle>,
 ) -> Result<SendableRecordBatchStream> {
     let name = run.name();
-    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let names: Vec<String> =
+        table.columns.fields().iter().map(|field| field.name().clone()).collect();
+    let stored = StoredColumns::of(&run.handle.columns, table, &names)?;
     let mut scanner = run.handle.dataset.scan();
-    scanner.project(&names).in_run(&name)?;
+    scanner.project(&stored.names).in_run(&name)?;
     scanner.with_row_address();
     let rows = scanner.try_into_stream().await.in_run(&name)?;
-    let (dead, result) = (Arc::new(run.dead.clone()), schema.clone());
+    let (dead, result) = (run.dead.clone(), table.columns.clone());
     let rows = rows
         .map_err(DataFusionError::from)
         .and_then(move |batch| {
@@ -81,14 +84,15 @@ async fn live_rows(
                 Ok(batch)
             }
         })
-        .map(move |batch| batch.and_then(|batch| alive(&batch, &dead, &result)));
+        .map(move |batch| batch.and_then(|batch| alive(&batch, &dead, &stored, &result)));
     let rows = rows.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows)))
+    Ok(Box::pin(RecordBatchStreamAdapter::new(table.columns.clone(), rows)))
 }
 
 fn alive(
     batch: &RecordBatch,
     dead: &RoaringBitmap,
+    stored: &StoredColumns,
     schema: &SchemaRef,
 ) -> std::result::Result<RecordBatch, DataFusionError> {
     let missing = |name: &str| DataFusionError::Internal(format!("column {name} was not read"));
@@ -99,10 +103,9 @@ fn alive(
     let mask: BooleanArray =
         addresses.values().iter().map(|row| Some(!dead.contains(split_address(*row).1))).collect();
     let kept = filter_record_batch(batch, &mask)?;
-    let columns = schema.fields().iter().map(|field| {
-        kept.column_by_name(field.name()).cloned().ok_or_else(|| missing(field.name()))
-    });
-    let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+    let brought = stored.bring(&kept);
+    let columns = brought.map_err(|error| DataFusionError::External(Box::new(error)))?;
     let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
+    let columns = columns.columns().to_vec();
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
 }

@@ -73,7 +73,8 @@ pub(super) async fn find(
     for (row, fragment, offset) in places {
         by_fragment.entry(fragment).or_default().push((offset, row));
     }
-    let reader = Reader { view, wanted, columns: columns.in_base(view, by_key)?, by_key };
+    let columns = columns.in_base(view, by_key)?;
+    let reader = Reader { view, base: &base, wanted, columns, by_key };
     let reads = by_fragment.into_iter().map(|(fragment, rows)| reader.read(fragment, rows).boxed());
     Ok(all(reads.collect()).await?.into_iter().flatten().collect())
 }
@@ -81,6 +82,7 @@ pub(super) async fn find(
 /// Reads the rows of fragments.
 struct Reader<'a> {
     view: &'a ReadView,
+    base: &'a OpenBase,
     wanted: &'a Wanted,
     columns: SourceColumns,
     /// Whether the keys that are read say which row of the call a row answers.
@@ -101,8 +103,8 @@ impl Reader<'_> {
             return Ok(None);
         }
         let offsets: Vec<u32> = rows.iter().map(|(offset, _)| *offset).collect();
-        let taken =
-            take(&self.view.base, fragment, &offsets, &self.columns).await.context(ACTION)?;
+        let taken = take(&self.base.rows, &self.view.base, fragment, &offsets, &self.columns).await;
+        let taken = taken.context(ACTION)?;
         let of = if self.by_key {
             let keys = KeyEncoder::new(taken.schema_ref(), &self.view.key)?.encode_block(&taken);
             let rows = keys.iter().zip(0..);

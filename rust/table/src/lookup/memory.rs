@@ -61,8 +61,10 @@ fn find_in(
         }
         false
     });
-    let answers = by_batch
-        .into_iter()
-        .map(|(batch, of)| Ok(Answers { columns: columns.by_name(memtable.batch(batch))?, of }));
+    let columns = columns.in_memtable(memtable)?;
+    let answers = by_batch.into_iter().map(|(batch, of)| {
+        let columns = columns.bring(memtable.batch(batch))?.columns().to_vec();
+        Ok(Answers { columns, of })
+    });
     answers.collect()
 }

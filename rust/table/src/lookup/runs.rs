@@ -104,8 +104,9 @@ async fn rows_of(columns: &Columns, found: InRun) -> Result<Answers> {
     let InRun { run, mut rows } = found;
     rows.sort_unstable_by_key(|(_, position)| *position);
     let offsets: Vec<u32> = rows.iter().map(|(_, position)| *position).collect();
-    let source = columns.in_run(&run.dataset)?;
-    let taken = take(&run.dataset, 0, &offsets, &source).await.in_run(&run.name())?;
+    let source = columns.in_run(&run)?;
+    let taken = take(&run.row_readers, &run.dataset, 0, &offsets, &source).await;
+    let taken = taken.in_run(&run.name())?;
     let live = SourceColumns::live_rows(&taken)?;
     let of = rows.iter().zip(0..).zip(live);
     let of = of.filter(|(_, live)| *live).map(|(((row, _), place), _)| (*row, place)).collect();

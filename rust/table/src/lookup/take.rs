@@ -7,19 +7,19 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_cast::cast;
 use arrow_schema::{Field, Schema, SchemaRef};
 use lance::Dataset;
 use lance::dataset::ProjectionRequest;
-use lance::dataset::fragment::FragReadConfig;
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_core::{Error as LanceError, Result as LanceResult};
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::types::{Error, Result};
 
 use crate::errors::Context;
-use crate::view::ReadView;
+use crate::schema::{StoredColumns, TableSchema};
+use crate::view::{MemTableView, ReadView, RowReaders, SsTableHandle};
 
 /// Field metadata of types that Lance stores in another form than it gives.
 const EXTENSION: &str = "ARROW:extension:name";
@@ -32,8 +32,8 @@ pub(super) struct Columns {
     pub origins: Vec<Origin>,
     /// Those that are read.
     stored: SchemaRef,
-    /// Their field ids in the base table.
-    ids: Vec<i32>,
+    names: Vec<String>,
+    table: Arc<TableSchema>,
 }
 
 /// Where the values of a column come from.
@@ -50,22 +50,21 @@ pub(super) struct SourceColumns {
     result: SchemaRef,
     /// What is read.
     read: Arc<LanceSchema>,
-    /// For each column of the result its name in the dataset; `None` where it has no such column.
-    names: Vec<Option<String>>,
+    /// What becomes of that in a run of an older schema; `None` where the columns are the table's.
+    stored: Option<StoredColumns>,
 }
 
 impl Columns {
     pub fn of(view: &ReadView, columns: &[String]) -> Result<Self> {
-        let (mut origins, mut ids) = (Vec::with_capacity(columns.len()), Vec::new());
+        let (mut origins, mut names) = (Vec::with_capacity(columns.len()), Vec::new());
         let (mut fields, mut stored) = (Vec::with_capacity(columns.len()), Vec::new());
         for column in columns {
-            let field = view.schema.field_with_name(column).ok();
-            let (Some(field), Some(in_base)) = (field, view.base.schema().field(column)) else {
-                let names: Vec<&str> =
+            let Ok(field) = view.schema.field_with_name(column) else {
+                let known: Vec<&str> =
                     view.schema.fields().iter().map(|field| field.name().as_str()).collect();
                 return Err(Error::input(format!(
                     "column '{column}' is not in the table; it has {}",
-                    names.join(", ")
+                    known.join(", ")
                 )));
             };
             fields.push(field.clone());
@@ -73,49 +72,55 @@ impl Columns {
                 origins.push(Origin::Call(place));
                 continue;
             }
-            origins.push(Origin::Source(ids.len()));
+            origins.push(Origin::Source(names.len()));
             stored.push(field.clone());
-            ids.push(in_base.id);
+            names.push(column.clone());
         }
         let (schema, stored) = (Arc::new(Schema::new(fields)), Arc::new(Schema::new(stored)));
-        Ok(Self { schema, origins, stored, ids })
+        Ok(Self { schema, origins, stored, names, table: view.columns.clone() })
     }
 
-    /// The columns of a batch that names them as the table does.
-    pub fn by_name(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let names = self.stored.fields().iter().map(|field| Some(field.name().as_str()));
-        in_types_of(&self.stored, batch, names)
+    /// In a MemTable.
+    pub fn in_memtable(&self, memtable: &MemTableView) -> Result<StoredColumns> {
+        StoredColumns::of(memtable.schema(), &self.table, &self.names)
     }
 
     /// In the base table, with the key columns as well.
     pub fn in_base(&self, view: &ReadView, with_key: bool) -> Result<SourceColumns> {
         let extra: &[String] = if with_key { &view.key } else { &[] };
-        self.in_dataset(&view.base, extra)
+        self.in_dataset(&view.base, &self.names, extra, None)
     }
 
     /// In a run, with the column that marks tombstones.
-    pub fn in_run(&self, run: &Dataset) -> Result<SourceColumns> {
-        self.in_dataset(run, &[TOMBSTONE.to_owned()])
+    pub fn in_run(&self, run: &SsTableHandle) -> Result<SourceColumns> {
+        let stored = StoredColumns::of(&run.columns, &self.table, &self.names)?;
+        let names = stored.names.clone();
+        let stored = Some(stored).filter(|stored| !stored.is_same());
+        self.in_dataset(&run.dataset, &names, &[TOMBSTONE.to_owned()], stored)
     }
 
-    fn in_dataset(&self, dataset: &Dataset, extra: &[String]) -> Result<SourceColumns> {
-        let fields = &dataset.schema().fields;
-        let of_id = |id: &i32| fields.iter().find(|field| field.id == *id);
-        let names: Vec<Option<String>> =
-            self.ids.iter().map(|id| of_id(id).map(|field| field.name.clone())).collect();
-        let mut read: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
-        read.extend(extra.iter().map(String::as_str));
+    fn in_dataset(
+        &self,
+        dataset: &Dataset,
+        names: &[String],
+        extra: &[String],
+        stored: Option<StoredColumns>,
+    ) -> Result<SourceColumns> {
+        let mut read: Vec<&str> = names.iter().chain(extra).map(String::as_str).collect();
         read.sort_unstable();
         read.dedup();
         let read = dataset.schema().project(&read).context("planning a lookup")?;
-        Ok(SourceColumns { result: self.stored.clone(), read: Arc::new(read), names })
+        Ok(SourceColumns { result: self.stored.clone(), read: Arc::new(read), stored })
     }
 }
 
 impl SourceColumns {
     /// What was read, as the caller gets it.
     pub fn result(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        in_types_of(&self.result, batch, self.names.iter().map(Option::as_deref))
+        match &self.stored {
+            Some(stored) => Ok(stored.bring(batch)?.columns().to_vec()),
+            None => in_types_of(&self.result, batch),
+        }
     }
 
     /// For each row of a run whether it is no tombstone.
@@ -127,17 +132,11 @@ impl SourceColumns {
     }
 }
 
-/// Columns of `batch` in the types of `schema`; null where there is no such column.
-fn in_types_of<'a>(
-    schema: &SchemaRef,
-    batch: &RecordBatch,
-    names: impl Iterator<Item = Option<&'a str>>,
-) -> Result<Vec<ArrayRef>> {
+/// Columns of `batch` in the types of `schema`.
+fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
     let action = "reading the rows of a lookup";
-    let column = |(field, name): (&Arc<Field>, Option<&str>)| -> Result<ArrayRef> {
-        let Some(name) = name else {
-            return Ok(new_null_array(field.data_type(), batch.num_rows()));
-        };
+    let column = |field: &Arc<Field>| -> Result<ArrayRef> {
+        let name = field.name();
         let column = batch
             .column_by_name(name)
             .ok_or_else(|| Error::Internal(format!("{action}: no column {name}")))?;
@@ -146,11 +145,12 @@ fn in_types_of<'a>(
         }
         cast(column, field.data_type()).context(action)
     };
-    schema.fields().iter().zip(names).map(column).collect()
+    schema.fields().iter().map(column).collect()
 }
 
 /// The rows at `offsets`, which ascend and are not deleted, of a fragment.
 pub(super) async fn take(
+    readers: &RowReaders,
     dataset: &Dataset,
     fragment: u32,
     offsets: &[u32],
@@ -166,10 +166,7 @@ pub(super) async fn take(
         let addresses: Vec<u64> = offsets.iter().map(|offset| start | u64::from(*offset)).collect();
         dataset.take_rows(&addresses, ProjectionRequest::Schema(columns.read.clone())).await?
     } else {
-        let file = dataset.get_fragment(fragment as usize);
-        let file = file.ok_or_else(|| LanceError::internal(format!("no fragment {fragment}")))?;
-        let reader = file.open(&columns.read, FragReadConfig::default()).await?;
-        reader.take_as_batch(offsets, None).await?
+        readers.take(dataset, fragment, offsets, &columns.read).await?
     };
     if rows.num_rows() != offsets.len() {
         return Err(LanceError::internal(format!(

@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use arrow_buffer::BooleanBuffer;
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use futures::future::try_join_all;
+use lancemem_core::format::{KeyForm, KeyView};
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::types::{Freshness, KeyBlock, Result};
+use lancemem_core::types::{Freshness, Result};
 use tokio::sync::OnceCell;
 
 use super::{MergeCache, NewerKeys};
@@ -47,6 +48,15 @@ impl KeyChoice {
         Ok(Self { runs, memory: Arc::new(keys_in_memory(view)?) })
     }
 
+    /// The choice over the sources that `part` has of those of `whole`.
+    async fn of_part(whole: &ReadView, part: &ReadView, cache: &MergeCache) -> Result<Self> {
+        let runs = match cache.keys_of_runs(whole) {
+            Some(runs) => runs,
+            None => Arc::new(keys_of_runs(part).await?),
+        };
+        Ok(Self { runs, memory: Arc::new(keys_in_memory(part)?) })
+    }
+
     /// Whether the newest row of `key` is in a source of this freshness.
     #[must_use]
     pub fn is_newest(&self, key: &[u8], freshness: Freshness) -> bool {
@@ -57,13 +67,14 @@ impl KeyChoice {
 
     /// For each of `keys` whether its newest row is in a source of this freshness.
     #[must_use]
-    pub fn newest_at(&self, keys: &KeyBlock, freshness: Freshness) -> BooleanBuffer {
-        let memory = self.memory.newest_of(keys);
-        let runs = self.runs.newest_of(keys);
-        BooleanBuffer::collect_bool(keys.len(), |row| {
-            let newest = memory.get(row).or_else(|| runs.get(row));
-            newest.unwrap_or(Freshness::Base) == freshness
-        })
+    pub fn newest_at(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
+        let mut newest = BooleanBufferBuilder::new(keys.len());
+        newest.append_n(keys.len(), freshness == Freshness::Base);
+        // What is in memory last: every MemTable of a shard is newer than every run of it.
+        for newer in [&self.runs, &self.memory] {
+            newer.visit_found(keys, |row, found| newest.set_bit(row, found == freshness));
+        }
+        newest.finish()
     }
 
     /// Keys that have a row above the base table; one in a run and in memory counts twice.
@@ -85,10 +96,19 @@ impl KeyChoice {
     }
 }
 
+/// What a choice is made of.
+#[derive(Debug)]
+struct LazySource {
+    view: Arc<ReadView>,
+    /// The sources that may hold a key of the rows in question, where they are not all.
+    part: Option<Arc<ReadView>>,
+    cache: Arc<MergeCache>,
+}
+
 /// A choice that is made when the first row needs it, once for all arms of a plan.
 #[derive(Debug)]
 pub struct LazyChoice {
-    source: Option<(Arc<ReadView>, Arc<MergeCache>)>,
+    source: Option<LazySource>,
     choice: OnceCell<Arc<KeyChoice>>,
 }
 
@@ -96,7 +116,15 @@ impl LazyChoice {
     /// The choice over `view`, with what `cache` has of it.
     #[must_use]
     pub fn new(view: Arc<ReadView>, cache: Arc<MergeCache>) -> Self {
-        Self { source: Some((view, cache)), choice: OnceCell::new() }
+        Self { source: Some(LazySource { view, part: None, cache }), choice: OnceCell::new() }
+    }
+
+    /// The choice over the sources of `part`, which has every source of `view` that may hold a
+    /// key of the rows in question.
+    #[must_use]
+    pub fn of_part(view: Arc<ReadView>, part: Arc<ReadView>, cache: Arc<MergeCache>) -> Self {
+        let source = LazySource { view, part: Some(part), cache };
+        Self { source: Some(source), choice: OnceCell::new() }
     }
 
     /// A choice that is made already.
@@ -111,7 +139,12 @@ impl LazyChoice {
     /// A storage error while keys of an SSTable are read.
     pub async fn get(&self) -> Result<Arc<KeyChoice>> {
         let make = async || match &self.source {
-            Some((view, cache)) => KeyChoice::with_cache(view, cache).await.map(Arc::new),
+            Some(LazySource { view, part: None, cache }) => {
+                KeyChoice::with_cache(view, cache).await.map(Arc::new)
+            }
+            Some(LazySource { view, part: Some(part), cache }) => {
+                KeyChoice::of_part(view, part, cache).await.map(Arc::new)
+            }
             None => Ok(Arc::default()),
         };
         self.choice.get_or_try_init(make).await.cloned()
@@ -125,7 +158,7 @@ async fn keys_of_runs(view: &ReadView) -> Result<NewerKeys> {
     });
     let runs = try_join_all(runs).await?;
     let count = runs.iter().map(|(_, keys)| keys.len()).sum();
-    let mut newer = NewerKeys::with_capacity(count, count * USUAL_KEY_BYTES);
+    let mut newer = NewerKeys::with_capacity(form_of(view), count, count * USUAL_KEY_BYTES);
     for (freshness, keys) in &runs {
         newer.add(*freshness, keys.iter().map(|(key, _)| key))?;
     }
@@ -140,6 +173,10 @@ async fn keys_of_run(
     Ok((freshness, run.keys(key).await?))
 }
 
+fn form_of(view: &ReadView) -> KeyForm {
+    KeyForm::of(&view.schema, &view.key)
+}
+
 fn keys_in_memory(view: &ReadView) -> Result<NewerKeys> {
     let memtables: Vec<(Freshness, &MemTableView)> = view
         .sources()
@@ -149,7 +186,7 @@ fn keys_in_memory(view: &ReadView) -> Result<NewerKeys> {
         })
         .collect();
     let count = memtables.iter().map(|(_, rows)| rows.rows()).sum();
-    let mut newer = NewerKeys::with_capacity(count, count * USUAL_KEY_BYTES);
+    let mut newer = NewerKeys::with_capacity(form_of(view), count, count * USUAL_KEY_BYTES);
     for (freshness, rows) in memtables {
         newer.add(freshness, rows.newest_keys())?;
     }

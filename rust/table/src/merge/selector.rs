@@ -107,8 +107,8 @@ impl Selector {
             Test::All => None,
             Test::ByPosition(dead) => dead.live(addresses(batch)?),
             Test::ByKey { choice, freshness, encoder } => {
-                let keys = encoder.encode_block(batch);
-                Some(BooleanArray::new(choice.newest_at(&keys, *freshness), None))
+                let newest = choice.newest_at(&encoder.view(batch), *freshness);
+                Some(BooleanArray::new(newest, None))
             }
         };
         let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);

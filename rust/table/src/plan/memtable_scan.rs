@@ -21,8 +21,9 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
 };
 use lancemem_core::memtable::MemTableView;
+use lancemem_core::types::Error;
 
-use super::plain_types::{plain_batch, plain_schema};
+use crate::schema::StoredColumns;
 
 /// Rows of a batch that leaves, as Lance's scans have it.
 const BATCH_ROWS: usize = 8192;
@@ -31,19 +32,18 @@ const BATCH_ROWS: usize = 8192;
 #[derive(Debug)]
 pub struct MemTableScanExec {
     view: MemTableView,
-    columns: Vec<usize>,
+    columns: Arc<StoredColumns>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl MemTableScanExec {
-    /// Reads the columns at `columns` of the storage schema.
-    ///
-    /// # Errors
-    /// An internal error for a column index outside the schema.
-    pub fn try_new(view: MemTableView, columns: Vec<usize>) -> PlanResult<Self> {
-        let schema = Arc::new(plain_schema(&view.schema().project(&columns)?));
+    /// Reads `columns` of the table, which the rows may have under an older schema.
+    #[must_use]
+    pub fn new(view: MemTableView, columns: StoredColumns) -> Self {
+        let columns = Arc::new(columns);
+        let schema = columns.schema.clone();
         let properties = Arc::new(PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
             Partitioning::UnknownPartitioning(1),
@@ -51,7 +51,7 @@ impl MemTableScanExec {
             Boundedness::Bounded,
         ));
         let metrics = ExecutionPlanMetricsSet::new();
-        Ok(Self { view, columns, schema, properties, metrics })
+        Self { view, columns, schema, properties, metrics }
     }
 }
 
@@ -99,7 +99,7 @@ impl ExecutionPlan for MemTableScanExec {
         _: Arc<TaskContext>,
     ) -> PlanResult<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let mut rows = NewestBatches::new(self.view.clone(), &self.columns, self.schema.clone());
+        let mut rows = NewestBatches::new(self.view.clone(), self.columns.clone());
         let batches = std::iter::from_fn(move || {
             let _timer = metrics.elapsed_compute().timer();
             let batch = rows.next_batch().transpose()?;
@@ -117,8 +117,7 @@ impl ExecutionPlan for MemTableScanExec {
 /// The newest rows of a view in batches of a useful size: a put may have one row, or a million.
 struct NewestBatches {
     view: MemTableView,
-    columns: Vec<usize>,
-    schema: SchemaRef,
+    columns: Arc<StoredColumns>,
     /// The next batch, and the next row of it: a large one leaves in slices.
     next: usize,
     row: usize,
@@ -126,10 +125,10 @@ struct NewestBatches {
 }
 
 impl NewestBatches {
-    fn new(view: MemTableView, columns: &[usize], schema: SchemaRef) -> Self {
-        let ready = BatchCoalescer::new(schema.clone(), BATCH_ROWS)
+    fn new(view: MemTableView, columns: Arc<StoredColumns>) -> Self {
+        let ready = BatchCoalescer::new(columns.schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { view, columns: columns.to_vec(), schema, next: 0, row: 0, ready }
+        Self { view, columns, next: 0, row: 0, ready }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -144,12 +143,16 @@ impl NewestBatches {
             let batch = self.view.batch(self.next);
             let rows = BATCH_ROWS.min(batch.num_rows() - self.row);
             let newest = self.view.newest_rows_of_batch(self.next).slice(self.row, rows);
-            let slice = batch.project(&self.columns)?.slice(self.row, rows);
-            self.ready.push_batch_with_filter(plain_batch(slice, &self.schema)?, &newest)?;
+            let brought = self.columns.bring(&batch.slice(self.row, rows)).map_err(external)?;
+            self.ready.push_batch_with_filter(brought, &newest)?;
             self.row += rows;
             if self.row == batch.num_rows() {
                 (self.next, self.row) = (self.next + 1, 0);
             }
         }
     }
+}
+
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
 }

@@ -5,13 +5,17 @@
 //! runs (`table`).
 
 mod condition;
+mod domain;
 mod filter;
 mod memtable_scan;
-mod plain_types;
+mod part;
 mod planner;
+mod prune;
 pub mod pushdown;
 mod substrait;
 
 pub use condition::Condition;
 pub use filter::Filter;
-pub use planner::{ScanRequest, plan_scan, session};
+pub use part::ReadPart;
+pub use planner::{ScanPlan, ScanRequest, plan_scan, session};
+pub use prune::Pruned;

@@ -6,6 +6,7 @@
 //!       projection
 //!         the rest of the condition
 //!           NewestRows           by position, by key, or all rows
+//!             Reconcile          a run of an older schema only
 //!             Lance scan of the base or of an SSTable, or MemTableScan
 //!                                with the part of the condition that cannot fail
 //! ```
@@ -14,6 +15,10 @@
 //! as well as after it; only one that could fail on a superseded row has to wait. Where an
 //! earlier scan of the same view left its dead rows, rows are told by position and keys are not
 //! read; else they are told by key. A whole scan by key leaves the dead rows for the next one.
+//! A source whose keys cannot meet the condition has no arm, and is not compared with (`prune`).
+//!
+//! A run whose columns are not the table's any more runs no condition itself: its names and
+//! types may mean something else.
 //!
 //! Owns: the shape above. With nothing above the base table it is a plain Lance scan.
 //! Does not own: execution.
@@ -25,6 +30,7 @@ use arrow_schema::{Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -32,14 +38,18 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lance::Dataset;
+use lance_core::ROW_ADDR;
+use lance_table::format::Fragment;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Error, Freshness, Result};
 
-use super::Filter;
 use super::memtable_scan::MemTableScanExec;
+use super::prune::{Pruned, prune};
+use super::{Filter, ReadPart};
 use crate::errors::Context;
 use crate::merge::{LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ViewMask};
+use crate::schema::{ReconcileExec, StoredColumns};
 use crate::view::{ReadView, Source, SsTableHandle};
 
 /// What a scan asks for, resolved.
@@ -53,6 +63,17 @@ pub struct ScanRequest {
     pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
+    /// Which part of the rows, all of them where absent. Offset and limit count within the part.
+    pub part: Option<ReadPart>,
+}
+
+/// How a scan runs.
+#[derive(Clone, Debug)]
+pub struct ScanPlan {
+    /// The nodes.
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// The sources that it leaves out.
+    pub pruned: Vec<Pruned>,
 }
 
 /// A session whose SQL keeps the case of names, as Arrow and Lance do.
@@ -71,36 +92,49 @@ pub async fn plan_scan(
     view: &Arc<ReadView>,
     cache: &Arc<MergeCache>,
     request: &ScanRequest,
-) -> Result<Arc<dyn ExecutionPlan>> {
+) -> Result<ScanPlan> {
     let output = output_columns(view, request)?;
-    let planner = Planner::new(session, view, cache, request, &output);
-    let mut arms = vec![planner.base().await?];
+    let pruned = prune(view, request.filter.as_ref()).await?;
+    let planner = Planner::new(session, view, &pruned, cache, request, &output);
+    let is_left_out = |place: usize| {
+        pruned.iter().any(|it| it.source == place)
+            || request.part.is_some_and(|part| !part.has_source(place))
+    };
+    let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(view.sources()) {
+        if is_left_out(arm - 1) {
+            continue;
+        }
         arms.push(match source {
             Source::SsTable(run) => planner.run(arm, freshness, run).await?,
             Source::MemTable(rows) => planner.memtable(arm, freshness, rows)?,
         });
     }
     let rows = match <[_; 1]>::try_from(arms) {
-        Ok([base]) => base,
+        Ok([only]) => only,
+        Err(arms) if arms.is_empty() => Arc::new(EmptyExec::new(selected(&view.schema, &output))),
         Err(arms) => UnionExec::try_new(arms).context("planning a scan")?,
     };
     if request.limit.is_none() && request.offset == 0 {
-        return Ok(rows);
+        return Ok(ScanPlan { plan: rows, pruned });
     }
     let single = Arc::new(CoalescePartitionsExec::new(rows));
-    Ok(Arc::new(GlobalLimitExec::new(single, request.offset, request.limit)))
+    let plan = Arc::new(GlobalLimitExec::new(single, request.offset, request.limit));
+    Ok(ScanPlan { plan, pruned })
 }
 
 /// What all arms of one plan have in common.
 struct Planner<'a> {
     session: &'a SessionContext,
     view: &'a ReadView,
+    /// Whether any source above the base table is left.
+    is_base_only: bool,
     /// The part of the condition that sources run themselves, and what is left of it.
     pushed: Option<Expr>,
     rest: Option<Filter>,
     whole: Option<Filter>,
     output: &'a [String],
+    part: Option<ReadPart>,
     mask: Option<Arc<ViewMask>>,
     choice: Arc<LazyChoice>,
     recorder: Option<Arc<MaskRecorder>>,
@@ -110,37 +144,62 @@ impl<'a> Planner<'a> {
     fn new(
         session: &'a SessionContext,
         view: &'a Arc<ReadView>,
+        pruned: &[Pruned],
         cache: &Arc<MergeCache>,
         request: &ScanRequest,
         output: &'a [String],
     ) -> Self {
-        let chooses = !view.key.is_empty() && !view.is_base_only();
+        let left = if pruned.is_empty() {
+            view.clone()
+        } else {
+            Arc::new(view.without(|place| pruned.iter().any(|it| it.source == place)))
+        };
+        let is_base_only = left.is_base_only();
+        let chooses = !view.key.is_empty() && !is_base_only;
         let mask = if chooses { cache.mask(view) } else { None };
-        let is_whole = request.filter.is_none() && request.limit.is_none() && request.offset == 0;
+        let is_whole = request.filter.is_none()
+            && request.limit.is_none()
+            && request.offset == 0
+            && request.part.is_none();
         let records = chooses && is_whole && mask.is_none();
         let arms = 1 + view.sources().count();
         let (pushed, rest) = request.filter.as_ref().map_or((None, None), Filter::split_fallible);
         Self {
             session,
             view,
+            is_base_only,
             pushed,
             rest,
             whole: request.filter.clone(),
             output,
+            part: request.part,
             mask,
-            choice: Arc::new(LazyChoice::new(view.clone(), cache.clone())),
+            choice: Arc::new(if pruned.is_empty() {
+                LazyChoice::new(left, cache.clone())
+            } else {
+                LazyChoice::of_part(view.clone(), left, cache.clone())
+            }),
             recorder: records
                 .then(|| Arc::new(MaskRecorder::new(view.clone(), cache.clone(), arms))),
         }
     }
 
-    async fn base(&self) -> Result<Arc<dyn ExecutionPlan>> {
+    /// Nothing where no fragment of the base belongs to the part.
+    async fn base(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let fragments = self.part.map(|part| part.fragments(self.view.base.fragments()));
+        if fragments.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(None);
+        }
         let newest = match &self.mask {
-            _ if self.view.key.is_empty() || self.view.is_base_only() => Newest::All,
+            _ if self.view.key.is_empty() || self.is_base_only => Newest::All,
             Some(mask) => Newest::ByPosition(mask.arm(0)),
             None => self.by_key(Freshness::Base),
         };
-        self.dataset(0, &self.view.base, newest, None).await
+        let kept = self.columns(self.rest.as_ref());
+        let read = self.with_key(&kept, &newest);
+        let (base, pushed) = (&self.view.base, self.pushed.as_ref());
+        let scan = self.scan(base, fragments, &newest, &read, pushed).await?;
+        self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
     }
 
     async fn run(
@@ -153,7 +212,27 @@ impl<'a> Planner<'a> {
             Some(mask) => Newest::ByPosition(mask.arm(arm)),
             None => self.above_base(arm, freshness),
         };
-        self.dataset(arm, &run.dataset, newest, Some(run.name().into())).await
+        let stored = |filter: Option<&Filter>| {
+            let mut read = self.with_key(&self.columns(filter), &newest);
+            if !matches!(newest, Newest::ByPosition(_)) {
+                read.push(TOMBSTONE.to_owned());
+            }
+            let stored = StoredColumns::of(&run.columns, &self.view.columns, &read);
+            stored.map_err(|error| in_run(run, error))
+        };
+        let name = Some(run.name().into());
+        let whole = self.whole.as_ref();
+        if stored(whole)?.is_same() {
+            let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
+            let scan = self.scan(&run.dataset, None, &newest, &stored(rest)?.names, pushed).await?;
+            return self.finished(arm, scan, newest, name, rest);
+        }
+        let stored = Arc::new(stored(whole)?);
+        let scan = self.scan(&run.dataset, None, &newest, &stored.names, None).await?;
+        let address = scan.schema().column_with_name(ROW_ADDR).map(|_| ROW_ADDR.to_owned());
+        let extra = address.into_iter().collect();
+        let scan = ReconcileExec::try_new(scan, stored, extra).context("planning a scan")?;
+        self.finished(arm, Arc::new(scan), newest, name, whole)
     }
 
     fn memtable(
@@ -163,12 +242,11 @@ impl<'a> Planner<'a> {
         rows: &MemTableView,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let newest = self.above_base(arm, freshness);
-        let kept = self.columns(self.whole.as_ref());
-        let mut read = self.with_key(&kept, &newest);
+        let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
-        let scan = scan_memtable(rows, &read)?;
-        let rows = self.newest(arm, scan, newest, None, &kept);
-        projected(filtered(self.session, rows, self.whole.as_ref())?, self.output)
+        let stored = StoredColumns::of(rows.schema(), &self.view.columns, &read)?;
+        let scan = Arc::new(MemTableScanExec::new(rows.clone(), stored));
+        self.finished(arm, scan, newest, None, self.whole.as_ref())
     }
 
     /// The newest source of its shard has only newest rows.
@@ -183,44 +261,42 @@ impl<'a> Planner<'a> {
         Newest::ByKey { choice: self.choice.clone(), freshness, key: self.view.key.clone() }
     }
 
-    async fn dataset(
+    /// A Lance scan of the columns `read` and of what tells newest rows.
+    async fn scan(
         &self,
-        arm: usize,
         dataset: &Dataset,
-        newest: Newest,
-        run: Option<Arc<str>>,
+        fragments: Option<Vec<Fragment>>,
+        newest: &Newest,
+        read: &[String],
+        pushed: Option<&Expr>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let action = "planning a scan";
-        let kept = self.columns(self.rest.as_ref());
-        let mut read = self.with_key(&kept, &newest);
-        if run.is_some() && !matches!(newest, Newest::ByPosition(_)) {
-            read.push(TOMBSTONE.to_owned());
-        }
         let mut scanner = dataset.scan();
-        scanner.project(&read).context(action)?;
+        scanner.project(read).context(action)?;
+        if let Some(fragments) = fragments {
+            scanner.with_fragments(fragments);
+        }
         // Lance gives no rows to count where it reads no column.
-        let is_empty = read.is_empty();
-        if is_empty || self.recorder.is_some() || matches!(newest, Newest::ByPosition(_)) {
+        if read.is_empty() || self.recorder.is_some() || matches!(newest, Newest::ByPosition(_)) {
             scanner.with_row_address();
         }
-        if let Some(pushed) = &self.pushed {
+        if let Some(pushed) = pushed {
             scanner.filter_expr(pushed.clone());
         }
-        let scan = scanner.create_plan().await.context(action)?;
-        self.finished(arm, scan, newest, run, &kept)
+        scanner.create_plan().await.context(action)
     }
 
-    /// The steps above the scan of a dataset; `kept` are the columns that survive the choice.
+    /// The steps above the scan of a source, with what of the condition is left to them.
     fn finished(
         &self,
         arm: usize,
         scan: Arc<dyn ExecutionPlan>,
         newest: Newest,
         run: Option<Arc<str>>,
-        kept: &[String],
+        filter: Option<&Filter>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = self.newest(arm, scan, newest, run, kept);
-        projected(filtered(self.session, rows, self.rest.as_ref())?, self.output)
+        let rows = self.newest(arm, scan, newest, run, &self.columns(filter));
+        projected(filtered(self.session, rows, filter)?, self.output)
     }
 
     fn newest(
@@ -260,6 +336,13 @@ fn fields(schema: &Schema, names: &[String]) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
+/// These columns in this order.
+fn selected(schema: &Schema, names: &[String]) -> SchemaRef {
+    let fields: Vec<_> =
+        names.iter().filter_map(|name| schema.field_with_name(name).ok()).cloned().collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
 fn output_columns(view: &ReadView, request: &ScanRequest) -> Result<Vec<String>> {
     let Some(columns) = &request.columns else {
         return Ok(view.schema.fields().iter().map(|field| field.name().clone()).collect());
@@ -277,14 +360,11 @@ fn output_columns(view: &ReadView, request: &ScanRequest) -> Result<Vec<String>>
     Ok(columns.clone())
 }
 
-fn scan_memtable(view: &MemTableView, columns: &[String]) -> Result<Arc<dyn ExecutionPlan>> {
-    let indices = columns
-        .iter()
-        .map(|name| view.schema().index_of(name))
-        .collect::<Result<Vec<_>, _>>()
-        .context("planning a scan of a MemTable")?;
-    let scan = MemTableScanExec::try_new(view.clone(), indices).context("planning a scan")?;
-    Ok(Arc::new(scan))
+fn in_run(run: &SsTableHandle, error: Error) -> Error {
+    match error {
+        Error::InvalidInput(reason) => Error::input(format!("{}: {reason}", run.name())),
+        other => other,
+    }
 }
 
 fn filtered(

@@ -4,6 +4,7 @@
 //! query's projection, conditions and limit to the planner.
 //! Does not own: the plan, or which conditions it takes (`plan`).
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ use crate::view::{Consistency, ReadView};
 /// A table, or one cut of it, as a source of rows for DataFusion.
 pub struct TableSource {
     table: Arc<Table>,
+    /// The columns of every scan: a query that was planned relies on them.
+    schema: SchemaRef,
     cut: Cut,
     session: SessionContext,
     runtime: Option<Handle>,
@@ -42,17 +45,19 @@ impl TableSource {
     /// MemTables a live scan sees.
     #[must_use]
     pub fn new(table: Arc<Table>, consistency: Consistency, jobs: Vec<Arc<dyn LiveJob>>) -> Self {
-        Self::over(table, Cut::New(consistency, jobs))
+        let schema = table.schema();
+        Self::over(table, schema, Cut::New(consistency, jobs))
     }
 
     /// Reads one cut that [`Table::read_view`] pinned.
     #[must_use]
     pub fn of_view(table: Arc<Table>, view: Arc<ReadView>) -> Self {
-        Self::over(table, Cut::Pinned(view))
+        let schema = view.schema.clone();
+        Self::over(table, schema, Cut::Pinned(view))
     }
 
-    fn over(table: Arc<Table>, cut: Cut) -> Self {
-        Self { table, cut, session: plan::session(), runtime: None }
+    fn over(table: Arc<Table>, schema: SchemaRef, cut: Cut) -> Self {
+        Self { table, schema, cut, session: plan::session(), runtime: None }
     }
 
     /// Plans on `runtime`: for a caller whose own runtime is not the one that this library was
@@ -69,14 +74,14 @@ impl TableSource {
         filters: &[Expr],
     ) -> Result<ScanRequest, Error> {
         let name = |index: &usize| -> Result<String, Error> {
-            let field = self.table.schema().fields().get(*index);
+            let field = self.schema.fields().get(*index);
             let field = field.ok_or_else(|| Error::input(format!("no column {index}")))?;
             Ok(field.name().clone())
         };
-        let columns = projection
-            .map(|indices| indices.iter().map(name).collect::<Result<Vec<_>, Error>>())
-            .transpose()?;
-        let filter = pushdown::all_of(self.table.schema(), filters)?;
+        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let columns = projection.unwrap_or(&all).iter().map(name);
+        let columns = Some(columns.collect::<Result<Vec<_>, Error>>()?);
+        let filter = pushdown::all_of(&self.schema, filters)?;
         Ok(ScanRequest { columns, filter, ..ScanRequest::default() })
     }
 }
@@ -90,7 +95,7 @@ impl fmt::Debug for TableSource {
 #[async_trait]
 impl TableProvider for TableSource {
     fn schema(&self) -> SchemaRef {
-        self.table.schema().clone()
+        self.schema.clone()
     }
 
     fn table_type(&self) -> TableType {
@@ -102,7 +107,7 @@ impl TableProvider for TableSource {
         filters: &[&Expr],
     ) -> PlanResult<Vec<TableProviderFilterPushDown>> {
         let answer = |filter: &&Expr| {
-            if pushdown::takes(&self.session, self.table.schema(), filter) {
+            if pushdown::takes(&self.session, &self.schema, filter) {
                 TableProviderFilterPushDown::Exact
             } else {
                 TableProviderFilterPushDown::Unsupported
@@ -121,7 +126,8 @@ impl TableProvider for TableSource {
         // The session limits what it asks for, and stops reading then.
         let _ = limit;
         let request = self.request(projection, filters).map_err(external)?;
-        let planned = plan_on(self.table.clone(), self.cut.clone(), self.session.clone(), request);
+        let (cut, schema) = (self.cut.clone(), self.schema.clone());
+        let planned = plan_on(self.table.clone(), cut, schema, self.session.clone(), request);
         let planned = match &self.runtime {
             Some(runtime) => runtime.spawn(planned).await.map_err(|error| {
                 external(Error::Internal(format!("planning a scan ended early: {error}")))
@@ -132,9 +138,11 @@ impl TableProvider for TableSource {
     }
 }
 
+/// `schema` has the columns of every scan: a query that was planned relies on them.
 async fn plan_on(
     table: Arc<Table>,
     cut: Cut,
+    schema: SchemaRef,
     session: SessionContext,
     request: ScanRequest,
 ) -> Result<Arc<dyn ExecutionPlan>, Error> {
@@ -142,7 +150,31 @@ async fn plan_on(
         Cut::New(consistency, jobs) => table.read_view(consistency, &jobs).await?,
         Cut::Pinned(view) => view,
     };
-    plan_scan(&session, &view, table.merges(), &request).await
+    refuse_changed(&table, &schema, &view, &request)?;
+    Ok(plan_scan(&session, &view, table.merges(), &request).await?.plan)
+}
+
+/// Refuses columns that are not what they were when a session took the table's schema: its plan
+/// names and types them.
+fn refuse_changed(
+    table: &Table,
+    schema: &SchemaRef,
+    view: &ReadView,
+    request: &ScanRequest,
+) -> Result<(), Error> {
+    let mut used: BTreeSet<String> = request.columns.iter().flatten().cloned().collect();
+    used.extend(request.filter.iter().flat_map(plan::Filter::columns));
+    let is_same = |name: &String| {
+        let of = |schema: &SchemaRef| Some(schema.field_with_name(name).ok()?.data_type().clone());
+        of(schema) == of(&view.schema)
+    };
+    used.iter().find(|name| !is_same(name)).map_or(Ok(()), |name| {
+        Err(Error::input(format!(
+            "column '{name}' of table {} has changed since the table was registered; register it \
+             again",
+            table.uri()
+        )))
+    })
 }
 
 fn external(error: Error) -> DataFusionError {

@@ -30,6 +30,8 @@ pub(super) fn columns(rows: &RowSchema) -> SchemaRef {
 /// The newest live row of each key, a batch of the cut at a time.
 pub(super) struct NewestRows {
     schema: SchemaRef,
+    /// The job's columns, to which rows of older MemTables come.
+    rows: Arc<RowSchema>,
     /// Each MemTable and which of its rows are in the answer.
     sources: Vec<(MemTableView, BooleanArray)>,
     /// The next batch: its source, its place in it, and its first row.
@@ -39,7 +41,7 @@ pub(super) struct NewestRows {
 impl NewestRows {
     /// Chooses among `memtables`, oldest first. It takes time: every key of an older MemTable is
     /// looked up in the newer ones.
-    pub fn of(schema: SchemaRef, memtables: Vec<MemTableView>) -> Self {
+    pub fn of(schema: SchemaRef, rows: Arc<RowSchema>, memtables: Vec<MemTableView>) -> Self {
         let masks: Vec<BooleanArray> = (0..memtables.len())
             .map(|index| {
                 let (view, newer) = (&memtables[index], &memtables[index + 1..]);
@@ -56,7 +58,7 @@ impl NewestRows {
                 BooleanArray::new(kept.finish(), None)
             })
             .collect();
-        Self { schema, sources: memtables.into_iter().zip(masks).collect(), next: (0, 0, 0) }
+        Self { schema, rows, sources: memtables.into_iter().zip(masks).collect(), next: (0, 0, 0) }
     }
 
     fn read(&self, batch: &RecordBatch, kept: &BooleanArray) -> Result<RecordBatch, ArrowError> {
@@ -66,6 +68,8 @@ impl NewestRows {
             None => kept.clone(),
         };
         let rows = filter_record_batch(batch, &live)?;
+        let rows = self.rows.reconcile(&rows);
+        let rows = rows.map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
         let columns = rows.columns()[..self.schema.fields().len()].to_vec();
         RecordBatch::try_new(self.schema.clone(), columns)
     }

@@ -133,7 +133,7 @@ impl RemoteJob {
     async fn read_cut(&self, table: &Table) -> Result<ShardSnapshot> {
         let rows = table.row_schema();
         let mut copy = self.copy.lock().await;
-        copy.forget_other_columns(rows);
+        copy.forget_other_columns(&rows);
         let ticket = Ask::Snapshot(copy.held()).encode();
         let mut client = self.client.clone();
         let answer = timeout(PATIENCE, client.do_get(self.request(Ticket::new(ticket)))).await;
@@ -149,7 +149,7 @@ impl RemoteJob {
         copy.begin(&header);
         let mut memtables = Vec::with_capacity(header.parts.len());
         for part in &header.parts {
-            let memtable = copy.memtable(part, rows);
+            let memtable = copy.memtable(part, &rows);
             let mut have = memtable.rows();
             if have != part.from_row {
                 copy.memtables.clear();

@@ -17,6 +17,7 @@ use arrow_flight::{
 use arrow_schema::{ArrowError, SchemaRef};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
+use lancemem_core::format::RowSchema;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Error, ErrorKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -56,18 +57,21 @@ impl JobService {
         let snapshot = job.owned_snapshot().await.map_err(|error| refusal(&error))?;
         match ask {
             Ask::Rows => {
-                let schema = newest::columns(job.row_schema());
+                let rows = job.row_schema();
+                let schema = newest::columns(&rows);
                 let columns = schema.clone();
-                let choose = move || NewestRows::of(columns, snapshot.memtables);
+                let choose = move || NewestRows::of(columns, rows, snapshot.memtables);
                 let rows = tokio::task::spawn_blocking(choose).await;
                 let rows = rows.map_err(|_| Status::internal("the choice of rows failed"))?;
                 Ok(encode(schema, Vec::new(), stream::iter(rows)))
             }
             Ask::Snapshot(held) => {
                 let header = Header::of_snapshot(&job, &snapshot, &held);
-                let schema = job.row_schema().storage().clone();
+                let rows = job.row_schema();
+                let schema = rows.storage().clone();
                 let parts: Vec<_> = header.parts.iter().cloned().zip(snapshot.memtables).collect();
-                let rows = parts.into_iter().flat_map(|(part, view)| missing(&part, &view));
+                let rows =
+                    parts.into_iter().flat_map(move |(part, view)| missing(&part, &view, &rows));
                 Ok(encode(schema, header.encode(), stream::iter(rows)))
             }
         }
@@ -77,7 +81,7 @@ impl JobService {
         let job = self.job()?;
         let header = Header::of_job(&job);
         let schema = match name {
-            ROWS => newest::columns(job.row_schema()),
+            ROWS => newest::columns(&job.row_schema()),
             SNAPSHOT => job.row_schema().storage().clone(),
             _ => return Err(Status::not_found("this endpoint has 'rows' and 'snapshot'")),
         };
@@ -93,10 +97,12 @@ impl JobService {
     }
 }
 
-/// The batches of a MemTable that a reader lacks, small ones put together.
+/// The batches of a MemTable that a reader lacks, small ones put together, with the columns that
+/// the job has now.
 fn missing(
     part: &Part,
     view: &MemTableView,
+    rows: &Arc<RowSchema>,
 ) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send + use<> {
     let mut skipped = part.from_row;
     let mut batches = Vec::new();
@@ -107,7 +113,11 @@ fn missing(
             batches.push(batch.slice(known, batch.num_rows() - known));
         }
     }
-    Chunks::of(batches)
+    let rows = rows.clone();
+    Chunks::of(batches).map(move |batch| {
+        let brought = rows.reconcile(&batch?);
+        brought.map_err(|error| ArrowError::ExternalError(Box::new(error)))
+    })
 }
 
 fn encode(
@@ -206,7 +216,7 @@ impl FlightService for JobService {
         if name_of(request.get_ref()) != ROWS {
             return Err(Status::not_found("this endpoint has the schema of 'rows'"));
         }
-        let (schema, options) = (newest::columns(job.row_schema()), IpcWriteOptions::default());
+        let (schema, options) = (newest::columns(&job.row_schema()), IpcWriteOptions::default());
         SchemaResult::try_from(SchemaAsIpc::new(&schema, &options))
             .map(Response::new)
             .map_err(|error| Status::internal(error.to_string()))

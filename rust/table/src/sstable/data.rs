@@ -46,11 +46,18 @@ pub(super) async fn write_data(
     let name = data_file_name()?;
     let path = context.folder(&run).join(FOLDER).join(name.as_str());
     let output: Box<dyn Writer> = match sync::local_path(&context.object_store, &path) {
-        Some(local) => Box::new(LocalFile::create(local, context.fsync).await?),
+        Some(local) => {
+            Box::new(LocalFile::create(local, context.fsync, context.buffer_bytes).await?)
+        }
         None => context.object_store.create(&path).await?,
     };
     // The batches outlive the writer, so it need not copy what waits for the end of a page.
-    let options = FileWriterOptions { keep_original_array: Some(true), ..Default::default() };
+    let options = FileWriterOptions {
+        // Lance divides it among the columns.
+        data_cache_bytes: Some((context.buffer_bytes * arrow_schema.fields().len()) as u64),
+        keep_original_array: Some(true),
+        ..Default::default()
+    };
     let mut writer = create_writer(context.storage_version, output, schema, options)?;
     let (ids, columns) = columns_of(&writer)?;
     let written = match write_chunks(&mut writer, batches).await {

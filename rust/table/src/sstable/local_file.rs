@@ -23,8 +23,6 @@ use tokio::task::JoinHandle;
 
 /// Bytes handed over at once.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Blocks that wait for the disk before the encoder does.
-const BLOCKS_WAITING: usize = 8;
 /// Unsynced bytes that make a sync worth while as soon as no block waits.
 const SYNC_BYTES: usize = 2 << 20;
 
@@ -40,10 +38,10 @@ pub(super) struct LocalFile {
 
 impl LocalFile {
     /// Creates `path`, which must not exist, and its folder. With `fsync` blocks are synced
-    /// meanwhile.
-    pub async fn create(path: PathBuf, fsync: bool) -> io::Result<Self> {
+    /// meanwhile. About `waiting_bytes` wait for the disk before the encoder does.
+    pub async fn create(path: PathBuf, fsync: bool, waiting_bytes: usize) -> io::Result<Self> {
         let file = tokio::task::spawn_blocking(move || create(&path)).await??;
-        let (blocks, waiting) = channel(BLOCKS_WAITING);
+        let (blocks, waiting) = channel(waiting_bytes / BLOCK_BYTES);
         let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting, fsync)));
         Ok(Self { block: Vec::with_capacity(BLOCK_BYTES), blocks: Some(blocks), thread, bytes: 0 })
     }
@@ -154,7 +152,7 @@ mod tests {
     async fn a_file_has_the_bytes_that_were_written_in_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data").join("file");
-        let mut file = LocalFile::create(path.clone(), true).await.unwrap();
+        let mut file = LocalFile::create(path.clone(), true, 0).await.unwrap();
         let mut expected = Vec::new();
         for piece in [0, 1, 100, BLOCK_BYTES, 7, 3 * BLOCK_BYTES + 5, SYNC_BYTES, 64] {
             let bytes: Vec<u8> = (0..piece).map(|i| u8::try_from(i % 251).unwrap()).collect();
@@ -166,7 +164,7 @@ mod tests {
         let written = Writer::shutdown(&mut file).await.unwrap();
         assert_eq!(written.size, expected.len());
         assert!(fs::read(&path).unwrap() == expected);
-        assert!(LocalFile::create(path, true).await.is_err(), "it would replace a file");
+        assert!(LocalFile::create(path, true, 0).await.is_err(), "it would replace a file");
     }
 
     #[tokio::test]
@@ -176,7 +174,7 @@ mod tests {
             return;
         }
         let file = File::options().write(true).open(full).unwrap();
-        let (blocks, waiting) = channel(BLOCKS_WAITING);
+        let (blocks, waiting) = channel(2);
         let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting, true)));
         let mut file = LocalFile { block: Vec::new(), blocks: Some(blocks), thread, bytes: 0 };
         let bytes = vec![0; 20 * BLOCK_BYTES];

@@ -57,7 +57,10 @@ pub use write::write_sstable;
 
 /// The rows of one frozen MemTable, in the order in which they were put.
 pub struct SsTableInput {
-    /// The rows under [`storage_schema`]: the base table's columns, then `_tombstone`.
+    /// The columns of the rows: what [`storage_schema`] made of the base table's when they were
+    /// put, which the base table may not have any more.
+    pub schema: SchemaRef,
+    /// The rows under that schema.
     pub batches: Vec<RecordBatch>,
     /// Names of the key columns in primary-key order; empty for a table without a key.
     pub key_columns: Arc<[String]>,
@@ -80,6 +83,9 @@ pub struct SsTableWritten {
     pub primary_key_bytes: u64,
 }
 
+/// Lance's size of the buffer of a column.
+pub const BUFFER_BYTES: usize = 8 << 20;
+
 /// Where the runs of one shard live and what they take over from the base table.
 #[derive(Clone)]
 pub struct SsTableContext {
@@ -89,12 +95,12 @@ pub struct SsTableContext {
     pub shard_path: Path,
     /// The same folder as a URI.
     pub shard_uri: String,
-    /// The base table's schema with its field ids.
-    pub base_schema: Schema,
     /// The file version of the base table, which its runs share.
     pub storage_version: ConcreteFileVersion,
     /// Whether a run on a local disk is synced before it counts as written.
     pub fsync: bool,
+    /// Bytes of a column that become a page together, and bytes that may wait for a local disk.
+    pub buffer_bytes: usize,
     /// How the base table was opened, so that a run is opened with the same credentials.
     store_params: Option<ObjectStoreParams>,
     /// Caches and object stores shared with the base table.
@@ -118,8 +124,8 @@ impl SsTableContext {
             object_store: base.object_store(None).await?,
             shard_path: shard_base_path(&base_path, &shard_id),
             shard_uri: format!("{}/{}", base.uri().trim_end_matches('/'), paths::shard(shard_id)),
-            base_schema: base.schema().clone(),
             fsync: true,
+            buffer_bytes: BUFFER_BYTES,
             storage_version: base.manifest().data_storage_format.lance_file_format(),
             store_params: base.store_params().cloned(),
             session: base.session(),

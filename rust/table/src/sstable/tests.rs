@@ -149,7 +149,7 @@ async fn nested_columns_keep_the_ids_of_their_children() {
     .unwrap();
     let shard = support::SHARD;
     let context = SsTableContext::new(&base, shard).await.unwrap();
-    let input = support::input(vec![batch], &key_columns, &[0, 1]);
+    let input = support::input(batch.schema(), vec![batch], &key_columns, &[0, 1]);
     let written = write_sstable(&context, Generation(1), input).await.unwrap();
     let run = open_sstable(&context, &written.path).await.unwrap();
     let ids: Vec<i32> = run.schema().fields_pre_order().map(|field| field.id).collect();
@@ -174,7 +174,8 @@ async fn a_table_without_a_key_has_no_key_index() {
     let alive = Arc::new(BooleanArray::from(vec![false, false]));
     let batch =
         RecordBatch::try_new(storage_schema(base.schema(), &[]), vec![values(vec![1, 1]), alive]);
-    let input = support::input(vec![batch.unwrap()], &[], &[]);
+    let schema = storage_schema(base.schema(), &[]);
+    let input = support::input(schema, vec![batch.unwrap()], &[], &[]);
     let context = SsTableContext::new(&base, support::SHARD).await.unwrap();
     let written = write_sstable(&context, Generation(1), input).await.unwrap();
     assert_eq!(written.primary_key_bytes, 0);
@@ -191,7 +192,7 @@ async fn rows_out_of_key_order_or_of_another_schema_are_refused() {
     let context = SsTableContext::new(&table.base, table.shard).await.unwrap();
     let batches = table.batches(&[&[(5, Some(1)), (4, Some(2)), (4, Some(3))]]);
     let write = |batches: &[RecordBatch], order: &[u32]| {
-        let input = support::input(batches.to_vec(), &table.key_columns, order);
+        let input = support::input(table.schema(), batches.to_vec(), &table.key_columns, order);
         write_sstable(&context, Generation(1), input)
     };
     for order in [&[0, 1, 2][..], &[2, 1, 0], &[1, 1, 0], &[1, 2], &[1, 2, 3], &[1, 2, 0, 3]] {

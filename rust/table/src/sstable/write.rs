@@ -27,9 +27,7 @@ use roaring::RoaringBitmap;
 
 use super::chunks::{Chunks, window_bytes};
 use super::data::{self, FRAGMENT};
-use super::{
-    SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, storage_schema, sync,
-};
+use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
 
 /// The one version of a run.
 const VERSION: u64 = 1;
@@ -48,7 +46,7 @@ pub async fn write_sstable(
     generation: Generation,
     input: SsTableInput,
 ) -> Result<SsTableWritten> {
-    let arrow_schema = storage_schema(&context.base_schema, &input.key_columns);
+    let arrow_schema = input.schema.clone();
     let rows = check_input(&arrow_schema, &input.batches)?;
     let keys = key_batches(&input)?;
     let path = paths::sstable_folder(data::random_number()?, generation);

@@ -15,16 +15,17 @@ use lance::dataset::{WriteMode, WriteParams};
 use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
 use lancemem_core::format::Sharding;
 use lancemem_core::format::key::is_key_type;
+use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
 
-use super::{Location, Table, details_of, key_of};
+use super::{Location, Table, details_of};
 use crate::errors::Context;
+use crate::schema::key_of;
 use crate::sstable::sync_base;
 
 /// Name of the sharding field in the specification that lance writes.
 pub(super) const SHARDING_FIELD: &str = "bucket";
-const KEY_MARK: &str = "lance-schema:unenforced-primary-key";
 const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
 
 /// What a new table is made of.
@@ -127,6 +128,9 @@ pub(super) async fn enable(
         .await?
         .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
     let (spec_id, sharding) = sharding_of(&base, &details)?;
+    // A column that is added must not get the id of one that was dropped: rows above the base
+    // table may still have values of that one.
+    base.migrate_to_non_reusable_field_ids().await.context(&action)?;
     let store = location.store(&base, config.fsync).await?;
     if !location.is_local() {
         store.prove_conditional_put().await?;

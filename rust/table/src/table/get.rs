@@ -40,7 +40,7 @@ impl Table {
         columns: Option<Vec<String>>,
     ) -> Result<Found> {
         self.require_key()?;
-        let wanted = self.rows.accept_keys(keys)?;
+        let wanted = view.columns.rows.accept_keys(keys)?;
         let columns = match columns {
             Some(columns) => columns,
             None => view.schema.fields().iter().map(|field| field.name().clone()).collect(),

@@ -21,7 +21,10 @@ use tokio::sync::watch;
 use super::Table;
 use super::maintenance::{Maintenance, MaintenanceStats};
 use crate::errors::Context;
-use crate::sstable::{SsTableContext, SsTableInput, sync_table, write_sstable};
+use crate::schema::{BaseVersion, LatestBase};
+use crate::sstable::{
+    BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
+};
 
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
@@ -82,7 +85,7 @@ impl Table {
     /// As [`Self::start_job`].
     pub(super) async fn open_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Job> {
         config.validate()?;
-        let base = self.latest_base().await?;
+        let base = self.without_reused_ids().await?;
         let manifest = self
             .manifests()
             .await?
@@ -95,8 +98,13 @@ impl Table {
         let routing = self.sharding().cloned().zip(ordinal);
         let identity = ShardIdentity { shard_id, routing };
         let fsync = config.fsync;
-        let sink = LanceSink { base: base.clone(), shard_id, key: self.key().clone(), fsync };
-        let sink = Arc::new(sink);
+        let sink = Arc::new(LanceSink {
+            base: self.base.clone(),
+            shard_id,
+            key: self.key().clone(),
+            fsync,
+            buffer_bytes: config.buffer_bytes(BUFFER_BYTES),
+        });
         let store = self.writable_store(fsync).await?;
         let is_local = self.location().is_local();
         let unsynced = paths::unsynced(shard_id);
@@ -104,16 +112,37 @@ impl Table {
             let synced = self.writable_store(true).await?;
             synced.put(&unsynced, format!("{shard_id}\n").into()).await?;
         }
-        let schema = self.rows.clone();
+        let schema = base.schema.rows.clone();
         let writer = ShardWriter::open(store.clone(), identity, schema, sink, config).await?;
         if is_local && fsync && (!self.writer_defaults().fsync || store.exists(&unsynced).await?) {
             // What this job will promise rests on what jobs before it left to the system's
             // caches. They are fenced, so nothing is added meanwhile.
-            sync_table(&base).await.context("syncing the table")?;
+            sync_table(&base.dataset).await.context("syncing the table")?;
             store.delete(&unsynced).await?;
         }
         let table = self.location().name().to_owned();
         Ok(Job { writer, table, ended: watch::Sender::new(false), maintenance: None })
+    }
+}
+
+impl Table {
+    /// The newest version, in which no field id is given twice from now on.
+    pub(super) async fn without_reused_ids(&self) -> Result<BaseVersion> {
+        let newest = self.latest().await?;
+        if newest.dataset.manifest().uses_non_reusable_field_ids() {
+            return Ok(newest);
+        }
+        let action = format!("fixing the field ids of table {}", self.uri());
+        let mut base = Dataset::clone(&newest.dataset);
+        if base.migrate_to_non_reusable_field_ids().await.is_err() {
+            // Another commit came first, perhaps the same one.
+            base.checkout_latest().await.context(&action)?;
+            base.migrate_to_non_reusable_field_ids().await.context(&action)?;
+        }
+        if self.location().is_local() && self.writer_defaults().fsync {
+            sync_base(&base).await.context(&action)?;
+        }
+        self.latest().await
     }
 }
 
@@ -123,7 +152,8 @@ impl Job {
     /// # Errors
     /// As [`ShardWriter::put`].
     pub async fn put(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        self.writer.put_with(rows, mode).await
+        let done = self.writer.put_with(rows, mode).await;
+        if self.fits_now(&done).await? { self.writer.put_with(rows, mode).await } else { done }
     }
 
     /// Deletes keys; see [`ShardWriter::delete_with`].
@@ -131,7 +161,8 @@ impl Job {
     /// # Errors
     /// As [`ShardWriter::delete`].
     pub async fn delete(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        self.writer.delete_with(keys, mode).await
+        let done = self.writer.delete_with(keys, mode).await;
+        if self.fits_now(&done).await? { self.writer.delete_with(keys, mode).await } else { done }
     }
 
     /// Adds or replaces rows with their mark; see [`ShardWriter::put_marked`].
@@ -144,7 +175,11 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
-        self.writer.put_marked(rows, mode, mark).await
+        let done = self.writer.put_marked(rows, mode, mark).await;
+        if self.fits_now(&done).await? {
+            return self.writer.put_marked(rows, mode, mark).await;
+        }
+        done
     }
 
     /// Deletes keys with their mark; see [`ShardWriter::delete_marked`].
@@ -157,7 +192,11 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
-        self.writer.delete_marked(keys, mode, mark).await
+        let done = self.writer.delete_marked(keys, mode, mark).await;
+        if self.fits_now(&done).await? {
+            return self.writer.delete_marked(keys, mode, mark).await;
+        }
+        done
     }
 
     /// Rows and deletes in one put; see [`ShardWriter::apply_with`].
@@ -171,7 +210,11 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
-        self.writer.apply_with(rows, deletes, mode, mark).await
+        let done = self.writer.apply_with(rows, deletes, mode, mark).await;
+        if self.fits_now(&done).await? {
+            return self.writer.apply_with(rows, deletes, mode, mark).await;
+        }
+        done
     }
 
     /// Flushes what was put; see [`ShardWriter::flush`].
@@ -224,7 +267,16 @@ impl Job {
         self.writer.epoch()
     }
 
-    pub(crate) fn row_schema(&self) -> &Arc<RowSchema> {
+    /// Whether rows that were refused may fit by now: the table's columns have changed.
+    async fn fits_now<T>(&self, done: &Result<T>) -> Result<bool> {
+        match done {
+            Err(Error::InvalidInput(_)) => self.writer.follow_table().await,
+            _ => Ok(false),
+        }
+    }
+
+    /// What the job accepts and stores now.
+    pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
         self.writer.schema()
     }
 
@@ -245,10 +297,11 @@ impl Job {
 /// Writes frozen MemTables as Lance datasets beside the base table.
 #[derive(Debug)]
 pub(super) struct LanceSink {
-    pub base: Arc<Dataset>,
+    pub base: Arc<LatestBase>,
     pub shard_id: ShardId,
     pub key: Arc<[String]>,
     pub fsync: bool,
+    pub buffer_bytes: usize,
 }
 
 #[async_trait]
@@ -256,10 +309,13 @@ impl SsTableSink for LanceSink {
     async fn write(&self, rows: &MemTableView) -> Result<SsTable> {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
-        let mut context = SsTableContext::new(&self.base, self.shard_id).await.context(&action)?;
+        let context = SsTableContext::new(&self.base.known().dataset, self.shard_id).await;
+        let mut context = context.context(&action)?;
         context.fsync = self.fsync;
+        context.buffer_bytes = self.buffer_bytes;
         let view = rows.clone();
         let input = SsTableInput {
+            schema: rows.schema().clone(),
             batches: rows.batches().cloned().collect(),
             key_columns: self.key.clone(),
             rows_by_key: Box::new(move || view.rows_by_key()),
@@ -272,5 +328,9 @@ impl SsTableSink for LanceSink {
             physical_rows: Some(written.physical_rows),
             primary_key_bytes: Some(written.primary_key_bytes).filter(|bytes| *bytes > 0),
         })
+    }
+
+    async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
+        Ok(Some(self.base.newest().await?.schema.rows.clone()))
     }
 }

@@ -94,7 +94,8 @@ impl Table {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             let base = self.latest_base().await?;
-            if compaction.is_overtaken(&compacted_of(&base).await?) {
+            let has_other_columns = compaction.has_other_columns(&base);
+            if has_other_columns || compaction.is_overtaken(&compacted_of(&base).await?) {
                 compaction = self.plan_compaction(settings).await?;
             } else {
                 compaction.rebase(base);

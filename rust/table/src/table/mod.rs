@@ -6,6 +6,7 @@
 
 mod collect;
 mod create;
+mod cut;
 mod get;
 mod history;
 mod job;
@@ -18,19 +19,20 @@ mod repair;
 mod scan;
 mod shards;
 mod stage;
+mod widen;
 mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use lance::Dataset;
-use lance::dataset::mem_wal::{DatasetMemWalExt, arrow_schema_with_field_ids};
+use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance_index::mem_wal::MemWalIndexDetails;
 use lancemem_core::format::{RowSchema, Sharding};
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 pub use create::CreateOptions;
@@ -45,16 +47,20 @@ pub use write::{Verb, WriteResult};
 
 use crate::errors::Context;
 use crate::merge::MergeCache;
-use crate::view::SsTableCache;
+use crate::schema::{BaseVersion, LatestBase, key_of};
+use crate::view::{CutName, ReadView, SsTableCache};
 use read::TailCache;
+
+/// Newest compacted generation of each shard.
+type Compacted = Arc<HashMap<ShardId, Generation>>;
 
 /// A Lance table with shards that take upserts.
 #[derive(Debug)]
 pub struct Table {
     location: Location,
-    base: RwLock<Arc<Dataset>>,
-    schema: SchemaRef,
-    rows: Arc<RowSchema>,
+    base: Arc<LatestBase>,
+    /// What the base version that was read last has compacted.
+    compacted: Mutex<Option<(u64, Compacted)>>,
     key: Arc<[String]>,
     sharding: Option<Sharding>,
     shard_spec_id: u32,
@@ -65,6 +71,8 @@ pub struct Table {
     merges: Arc<MergeCache>,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<maintenance::Turn>,
+    /// The cut that was last pinned by its name.
+    named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
 }
 
 impl Table {
@@ -92,17 +100,13 @@ impl Table {
         details: &MemWalIndexDetails,
     ) -> Result<Arc<Self>> {
         let key: Arc<[String]> = key_of(&base).into();
-        let with_ids = Arc::new(arrow_schema_with_field_ids(base.schema()));
-        let rows = Arc::new(RowSchema::new(with_ids, &key)?);
-        let schema = Arc::new(Schema::from(base.schema()));
         let (shard_spec_id, sharding) = create::sharding_of(&base, details)?;
         let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;
         let store = location.store(&base, defaults.fsync).await?;
         let table = Self {
             location,
-            base: RwLock::new(Arc::new(base)),
-            schema,
-            rows,
+            base: LatestBase::new(base)?,
+            compacted: Mutex::default(),
             key,
             sharding,
             shard_spec_id,
@@ -113,6 +117,7 @@ impl Table {
             merges: Arc::default(),
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),
+            named_cut: tokio::sync::Mutex::default(),
         };
         Ok(Arc::new(table))
     }
@@ -123,10 +128,10 @@ impl Table {
         self.location.uri()
     }
 
-    /// Columns of the table.
+    /// Columns of the table, as its last read, write or look at its newest version saw them.
     #[must_use]
-    pub const fn schema(&self) -> &SchemaRef {
-        &self.schema
+    pub fn schema(&self) -> SchemaRef {
+        self.base.known().schema.columns.clone()
     }
 
     /// Names of the key columns in primary-key order.
@@ -157,17 +162,15 @@ impl Table {
     /// The newest version of the base table.
     ///
     /// # Errors
-    /// A storage error.
+    /// A storage error, or an input error for columns that changed in a way that rows cannot
+    /// follow.
     pub async fn latest_base(&self) -> Result<Arc<Dataset>> {
-        let known = self.base.read().clone();
-        let mut base = Dataset::clone(&known);
-        base.checkout_latest().await.context("looking for the newest version of the base table")?;
-        if base.version().version == known.version().version {
-            return Ok(known);
-        }
-        let base = Arc::new(base);
-        *self.base.write() = base.clone();
-        Ok(base)
+        Ok(self.latest().await?.dataset)
+    }
+
+    /// The newest version of the base table and its columns.
+    pub(crate) async fn latest(&self) -> Result<BaseVersion> {
+        self.base.newest().await
     }
 
     /// The store of the shards for somebody who writes. An object store has to prove once that
@@ -184,8 +187,8 @@ impl Table {
         &self.location
     }
 
-    pub(crate) const fn row_schema(&self) -> &Arc<RowSchema> {
-        &self.rows
+    pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
+        self.base.known().schema.rows.clone()
     }
 
     pub(crate) const fn store(&self) -> &Store {
@@ -220,8 +223,4 @@ pub async fn compacted_of(base: &Dataset) -> Result<HashMap<ShardId, Generation>
         .iter()
         .map(|compacted| (compacted.shard_id, Generation(compacted.generation)))
         .collect())
-}
-
-fn key_of(base: &Dataset) -> Vec<String> {
-    base.schema().unenforced_primary_key().iter().map(|field| field.name.clone()).collect()
 }

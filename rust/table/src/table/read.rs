@@ -5,24 +5,26 @@
 //!
 //! A manifest read before the base version lists every run that this version lacks, because
 //! compaction commits to the base before it drains a manifest. WAL entries behind the manifest's
-//! replay position hold every row that its runs lack.
+//! replay position hold every row that its runs lack. Its columns are read last too: rows of a WAL
+//! tail that came to older ones are read again, because they may have been written under newer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use lance::Dataset;
-use lancemem_core::format::ShardManifest;
+use lancemem_core::format::{RowSchema, ShardManifest};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::Replay;
 use lancemem_core::store::ManifestStore;
-use lancemem_core::types::{Generation, Result, ShardId};
+use lancemem_core::types::{Generation, Result, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
 use super::shards::uncompacted;
-use super::{LiveJob, Table, compacted_of};
-use crate::view::{Consistency, ReadView, ShardView};
+use super::{Compacted, LiveJob, Table, compacted_of};
+use crate::schema::BaseVersion;
+use crate::view::{Consistency, LogPart, ReadView, ShardView};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
 /// fetches only new entries.
@@ -32,19 +34,36 @@ pub struct TailCache(Mutex<HashMap<ShardId, Arc<tokio::sync::Mutex<ShardTail>>>>
 #[derive(Debug)]
 struct ShardTail {
     manifests: ManifestStore,
-    place: Option<(WalTail, Replay)>,
+    place: Option<Place>,
+}
+
+/// How far a tail is read, and under which columns.
+#[derive(Debug)]
+struct Place {
+    wal: WalTail,
+    replay: Replay,
+    rows: Arc<RowSchema>,
 }
 
 impl TailCache {
+    /// The shards that this process has read, sorted.
+    fn shards(&self) -> Vec<ShardId> {
+        let mut shards: Vec<ShardId> = self.0.lock().keys().copied().collect();
+        shards.sort_unstable();
+        shards
+    }
+
     /// Lets the next read of a shard start at its manifest again.
     pub fn forget(&self, shard_id: ShardId) {
         self.0.lock().remove(&shard_id);
     }
 }
 
-struct ShardParts {
-    manifest: Arc<ShardManifest>,
-    memtables: Vec<MemTableView>,
+/// What one shard contributes, before its runs are opened.
+pub(super) struct ShardParts {
+    pub manifest: Arc<ShardManifest>,
+    pub memtables: Vec<MemTableView>,
+    pub log: LogPart,
 }
 
 impl Table {
@@ -58,25 +77,75 @@ impl Table {
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
-        let shard_ids = self.shard_ids().await?;
-        let parts = shard_ids.into_iter().map(|shard_id| {
-            let job = jobs.iter().find(|job| job.shard_id() == shard_id);
-            self.shard_parts(shard_id, consistency, job)
-        });
-        let parts: Vec<ShardParts> = try_join_all(parts).await?.into_iter().flatten().collect();
+        let mut columns = self.base.known().schema;
+        let (parts, latest) = loop {
+            let parts = self.parts_of_all(consistency, jobs, &columns.rows).await?;
+            let latest = self.latest().await?;
+            let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
+            if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
+                break (parts, latest);
+            }
+            // Each time round somebody has changed the table's columns.
+            columns = latest.schema;
+        };
+        self.view_over(latest, parts).await
+    }
 
-        let base = self.latest_base().await?;
-        let compacted = compacted_of(&base).await?;
+    /// The view of these parts over a version of the base table.
+    pub(super) async fn view_over(
+        &self,
+        base: BaseVersion,
+        parts: Vec<ShardParts>,
+    ) -> Result<Arc<ReadView>> {
+        let (base, columns) = (base.dataset, base.schema);
+        let compacted = self.compacted_at(&base).await?;
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
         Ok(Arc::new(ReadView {
             base,
-            schema: self.schema.clone(),
+            schema: columns.columns.clone(),
+            columns,
             key: self.key.clone(),
+            sharding: self.sharding.clone(),
             shards,
             base_cache,
         }))
+    }
+
+    /// The parts of every shard, rows of WAL tails under `rows`. Shards that this process has
+    /// read before are read beside the listing, which shows the others.
+    async fn parts_of_all(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<dyn LiveJob>],
+        rows: &Arc<RowSchema>,
+    ) -> Result<Vec<ShardParts>> {
+        let read = |shard_id: ShardId| {
+            let job = jobs.iter().find(|job| job.shard_id() == shard_id);
+            self.shard_parts(shard_id, consistency, job, rows)
+        };
+        let known = self.tails.shards();
+        let of_known = try_join_all(known.iter().map(|shard_id| read(*shard_id)));
+        let (listed, of_known) = try_join(self.shard_ids(), of_known).await?;
+        let others = listed.iter().filter(|shard_id| !known.contains(shard_id));
+        let of_others = try_join_all(others.map(|shard_id| read(*shard_id))).await?;
+        let mut parts: Vec<ShardParts> = of_known.into_iter().chain(of_others).flatten().collect();
+        parts.retain(|part| listed.contains(&part.manifest.shard_id));
+        parts.sort_unstable_by_key(|part| part.manifest.shard_id);
+        Ok(parts)
+    }
+
+    /// Newest compacted generation of each shard at a base version, read once a version.
+    async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
+        let version = base.version().version;
+        let known = self.compacted.lock().clone();
+        if let Some((_, compacted)) = known.filter(|(known, _)| *known == version) {
+            return Ok(compacted);
+        }
+        let compacted = Arc::new(compacted_of(base).await?);
+        *self.compacted.lock() = Some((version, compacted.clone()));
+        Ok(compacted)
     }
 
     /// Opens the runs that the base version lacks.
@@ -93,7 +162,8 @@ impl Table {
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
         let manifest_version = part.manifest.version;
-        Ok(ShardView { shard_id, manifest_version, sstables, memtables })
+        let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
+        Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })
     }
 
     async fn shard_parts(
@@ -101,12 +171,14 @@ impl Table {
         shard_id: ShardId,
         consistency: Consistency,
         job: Option<&Arc<dyn LiveJob>>,
+        rows: &Arc<RowSchema>,
     ) -> Result<Option<ShardParts>> {
         if let Some(job) = job {
             let snapshot = job.snapshot(self).await?;
             return Ok(Some(ShardParts {
                 manifest: snapshot.manifest,
                 memtables: snapshot.memtables,
+                log: LogPart::Job,
             }));
         }
         let tail = self.tail_of(shard_id);
@@ -114,24 +186,29 @@ impl Table {
         // generation that the manifest which we hold does not list yet.
         let mut tail = tail.lock().await;
         let Some(manifest) = tail.manifests.latest().await? else { return Ok(None) };
-        let memtables = match consistency {
-            Consistency::Flushed => Vec::new(),
+        let (memtables, end) = match consistency {
+            Consistency::Flushed => (Vec::new(), None),
             Consistency::Durable | Consistency::Live => {
-                self.read_tail(&mut tail, &manifest).await?
+                let (memtables, end) = self.read_tail(&mut tail, &manifest, rows).await?;
+                (memtables, Some(end))
             }
         };
-        Ok(Some(ShardParts { manifest, memtables }))
+        Ok(Some(ShardParts { manifest, memtables, log: LogPart::Before(end) }))
     }
 
     async fn read_tail(
         &self,
         tail: &mut ShardTail,
         manifest: &ShardManifest,
-    ) -> Result<Vec<MemTableView>> {
-        let (wal, replay) = tail.place.get_or_insert_with(|| {
+        rows: &Arc<RowSchema>,
+    ) -> Result<(Vec<MemTableView>, WalPosition)> {
+        // Rows that came to other columns may lack values of these.
+        tail.place.take_if(|place| !Arc::ptr_eq(&place.rows, rows));
+        let Place { wal, replay, .. } = tail.place.get_or_insert_with(|| {
             let after = manifest.replay_after_wal_entry_position;
             let wal = WalTail::new(self.store.clone(), manifest.shard_id, after);
-            (wal, Replay::new(manifest.shard_id, self.rows.clone()))
+            let replay = Replay::new(manifest.shard_id, rows.clone());
+            Place { wal, replay, rows: rows.clone() }
         });
         let current = manifest.current_generation;
         // What a flush has covered since the last read may be collected by now.
@@ -143,11 +220,7 @@ impl Table {
             return Err(error);
         }
         replay.forget_flushed(current);
-        Ok(replay
-            .memtables()
-            .iter()
-            .map(|replayed| replayed.memtable.view(replayed.memtable.batches()))
-            .collect())
+        Ok((views_of(replay), wal.next()))
     }
 
     fn tail_of(&self, shard_id: ShardId) -> Arc<tokio::sync::Mutex<ShardTail>> {
@@ -159,4 +232,10 @@ impl Table {
         });
         tail.clone()
     }
+}
+
+/// All rows of a replay as they are now.
+pub(super) fn views_of(replay: &Replay) -> Vec<MemTableView> {
+    let replayed = replay.memtables().iter();
+    replayed.map(|replayed| replayed.memtable.view(replayed.memtable.batches())).collect()
 }

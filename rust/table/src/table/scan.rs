@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
-use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -18,7 +18,7 @@ use lancemem_core::types::Result;
 
 use super::{LiveJob, Table};
 use crate::errors::Context;
-use crate::plan::{self, Condition, ScanRequest, plan_scan};
+use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
 use crate::view::{Consistency, ReadView};
 
 /// What to read.
@@ -32,6 +32,9 @@ pub struct ScanOptions {
     pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
+    /// Which part of the rows, all of them where absent; for readers that share a pinned cut.
+    /// Offset and limit count within the part.
+    pub part: Option<ReadPart>,
     /// Which rows must be seen; a pinned cut has decided that already.
     pub consistency: Consistency,
 }
@@ -73,7 +76,7 @@ impl Scan {
     /// # Errors
     /// An input error for an unknown column or a condition that does not parse.
     pub async fn stream(&self) -> Result<SendableRecordBatchStream> {
-        let (plan, session) = self.plan(self.options.columns.clone()).await?;
+        let (ScanPlan { plan, .. }, session) = self.plan(self.options.columns.clone()).await?;
         execute_stream(plan, session.task_ctx()).context("scanning")
     }
 
@@ -106,12 +109,13 @@ impl Scan {
     pub async fn count_rows(&self) -> Result<usize> {
         let view = self.view().await?;
         if self.options.filter.is_none()
+            && self.options.part.is_none()
             && let Some(rows) = self.known_rows(&view).await?
         {
             let rows = rows.saturating_sub(self.options.offset);
             return Ok(self.options.limit.map_or(rows, |limit| rows.min(limit)));
         }
-        let (plan, session) = self.plan_of(&view, Some(Vec::new())).await?;
+        let (ScanPlan { plan, .. }, session) = self.plan_of(&view, Some(Vec::new())).await?;
         let stream = execute_stream(plan, session.task_ctx()).context("counting")?;
         stream
             .try_fold(0, |rows, batch| futures::future::ready(Ok(rows + batch.num_rows())))
@@ -128,13 +132,14 @@ impl Scan {
         Ok(self.table.merges.mask(view).map(|mask| mask.live_rows))
     }
 
-    /// The plan as text.
+    /// The plan as text, and under it a line for each source that it leaves out.
     ///
     /// # Errors
     /// As [`Self::stream`].
     pub async fn explain(&self) -> Result<String> {
-        let (plan, _) = self.plan(self.options.columns.clone()).await?;
-        Ok(displayable(plan.as_ref()).indent(true).to_string())
+        let (planned, _) = self.plan(self.options.columns.clone()).await?;
+        let nodes = displayable(planned.plan.as_ref()).indent(true).to_string();
+        Ok(with_pruned(nodes, &planned))
     }
 
     /// The plan as text, with rows and times of each node: it runs to its end first.
@@ -142,12 +147,13 @@ impl Scan {
     /// # Errors
     /// As [`Self::collect`].
     pub async fn explain_analyze(&self) -> Result<String> {
-        let (plan, session) = self.plan(self.options.columns.clone()).await?;
+        let (planned, session) = self.plan(self.options.columns.clone()).await?;
+        let plan = planned.plan.clone();
         let stream = execute_stream(plan.clone(), session.task_ctx()).context("scanning")?;
         let count = |rows, batch: RecordBatch| futures::future::ready(Ok(rows + batch.num_rows()));
         let rows: usize = stream.try_fold(0, count).await.context("scanning")?;
         let nodes = DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(true).to_string();
-        Ok(format!("rows={rows}\n{nodes}"))
+        Ok(with_pruned(format!("rows={rows}\n{nodes}"), &planned))
     }
 
     /// The schema of the result.
@@ -155,7 +161,7 @@ impl Scan {
     /// # Errors
     /// As [`Self::stream`].
     pub async fn schema(&self) -> Result<SchemaRef> {
-        let (plan, _) = self.plan(self.options.columns.clone()).await?;
+        let (ScanPlan { plan, .. }, _) = self.plan(self.options.columns.clone()).await?;
         Ok(plan.schema())
     }
 
@@ -166,10 +172,7 @@ impl Scan {
         }
     }
 
-    async fn plan(
-        &self,
-        columns: Option<Vec<String>>,
-    ) -> Result<(Arc<dyn ExecutionPlan>, SessionContext)> {
+    async fn plan(&self, columns: Option<Vec<String>>) -> Result<(ScanPlan, SessionContext)> {
         let view = self.view().await?;
         self.plan_of(&view, columns).await
     }
@@ -178,15 +181,19 @@ impl Scan {
         &self,
         view: &Arc<ReadView>,
         columns: Option<Vec<String>>,
-    ) -> Result<(Arc<dyn ExecutionPlan>, SessionContext)> {
+    ) -> Result<(ScanPlan, SessionContext)> {
         let session = plan::session();
         let filter = match &self.options.filter {
             Some(condition) => Some(condition.resolve(&session, &view.schema).await?),
             None => None,
         };
-        let (offset, limit) = (self.options.offset, self.options.limit);
-        let request = ScanRequest { columns, filter, offset, limit };
+        let ScanOptions { offset, limit, part, .. } = self.options;
+        let request = ScanRequest { columns, filter, offset, limit, part };
         let plan = plan_scan(&session, view, &self.table.merges, &request).await?;
         Ok((plan, session))
     }
+}
+
+fn with_pruned(nodes: String, planned: &ScanPlan) -> String {
+    planned.pruned.iter().fold(nodes, |text, pruned| format!("{text}{pruned}\n"))
 }

@@ -148,7 +148,7 @@ impl Table {
     }
 
     /// The bucket that a shard records. The only shard of an unsharded table needs no record.
-    fn ordinal_of(&self, manifest: &ShardManifest) -> Option<i32> {
+    pub(super) fn ordinal_of(&self, manifest: &ShardManifest) -> Option<i32> {
         let recorded = manifest.bucket(SHARDING_FIELD);
         match &self.sharding {
             Some(Sharding::Unsharded) => Some(recorded.unwrap_or(0)),

@@ -15,8 +15,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
 use bytes::Bytes;
 use futures::future::try_join_all;
-use lance::Dataset;
-use lancemem_core::format::{AcceptedRows, SsTable, paths};
+use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths};
 use lancemem_core::shard::{SsTableSink, unlisted_rows};
 use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, Result, ShardId};
@@ -25,7 +24,7 @@ use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
 use crate::errors::{Context, RunContext};
-use crate::sstable::{SsTableContext, open_sstable};
+use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
 
 const LINK: &[u8] = b"link\n";
 const DISCARD: &[u8] = b"discard\n";
@@ -62,7 +61,8 @@ pub struct LinkResult {
 #[derive(Debug)]
 pub struct Stage {
     table: Arc<Table>,
-    base: Arc<Dataset>,
+    /// What the rows are accepted and stored as.
+    schema: Arc<RowSchema>,
     /// Rows that are not written yet, by shard.
     waiting: BTreeMap<ShardId, Waiting>,
     routing: std::collections::HashMap<i32, ShardId>,
@@ -82,9 +82,9 @@ impl Table {
     /// As [`Table::routing`].
     pub async fn start_stage(self: &Arc<Self>) -> Result<Stage> {
         let routing = self.routing().await?;
-        let base = self.latest_base().await?;
+        let schema = self.without_reused_ids().await?.schema.rows.clone();
         let (waiting, runs) = (BTreeMap::new(), Vec::new());
-        Ok(Stage { table: self.clone(), base, waiting, routing, runs })
+        Ok(Stage { table: self.clone(), schema, waiting, routing, runs })
     }
 
     /// Takes staged runs into their shards, newer than every row there, in the order given; in
@@ -225,12 +225,12 @@ impl Stage {
         for (ordinal, positions) in table.route(rows)? {
             let part = take_record_batch(rows, &positions).context("routing rows")?;
             let accepted = match verb {
-                Verb::Upsert => table.rows.accept(&part)?,
-                Verb::Delete => table.rows.accept_keys(&part)?,
+                Verb::Upsert => self.schema.accept(&part)?,
+                Verb::Delete => self.schema.accept_keys(&part)?,
                 Verb::Apply(deletes) => {
                     let deletes = take(deletes as &BooleanArray, &positions, None);
                     let deletes = deletes.context("routing rows")?;
-                    table.rows.accept_changes(&part, deletes.as_boolean())?
+                    self.schema.accept_changes(&part, deletes.as_boolean())?
                 }
             };
             parts.push((shard_of(&self.routing, ordinal)?, accepted));
@@ -276,13 +276,15 @@ impl Stage {
         let Some(waiting) = self.waiting.remove(&shard_id) else { return Ok(()) };
         let table = self.table.clone();
         let sink = LanceSink {
-            base: self.base.clone(),
+            base: table.base.clone(),
             shard_id,
             key: table.key().clone(),
             fsync: table.writer_defaults().fsync,
+            buffer_bytes: table.writer_defaults().buffer_bytes(BUFFER_BYTES),
         };
+        let schema = self.schema.clone();
         let view = tokio::task::spawn_blocking(move || {
-            unlisted_rows(&table.rows, table.writer_defaults(), waiting.rows)
+            unlisted_rows(&schema, table.writer_defaults(), waiting.rows)
         });
         let view = view.await.map_err(|error| Error::Internal(error.to_string()))?;
         let listed = sink.write(&view).await?;

@@ -71,7 +71,7 @@ impl Table {
             .sharding
             .as_ref()
             .ok_or_else(|| Error::input(format!("table {} has no sharding", self.uri())))?;
-        sharding.ordinals(&self.rows.with_column_types(rows, sharding)?)
+        sharding.ordinals(&self.row_schema().with_column_types(rows, sharding)?)
     }
 
     /// The newest version that `application` has written to a shard, durably; read beside its
@@ -97,10 +97,11 @@ impl Table {
         if rows.num_rows() == 0 {
             return Ok(WriteResult::default());
         }
+        let schema = self.latest().await?.schema.rows.clone();
         match verb {
-            Verb::Upsert => self.rows.accept(rows)?,
-            Verb::Delete => self.rows.accept_keys(rows)?,
-            Verb::Apply(deletes) => self.rows.accept_changes(rows, deletes)?,
+            Verb::Upsert => schema.accept(rows)?,
+            Verb::Delete => schema.accept_keys(rows)?,
+            Verb::Apply(deletes) => schema.accept_changes(rows, deletes)?,
         };
         let routing = self.routing().await?;
         let writes = self.route(rows)?.into_iter().map(|(ordinal, positions)| {

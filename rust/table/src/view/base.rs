@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::kept::{Kept, KeptBound};
+use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use super::sstables::with_table;
 use crate::errors::Context;
@@ -55,6 +56,8 @@ pub struct OpenBase {
     pub covered: RoaringBitmap,
     /// The record index, which may cover none.
     pub record_index: RecordIndex,
+    /// Reads rows of this version.
+    pub rows: RowReaders,
 }
 
 /// A fragment of one version.
@@ -127,7 +130,9 @@ impl BaseCache {
         drop(known);
         let mut fragments: Vec<BaseFragment> = fragments.into_values().collect();
         fragments.sort_by_key(|fragment| fragment.id);
-        let opened = Arc::new(OpenBase { version, fragments, segments, covered, record_index });
+        let rows = RowReaders::default();
+        let opened =
+            Arc::new(OpenBase { version, fragments, segments, covered, record_index, rows });
         *self.open.lock() = Some(opened.clone());
         Ok(opened)
     }

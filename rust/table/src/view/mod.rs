@@ -4,8 +4,11 @@
 //! Does not own: how a view is gathered from storage and jobs (`table`), or how it is read.
 
 mod base;
+mod cut;
 mod kept;
+mod local_files;
 mod pins;
+mod row_readers;
 mod run_keys;
 mod sstables;
 
@@ -13,15 +16,20 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use lance::Dataset;
-use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId};
+use lancemem_core::format::Sharding;
+use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId, WalPosition};
 
 pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
+pub use cut::{CutName, ShardCut};
 pub use kept::{Kept, KeptBound, KeptStats};
 pub use pins::is_pinned;
+pub use row_readers::RowReaders;
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle};
+
+use crate::schema::TableSchema;
 
 /// Which rows a read must see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +50,12 @@ pub struct ReadView {
     pub base: Arc<Dataset>,
     /// Columns of the result, in order: the base table's.
     pub schema: SchemaRef,
+    /// The same with what stored rows need to become rows of them.
+    pub columns: Arc<TableSchema>,
     /// Names of the key columns in primary-key order; empty for an append-only table.
     pub key: Arc<[String]>,
+    /// How keys are spread over the shards; `None` where the writers decide.
+    pub sharding: Option<Sharding>,
     /// What the shards hold above the base table.
     pub shards: Vec<ShardView>,
     /// What this process keeps of the base table for lookups by key.
@@ -55,12 +67,25 @@ pub struct ReadView {
 pub struct ShardView {
     /// The shard.
     pub shard_id: ShardId,
+    /// The bucket whose keys it holds, where its manifest says so.
+    pub bucket: Option<i32>,
     /// Version of the shard manifest that lists the runs.
     pub manifest_version: ManifestVersion,
     /// Runs that compaction has not covered at the view's base version, oldest first.
     pub sstables: Vec<Arc<SsTableHandle>>,
     /// Rows in memory, oldest generation first.
     pub memtables: Vec<MemTableView>,
+    /// How the rows in memory can be found again.
+    pub log: LogPart,
+}
+
+/// Where the rows in memory of one shard are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogPart {
+    /// From the log, up to before this position; none where the log was not read.
+    Before(Option<WalPosition>),
+    /// From a job, whose memory nothing on storage names.
+    Job,
 }
 
 impl ReadView {
@@ -68,6 +93,18 @@ impl ReadView {
     #[must_use]
     pub fn base_version(&self) -> u64 {
         self.base.version().version
+    }
+
+    /// The name by which another process can pin the same cut ([`crate::Table::view_of`]); none
+    /// where it shows rows of a job that storage does not have.
+    #[must_use]
+    pub fn cut(&self) -> Option<CutName> {
+        let shards = self.shards.iter().map(|shard| {
+            let LogPart::Before(log_end) = shard.log else { return None };
+            let (shard_id, manifest_version) = (shard.shard_id, shard.manifest_version);
+            Some(ShardCut { shard_id, manifest_version, log_end })
+        });
+        Some(CutName { base_version: self.base_version(), shards: shards.collect::<Option<_>>()? })
     }
 
     /// Whether nothing lies above the base table, so that no choice by key is needed.
@@ -87,6 +124,23 @@ impl ReadView {
             }
         }
         false
+    }
+
+    /// The same cut without the sources at the places of [`Self::sources`] that `leaves_out`
+    /// names.
+    #[must_use]
+    pub fn without(&self, leaves_out: impl Fn(usize) -> bool) -> Self {
+        let mut view = self.clone();
+        let mut place = 0;
+        let mut stays = || {
+            place += 1;
+            !leaves_out(place - 1)
+        };
+        for shard in &mut view.shards {
+            shard.sstables.retain(|_| stays());
+            shard.memtables.retain(|_| stays());
+        }
+        view
     }
 
     /// Every source above the base table.

@@ -24,6 +24,8 @@ pub struct RunKeys {
     hasher: RandomState,
     /// Built by the first [`Self::find`].
     table: OnceLock<KeyTable>,
+    /// Places of the least and the greatest key, found by the first [`Self::range`].
+    range: OnceLock<Option<(usize, usize)>>,
 }
 
 /// From the hash of a key to its place in the block.
@@ -46,7 +48,8 @@ impl RunKeys {
         keys.shrink_to_fit();
         let dense = positions.last().is_none_or(|last| *last as usize + 1 == positions.len());
         let positions = (!dense).then_some(positions);
-        Self { keys, positions, hasher: RandomState::default(), table: OnceLock::new() }
+        let (hasher, table, range) = (RandomState::default(), OnceLock::new(), OnceLock::new());
+        Self { keys, positions, hasher, table, range }
     }
 
     /// The keys of all rows from row 0 on.
@@ -97,6 +100,18 @@ impl RunKeys {
     pub fn find(&self, key: &[u8]) -> Option<u32> {
         let is_key = |place: &u32| self.keys.get(*place as usize) == key;
         self.table().places.find(self.hash(key), is_key).map(|place| self.position(*place as usize))
+    }
+
+    /// The least and the greatest key; `None` where there is no key.
+    #[must_use]
+    pub fn range(&self) -> Option<(&[u8], &[u8])> {
+        let find = || {
+            let by_key = |place: &usize| self.keys.get(*place);
+            let least = (0..self.len()).min_by_key(by_key)?;
+            Some((least, (0..self.len()).max_by_key(by_key)?))
+        };
+        let (least, greatest) = (*self.range.get_or_init(find))?;
+        Some((self.keys.get(least), self.keys.get(greatest)))
     }
 
     /// Bytes on the heap, with the table that the first [`Self::find`] builds.
@@ -201,10 +216,19 @@ mod tests {
     }
 
     #[test]
+    fn the_range_spans_all_keys() {
+        let keys = [b"d".to_vec(), b"b".to_vec(), b"bb".to_vec(), b"z".to_vec(), b"c".to_vec()];
+        let run = RunKeys::dense(block(&keys));
+        assert_eq!(run.range(), Some((&b"b"[..], &b"z"[..])));
+        assert_eq!(RunKeys::dense(block(&keys[..1])).range(), Some((&b"d"[..], &b"d"[..])));
+    }
+
+    #[test]
     fn a_run_without_rows_finds_nothing() {
         let run = RunKeys::new(KeyBlock::default(), Vec::new());
         assert!(run.is_empty());
         assert_eq!((run.find(b"a"), run.heap_bytes()), (None, 0));
+        assert_eq!(run.range(), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
+use arrow_schema::SchemaRef;
 use futures::TryStreamExt;
 use lance::Dataset;
 use lance_core::ROW_ADDR;
@@ -22,8 +23,10 @@ use parking_lot::Mutex;
 use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
 use super::pins;
+use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
+use crate::schema::with_ids;
 use crate::sstable::{KeyFilter, KeyIndex, SsTableContext, is_ours, open_sstable};
 
 /// Bytes that a table keeps of its runs by default.
@@ -42,6 +45,10 @@ pub struct SsTableHandle {
     pub path: String,
     /// The run as a Lance dataset; its deletion vector hides rows superseded inside the run.
     pub dataset: Arc<Dataset>,
+    /// Its columns with their field ids: those of the table when it was written.
+    pub columns: SchemaRef,
+    /// Reads rows of it.
+    pub row_readers: RowReaders,
     keys: Arc<Kept<RunKeys>>,
     filter: Arc<Kept<KeyFilter>>,
     index: Arc<Kept<KeyIndex>>,
@@ -230,6 +237,8 @@ impl SsTableCache {
             trusted: is_ours(&dataset),
             rows: physical_rows(&dataset),
             pages_read: AtomicU64::new(0),
+            columns: Arc::new(with_ids(dataset.schema())),
+            row_readers: RowReaders::default(),
             dataset,
         };
         Ok((handle, bytes))

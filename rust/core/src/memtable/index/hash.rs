@@ -1,7 +1,8 @@
 //! A key index on a hash table whose entries chain to the row that they superseded.
 //!
 //! Owns: for every key its newest row, and for every row the previous one of its key.
-//! Does not own: key order, which is made by one sort when a flush asks for it.
+//! Does not own: key order, which is made by one sort when a flush asks for it; keys that only
+//! rise (`rising`), which are in order already and need no table.
 //!
 //! Open addressing, at most half full. A slot is one word, so a reader sees a whole one:
 //!
@@ -15,12 +16,16 @@
 //! every row that it may see. Old tables stay until the index goes: together they are no larger
 //! than the last one, and so a reader takes no lock and counts no reference, which readers on
 //! other cores would have to wait for.
+//!
+//! Keys that rise from the first row on stay out of the table. The first one that does not brings
+//! all of them into it.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 
+use super::rising::Rising;
 use super::{KeyIndex, position};
 use crate::memtable::rows::{Place, Rows};
 
@@ -44,6 +49,7 @@ pub struct HashIndex {
     /// Never empty; the last one counts.
     tables: boxcar::Vec<Slots>,
     links: boxcar::Vec<Link>,
+    rising: Rising,
 }
 
 impl Default for HashIndex {
@@ -52,6 +58,7 @@ impl Default for HashIndex {
             hasher: RandomState::default(),
             tables: boxcar::vec![Slots::new(FIRST_SLOTS)],
             links: boxcar::Vec::new(),
+            rising: Rising::default(),
         }
     }
 }
@@ -145,10 +152,8 @@ impl HashIndex {
         self.tables.push(slots.grown((rows * 2).next_power_of_two()));
         self.slots()
     }
-}
 
-impl KeyIndex for HashIndex {
-    fn insert(&self, rows: &Rows, batch: usize) {
+    fn insert_hashed(&self, rows: &Rows, batch: usize) {
         let placed = rows.get(batch);
         let Some(keys) = placed.keys.get() else { return };
         let slots = self.slots_for(placed.end());
@@ -165,8 +170,26 @@ impl KeyIndex for HashIndex {
             slots.set(at, hash, row);
         }
     }
+}
+
+impl KeyIndex for HashIndex {
+    fn insert(&self, rows: &Rows, batch: usize) {
+        if self.rising.goes_on(rows, batch) {
+            return;
+        }
+        if self.rising.has_ended() {
+            self.insert_hashed(rows, batch);
+            return;
+        }
+        self.slots_for(rows.get(batch).end());
+        (0..=batch).for_each(|batch| self.insert_hashed(rows, batch));
+        self.rising.end();
+    }
 
     fn newest(&self, rows: &Rows, key: &[u8], limit: usize) -> Option<u32> {
+        if !self.rising.has_ended() {
+            return self.rising.find(rows, key, limit);
+        }
         let slots = self.slots();
         let (_, newest) = slots.find(self.hash(key), |row| self.key(rows, row) == key);
         let mut row = newest?;
@@ -180,6 +203,9 @@ impl KeyIndex for HashIndex {
     }
 
     fn superseded(&self, _rows: &Rows, limit: usize, visit: &mut dyn FnMut(u32)) {
+        if !self.rising.has_ended() {
+            return;
+        }
         for (_, link) in self.links.iter().take(limit) {
             if link.previous != NONE {
                 visit(link.previous);
@@ -188,14 +214,23 @@ impl KeyIndex for HashIndex {
     }
 
     fn rows_by_key(&self, rows: &Rows, limit: usize) -> Vec<u32> {
+        if !self.rising.has_ended() {
+            return (0..position(limit)).collect();
+        }
         let skip = self.shared_first_byte(rows, limit);
-        let mut sorted: Vec<(u64, u32)> =
-            (0..position(limit)).map(|row| (prefix(self.key(rows, row), skip), row)).collect();
-        sorted.sort_unstable_by(|(left, left_row), (right, right_row)| {
-            let by_key = || self.key(rows, *left_row).cmp(self.key(rows, *right_row));
-            left.cmp(right).then_with(by_key).then(left_row.cmp(right_row))
-        });
-        sorted.into_iter().map(|(_, row)| row).collect()
+        // One number a row sorts without a branch: the start of the key, then the position.
+        let word = |row| (u128::from(prefix(self.key(rows, row), skip)) << 32) | u128::from(row);
+        let mut words: Vec<u128> = (0..position(limit)).map(word).collect();
+        words.sort_unstable();
+        let mut sorted: Vec<u32> = words.iter().map(|word| low_row(*word)).collect();
+        let mut start = 0;
+        for same in words.chunk_by(|left, right| left >> 32 == right >> 32) {
+            let end = start + same.len();
+            sorted[start..end]
+                .sort_by(|left, right| self.key(rows, *left).cmp(self.key(rows, *right)));
+            start = end;
+        }
+        sorted
     }
 }
 
@@ -206,6 +241,10 @@ fn prefix(key: &[u8], skip: usize) -> u64 {
     let length = rest.len().min(8);
     bytes[..length].copy_from_slice(&rest[..length]);
     u64::from_be_bytes(bytes)
+}
+
+const fn low_row(word: u128) -> u32 {
+    (word & 0xffff_ffff) as u32
 }
 
 const fn high(word: u64) -> u32 {

@@ -7,6 +7,7 @@
 //! Measured against each other in `benches/put.rs`; docs/decisions/0006 has the choice.
 
 mod hash;
+mod rising;
 mod skip_list;
 
 use std::fmt::Debug;
@@ -65,10 +66,16 @@ mod tests {
     proptest! {
         #[test]
         fn every_index_answers_as_a_list_of_all_rows_would(
+            risen in prop::collection::vec(1_usize..10, 0..5),
             batches in prop::collection::vec(
-                prop::collection::vec(prop::collection::vec(0_u8..3, 0..4), 1..40), 1..12),
+                prop::collection::vec(prop::collection::vec(0_u8..3, 0..4), 1..40), 0..12),
             limit in 0_usize..300,
         ) {
+            let mut keys = (0_u8..).map(|number| vec![number / 9, number / 3 % 3, number % 3]);
+            let mut all_batches: Vec<Vec<Vec<u8>>> =
+                risen.iter().map(|count| keys.by_ref().take(*count).collect()).collect();
+            all_batches.extend(batches);
+            let batches = all_batches;
             let rows = Rows::default();
             for batch in &batches {
                 push(&rows, batch);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchIterator};
-use arrow_schema::{Field, Schema as ArrowSchema};
+use arrow_schema::{Field, Schema as ArrowSchema, SchemaRef};
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::mem_wal::{LsmScanner, ShardSnapshot};
@@ -136,9 +136,14 @@ impl Table {
         self.base.drop_columns(&["v"]).await.unwrap();
     }
 
+    /// The storage schema.
+    pub fn schema(&self) -> SchemaRef {
+        storage_schema(self.base.schema(), &self.key_columns)
+    }
+
     /// The puts as stored rows.
     pub fn batches(&self, puts: &[&[(u32, Option<i64>)]]) -> Vec<RecordBatch> {
-        let schema = storage_schema(self.base.schema(), &self.key_columns);
+        let schema = self.schema();
         let batch = |rows: &&[(u32, Option<i64>)]| {
             let ids: Vec<u32> = rows.iter().map(|(id, _)| *id).collect();
             let mut columns = self.key.arrays(&ids);
@@ -154,7 +159,7 @@ impl Table {
         let batches = self.batches(puts);
         let sorted_rows = order(&batches, &self.key_columns);
         let context = SsTableContext::new(&self.base, self.shard).await.unwrap();
-        let input = input(batches, &self.key_columns, &sorted_rows);
+        let input = input(self.schema(), batches, &self.key_columns, &sorted_rows);
         let written = write_sstable(&context, Generation(generation), input).await.unwrap();
         let mut expected: BTreeMap<String, i64> =
             self.base_ids.iter().map(|id| (self.text(*id), i64::from(*id))).collect();
@@ -180,13 +185,14 @@ fn rendered(columns: &[ArrayRef], row: usize) -> String {
 
 /// What a flush gets of a MemTable with these rows.
 pub fn input(
+    schema: SchemaRef,
     batches: Vec<RecordBatch>,
     key_columns: &[String],
     sorted_rows: &[u32],
 ) -> SsTableInput {
     let sorted_rows = sorted_rows.to_vec();
     let rows_by_key = Box::new(move || sorted_rows);
-    SsTableInput { batches, key_columns: key_columns.into(), rows_by_key }
+    SsTableInput { schema, batches, key_columns: key_columns.into(), rows_by_key }
 }
 
 /// The sorted positions, as a MemTable knows them.

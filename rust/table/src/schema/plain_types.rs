@@ -6,11 +6,8 @@
 
 use std::sync::Arc;
 
-use arrow::compute::cast;
-use arrow_array::RecordBatch;
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
-
-const FIELD_ID: &str = "lance:field_id";
+use arrow_schema::{DataType, Field, FieldRef, Schema};
+use lancemem_core::format::reconcile::FIELD_ID;
 
 /// `schema` with the types of a Lance scan.
 pub fn plain_schema(schema: &Schema) -> Schema {
@@ -19,25 +16,6 @@ pub fn plain_schema(schema: &Schema) -> Schema {
         field.as_ref().clone().with_data_type(data_type)
     });
     Schema::new_with_metadata(fields.collect::<Vec<Field>>(), schema.metadata().clone())
-}
-
-/// `batch` under `schema`, which [`plain_schema`] made of its own.
-///
-/// # Errors
-/// Where the two do not belong together.
-pub fn plain_batch(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
-    if batch.schema_ref().fields() == schema.fields() {
-        return Ok(batch);
-    }
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| {
-        if column.data_type() == field.data_type() {
-            return Ok(column.clone());
-        }
-        // Only names of types differ, so that no value is touched.
-        cast(column, field.data_type())
-    });
-    RecordBatch::try_new(schema.clone(), columns.collect::<Result<_, _>>()?)
 }
 
 fn plain_type(data_type: &DataType) -> DataType {

@@ -1,0 +1,96 @@
+"""A scan of a large table: its peak memory and the time to its first batch.
+
+Owns: a child process that reads everything and keeps nothing.
+Does not own: the time of the whole scan (`scans`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lance
+import numpy as np
+
+import lancemem
+from benches.read import tables
+
+if TYPE_CHECKING:
+    from benches.write.runner import Settings
+
+GOAL_MIB = 1_024.0
+GOAL_FIRST_BATCH_MS = 100.0
+CHUNK_ROWS = 1_000_000
+RUNS = 4
+
+# Not `ru_maxrss`: it remembers the process that started this one.
+READER = """
+import json, sys, time
+import lancemem
+
+def memory():
+    status = open("/proc/self/status").read()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+
+table = lancemem.open_table(sys.argv[1])
+if sys.argv[2] == "again":
+    # The keys of the runs and the files' footers are in memory, the dead rows are not.
+    table.scan(["id"], "tag < 0").count_rows()
+begun = time.perf_counter()
+first, rows = None, 0
+for batch in table.scan():
+    first = first or time.perf_counter() - begun
+    rows += batch.num_rows
+print(json.dumps([rows, first * 1e3, memory() / 1024]))
+"""
+
+
+@dataclass
+class Scanned:
+    """What one scan took."""
+
+    label: str
+    rows: int
+    first_batch_ms: float
+    peak_mib: float
+
+
+def measure(settings: Settings, base_rows: int) -> list[Scanned]:
+    """Scan a table with 10 % newer rows in four runs, cold and warm."""
+    place = settings.folder / "table"
+    uri = str(place / "t.lance")
+    try:
+        key = {b"lance-schema:unenforced-primary-key": b"true"}
+        schema = tables.schema("int64")
+        schema = schema.set(0, schema.field("id").with_metadata(key))
+        for start in range(0, base_rows, CHUNK_ROWS):
+            parts = (
+                tables.rows("int64", np.arange(first, first + tables.PUT_ROWS)).cast(schema)
+                for first in range(start, start + CHUNK_ROWS, tables.PUT_ROWS)
+            )
+            batches = (batch for part in parts for batch in part.to_batches())
+            mode = "append" if start else "create"
+            lance.write_dataset(batches, uri, schema=schema, mode=mode)
+        config = lancemem.WriterConfig(
+            durable=False, fsync=False, max_memtable_rows=4_000_000, max_memtable_bytes=1 << 30
+        )
+        table = lancemem.open_table(uri, sharding=lancemem.unsharded(), config=config)
+        tables.lay(table, "int64", base_rows, tables.FOUR).close(flush=True)
+        return [_scan(uri, label, base_rows) for label in ("opened anew", "again")]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _scan(uri: str, label: str, expected: int) -> Scanned:
+    done = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", READER, uri, label], check=True, capture_output=True, text=True
+    )
+    rows, first, peak = json.loads(done.stdout)
+    if rows != expected:
+        message = f"{rows} rows, not {expected}"
+        raise RuntimeError(message)
+    return Scanned(label, rows, first, peak)

@@ -1,0 +1,223 @@
+"""Scans with newer rows above the base, beside a plain Lance scan and beside pylance's LSM scan.
+
+Owns: all columns, the key alone and the count, in a process that reads the cut for the first time
+and again; deletes beside Lance's own deletion vectors; a selective filter on an indexed column.
+Does not own: the tables.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import lance
+
+import lancemem
+from benches.read import tables
+from benches.read.tables import Above
+from benches.write.runner import Sample, Settings, column, interleave
+from benches.write.stats import Comparison, Goal
+
+# A read, which gives the number of its rows.
+Read: TypeAlias = Callable[[], int]
+
+READS = {"all columns": None, "key only": ["id"], "count": ["id"]}
+# Against the plain scan, by what is read; then against pylance.
+GOALS = {"all columns": (1.2, 4.0), "key only": (2.0, 10.0), "count": (2.0, 10.0)}
+
+
+def _timed(read: Read, expected: int) -> Sample:
+    begun = time.perf_counter()
+    found = read()
+    taken = (time.perf_counter() - begun) * 1e3
+    if found != expected:
+        message = f"{found} rows, not {expected}"
+        raise RuntimeError(message)
+    return {"ms": taken}
+
+
+def _plain(dataset: lance.LanceDataset, columns: list[str] | None) -> Read:
+    return lambda: sum(batch.num_rows for batch in dataset.to_batches(columns=columns))
+
+
+def _ours(scan: lancemem.Scan, what: str) -> Read:
+    if what == "count":
+        return scan.count_rows
+    return lambda: sum(batch.num_rows for batch in scan)
+
+
+def _scan(
+    table: lancemem.Table, columns: list[str] | None, jobs: list[lancemem.Job]
+) -> lancemem.Scan:
+    return table.scan(columns, consistency="live" if jobs else "flushed", jobs=jobs)
+
+
+def _first(uri: str, what: str, jobs: list[lancemem.Job], expected: int) -> Sample:
+    """Read a cut that this handle has not read, with the keys of its runs in memory."""
+    table = lancemem.open_table(uri)
+    columns = READS[what]
+    table.scan(["id"], "tag < 0", consistency="flushed").count_rows()
+    return _timed(_ours(_scan(table, columns, jobs), what), expected)
+
+
+def _pylance(uri: str, table: lancemem.Table, what: str) -> Read:
+    def read() -> int:
+        scanner = tables.pylance_scanner(uri, table)
+        if what == "count":
+            return int(scanner.count_rows())
+        scanner = scanner if READS[what] is None else scanner.project(READS[what])
+        return sum(batch.num_rows for batch in scanner.to_batches())
+
+    return read
+
+
+def newer(
+    settings: Settings, kind: str, base_rows: int, above: Above, *, peer: bool
+) -> list[Comparison]:
+    """Compare every read of one table with the plain scan of its base, and with pylance's."""
+    place = settings.folder / "table"
+    uri = str(place / "t.lance")
+    try:
+        table = tables.base(uri, kind, base_rows)
+        with tables.lay(table, kind, base_rows, above) as job:
+            jobs = [] if above.runs else [job]
+            return [
+                line
+                for what in READS
+                for line in _newer(
+                    settings, (uri, table, jobs), (kind, base_rows), above, what, peer=peer
+                )
+            ]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _newer(
+    settings: Settings,
+    opened: tuple[str, lancemem.Table, list[lancemem.Job]],
+    size: tuple[str, int],
+    above: Above,
+    what: str,
+    *,
+    peer: bool,
+) -> list[Comparison]:
+    uri, table, jobs = opened
+    kind, base_rows = size
+    dataset = lance.dataset(uri)
+    expected = base_rows - (-(-base_rows // above.every) if above.deletes else 0)
+    again = _scan(table, READS[what], jobs)
+    sides: dict[str, Callable[[Path], Sample]] = {
+        "plain": lambda _: _timed(_plain(dataset, READS[what]), base_rows),
+        "first": lambda _: _first(uri, what, jobs, expected),
+        "again": lambda _: _timed(_ours(again, what), expected),
+    }
+    if peer and above.runs:
+        sides["pylance"] = lambda _: _timed(_pylance(uri, table, what), expected)
+    for side in sides.values():
+        side(settings.folder)
+    samples = interleave(settings, sides)
+    plain_goal, peer_goal = GOALS[what]
+    if above.runs > 4:
+        plain_goal = 1.5 if what == "all columns" else plain_goal
+    label = f"{kind}, {base_rows:,} rows, {above.label}, {what}"
+    found = [
+        Comparison(
+            "scan", f"{label}, {turn}", "plain Lance", "ms",
+            column(samples[turn], "ms"), column(samples["plain"], "ms"),
+            Goal(plain_goal, at_least=False),
+        )
+        for turn in ("first", "again")
+    ]  # fmt: skip
+    if "pylance" in samples:
+        found.append(
+            Comparison(
+                "scan", f"{label}, first", "pylance", "ms",
+                column(samples["first"], "ms"), column(samples["pylance"], "ms"),
+                Goal(peer_goal), inverse=True,
+            )
+        )  # fmt: skip
+    return found
+
+
+def deletes(settings: Settings, kind: str, base_rows: int) -> list[Comparison]:
+    """Compare a scan after deletes, pending and compacted, with Lance's deletion vectors."""
+    place = settings.folder / "table"
+    uris = [str(place / f"{name}.lance") for name in ("pending", "compacted", "lance")]
+    try:
+        pending, compacted, plain = (tables.base(uri, kind, base_rows) for uri in uris)
+        for table in (pending, compacted):
+            tables.lay(table, kind, base_rows, tables.DELETED).close(flush=True)
+        compacted.compact()
+        chosen = range(0, base_rows, tables.DELETED.every)
+        _delete_by_lance(plain, kind, chosen)
+        expected = base_rows - len(chosen)
+        dataset = lance.dataset(uris[2])
+        lines = []
+        for label, table, uri in (("pending", pending, uris[0]), ("compacted", compacted, uris[1])):
+            again = _scan(table, None, [])
+            sides: dict[str, Callable[[Path], Sample]] = {
+                "plain": lambda _: _timed(_plain(dataset, None), expected),
+                "first": lambda _, uri=uri: _first(uri, "all columns", [], expected),  # type: ignore[misc]
+                "again": lambda _, again=again: _timed(_ours(again, "all columns"), expected),  # type: ignore[misc]
+            }
+            for side in sides.values():
+                side(settings.folder)
+            samples = interleave(settings, sides)
+            lines += [
+                Comparison(
+                    "scan", f"{kind}, {base_rows:,} rows, 10 % deleted, {label}, {turn}",
+                    "Lance's deletion vectors", "ms",
+                    column(samples[turn], "ms"), column(samples["plain"], "ms"),
+                    Goal(1.1, at_least=False),
+                )
+                for turn in ("first", "again")
+            ]  # fmt: skip
+        return lines
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _delete_by_lance(table: lancemem.Table, kind: str, chosen: range) -> None:
+    dataset = lance.dataset(table.uri)
+    if kind == "int64":
+        dataset.delete(f"id % {chosen.step} = 0")
+        return
+    for start in range(0, len(chosen), 10_000):
+        keys = [tables.key(kind, number) for number in chosen[start : start + 10_000]]
+        dataset.delete("id IN ({})".format(", ".join(f"'{key}'" for key in keys)))
+
+
+def filtered(settings: Settings, kind: str, base_rows: int) -> list[Comparison]:
+    """Compare a filter on an indexed column that keeps 0.1 % with a plain indexed query."""
+    place = settings.folder / "table"
+    uri = str(place / "t.lance")
+    try:
+        table = tables.base(uri, kind, base_rows)
+        lance.dataset(uri).create_scalar_index("tag", "BTREE")
+        tables.lay(table, kind, base_rows, tables.FOUR).close(flush=True)
+        dataset = lance.dataset(uri)
+        expected = base_rows // tables.TAGS
+        condition = "tag = 7"
+        scan = table.scan(filter=condition, consistency="flushed")
+        sides: dict[str, Callable[[Path], Sample]] = {
+            "plain": lambda _: _timed(
+                lambda: sum(it.num_rows for it in dataset.to_batches(filter=condition)), expected
+            ),
+            "ours": lambda _: _timed(lambda: sum(it.num_rows for it in scan), expected),
+        }
+        for side in sides.values():
+            side(settings.folder)
+        samples = interleave(settings, sides)
+        return [
+            Comparison(
+                "scan", f"{kind}, {base_rows:,} rows, 4 SSTables, a tag of 0.1 % by its index",
+                "plain Lance", "ms",
+                column(samples["ours"], "ms"), column(samples["plain"], "ms"),
+                Goal(2.0, at_least=False),
+            )
+        ]  # fmt: skip
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

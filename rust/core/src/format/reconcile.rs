@@ -1,0 +1,251 @@
+//! Rows written under an older schema, brought to the columns of a newer one.
+//!
+//! Owns: which stored column is which column of the table, and which changes of type keep every
+//! value. Scans, lookups, compactions and replays ask here and nowhere else.
+//! Does not own: where either schema comes from, or what follows from a refusal.
+//!
+//! A column is its field id: a rename keeps the id, and a column that was dropped and added
+//! again has another one. Names count only where a side has no ids.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, GenericListArray, OffsetSizeTrait,
+    RecordBatch, RecordBatchOptions, StructArray, new_null_array,
+};
+use arrow_buffer::BooleanBuffer;
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
+
+use super::TOMBSTONE;
+use crate::types::{Error, Result};
+
+/// The key of field metadata under which lance keeps a field id.
+pub const FIELD_ID: &str = "lance:field_id";
+
+/// The key of field metadata that marks a column of the primary key.
+pub const KEY_MARK: &str = "lance-schema:unenforced-primary-key";
+
+/// The field id that a field carries.
+#[must_use]
+pub fn field_id(field: &Field) -> Option<i32> {
+    let id = field.metadata().get(FIELD_ID)?.parse().ok()?;
+    // lance writes -1 for "none yet".
+    (id >= 0).then_some(id)
+}
+
+/// The place in `stored` of the column `field` of the table.
+#[must_use]
+pub fn find_column(field: &Field, stored: &Fields) -> Option<usize> {
+    // A run gives `_tombstone` the next free id, which the table may give to a column later.
+    if field.name() == TOMBSTONE {
+        return stored.iter().position(|stored| stored.name() == TOMBSTONE);
+    }
+    find(field, stored).filter(|place| stored[*place].name() != TOMBSTONE)
+}
+
+fn find(field: &Field, stored: &Fields) -> Option<usize> {
+    let by_name = |needs_no_id: bool| {
+        stored.iter().position(|stored| {
+            stored.name() == field.name() && (!needs_no_id || field_id(stored).is_none())
+        })
+    };
+    let Some(id) = field_id(field) else { return by_name(false) };
+    let is_same = |stored: &Arc<Field>| {
+        stored.name() != TOMBSTONE && field_id(stored).is_some_and(|other| other == id)
+    };
+    stored.iter().position(is_same).or_else(|| by_name(true))
+}
+
+/// How rows of one schema become rows of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reconcile {
+    columns: Vec<Origin>,
+}
+
+/// Where a column comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Stored(usize, Way),
+    /// The rows are older than the column.
+    Null,
+    /// The rows are older than deletes: none of them is one.
+    Live,
+}
+
+/// What happens to the values of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    Take,
+    Cast,
+    /// For each child of the struct its origin among the stored children; null where `None`.
+    Struct(Vec<Option<(usize, Self)>>),
+    List(Box<Self>),
+}
+
+impl Reconcile {
+    /// From rows of `stored` to rows of `table`, both with field ids in the fields' metadata
+    /// where they have some.
+    ///
+    /// # Errors
+    /// An input error that names the column whose type changed in a way that is not supported,
+    /// or that may not be null and is missing.
+    pub fn between(stored: &Schema, table: &Schema) -> Result<Self> {
+        let columns =
+            table.fields().iter().map(|field| match find_column(field, stored.fields()) {
+                Some(place) => {
+                    let way = way(stored.field(place).data_type(), field.data_type());
+                    let way = way.ok_or_else(|| refused(stored.field(place), field))?;
+                    Ok(Origin::Stored(place, way))
+                }
+                None if field.name() == TOMBSTONE => Ok(Origin::Live),
+                None if field.is_nullable() => Ok(Origin::Null),
+                None => Err(Error::input(format!(
+                    "column '{}' is missing in stored rows and may not be null",
+                    field.name()
+                ))),
+            });
+        Ok(Self { columns: columns.collect::<Result<_>>()? })
+    }
+
+    /// Whether rows stay what they are: the same columns in the same places.
+    #[must_use]
+    pub fn is_identity(&self, stored: &Schema) -> bool {
+        self.columns.len() == stored.fields().len()
+            && self.columns.iter().enumerate().all(|(place, origin)| {
+                matches!(origin, Origin::Stored(from, Way::Take) if *from == place)
+            })
+    }
+
+    /// `batch` under `schema`, which has the shape of the newer schema.
+    ///
+    /// # Errors
+    /// An input error where a value does not fit.
+    pub fn apply(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let columns = self.columns.iter().zip(schema.fields()).map(|(origin, field)| {
+            let column = match origin {
+                Origin::Stored(place, way) => bring(batch.column(*place), way, field.data_type()),
+                Origin::Null => Ok(new_null_array(field.data_type(), rows)),
+                Origin::Live => {
+                    let live = BooleanArray::new(BooleanBuffer::new_unset(rows), None);
+                    Ok(Arc::new(live) as ArrayRef)
+                }
+            };
+            column.map_err(|error| Error::input(format!("column '{}': {error}", field.name())))
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(schema.clone(), columns, &options)
+            .map_err(|error| Error::input(error.to_string()))
+    }
+}
+
+/// Refuses a table whose primary key is not that of stored rows: whoever wrote them told them
+/// apart by it, and so must whoever reads them. Both schemas are whole.
+///
+/// # Errors
+/// An input error that names the column.
+pub fn refuse_other_key(stored: &Schema, table: &Schema) -> Result<()> {
+    let is_key = |field: &Field| field.metadata().get(KEY_MARK).is_some_and(|mark| mark == "true");
+    for key in stored.fields().iter().filter(|field| is_key(field)) {
+        let Some(id) = field_id(key) else { continue };
+        let is_same = |field: &Arc<Field>| field_id(field) == Some(id) && is_key(field);
+        if !table.fields().iter().any(is_same) {
+            return Err(Error::input(format!(
+                "column '{}' is the primary key of stored rows and no key of the table any more; \
+                 a key never changes",
+                key.name()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn refused(stored: &Field, field: &Field) -> Error {
+    Error::input(format!(
+        "column '{}' was {} and is {} now; only int32 to int64 and float32 to float64 keep the \
+         rows that were written before",
+        field.name(),
+        stored.data_type(),
+        field.data_type()
+    ))
+}
+
+/// How values of one type become values of another; `None` where that could lose some.
+fn way(stored: &DataType, table: &DataType) -> Option<Way> {
+    use DataType::{FixedSizeList, Float32, Float64, Int32, Int64, LargeList, List, Struct};
+    match (stored, table) {
+        _ if stored == table => Some(Way::Take),
+        (Int32, Int64) | (Float32, Float64) => Some(Way::Cast),
+        _ if is_other_layout(stored, table) => Some(Way::Cast),
+        (Struct(stored), Struct(table)) => {
+            let children = table.iter().map(|field| match find(field, stored) {
+                Some(place) => {
+                    Some(Some((place, way(stored[place].data_type(), field.data_type())?)))
+                }
+                None => field.is_nullable().then_some(None),
+            });
+            Some(Way::Struct(children.collect::<Option<_>>()?))
+        }
+        (List(stored), List(table)) | (LargeList(stored), LargeList(table)) => {
+            Some(Way::List(Box::new(way(stored.data_type(), table.data_type())?)))
+        }
+        (FixedSizeList(stored, length), FixedSizeList(table, wanted)) if length == wanted => {
+            Some(Way::List(Box::new(way(stored.data_type(), table.data_type())?)))
+        }
+        _ => stored.equals_datatype(table).then_some(Way::Cast),
+    }
+}
+
+/// Text stays text and bytes stay bytes, however their lengths are kept.
+fn is_other_layout(stored: &DataType, table: &DataType) -> bool {
+    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
+    let text = |of: &DataType| matches!(of, Utf8 | LargeUtf8 | Utf8View);
+    let bytes = |of: &DataType| matches!(of, Binary | LargeBinary | BinaryView);
+    (text(stored) && text(table)) || (bytes(stored) && bytes(table))
+}
+
+fn bring(column: &ArrayRef, way: &Way, to: &DataType) -> Result<ArrayRef, ArrowError> {
+    match (way, to) {
+        (Way::Struct(children), DataType::Struct(fields)) => {
+            let stored = column.as_struct();
+            let children = children.iter().zip(fields).map(|(child, field)| match child {
+                Some((place, way)) => bring(stored.column(*place), way, field.data_type()),
+                None => Ok(new_null_array(field.data_type(), stored.len())),
+            });
+            let children = children.collect::<Result<Vec<_>, _>>()?;
+            let nulls = stored.nulls().cloned();
+            let brought =
+                StructArray::try_new_with_length(fields.clone(), children, nulls, stored.len())?;
+            Ok(Arc::new(brought))
+        }
+        (Way::List(way), DataType::List(item)) => bring_list::<i32>(column, way, item),
+        (Way::List(way), DataType::LargeList(item)) => bring_list::<i64>(column, way, item),
+        (Way::List(way), DataType::FixedSizeList(item, length)) => {
+            let stored = column.as_fixed_size_list();
+            let values = bring(stored.values(), way, item.data_type())?;
+            let nulls = stored.nulls().cloned();
+            Ok(Arc::new(FixedSizeListArray::try_new(item.clone(), *length, values, nulls)?))
+        }
+        _ if column.data_type() == to => Ok(column.clone()),
+        // A wider type, or the same one whose inner fields carry other metadata.
+        _ => cast_with_options(column, to, &CastOptions { safe: false, ..CastOptions::default() }),
+    }
+}
+
+fn bring_list<O: OffsetSizeTrait>(
+    column: &ArrayRef,
+    way: &Way,
+    item: &Arc<Field>,
+) -> Result<ArrayRef, ArrowError> {
+    let stored = column.as_list::<O>();
+    let values = bring(stored.values(), way, item.data_type())?;
+    let (offsets, nulls) = (stored.offsets().clone(), stored.nulls().cloned());
+    Ok(Arc::new(GenericListArray::<O>::try_new(item.clone(), offsets, values, nulls)?))
+}
+
+#[cfg(test)]
+#[path = "reconcile_tests.rs"]
+mod tests;

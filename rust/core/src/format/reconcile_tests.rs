@@ -1,0 +1,149 @@
+//! What becomes of stored rows when the table's columns change.
+//!
+//! Owns: the stories of `format::reconcile`. Does not own: where schemas come from.
+
+use std::collections::HashMap;
+
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Float32Array, Int32Array, Int64Array, ListArray, StringArray};
+use arrow_buffer::OffsetBuffer;
+
+use super::*;
+
+fn field(id: i32, name: &str, of: DataType) -> Field {
+    let metadata = HashMap::from([(FIELD_ID.to_owned(), id.to_string())]);
+    Field::new(name, of, true).with_metadata(metadata)
+}
+
+fn schema(fields: Vec<Field>) -> SchemaRef {
+    Arc::new(Schema::new(fields))
+}
+
+fn brought(stored: Vec<(Field, ArrayRef)>, table: &SchemaRef) -> Result<RecordBatch> {
+    let (fields, columns): (Vec<Field>, Vec<ArrayRef>) = stored.into_iter().unzip();
+    let batch = RecordBatch::try_new(schema(fields), columns).unwrap();
+    Reconcile::between(batch.schema_ref(), table)?.apply(&batch, table)
+}
+
+fn int32s(values: &[i32]) -> ArrayRef {
+    Arc::new(Int32Array::from(values.to_vec()))
+}
+
+#[test]
+fn a_renamed_column_keeps_its_values_and_an_added_one_is_null() {
+    let table = schema(vec![field(1, "after", DataType::Int32), field(2, "new", DataType::Utf8)]);
+    let rows = brought(vec![(field(1, "before", DataType::Int32), int32s(&[7, 8]))], &table);
+    let rows = rows.unwrap();
+    assert_eq!(rows.column(0), &int32s(&[7, 8]));
+    assert_eq!(rows.column(1).null_count(), 2);
+}
+
+#[test]
+fn a_name_that_is_used_again_shows_no_value_of_the_column_that_had_it() {
+    let table = schema(vec![field(5, "v", DataType::Int32), field(1, "w", DataType::Int32)]);
+    let rows = brought(vec![(field(1, "v", DataType::Int32), int32s(&[7]))], &table).unwrap();
+    assert_eq!(rows.column(0).null_count(), 1);
+    assert_eq!(rows.column(1), &int32s(&[7]));
+}
+
+#[test]
+fn the_id_that_a_run_gave_to_its_tombstones_may_belong_to_a_column_now() {
+    let table = schema(vec![field(1, "v", DataType::Int32), field(2, "flag", DataType::Boolean)]);
+    let tombstones: ArrayRef = Arc::new(BooleanArray::from(vec![true]));
+    let stored = vec![
+        (field(1, "v", DataType::Int32), int32s(&[7])),
+        (field(2, TOMBSTONE, DataType::Boolean), tombstones.clone()),
+    ];
+    assert_eq!(brought(stored.clone(), &table).unwrap().column(1).null_count(), 1);
+    let storage = schema(vec![field(2, "flag", DataType::Boolean), tombstone()]);
+    let rows = brought(stored, &storage).unwrap();
+    assert_eq!((rows.column(0).null_count(), rows.column(1)), (1, &tombstones));
+}
+
+fn tombstone() -> Field {
+    Field::new(TOMBSTONE, DataType::Boolean, false)
+}
+
+#[test]
+fn rows_older_than_deletes_are_all_live() {
+    let rows = brought(
+        vec![(field(1, "v", DataType::Int32), int32s(&[7, 8]))],
+        &schema(vec![tombstone()]),
+    );
+    assert_eq!(rows.unwrap().column(0).as_boolean().true_count(), 0);
+}
+
+#[test]
+fn integers_and_floats_widen_and_nothing_else_changes_its_type() {
+    let table = schema(vec![field(1, "i", DataType::Int64), field(2, "f", DataType::Float64)]);
+    let floats: ArrayRef = Arc::new(Float32Array::from(vec![1.5]));
+    let stored = vec![
+        (field(1, "i", DataType::Int32), int32s(&[-7])),
+        (field(2, "f", DataType::Float32), floats),
+    ];
+    let rows = brought(stored, &table).unwrap();
+    assert_eq!(rows.column(0).as_primitive::<Int64Type>().value(0), -7);
+    assert_eq!(rows.column(1).as_primitive::<Float64Type>().value(0).to_bits(), 1.5_f64.to_bits());
+
+    let long: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
+    for (from, array, to) in [
+        (DataType::Int64, long.clone(), DataType::Int32),
+        (DataType::Int64, long, DataType::Float64),
+        (DataType::Int32, int32s(&[1]), DataType::Utf8),
+        (DataType::Utf8, text, DataType::Int64),
+    ] {
+        let stored = vec![(field(1, "v", from.clone()), array)];
+        let error = brought(stored, &schema(vec![field(1, "v", to.clone())])).unwrap_err();
+        let expected = format!("column 'v' was {from} and is {to} now");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+}
+
+#[test]
+fn rows_without_ids_are_told_by_name() {
+    let table = schema(vec![field(1, "v", DataType::Int32), field(2, "w", DataType::Int32)]);
+    let stored = vec![
+        (Field::new("w", DataType::Int32, true), int32s(&[2])),
+        (Field::new("v", DataType::Int32, true), int32s(&[1])),
+    ];
+    let rows = brought(stored, &table).unwrap();
+    assert_eq!((rows.column(0), rows.column(1)), (&int32s(&[1]), &int32s(&[2])));
+}
+
+#[test]
+fn children_of_structs_in_lists_are_told_by_id_too() {
+    let old = Fields::from(vec![field(3, "a", DataType::Int32), field(4, "b", DataType::Int32)]);
+    let new = Fields::from(vec![field(4, "a", DataType::Int64), field(5, "c", DataType::Utf8)]);
+    let list = |children: &Fields| {
+        let item = Field::new("item", DataType::Struct(children.clone()), true);
+        field(1, "l", DataType::List(Arc::new(item)))
+    };
+    let items =
+        StructArray::new(old.clone(), vec![int32s(&[1, 2, 3]), int32s(&[10, 20, 30])], None);
+    let DataType::List(item) = list(&old).data_type().clone() else { unreachable!() };
+    let lists = ListArray::new(item, OffsetBuffer::from_lengths([1, 2]), Arc::new(items), None);
+    let table = schema(vec![list(&new)]);
+    let rows = brought(vec![(list(&old), Arc::new(lists))], &table).unwrap();
+    let second = rows.column(0).as_list::<i32>().value(1);
+    let second = second.as_struct();
+    assert_eq!(second.column(0).as_primitive::<Int64Type>().values(), &[20, 30]);
+    assert_eq!(second.column(1).null_count(), 2);
+}
+
+#[test]
+fn only_the_same_columns_in_the_same_places_need_nothing() {
+    let old = schema(vec![field(1, "v", DataType::Int32), field(2, "w", DataType::Int32)]);
+    let is_identity =
+        |table: &SchemaRef| Reconcile::between(&old, table).unwrap().is_identity(&old);
+    assert!(is_identity(&old));
+    assert!(is_identity(&schema(vec![
+        field(1, "renamed", DataType::Int32),
+        field(2, "w", DataType::Int32)
+    ])));
+    assert!(!is_identity(&schema(vec![field(1, "v", DataType::Int32)])));
+    assert!(!is_identity(&schema(vec![
+        field(2, "w", DataType::Int32),
+        field(1, "v", DataType::Int32)
+    ])));
+}

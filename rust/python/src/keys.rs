@@ -1,0 +1,65 @@
+//! Keys from Python, as rows with the table's key columns.
+//!
+//! Owns: the short forms, where a caller names no columns: values, tuples of values, one array.
+//! Does not own: types; the table casts what loses nothing and refuses the rest.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::errors::InvalidInputError;
+use crate::input::{self, Export};
+
+/// The keys of a call. `names` are the key columns, in their order.
+pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
+    if data.is_instance_of::<PyList>() || data.is_instance_of::<PyTuple>() {
+        return of_objects(data, names);
+    }
+    match input::export(data)? {
+        Export::Rows(rows) => Ok(rows),
+        Export::Values(values) => match names {
+            [name] => RecordBatch::try_from_iter([(name, values)])
+                .map_err(|error| InvalidInputError::new_err(error.to_string())),
+            _ => Err(several_columns(names)),
+        },
+    }
+}
+
+/// Python values: one of each key, or a tuple where the key has several columns.
+fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
+    let pyarrow = data.py().import("pyarrow")?;
+    let refused = |error: PyErr| {
+        InvalidInputError::new_err(format!("the keys could not be read as Arrow: {error}"))
+    };
+    if names.is_empty() {
+        // A table without a key: its own error says so.
+        return Ok(RecordBatch::new_empty(Arc::new(Schema::empty())));
+    }
+    if let [_] = names {
+        return batch(&pyarrow.call_method1("array", (data,)).map_err(refused)?, names);
+    }
+    let mut columns: Vec<_> = names.iter().map(|_| PyList::empty(data.py())).collect();
+    for key in data.try_iter()? {
+        let key = key?;
+        let parts = key.cast::<PyTuple>().map_err(|_| several_columns(names))?;
+        if parts.len() != names.len() {
+            return Err(several_columns(names));
+        }
+        for (column, value) in columns.iter_mut().zip(parts) {
+            column.append(value)?;
+        }
+    }
+    let table = pyarrow.call_method1("table", (columns, names.to_vec())).map_err(refused)?;
+    input::batch(&table)
+}
+
+fn several_columns(names: &[String]) -> PyErr {
+    InvalidInputError::new_err(format!(
+        "the key has {} columns ({}): give rows with these columns, or a list of tuples",
+        names.len(),
+        names.join(", ")
+    ))
+}

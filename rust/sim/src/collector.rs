@@ -1,0 +1,105 @@
+//! Who removes log entries that nobody needs, by the rule of `rust/table/src/collect/rules.rs`.
+//!
+//! Owns: that rule on the clock of a life, with a grace period that is far too short.
+//! Does not own: the rule for real tables, whose crate brings Lance along.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use lancemem_core::format::{paths, wal_entry};
+use lancemem_core::types::WalPosition;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use tokio::time::Instant;
+
+use crate::actors::pause;
+use crate::process::stored_manifest;
+use crate::world::{ROOT, World};
+
+/// A fence sentinel stays this long.
+pub const SENTINEL_AGE: Duration = Duration::from_hours(7 * 24);
+
+/// An entry of the log.
+#[derive(Clone, Debug)]
+struct Entry {
+    location: Path,
+    first_seen: Instant,
+    is_sentinel: bool,
+}
+
+/// What one collector has seen.
+#[derive(Debug, Default)]
+struct Collector {
+    entries: BTreeMap<WalPosition, Entry>,
+    /// Covered positions, and since when.
+    covered: Vec<(Instant, WalPosition)>,
+}
+
+/// Removes covered entries beside everybody else.
+pub async fn collect(world: Arc<World>) {
+    let Some(grace) = world.climate.grace_ms.map(Duration::from_millis) else { return };
+    let mut collector = Collector::default();
+    loop {
+        pause(world.chance.pause(1_000)).await;
+        collector.look(&world).await;
+        let now = Instant::now();
+        for location in collector.garbage(now, grace) {
+            if world.chance.odds(100) {
+                pause(world.chance.pause(200)).await;
+            }
+            *world.collected.lock() = Some(Instant::now());
+            world.event("fault: entry collected", 0, "");
+            let _ = world.objects.delete(&location).await;
+        }
+    }
+}
+
+impl Collector {
+    async fn look(&mut self, world: &World) {
+        let Some(manifest) = stored_manifest(world) else { return };
+        let now = Instant::now();
+        self.covered.push((now, manifest.replay_after_wal_entry_position));
+        let folder = Path::from(format!("{ROOT}/{}", paths::wal(world.shard_id)));
+        let listed: Vec<_> = world.objects.list(Some(&folder)).collect().await;
+        let mut entries = BTreeMap::new();
+        for location in listed.into_iter().filter_map(|meta| Some(meta.ok()?.location)) {
+            let position = location.filename().and_then(paths::parse_wal_entry);
+            let Some(position) = position else { continue };
+            let entry = match self.entries.remove(&position) {
+                Some(known) => known,
+                None => {
+                    let is_sentinel = is_sentinel(world, &location).await;
+                    Entry { location, first_seen: now, is_sentinel }
+                }
+            };
+            entries.insert(position, entry);
+        }
+        self.entries = entries;
+    }
+
+    fn garbage(&mut self, now: Instant, grace: Duration) -> Vec<Path> {
+        let known = self.covered.iter().rposition(|(at, _)| now.duration_since(*at) >= grace);
+        let Some(known) = known else { return Vec::new() };
+        self.covered.drain(..known);
+        let covered = self.covered[0].1;
+        let highest = self.entries.keys().next_back().copied().unwrap_or_default();
+        let below = || self.entries.iter().take_while(|(position, _)| **position <= covered);
+        let fence = below().filter(|(_, entry)| entry.is_sentinel).last().map(|(at, _)| *at);
+        let goes = |position: WalPosition, entry: &Entry| {
+            let old = now.duration_since(entry.first_seen) >= SENTINEL_AGE;
+            position < highest && (!entry.is_sentinel || (old && Some(position) != fence))
+        };
+        below()
+            .filter(|(position, entry)| goes(**position, entry))
+            .map(|(_, entry)| entry.location.clone())
+            .collect()
+    }
+}
+
+async fn is_sentinel(world: &World, location: &Path) -> bool {
+    let Ok(found) = world.objects.get(location).await else { return true };
+    let Ok(bytes) = found.bytes().await else { return true };
+    wal_entry::decode(&bytes, "listed").is_ok_and(|entry| entry.batches.is_empty())
+}

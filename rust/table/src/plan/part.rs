@@ -1,0 +1,87 @@
+//! A part of a scan, for readers that divide the work.
+//!
+//! Owns: which sources belong to which part. The parts of one cut have all its rows, each once.
+//! Does not own: the cut that the parts share.
+
+use lance_table::format::Fragment;
+use lancemem_core::types::{Error, Result};
+
+/// Part `index` of `of`, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPart {
+    index: usize,
+    of: usize,
+}
+
+impl ReadPart {
+    /// Part `index` of `of` parts.
+    ///
+    /// # Errors
+    /// An input error where there is no such part.
+    pub fn new(index: usize, of: usize) -> Result<Self> {
+        if index >= of {
+            return Err(Error::input(format!("there is no part {index} of {of}")));
+        }
+        Ok(Self { index, of })
+    }
+
+    /// Whether the source at `place` is in this part. What is above the base table goes to the
+    /// last parts first, because base fragments go to the first ones.
+    pub(super) const fn has_source(self, place: usize) -> bool {
+        self.of - 1 - place % self.of == self.index
+    }
+
+    /// The base fragments of this part: as many rows in each part as whole fragments allow.
+    pub(super) fn fragments(self, fragments: &[Fragment]) -> Vec<Fragment> {
+        let mut rows = vec![0; self.of];
+        let mut taken = Vec::new();
+        for fragment in fragments {
+            let lightest = (0..self.of).min_by_key(|part| rows[*part]).unwrap_or_default();
+            rows[lightest] += fragment.num_rows().unwrap_or(1);
+            if lightest == self.index {
+                taken.push(fragment.clone());
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fragment(id: u64, rows: usize) -> Fragment {
+        Fragment::new(id).with_physical_rows(rows)
+    }
+
+    #[test]
+    fn parts_divide_fragments_and_sources_without_a_rest() {
+        let fragments: Vec<_> = [90, 10, 30, 30, 20]
+            .into_iter()
+            .zip(0..)
+            .map(|(rows, id)| fragment(id, rows))
+            .collect();
+        for of in 1..8 {
+            let parts: Vec<_> = (0..of).map(|index| ReadPart::new(index, of).unwrap()).collect();
+            let mut ids: Vec<_> =
+                parts.iter().flat_map(|part| part.fragments(&fragments)).map(|it| it.id).collect();
+            ids.sort_unstable();
+            assert_eq!(ids, [0, 1, 2, 3, 4]);
+            for place in 0..20 {
+                assert_eq!(parts.iter().filter(|part| part.has_source(place)).count(), 1);
+            }
+        }
+        let ids = |index| -> Vec<u64> {
+            let part = ReadPart::new(index, 2).unwrap();
+            part.fragments(&fragments).iter().map(|fragment| fragment.id).collect()
+        };
+        assert_eq!((ids(0), ids(1)), (vec![0], vec![1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn a_part_that_is_not_there_is_refused() {
+        for (index, of) in [(0, 0), (2, 2), (5, 1)] {
+            assert!(ReadPart::new(index, of).is_err());
+        }
+    }
+}

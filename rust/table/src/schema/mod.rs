@@ -1,0 +1,73 @@
+//! The table's columns as they are now, and rows that were written under others.
+//!
+//! Owns: [`TableSchema`], the columns of one base version in every form that is needed;
+//! [`LatestBase`], the newest version that this process has seen and the refusal of changes
+//! that rows cannot follow; [`StoredColumns`], what is read of a source and how it comes to the
+//! table's columns; [`ReconcileExec`], the same as a plan node.
+//! Does not own: which columns are the same and which types widen, which the core decides for
+//! all of them (`lancemem_core::format::reconcile`).
+
+mod exec;
+mod latest;
+mod plain_types;
+mod stored;
+
+use std::sync::Arc;
+
+use arrow_schema::{Schema, SchemaRef};
+use lance::Dataset;
+use lance::dataset::mem_wal::arrow_schema_with_field_ids;
+use lance_core::datatypes::Schema as LanceSchema;
+use lancemem_core::format::RowSchema;
+use lancemem_core::types::{Error, Result};
+
+pub use exec::ReconcileExec;
+pub use latest::{BaseVersion, LatestBase};
+pub use plain_types::plain_schema;
+pub use stored::StoredColumns;
+
+/// The columns of one base version.
+#[derive(Debug)]
+pub struct TableSchema {
+    /// As results have them.
+    pub columns: SchemaRef,
+    /// As rows are accepted and stored: with field ids.
+    pub rows: Arc<RowSchema>,
+    /// The storage schema with the types of Lance's scans.
+    plain_storage: SchemaRef,
+}
+
+impl TableSchema {
+    /// The columns of `base`.
+    ///
+    /// # Errors
+    /// An input error for a key that cannot be one, or a column with a reserved name.
+    pub fn of(base: &Dataset) -> Result<Self> {
+        let with_ids = Arc::new(with_ids(base.schema()));
+        let rows =
+            RowSchema::new(with_ids, &key_of(base)).map_err(|error| in_table(base.uri(), error))?;
+        Ok(Self {
+            columns: Arc::new(Schema::from(base.schema())),
+            plain_storage: Arc::new(plain_schema(rows.storage())),
+            rows: Arc::new(rows),
+        })
+    }
+}
+
+/// Columns of a dataset with their field ids.
+pub fn with_ids(schema: &LanceSchema) -> Schema {
+    arrow_schema_with_field_ids(schema)
+}
+
+/// Names of the key columns in primary-key order.
+pub fn key_of(base: &Dataset) -> Vec<String> {
+    base.schema().unenforced_primary_key().iter().map(|field| field.name.clone()).collect()
+}
+
+/// An input error that names the table as well.
+fn in_table(uri: &str, error: Error) -> Error {
+    match error {
+        Error::InvalidInput(reason) => Error::InvalidInput(format!("table {uri}: {reason}")),
+        other => other,
+    }
+}

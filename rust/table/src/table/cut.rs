@@ -1,0 +1,70 @@
+//! A cut that another process pinned, pinned here.
+//!
+//! Owns: reading exactly the manifests, log positions and base version that a name says.
+//! Does not own: the name (`view`), or a new cut (`read`).
+
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use lancemem_core::format::RowSchema;
+use lancemem_core::shard::Replay;
+use lancemem_core::store::ManifestStore;
+use lancemem_core::types::{Error, ErrorKind, Result};
+use lancemem_core::wal::WalTail;
+
+use super::Table;
+use super::read::{ShardParts, views_of};
+use crate::view::{CutName, LogPart, ReadView, ShardCut};
+
+impl Table {
+    /// Pins the cut of this name, which [`ReadView::cut`] gave in this process or another. The
+    /// newest one that was asked for stays open, for the next caller.
+    ///
+    /// # Errors
+    /// An input error where something that the cut consists of was removed since, or where the
+    /// name is of another table.
+    pub async fn view_of(&self, name: &CutName) -> Result<Arc<ReadView>> {
+        if let Some((known, view)) = &*self.named_cut.lock().await
+            && known == name
+        {
+            return Ok(view.clone());
+        }
+        let view = self.pin_again(name).await.map_err(|error| self.gone(name, &error))?;
+        *self.named_cut.lock().await = Some((name.clone(), view.clone()));
+        Ok(view)
+    }
+
+    async fn pin_again(&self, name: &CutName) -> Result<Arc<ReadView>> {
+        let base = self.base.version(name.base_version).await?;
+        let parts = name.shards.iter().map(|shard| self.parts_of(shard, &base.schema.rows));
+        let parts = try_join_all(parts).await?;
+        self.view_over(base, parts).await
+    }
+
+    async fn parts_of(&self, cut: &ShardCut, rows: &Arc<RowSchema>) -> Result<ShardParts> {
+        let scan_batch = self.defaults.manifest_scan_batch_size;
+        let manifests = ManifestStore::new(self.store.clone(), cut.shard_id, scan_batch);
+        let manifest = Arc::new(manifests.at(cut.manifest_version).await?);
+        let log = LogPart::Before(cut.log_end);
+        let Some(end) = cut.log_end else {
+            return Ok(ShardParts { manifest, memtables: Vec::new(), log });
+        };
+        let current = manifest.current_generation;
+        let covered = manifest.replay_after_wal_entry_position;
+        let mut tail = WalTail::new(self.store.clone(), cut.shard_id, covered);
+        let mut replay = Replay::new(cut.shard_id, rows.clone());
+        replay.read_to(&mut tail, end, current).await?;
+        Ok(ShardParts { manifest, memtables: views_of(&replay), log })
+    }
+
+    /// Storage that may pass stays as it is; everything else means that the cut is gone.
+    fn gone(&self, name: &CutName, error: &Error) -> Error {
+        if error.kind() == ErrorKind::Retry {
+            return Error::storage(format!("pinning cut {name} of {}", self.uri()), error);
+        }
+        Error::input(format!(
+            "cut {name} of {} cannot be read any more, or was never one of it: {error}",
+            self.uri()
+        ))
+    }
+}

@@ -1,0 +1,181 @@
+//! A column of a narrow number type under a wider one.
+//!
+//! Owns: the column's values of every base fragment in a new data file, and the commit that
+//! changes the type and keeps the field id, by which older runs and WAL entries find it.
+//! Does not own: how rows above the base come to the wider type (`schema`).
+//!
+//! lance itself refuses a change of type where a table has a MemWAL, because its own gives the
+//! column another field id, and rows above the base would lose their values.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use arrow::compute::cast;
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::{DataType, Schema, SchemaRef};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use lance::Dataset;
+use lance::dataset::fragment::{FileFragment, FragReadConfig};
+use lance::dataset::transaction::Operation;
+use lance::index::DatasetIndexExt;
+use lance_core::datatypes::{Field, LogicalType, Schema as LanceSchema};
+use lance_file::version::ConcreteFileVersion;
+use lance_file::versions::create_writer;
+use lance_file::writer::FileWriterOptions;
+use lance_table::format::overlay::TOMBSTONE_FIELD_ID;
+use lance_table::format::{DataFile, Fragment};
+use lancemem_core::types::{Error, ErrorKind, Result};
+
+use super::Table;
+use crate::compact::commit_exactly;
+use crate::errors::Context;
+use crate::sstable::data_file_name;
+
+/// Rows that are cast at once.
+const BATCH_ROWS: u32 = 65_536;
+/// Batches that are read ahead.
+const BATCHES_AHEAD: usize = 4;
+/// Fragments that are written at the same time.
+const FRAGMENTS: usize = 2;
+/// Commits of others that may come first. Each costs the whole column again.
+const ATTEMPTS: usize = 8;
+const DATA: &str = "data";
+
+impl Table {
+    /// Widens a column, int32 to int64 or float32 to float64, and returns the base version in
+    /// which it is. Rows that were written before stay what they are and are widened when they
+    /// are read.
+    ///
+    /// # Errors
+    /// An input error, with nothing written, for a column of another type, of the primary key,
+    /// inside a struct or with an index. A storage error after repeated conflicts.
+    pub async fn widen_column(&self, column: &str) -> Result<u64> {
+        self.writable_store(self.writer_defaults().fsync).await?;
+        let mut attempt = 1;
+        loop {
+            let base = self.latest_base().await?;
+            let plan = Widening::plan(&base, column).await?;
+            let fragments = plan.fragments(&base).await?;
+            let preserves_nullability = true;
+            let schema = plan.schema;
+            let operation = Operation::Merge { fragments, schema, preserves_nullability };
+            match commit_exactly(&base, operation).await {
+                Ok(committed) => return Ok(committed.version().version),
+                Err(refused) if refused.error.kind() != ErrorKind::Retry => {
+                    return Err(refused.error);
+                }
+                Err(refused) if attempt == ATTEMPTS => return Err(refused.error),
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+}
+
+/// A column, and what it becomes.
+struct Widening {
+    old: Field,
+    to: DataType,
+    /// The table's schema afterwards, and the part of it that is written.
+    schema: LanceSchema,
+    written: LanceSchema,
+}
+
+impl Widening {
+    async fn plan(base: &Dataset, column: &str) -> Result<Self> {
+        let action = "planning to widen a column";
+        let refused = |reason: &str| {
+            Error::input(format!("column '{column}' of table {}: {reason}", base.uri()))
+        };
+        let found = base.schema().fields.iter().find(|field| field.name == column);
+        let old = found.ok_or_else(|| refused("there is no such column"))?.clone();
+        let to = match old.data_type() {
+            DataType::Int32 => DataType::Int64,
+            DataType::Float32 => DataType::Float64,
+            other => {
+                return Err(refused(&format!(
+                    "only int32 and float32 can be widened, not {other}"
+                )));
+            }
+        };
+        if old.is_unenforced_primary_key() {
+            return Err(refused("a column of the primary key keeps its type"));
+        }
+        let indices = base.load_indices().await.context(action)?;
+        if let Some(index) = indices.iter().find(|index| index.fields.contains(&old.id)) {
+            return Err(refused(&format!("drop its index '{}' first", index.name)));
+        }
+        let version = base.manifest().data_storage_format.lance_file_format();
+        if version == ConcreteFileVersion::V1 {
+            return Err(refused("the table's files are of Lance's first version"));
+        }
+        if base.fragments().iter().any(|fragment| !fragment.overlays.is_empty()) {
+            return Err(refused("the table has overlays; compact its files first"));
+        }
+        let mut schema = base.schema().clone();
+        let field = schema.mut_field_by_id(old.id).ok_or_else(|| refused("it has no field id"))?;
+        field.logical_type = LogicalType::try_from(&to).context(action)?;
+        let written = schema.project(&[column]).context(action)?;
+        Ok(Self { old, to, schema, written })
+    }
+
+    async fn fragments(&self, base: &Dataset) -> Result<Vec<Fragment>> {
+        let fragments = base.get_fragments();
+        let written: Vec<_> =
+            fragments.iter().map(|fragment| self.fragment(base, fragment).boxed()).collect();
+        futures::stream::iter(written).buffered(FRAGMENTS).try_collect().await
+    }
+
+    /// The fragment with the column in a file of its own; as it is where it has no value of it.
+    async fn fragment(&self, base: &Dataset, fragment: &FileFragment) -> Result<Fragment> {
+        let mut widened = fragment.metadata().clone();
+        let id = self.old.id;
+        if !widened.files.iter().any(|file| file.fields.contains(&id)) {
+            return Ok(widened);
+        }
+        let file = self.write(base, fragment).await?;
+        for file in &mut widened.files {
+            let hide = |field: &i32| if *field == id { TOMBSTONE_FIELD_ID } else { *field };
+            file.fields = file.fields.iter().map(hide).collect();
+        }
+        widened.files.retain(|file| file.fields.iter().any(|field| *field >= 0));
+        widened.files.push(file);
+        Ok(widened)
+    }
+
+    async fn write(&self, base: &Dataset, fragment: &FileFragment) -> Result<DataFile> {
+        let action = format!("widening column '{}'", self.old.name);
+        let narrow = base.schema().project(&[&self.old.name]).context(&action)?;
+        // Rows are told by their places in a file, so deleted ones keep theirs.
+        let config = FragReadConfig::default().with_ignore_deletions(true);
+        let reader = fragment.open(&narrow, config).await.context(&action)?;
+        let rows = reader.read_all(BATCH_ROWS).await.context(&action)?;
+        let mut rows = rows.buffered(BATCHES_AHEAD);
+
+        let version = base.manifest().data_storage_format.lance_file_format();
+        let name = data_file_name().context(&action)?;
+        let store = base.object_store(None).await.context(&action)?;
+        let path = base.branch_location().path.join(DATA).join(name.as_str());
+        let output = store.create(&path).await.context(&action)?;
+        let options = FileWriterOptions::default();
+        let writer = create_writer(version, output, self.written.clone(), options);
+        let mut writer = writer.context(&action)?;
+        let schema: SchemaRef = Arc::new(Schema::from(&self.written));
+        while let Some(batch) = rows.try_next().await.context(&action)? {
+            let values = cast(batch.column(0), &self.to).context(&action)?;
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let batch = RecordBatch::try_new_with_options(schema.clone(), vec![values], &options);
+            writer.write_batch(&batch.context(&action)?).await.context(&action)?;
+        }
+        let written = writer.finish().await.context(&action)?;
+        let physical = fragment.physical_rows().await.context(&action)? as u64;
+        if written.num_rows != physical {
+            return Err(Error::Internal(format!(
+                "{action}: {} of {physical} rows of fragment {} were read",
+                written.num_rows,
+                fragment.id()
+            )));
+        }
+        let size = NonZero::new(written.size_bytes);
+        Ok(DataFile::new(name, vec![self.old.id], vec![0], version, size, None))
+    }
+}

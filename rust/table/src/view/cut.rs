@@ -1,0 +1,106 @@
+//! The name of a cut, by which another process reads the same rows.
+//!
+//! Owns: what names a cut, and its text.
+//! Does not own: pinning it again (`table`), or how long its files stay: no longer than the
+//! collector's grace period, and Lance's for old versions of the base table.
+//!
+//! ```text
+//! 12/9b2f...:7:103/04c1...:3:-    base version, then a shard each: its id, the version of its
+//!                                 manifest, and the WAL position behind the last entry that was
+//!                                 read, `-` where the log was not read
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use lancemem_core::types::{Error, ManifestVersion, Result, ShardId, WalPosition};
+
+/// Which cut it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutName {
+    /// The version of the base table.
+    pub base_version: u64,
+    /// What was read of each shard.
+    pub shards: Vec<ShardCut>,
+}
+
+/// The part of one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardCut {
+    /// The shard.
+    pub shard_id: ShardId,
+    /// The version of its manifest.
+    pub manifest_version: ManifestVersion,
+    /// The position behind the last entry that was read; none where the log was not read.
+    pub log_end: Option<WalPosition>,
+}
+
+impl fmt::Display for CutName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.base_version)?;
+        for shard in &self.shards {
+            write!(f, "/{}:{}:", shard.shard_id, shard.manifest_version)?;
+            match shard.log_end {
+                Some(end) => write!(f, "{end}")?,
+                None => f.write_str("-")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for CutName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let refused = || Error::input(format!("'{text}' does not name a cut"));
+        let mut parts = text.split('/');
+        let base_version = parts.next().and_then(|part| part.parse().ok()).ok_or_else(refused)?;
+        let shards = parts.map(|part| shard_cut(part).ok_or_else(refused));
+        Ok(Self { base_version, shards: shards.collect::<Result<_>>()? })
+    }
+}
+
+fn shard_cut(text: &str) -> Option<ShardCut> {
+    let mut fields = text.split(':');
+    let shard_id = ShardId::parse_str(fields.next()?).ok()?;
+    let manifest_version = ManifestVersion(fields.next()?.parse().ok()?);
+    let log_end = match fields.next()? {
+        "-" => None,
+        position => Some(WalPosition(position.parse().ok()?)),
+    };
+    fields.next().is_none().then_some(ShardCut { shard_id, manifest_version, log_end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "9b2f0000-0000-4000-8000-000000000001";
+
+    #[test]
+    fn a_name_comes_back_from_its_text() {
+        let shard_id = ShardId::parse_str(ID).unwrap();
+        let part = |version, log_end| ShardCut {
+            shard_id,
+            manifest_version: ManifestVersion(version),
+            log_end,
+        };
+        let shards = vec![part(7, Some(WalPosition(103))), part(3, None)];
+        let name = CutName { base_version: 12, shards };
+        assert_eq!(name.to_string(), format!("12/{ID}:7:103/{ID}:3:-"));
+        assert_eq!(name.to_string().parse::<CutName>().unwrap(), name);
+        let bare = CutName { base_version: 1, shards: Vec::new() };
+        assert_eq!("1".parse::<CutName>().unwrap(), bare);
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        for text in
+            ["", "x", "1/", "1/abc:1:1", &format!("1/{ID}:1"), &format!("1/{ID}:1:2:3"), "-1"]
+        {
+            let error = text.parse::<CutName>().unwrap_err().to_string();
+            assert!(error.contains("does not name a cut"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Data files on a local disk, read on the caller's thread.
+//!
+//! Owns: the open files of one dataset, and reads of a range out of them without a change of
+//! thread. Lance's own reader hands every range to another thread; for the few kilobytes of a
+//! row, which lie in the page cache as a rule, that costs several times the read.
+//! Does not own: which thread that is. It waits for the disk, so it must not be one of a runtime
+//! (`row_readers`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use lance_io::local::to_local_path;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    Attributes, CopyOptions, Extensions, GetOptions, GetRange, GetResult, GetResultPayload,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::RwLock;
+
+/// Files that are open at most. Those of large tables are more than a process may have.
+const OPEN_FILES: usize = 64;
+
+/// The local disk as an object store that reads ranges at once.
+#[derive(Debug)]
+pub(super) struct LocalFiles {
+    disk: LocalFileSystem,
+    open: RwLock<HashMap<Path, Arc<OpenFile>>>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    meta: ObjectMeta,
+}
+
+impl LocalFiles {
+    pub fn new() -> Self {
+        Self { disk: LocalFileSystem::new(), open: RwLock::default() }
+    }
+
+    async fn file(&self, location: &Path) -> Result<Arc<OpenFile>> {
+        if let Some(file) = self.open.read().get(location) {
+            return Ok(file.clone());
+        }
+        let meta = self.disk.head(location).await?;
+        let file = File::open(to_local_path(location)).map_err(|error| failed(location, error))?;
+        let file = Arc::new(OpenFile { file, meta });
+        let mut open = self.open.write();
+        if open.len() >= OPEN_FILES {
+            open.clear();
+        }
+        open.insert(location.clone(), file.clone());
+        Ok(file)
+    }
+}
+
+impl OpenFile {
+    fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
+        let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, range.start)?;
+        Ok(bytes.into())
+    }
+}
+
+fn failed(location: &Path, error: io::Error) -> object_store::Error {
+    let path = location.to_string();
+    if error.kind() == io::ErrorKind::NotFound {
+        return object_store::Error::NotFound { path, source: Box::new(error) };
+    }
+    object_store::Error::Generic { store: "local files", source: Box::new(error) }
+}
+
+impl fmt::Display for LocalFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LocalFiles")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for LocalFiles {
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let Some(GetRange::Bounded(range)) = &options.range else {
+            return self.disk.get_opts(location, options).await;
+        };
+        let file = self.file(location).await?;
+        let range = range.start.min(file.meta.size)..range.end.min(file.meta.size);
+        let bytes = file.read(&range).map_err(|error| failed(location, error))?;
+        let payload = stream::once(futures::future::ready(Ok(bytes))).boxed();
+        Ok(GetResult {
+            payload: GetResultPayload::Stream(payload),
+            meta: file.meta.clone(),
+            range,
+            attributes: Attributes::default(),
+            extensions: Extensions::default(),
+        })
+    }
+
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.disk.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.disk.put_multipart_opts(location, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.disk.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.disk.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.disk.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.disk.copy_opts(from, to, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn ranges_are_read_out_of_a_file_that_stays_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = folder.path().join("data");
+        std::fs::write(&local, b"0123456789").unwrap();
+        let path = Path::from_absolute_path(&local).unwrap();
+        let files = LocalFiles::new();
+        assert_eq!(files.get_range(&path, 2..5).await.unwrap(), "234");
+        std::fs::remove_file(&local).unwrap();
+        assert_eq!(files.get_range(&path, 7..10).await.unwrap(), "789");
+    }
+
+    #[tokio::test]
+    async fn a_missing_file_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = LocalFiles::new();
+        let path = Path::from_absolute_path(folder.path().join("none")).unwrap();
+        let error = files.get_range(&path, 0..1).await.unwrap_err();
+        assert!(matches!(error, object_store::Error::NotFound { .. }), "{error}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Rows of a Lance dataset by fragment and offset, through files that stay open.
+//!
+//! Owns: one open reader for each fragment and choice of columns that somebody asked for, and
+//! the threads that rows of local files are read and decoded on, some rows each.
+//! Does not own: which rows are read (`lookup`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::compute::concat_batches;
+use arrow_array::RecordBatch;
+use futures::future::try_join_all;
+use lance::Dataset;
+use lance::dataset::fragment::{FileFragment, FragReadConfig, FragmentReader};
+use lance_core::datatypes::Schema;
+use lance_core::{Error, Result};
+use lance_io::object_store::ObjectStore;
+use lance_io::scheduler::{ScanScheduler, SchedulerConfig};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use super::local_files::LocalFiles;
+
+/// Readers that are open at most.
+const READERS: usize = 256;
+/// Rows that are worth a thread of their own.
+const ROWS_A_THREAD: usize = 128;
+/// Threads of one fragment. A disk answers several at once, whatever the number of processors.
+const THREADS: usize = 8;
+/// What Lance reads at once of a local file where it needs less.
+const BLOCK_BYTES: usize = 4_096;
+/// Reads at a time, and tries of one, of a disk that is always there.
+const READS_AT_ONCE: usize = 8;
+const TRIES: usize = 0;
+
+/// A fragment and the ids of the columns that are read, outermost ones.
+type Place = (u32, Vec<i32>);
+
+/// The open readers of one dataset, which is one version.
+#[derive(Debug, Default)]
+pub struct RowReaders {
+    open: Mutex<HashMap<Place, Arc<OpenReader>>>,
+    /// What local files are read through; made by the first of them.
+    local: Mutex<Option<Arc<ScanScheduler>>>,
+}
+
+#[derive(Debug)]
+struct OpenReader {
+    reader: FragmentReader,
+    /// Whether its reads wait for a disk on the thread that asks.
+    is_local: bool,
+}
+
+impl RowReaders {
+    /// The rows at `offsets`, which ascend and are not deleted, of a fragment of `dataset`, with
+    /// the columns of `columns`.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn take(
+        &self,
+        dataset: &Dataset,
+        fragment: u32,
+        offsets: &[u32],
+        columns: &Schema,
+    ) -> Result<RecordBatch> {
+        let reader = self.reader(dataset, fragment, columns).await?;
+        if !reader.is_local {
+            return reader.reader.take_as_batch(offsets, None).await;
+        }
+        let threads = (offsets.len() / ROWS_A_THREAD).clamp(1, THREADS);
+        let parts = offsets.chunks(offsets.len().div_ceil(threads).max(1));
+        let parts = try_join_all(parts.map(|part| take_on_thread(&reader, part.to_vec()))).await?;
+        let Some(first) = parts.first() else {
+            return Err(Error::internal("no offsets to read rows at"));
+        };
+        if parts.len() == 1 {
+            return Ok(first.clone());
+        }
+        Ok(concat_batches(first.schema_ref(), &parts)?)
+    }
+
+    async fn reader(
+        &self,
+        dataset: &Dataset,
+        fragment: u32,
+        columns: &Schema,
+    ) -> Result<Arc<OpenReader>> {
+        let place = (fragment, columns.fields.iter().map(|field| field.id).collect::<Vec<_>>());
+        let known = self.open.lock().get(&place).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let file = dataset.get_fragment(fragment as usize);
+        let file = file.ok_or_else(|| Error::internal(format!("no fragment {fragment}")))?;
+        let opened = Arc::new(self.open(dataset, &file, columns).await?);
+        let mut open = self.open.lock();
+        if open.len() >= READERS {
+            open.clear();
+        }
+        open.insert(place, opened.clone());
+        Ok(opened)
+    }
+
+    async fn open(
+        &self,
+        dataset: &Dataset,
+        file: &FileFragment,
+        columns: &Schema,
+    ) -> Result<OpenReader> {
+        // Who asks for offsets knows that their rows are live.
+        let mut config = FragReadConfig::default().with_ignore_deletions(true);
+        let elsewhere = file.metadata().files.iter().any(|file| file.base_id.is_some());
+        let is_local = !elsewhere && dataset.object_store(None).await?.has_direct_local_paths();
+        if is_local {
+            config = config.with_scan_scheduler(self.local_scheduler()?);
+        }
+        Ok(OpenReader { reader: file.open(columns, config).await?, is_local })
+    }
+
+    fn local_scheduler(&self) -> Result<Arc<ScanScheduler>> {
+        let mut local = self.local.lock();
+        if let Some(scheduler) = local.as_ref() {
+            return Ok(scheduler.clone());
+        }
+        // Lance opens files of a scheme of its own by itself; those of this one through the store.
+        let scheme = "memory:///".parse().map_err(|error| Error::internal(format!("{error}")))?;
+        let store = Arc::new(LocalFiles::new());
+        let store = ObjectStore::new(
+            store,
+            scheme,
+            Some(BLOCK_BYTES),
+            None,
+            false,
+            false,
+            READS_AT_ONCE,
+            TRIES,
+            None,
+        );
+        // The lite one reads where it is polled and has no tasks of its own.
+        let config = SchedulerConfig::max_bandwidth(&store).with_lite_scheduler();
+        let scheduler = ScanScheduler::new(Arc::new(store), config);
+        *local = Some(scheduler.clone());
+        Ok(scheduler)
+    }
+}
+
+/// Reads and decodes on a thread that may wait for the disk.
+async fn take_on_thread(reader: &Arc<OpenReader>, offsets: Vec<u32>) -> Result<RecordBatch> {
+    let (reader, runtime) = (reader.clone(), Handle::current());
+    let take = move || runtime.block_on(Box::pin(reader.reader.take_as_batch(&offsets, None)));
+    let taken = tokio::task::spawn_blocking(take).await;
+    taken.map_err(|error| Error::internal(format!("reading rows by offset ended: {error}")))?
+}

@@ -1,0 +1,564 @@
+"""Columns that are added, dropped, renamed and widened while rows lie above the base table.
+
+Owns: Lance's own schema operations on the base, against rows on every level, read in every way.
+Not here: single batches (`format::reconcile` in Rust) and schemas that callers put (test_input).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lancemem
+
+lance = pytest.importorskip("lance")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Rows = dict[int, dict[str, Any]]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("n", pa.int32()),
+        pa.field("f", pa.float32()),
+        pa.field("s", pa.string()),
+    ]
+)
+LEVELS = ["flushed", "durable", "live"]
+
+
+def create(folder: Path | str) -> lancemem.Table:
+    return lancemem.create_table(f"{folder}/board.lance", SCHEMA, primary_key=["id"])
+
+
+def base_of(table: lancemem.Table) -> Any:  # noqa: ANN401 - pylance has types of its own
+    return lance.dataset(table.uri)
+
+
+def rows(ids: range, **more: Any) -> pa.Table:  # noqa: ANN401
+    columns: dict[str, Any] = {
+        "id": pa.array(ids, pa.int64()),
+        "n": pa.array([i * 10 for i in ids], pa.int32()),
+        "f": pa.array([i / 2 for i in ids], pa.float32()),
+        "s": [f"s{i}" for i in ids],
+    }
+    columns |= more
+    return pa.table({name: column for name, column in columns.items() if column is not None})
+
+
+def expected(ids: range) -> Rows:
+    return {i: {"id": i, "n": i * 10, "f": i / 2, "s": f"s{i}"} for i in ids}
+
+
+# How a table comes to have rows 0 to 9 before its columns change.
+
+
+def in_the_wal(table: lancemem.Table) -> None:
+    table.upsert(rows(range(10)))
+
+
+def flushed(table: lancemem.Table) -> None:
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(10)))
+        job.flush()
+
+
+def compacted(table: lancemem.Table) -> None:
+    flushed(table)
+    table.compact()
+
+
+def on_every_level(table: lancemem.Table) -> None:
+    """Rows 0 to 5 in the base, newer 3 to 7 in a run, newer 6 to 9 in the WAL."""
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(6)))
+        job.flush()
+    table.compact()
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(3, 8)))
+        job.flush()
+        job.put(rows(range(6, 10)))
+
+
+STATES: dict[str, Callable[[lancemem.Table], None]] = {
+    "wal": in_the_wal,
+    "flushed": flushed,
+    "compacted": compacted,
+    "every level": on_every_level,
+}
+
+
+# What happens to the columns, and what it does to rows that were there.
+
+
+def add(table: lancemem.Table, found: Rows) -> None:
+    base_of(table).add_columns([pa.field("extra", pa.int64()), pa.field("flag", pa.bool_())])
+    for row in found.values():
+        row |= {"extra": None, "flag": None}
+
+
+def drop(table: lancemem.Table, found: Rows) -> None:
+    base_of(table).drop_columns(["n"])
+    for row in found.values():
+        del row["n"]
+
+
+def rename(table: lancemem.Table, found: Rows) -> None:
+    base_of(table).alter_columns({"path": "n", "name": "number"})
+    for row in found.values():
+        row["number"] = row.pop("n")
+
+
+def swap(table: lancemem.Table, found: Rows) -> None:
+    for old, new in [("n", "x"), ("s", "n"), ("x", "s")]:
+        base_of(table).alter_columns({"path": old, "name": new})
+    for row in found.values():
+        row["n"], row["s"] = row["s"], row["n"]
+
+
+def drop_and_add_again(table: lancemem.Table, found: Rows) -> None:
+    base_of(table).drop_columns(["n", "s"])
+    base_of(table).add_columns([pa.field("n", pa.string()), pa.field("s", pa.string())])
+    for row in found.values():
+        row |= {"n": None, "s": None}
+
+
+def drop_and_add_a_wider_one(table: lancemem.Table, found: Rows) -> None:
+    base_of(table).drop_columns(["n"])
+    base_of(table).add_columns([pa.field("n", pa.int64())])
+    for row in found.values():
+        row |= {"n": None}
+
+
+def widen(table: lancemem.Table, found: Rows) -> None:
+    del found
+    table.widen_column("n")
+    table.widen_column("f")
+
+
+def all_at_once(table: lancemem.Table, found: Rows) -> None:
+    widen(table, found)
+    add(table, found)
+    rename(table, found)
+    base_of(table).drop_columns(["s"])
+    for row in found.values():
+        del row["s"]
+
+
+CHANGES: dict[str, Callable[[lancemem.Table, Rows], None]] = {
+    "add": add,
+    "drop": drop,
+    "rename": rename,
+    "swap": swap,
+    "drop and add again": drop_and_add_again,
+    "drop and add a wider one": drop_and_add_a_wider_one,
+    "widen": widen,
+    "all at once": all_at_once,
+}
+
+
+def seen(data: pa.Table) -> Rows:
+    found = {row["id"]: row for row in data.to_pylist()}
+    assert len(found) == data.num_rows, "a key is seen twice"
+    return found
+
+
+def check(table: lancemem.Table, want: Rows, level: str, jobs: list[Any]) -> None:
+    """Read everything in every way that there is."""
+    options: Any = {"consistency": level, "jobs": jobs if level == "live" else None}
+    read = table.scan(**options).to_table()
+    assert seen(read) == want
+    assert read.schema.names == base_of(table).schema.names
+    assert read.schema.types == base_of(table).schema.types
+    assert table.scan(**options).count_rows() == len(want)
+    for name in read.schema.names:
+        only = table.scan([name], **options).to_table()
+        key = repr
+        wanted = sorted((row[name] for row in want.values()), key=key)
+        assert sorted(only[name].to_pylist(), key=key) == wanted
+        nulls = sum(1 for row in want.values() if row[name] is None)
+        assert table.scan(filter=f"{name} IS NULL", **options).count_rows() == nulls
+        some = next((row[name] for row in want.values() if row[name] is not None), None)
+        if some is not None:
+            literal = f"'{some}'" if isinstance(some, str) else str(some)
+            equal = {i: row for i, row in want.items() if row[name] == some}
+            assert seen(table.scan(filter=f"{name} = {literal}", **options).to_table()) == equal
+            assert seen(table.scan(filter=pc.field(name) == some, **options).to_table()) == equal
+    keys = pa.table({"id": pa.array([*sorted(want), 999], pa.int64())})
+    got = table.get(keys, **options)
+    assert seen(got) == want
+    assert got.schema.types == read.schema.types
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("handle", ["long-lived", "new"])
+def test_rows_of_before_have_the_columns_of_now(
+    change: str, state: str, handle: str, tmp_path: Path
+) -> None:
+    table = create(tmp_path)
+    STATES[state](table)
+    want = expected(range(10))
+    # Reads of before fill every cache that a long-lived handle has.
+    check(table, want, "durable", [])
+    CHANGES[change](table, want)
+    if handle == "new":
+        table = lancemem.open_table(table.uri)
+    check(table, want, "durable", [])
+    check(table, want, "live", [])
+    with table.start_job(shard=0) as job:
+        job.flush()
+    for level in LEVELS:
+        check(table, want, level, [])
+    table.compact()
+    check(table, want, "flushed", [])
+    assert seen(base_of(table).to_table()) == want
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_running_job_keeps_its_rows_and_takes_the_new_columns(
+    change: str, tmp_path: Path
+) -> None:
+    table = create(tmp_path)
+    want = expected(range(10))
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(6)))
+        job.flush()
+        job.put(rows(range(3, 10)))
+        CHANGES[change](table, want)
+        check(table, want, "live", [job])
+        check(table, want, "durable", [job])
+        # It knows the new columns at its next flush at the latest.
+        job.flush()
+        check(table, want, "flushed", [job])
+        fresh = {i: dict.fromkeys(base_of(table).schema.names) for i in range(8, 12)}
+        for i, row in fresh.items():
+            row["id"] = i
+        job.put(pa.Table.from_pylist(list(fresh.values()), schema=base_of(table).schema))
+        want |= fresh
+        check(table, want, "live", [job])
+        check(table, want, "durable", [job])
+        job.delete(pa.table({"id": pa.array([0, 11], pa.int64())}))
+        for i in (0, 11):
+            del want[i]
+        check(table, want, "live", [job])
+    check(table, want, "durable", [])
+    table.compact()
+    check(table, want, "durable", [])
+
+
+def test_a_put_that_has_the_new_column_is_taken_at_once(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    want = expected(range(4))
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(2)))
+        add(table, want)
+        with pytest.raises(lancemem.InvalidInputError, match="column 'other' is not in the table"):
+            job.put(rows(range(2), other=[1, 2]))
+        more = {"extra": pa.array([7, 8], pa.int64()), "flag": [True, None]}
+        job.put(rows(range(2, 4), **more))
+        want[2] |= {"extra": 7, "flag": True}
+        want[3] |= {"extra": 8}
+        check(table, want, "live", [job])
+        check(table, want, "durable", [])
+    check(lancemem.open_table(table.uri), want, "durable", [])
+
+
+def test_a_put_under_the_old_name_is_what_the_job_knows_until_it_hears_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    table = create(tmp_path)
+    want = expected(range(4))
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(2)))
+        rename(table, want)
+        # The job still knows the column as it was: its values are those of the renamed one.
+        job.put(rows(range(2, 4)))
+        check(table, want, "live", [job])
+        job.put(rows(range(2, 4), n=None, number=pa.array([1, 2], pa.int32())))
+        want[2]["number"], want[3]["number"] = 1, 2
+        check(table, want, "live", [job])
+        with pytest.raises(lancemem.InvalidInputError, match="column 'n' is not in the table"):
+            job.put(rows(range(2, 4)))
+
+
+def test_an_id_of_a_dropped_column_is_never_given_again(tmp_path: Path) -> None:
+    """Lance gives the highest id again where no file has it: an empty base, rows above it."""
+    table = create(tmp_path)
+    in_the_wal(table)
+    base_of(table).drop_columns(["s"])
+    base_of(table).add_columns(pa.field("t", pa.string()))
+    assert table.scan(["t"]).to_table()["t"].null_count == 10
+    assert table.get(pa.table({"id": [3]}), ["t"]).to_pylist() == [{"t": None}]
+
+
+def test_a_new_column_never_shows_the_tombstones_of_a_run(tmp_path: Path) -> None:
+    """A run numbers `_tombstone` behind its columns, and so does Lance the next column."""
+    table = create(tmp_path)
+    flushed(table)
+    base_of(table).add_columns(pa.field("flag", pa.bool_()))
+    assert table.scan(["flag"]).to_table()["flag"].null_count == 10
+    assert table.get(pa.table({"id": [3]}), ["flag"]).to_pylist() == [{"flag": None}]
+    table.compact()
+    assert base_of(table).to_table()["flag"].null_count == 10
+
+
+def test_a_compaction_rewrites_runs_of_other_columns_and_says_why(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    flushed(table)
+    base_of(table).drop_columns(["n"])
+    [run] = table.compact(mode="adopt", dry_run=True).runs
+    assert (run.treatment, run.reason) == (
+        "rewrite",
+        "column 'n' has changed since the run was written",
+    )
+    assert table.compact().rewritten == 1
+
+
+def test_a_table_that_lost_its_key_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    job = table.start_job(shard=0)
+    job.put(rows(range(4)))
+    base_of(table).drop_columns(["id"])
+    files = sorted(map(str, tmp_path.rglob("*")))
+    for write in (table.upsert, lambda data: table.start_job(shard=0).put(data)):
+        with pytest.raises(lancemem.InvalidInputError, match=r"board.lance.*primary key") as error:
+            write(rows(range(2)))
+        assert "id" in str(error.value)
+    with pytest.raises(lancemem.InvalidInputError, match="primary key"):
+        table.scan().to_table()
+    with pytest.raises(lancemem.InvalidInputError, match="key"):
+        lancemem.open_table(table.uri).scan().to_table()
+    assert sorted(map(str, tmp_path.rglob("*"))) == files
+    job.flush()
+    with pytest.raises(lancemem.InvalidInputError, match="primary key"):
+        job.put(rows(range(2)))
+    job.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        ("id", "only int32 and float32 can be widened, not Int64"),
+        ("s", "only int32 and float32 can be widened, not Utf8"),
+        ("none", "there is no such column"),
+    ],
+)
+def test_what_cannot_be_widened_is_refused(column: str, why: str, tmp_path: Path) -> None:
+    table = create(tmp_path)
+    version = base_of(table).version
+    with pytest.raises(lancemem.InvalidInputError, match=f"column '{column}' of table .*{why}"):
+        table.widen_column(column)
+    assert base_of(table).version == version
+
+
+def test_a_key_column_and_one_with_an_index_keep_their_types(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int32(), nullable=False), pa.field("n", pa.int32())])
+    table = lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key=["id"])
+    table.upsert(pa.table([[1, 2], [1, 2]], schema=schema))
+    with table.start_job(shard=0) as job:
+        job.flush()
+    table.compact()
+    with pytest.raises(lancemem.InvalidInputError, match="column of the primary key"):
+        table.widen_column("id")
+    base_of(table).create_scalar_index("n", "BTREE")
+    with pytest.raises(lancemem.InvalidInputError, match="drop its index 'n_idx' first"):
+        table.widen_column("n")
+    base_of(table).drop_index("n_idx")
+    table.widen_column("n")
+    assert base_of(table).to_table().schema.field("n").type == pa.int64()
+
+
+def test_widening_leaves_deleted_rows_and_other_columns_in_their_places(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    compacted(table)
+    base_of(table).delete("id % 3 = 0")
+    want = {i: row for i, row in expected(range(10)).items() if i % 3}
+    table.widen_column("n")
+    assert seen(base_of(table).to_table()) == want
+    assert base_of(table).to_table().schema.field("n").type == pa.int64()
+    big = 2**40
+    table.upsert(rows(range(1), n=pa.array([big], pa.int64())))
+    want[0] = expected(range(1))[0] | {"n": big}
+    check(table, want, "durable", [])
+    base_of(table).optimize.compact_files()
+    base_of(table).validate()
+    check(table, want, "durable", [])
+
+
+def test_pylance_reads_entries_and_runs_of_older_columns(tmp_path: Path) -> None:
+    """The field ids are lance's own, so its reader finds the columns too."""
+    from lance.mem_wal import LsmScanner, ShardSnapshot  # noqa: PLC0415 - of this story alone
+
+    table = create(tmp_path)
+    flushed(table)
+    want = expected(range(10))
+    rename(table, want)
+    add(table, want)
+    [shard] = table.shards()
+    snapshot: Any = ShardSnapshot(shard.shard_id)
+    snapshot.with_current_generation(shard.current_generation)
+    for run in shard.sstables:
+        snapshot.with_sstable(run.generation, run.path)
+    found = LsmScanner(base_of(table), [snapshot]).to_table()
+    found = found.select(base_of(table).schema.names)
+    assert seen(found) == want
+
+
+def test_a_read_of_a_pinned_view_keeps_its_columns(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    on_every_level(table)
+    want = expected(range(10))
+    with table.pin() as view:
+        all_at_once(table, expected(range(10)))
+        check(table, _after(all_at_once, tmp_path), "durable", [])
+        assert seen(view.scan().to_table()) == want
+        assert seen(view.get(pa.table({"id": pa.array(range(10), pa.int64())}))) == want
+
+
+def _after(change: Callable[[lancemem.Table, Rows], None], folder: Path) -> Rows:
+    other = create(folder / "other")
+    want = expected(range(10))
+    change(other, want)
+    return want
+
+
+class _Model:
+    """A table and what a reader must see of it, column by column."""
+
+    def __init__(self, folder: str) -> None:
+        self.table = create(folder)
+        self.job = self.table.start_job(shard=0)
+        self.want: Rows = {}
+        self.names = 0
+
+    def put(self, ids: list[int], value: int) -> None:
+        schema = base_of(self.table).schema
+        for i in ids:
+            self.want[i] = {field.name: self._value(field, i, value) for field in schema}
+        data = [self.want[i] for i in sorted(set(ids))]
+        self.job.put(pa.Table.from_pylist(data, schema=schema))
+
+    @staticmethod
+    def _value(field: pa.Field, i: int, value: int) -> Any:  # noqa: ANN401
+        if field.name == "id":
+            return i
+        if value % 5 == 0:
+            return None
+        return f"{value}" if pa.types.is_string(field.type) else value
+
+    def delete(self, ids: list[int]) -> None:
+        self.job.delete(pa.table({"id": pa.array(ids, pa.int64())}))
+        for i in ids:
+            self.want.pop(i, None)
+
+    def flush(self) -> None:
+        self.job.flush()
+
+    def compact(self) -> None:
+        self.table.compact()
+
+    def reopen(self) -> None:
+        self.job.close()
+        self.table = lancemem.open_table(self.table.uri)
+        self.job = self.table.start_job(shard=0)
+
+    def take_over(self) -> None:
+        """Another process takes the shard, with a handle that it opened long ago."""
+        self.job = self.table.start_job(shard=0)
+
+    def _column(self, place: int) -> str | None:
+        names = base_of(self.table).schema.names[1:]
+        return names[place % len(names)] if names else None
+
+    def add_column(self, kind: int) -> None:
+        self.names += 1
+        # Names come again, as those of other columns.
+        name = f"c{self.names % 3}"
+        if name in base_of(self.table).schema.names:
+            return
+        of = [pa.int32(), pa.int64(), pa.float32(), pa.string()][kind]
+        base_of(self.table).add_columns(pa.field(name, of))
+        for row in self.want.values():
+            row[name] = None
+
+    def drop_column(self, place: int) -> None:
+        name = self._column(place)
+        if name is None or len(base_of(self.table).schema) < 3:
+            return
+        base_of(self.table).drop_columns([name])
+        for row in self.want.values():
+            del row[name]
+
+    def rename_column(self, place: int) -> None:
+        name = self._column(place)
+        self.names += 1
+        new = f"r{self.names % 3}"
+        if name is None or new in base_of(self.table).schema.names:
+            return
+        base_of(self.table).alter_columns({"path": name, "name": new})
+        for row in self.want.values():
+            row[new] = row.pop(name)
+
+    def widen_column(self, place: int) -> None:
+        name = self._column(place)
+        narrow = (pa.int32(), pa.float32())
+        if name is not None and base_of(self.table).schema.field(name).type in narrow:
+            self.table.widen_column(name)
+
+    def look(self, level: str) -> None:
+        if level == "flushed":
+            self.job.flush()
+        check(self.table, self.want, level, [self.job])
+
+
+def programs() -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    ids = st.lists(st.integers(0, 9), min_size=1, max_size=5)
+    place = st.integers(0, 5)
+    step = st.one_of(
+        st.tuples(st.just("put"), ids, st.integers(1, 99)),
+        st.tuples(st.just("put"), ids, st.integers(1, 99)),
+        st.tuples(st.just("delete"), ids),
+        st.tuples(st.just("flush")),
+        st.tuples(st.just("compact")),
+        st.tuples(st.just("reopen")),
+        st.tuples(st.just("take_over")),
+        st.tuples(st.just("add_column"), st.integers(0, 3)),
+        st.tuples(st.just("drop_column"), place),
+        st.tuples(st.just("rename_column"), place),
+        st.tuples(st.just("widen_column"), place),
+        st.tuples(st.just("look"), st.sampled_from(LEVELS)),
+    )
+    return st.lists(step, min_size=8, max_size=20)
+
+
+def test_no_program_of_writes_and_changes_shows_another_value_than_the_model() -> None:
+    @settings(
+        max_examples=40,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(program=programs())
+    def run(program: list[tuple[Any, ...]]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            model = _Model(folder)
+            for name, *arguments in program:
+                getattr(model, name)(*arguments)
+            for level in LEVELS:
+                model.look(level)
+            model.compact()
+            model.look("durable")
+            model.job.close()
+
+    run()
