@@ -69,7 +69,7 @@ impl Store {
         let path = match uri.split_once("://") {
             None => std::path::absolute(uri)
                 .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?,
-            Some(("file", path)) => std::path::PathBuf::from(path),
+            Some(("file", path)) => PathBuf::from(path),
             Some(("memory", path)) => {
                 return Ok(Self::new(Arc::new(InMemory::new()), Path::from(path)));
             }

@@ -159,7 +159,7 @@ impl Compaction {
         result.copied_bytes = copied_bytes;
         result.fragments_added = new.len();
         let made: Vec<Fragment> = updated.iter().chain(&new).cloned().collect();
-        match commit::commit_exactly(&self.base, self.operation(removed, updated, new)).await {
+        match commit_exactly(&self.base, self.operation(removed, updated, new)).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
                 Ok(result)
