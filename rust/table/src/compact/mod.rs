@@ -180,7 +180,7 @@ impl Compaction {
         result.fragments_added = new.len();
         let made: Vec<Fragment> = updated.iter().chain(&new).cloned().collect();
         let made_new = new.clone();
-        match commit::commit_exactly(&self.base, self.operation(removed, updated, new)).await {
+        match commit_exactly(&self.base, self.operation(removed, updated, new)).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
                 let adopted = self.that_are(Treatment::Adopt).map(|run| run.handle.dataset.clone());
