@@ -62,7 +62,6 @@ hunts, of the seeds that the simulation needs until it fails. *Stories* counts t
 
 | switch | bug | lives | stories | one of them |
 | --- | --- | ---: | ---: | --- |
-$rows
+${rows%$'\n'}
 EOF
-sed -i -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$page"
 exit $survived

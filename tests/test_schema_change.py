@@ -409,7 +409,7 @@ def test_pylance_reads_entries_and_runs_of_older_columns(tmp_path: Path) -> None
     snapshot.with_current_generation(shard.current_generation)
     for run in shard.sstables:
         snapshot.with_sstable(run.generation, run.path)
-    found = LsmScanner(base_of(table), [snapshot]).to_table()
+    found = LsmScanner.from_snapshots(base_of(table), [snapshot]).to_table()
     found = found.select(base_of(table).schema.names)
     assert seen(found) == want
 
@@ -418,11 +418,11 @@ def test_a_read_of_a_pinned_view_keeps_its_columns(tmp_path: Path) -> None:
     table = create(tmp_path)
     on_every_level(table)
     want = expected(range(10))
-    with table.pin() as view:
-        all_at_once(table, expected(range(10)))
-        check(table, _after(all_at_once, tmp_path), "durable", [])
-        assert seen(view.scan().to_table()) == want
-        assert seen(view.get(pa.table({"id": pa.array(range(10), pa.int64())}))) == want
+    view = table.pin()
+    all_at_once(table, expected(range(10)))
+    check(table, _after(all_at_once, tmp_path), "durable", [])
+    assert seen(view.scan().to_table()) == want
+    assert seen(view.get(pa.table({"id": pa.array(range(10), pa.int64())}))) == want
 
 
 def _after(change: Callable[[lancemem.Table, Rows], None], folder: Path) -> Rows:

@@ -162,8 +162,10 @@ def _lookups(comparisons: list[Comparison]) -> list[str]:
 
 def _freshness(found: freshness.Freshness) -> list[str]:
     lines = [
-        f"From acknowledged to visible in another process, beside {found.rows_a_second:,.0f} "
-        f"durable rows/s; {found.reads:,} reads.",
+        (
+            f"From acknowledged to visible in another process, beside {found.rows_a_second:,.0f} "
+            f"durable rows/s; {found.reads:,} reads."
+        ),
         "",
         "| freshness | ms | goal | met |",
         "| --- | --- | --- | --- |",
@@ -176,7 +178,7 @@ def _freshness(found: freshness.Freshness) -> list[str]:
 
 
 def _memory(scanned: list[memory.Scanned]) -> list[str]:
-    heads = "| full scan in a process of its own | peak, MiB | goal | met | first batch, ms | goal | met |"
+    heads = "| full scan of a process | peak, MiB | goal | met | first batch, ms | goal | met |"
     lines = [heads, "|" + " --- |" * 7]
     for it in scanned:
         small, early = (

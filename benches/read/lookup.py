@@ -11,18 +11,21 @@ import random
 import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import lance
 import numpy as np
 import pyarrow as pa
 from lance.mem_wal import LsmPointLookupPlanner, ShardSnapshot
 
-import lancemem
 from benches.read import tables
 from benches.write.runner import Sample, Settings, column, interleave
 from benches.write.stats import Comparison
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import lancemem
 
 RUNS = 5
 RUN_ROWS = 20_000

@@ -10,16 +10,19 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import lance
 
 import lancemem
 from benches.read import tables
-from benches.read.tables import Above
 from benches.write.runner import Sample, Settings, column, interleave
 from benches.write.stats import Comparison, Goal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benches.read.tables import Above
 
 # A read, which gives the number of its rows.
 Read: TypeAlias = Callable[[], int]
@@ -68,7 +71,8 @@ def _pylance(uri: str, table: lancemem.Table, what: str) -> Read:
         scanner = tables.pylance_scanner(uri, table)
         if what == "count":
             return int(scanner.count_rows())
-        scanner = scanner if READS[what] is None else scanner.project(READS[what])
+        columns = READS[what]
+        scanner = scanner if columns is None else scanner.project(columns)
         return sum(batch.num_rows for batch in scanner.to_batches())
 
     return read
@@ -80,17 +84,15 @@ def newer(
     """Compare every read of one table with the plain scan of its base, and with pylance's."""
     place = settings.folder / "table"
     uri = str(place / "t.lance")
+    found: list[Comparison] = []
     try:
         table = tables.base(uri, kind, base_rows)
         with tables.lay(table, kind, base_rows, above) as job:
             jobs = [] if above.runs else [job]
-            return [
-                line
-                for what in READS
-                for line in _newer(
-                    settings, (uri, table, jobs), (kind, base_rows), above, what, peer=peer
-                )
-            ]
+            for what in READS:
+                opened = (uri, table, jobs)
+                found += _newer(settings, opened, (kind, base_rows, above), what, peer=peer)
+        return found
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -98,14 +100,13 @@ def newer(
 def _newer(
     settings: Settings,
     opened: tuple[str, lancemem.Table, list[lancemem.Job]],
-    size: tuple[str, int],
-    above: Above,
+    made_of: tuple[str, int, Above],
     what: str,
     *,
     peer: bool,
 ) -> list[Comparison]:
     uri, table, jobs = opened
-    kind, base_rows = size
+    kind, base_rows, above = made_of
     dataset = lance.dataset(uri)
     expected = base_rows - (-(-base_rows // above.every) if above.deletes else 0)
     again = _scan(table, READS[what], jobs)

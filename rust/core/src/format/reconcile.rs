@@ -5,7 +5,8 @@
 //! Does not own: where either schema comes from, or what follows from a refusal.
 //!
 //! A column is its field id: a rename keeps the id, and a column that was dropped and added
-//! again has another one. Names count only where a side has no ids.
+//! again has another one. A widened column has a new id and remembers the one before. Names count
+//! only where a side has no ids.
 
 use std::sync::Arc;
 
@@ -27,12 +28,29 @@ pub const FIELD_ID: &str = "lance:field_id";
 /// The key of field metadata that marks a column of the primary key.
 pub const KEY_MARK: &str = "lance-schema:unenforced-primary-key";
 
+/// The key of field metadata under which a widened column keeps the id of the narrow one: lance
+/// gives a column of another type another id.
+pub const WIDENED_FROM: &str = "lancemem:widened_from";
+
 /// The field id that a field carries.
 #[must_use]
 pub fn field_id(field: &Field) -> Option<i32> {
-    let id = field.metadata().get(FIELD_ID)?.parse().ok()?;
+    id_under(FIELD_ID, field)
+}
+
+fn id_under(name: &str, field: &Field) -> Option<i32> {
+    let id = field.metadata().get(name)?.parse().ok()?;
     // lance writes -1 for "none yet".
     (id >= 0).then_some(id)
+}
+
+/// Whether one of two fields is the other, or the other widened. Rows of the wide one never come
+/// to the narrow one; that they are the same column makes it an error and not a null.
+fn is_same_column(id: i32, field: &Field, stored: &Field) -> bool {
+    let Some(other) = field_id(stored) else { return false };
+    other == id
+        || id_under(WIDENED_FROM, field) == Some(other)
+        || id_under(WIDENED_FROM, stored) == Some(id)
 }
 
 /// The place in `stored` of the column `field` of the table.
@@ -52,9 +70,8 @@ fn find(field: &Field, stored: &Fields) -> Option<usize> {
         })
     };
     let Some(id) = field_id(field) else { return by_name(false) };
-    let is_same = |stored: &Arc<Field>| {
-        stored.name() != TOMBSTONE && field_id(stored).is_some_and(|other| other == id)
-    };
+    let is_same =
+        |stored: &Arc<Field>| stored.name() != TOMBSTONE && is_same_column(id, field, stored);
     stored.iter().position(is_same).or_else(|| by_name(true))
 }
 

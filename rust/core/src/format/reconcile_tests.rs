@@ -101,6 +101,20 @@ fn integers_and_floats_widen_and_nothing_else_changes_its_type() {
 }
 
 #[test]
+fn a_widened_column_finds_the_rows_of_the_narrow_one_and_never_the_other_way() {
+    let mut wide = field(5, "after", DataType::Int64);
+    wide.metadata_mut().insert(WIDENED_FROM.to_owned(), "1".to_owned());
+    let narrow = field(1, "before", DataType::Int32);
+    let table = schema(vec![wide.clone()]);
+    let rows = brought(vec![(narrow.clone(), int32s(&[-7]))], &table).unwrap();
+    assert_eq!(rows.column(0).as_primitive::<Int64Type>().value(0), -7);
+
+    let long: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let error = brought(vec![(wide, long)], &schema(vec![narrow])).unwrap_err();
+    assert!(error.to_string().starts_with("column 'before' was Int64 and is Int32 now"));
+}
+
+#[test]
 fn rows_without_ids_are_told_by_name() {
     let table = schema(vec![field(1, "v", DataType::Int32), field(2, "w", DataType::Int32)]);
     let stored = vec![

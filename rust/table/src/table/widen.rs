@@ -1,11 +1,12 @@
 //! A column of a narrow number type under a wider one.
 //!
 //! Owns: the column's values of every base fragment in a new data file, and the commit that
-//! changes the type and keeps the field id, by which older runs and WAL entries find it.
+//! gives it the wider type, a new field id, and the old one as a mark, by which rows of older runs
+//! and WAL entries find it.
 //! Does not own: how rows above the base come to the wider type (`schema`).
 //!
-//! lance itself refuses a change of type where a table has a MemWAL, because its own gives the
-//! column another field id, and rows above the base would lose their values.
+//! lance itself refuses a change of type where a table has a MemWAL, because it knows no such mark,
+//! and rows above the base would lose their values.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use lance_core::datatypes::{Field, LogicalType, Schema as LanceSchema};
 use lance_file::version::ConcreteFileVersion;
 use lance_file::versions::create_writer;
 use lance_file::writer::FileWriterOptions;
-use lance_table::format::overlay::TOMBSTONE_FIELD_ID;
 use lance_table::format::{DataFile, Fragment};
+use lancemem_core::format::reconcile::WIDENED_FROM;
 use lancemem_core::types::{Error, ErrorKind, Result};
 
 use super::Table;
@@ -56,7 +57,7 @@ impl Table {
             let base = self.latest_base().await?;
             let plan = Widening::plan(&base, column).await?;
             let fragments = plan.fragments(&base).await?;
-            let preserves_nullability = true;
+            let preserves_nullability = plan.old.nullable;
             let schema = plan.schema;
             let operation = Operation::Merge { fragments, schema, preserves_nullability };
             match commit_exactly(&base, operation).await {
@@ -75,6 +76,8 @@ impl Table {
 struct Widening {
     old: Field,
     to: DataType,
+    /// Its new field id.
+    id: i32,
     /// The table's schema afterwards, and the part of it that is written.
     schema: LanceSchema,
     written: LanceSchema,
@@ -114,8 +117,11 @@ impl Widening {
         let mut schema = base.schema().clone();
         let field = schema.mut_field_by_id(old.id).ok_or_else(|| refused("it has no field id"))?;
         field.logical_type = LogicalType::try_from(&to).context(action)?;
+        field.id = base.manifest().max_field_id() + 1;
+        field.metadata.insert(WIDENED_FROM.to_owned(), old.id.to_string());
+        let id = field.id;
         let written = schema.project(&[column]).context(action)?;
-        Ok(Self { old, to, schema, written })
+        Ok(Self { old, to, id, schema, written })
     }
 
     async fn fragments(&self, base: &Dataset) -> Result<Vec<Fragment>> {
@@ -128,17 +134,13 @@ impl Widening {
     /// The fragment with the column in a file of its own; as it is where it has no value of it.
     async fn fragment(&self, base: &Dataset, fragment: &FileFragment) -> Result<Fragment> {
         let mut widened = fragment.metadata().clone();
-        let id = self.old.id;
-        if !widened.files.iter().any(|file| file.fields.contains(&id)) {
-            return Ok(widened);
+        if widened.files.iter().any(|file| file.fields.contains(&self.old.id)) {
+            widened.files.push(self.write(base, fragment).await?);
         }
-        let file = self.write(base, fragment).await?;
-        for file in &mut widened.files {
-            let hide = |field: &i32| if *field == id { TOMBSTONE_FIELD_ID } else { *field };
-            file.fields = file.fields.iter().map(hide).collect();
-        }
-        widened.files.retain(|file| file.fields.iter().any(|field| *field >= 0));
-        widened.files.push(file);
+        // A file of nothing but columns that the table had before is of no use any more.
+        let lineage = widened.spilled_row_lineage_field_ids();
+        let is_used = |id: &i32| self.schema.field_by_id(*id).is_some() || lineage.contains(id);
+        widened.files.retain(|file| file.fields.iter().any(is_used));
         Ok(widened)
     }
 
@@ -176,6 +178,6 @@ impl Widening {
             )));
         }
         let size = NonZero::new(written.size_bytes);
-        Ok(DataFile::new(name, vec![self.old.id], vec![0], version, size, None))
+        Ok(DataFile::new(name, vec![self.id], vec![0], version, size, None))
     }
 }
