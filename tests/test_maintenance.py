@@ -231,7 +231,10 @@ def test_maintain_keeps_to_its_rate_and_stops_in_the_middle_of_a_compaction(
     in_debt: tuple[lancemem.Table, lancemem.Job],
 ) -> None:
     table, job = in_debt
-    # At a byte a second the compaction would take minutes.
+    table.compact()
+    for name in ("w1", "w2", "w3"):
+        flush(job, table, name)
+    # The keys of the base table have to be read: at a byte a second that takes minutes.
     with maintain(table, "--bytes-per-second", "1") as running:
         assert line_of(running).startswith("maintaining ")
         stopped = threading.Event()
