@@ -296,6 +296,36 @@ async fn a_poll_that_finds_nothing_new_costs_one_request() {
 }
 
 #[tokio::test]
+async fn an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_covered_it() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let writer = incumbent(&bench).await;
+        let manifests = bench.manifests();
+        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
+        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        replay.catch_up(&mut tail, &manifests).await.unwrap();
+        // The reader knows the manifest of now, and is slow with the entry behind what it has.
+        let slow = gate();
+        let next = bench.wal_path(tail.next().get());
+        bench.storage.inject(Fault::new(Request::Get, &next, Effect::Hold(slow.clone())));
+        let reading = tokio::spawn(async move {
+            let manifest = replay.catch_up(&mut tail, &manifests).await.unwrap().unwrap();
+            (manifest, replay)
+        });
+        slow.wait_for_visitors(1).await;
+        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        writer.flush().await.unwrap();
+        bench.put(&writer, &[(7, 70)]).await.unwrap();
+        bench.storage.drop_file(&next).await;
+        slow.open();
+        let (manifest, replay) = reading.await.unwrap();
+        assert_eq!(manifest.sstables.len(), 1);
+        assert_eq!(replay.memtables()[0].memtable.rows(), 1, "the row behind the flush");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn sixteen_reads_run_ahead_and_their_answers_count_in_the_order_of_the_log() {
     within(async {
         let bench = Arc::new(Bench::new().await);

@@ -9,12 +9,12 @@ use std::time::Duration;
 use lancemem_core::format::paths;
 use lancemem_core::shard::Replay;
 use lancemem_core::store::ManifestStore;
-use lancemem_core::types::{ErrorKind, WalPosition};
+use lancemem_core::types::WalPosition;
 use lancemem_core::wal::WalTail;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use crate::process::{self, stored_manifest};
+use crate::process;
 use crate::rows;
 use crate::storage::Client;
 use crate::world::{Base, Pace, ROOT, Weather, World};
@@ -158,19 +158,14 @@ impl Reader {
     /// Looks once. An error of the storage is an answer too: nothing was seen.
     pub async fn look(&mut self) -> bool {
         let floor = self.world.oracle.lock().floor();
-        let Ok(Some(manifest)) = self.manifests.latest().await else { return false };
-        let current = manifest.current_generation;
-        self.replay.forget_flushed(current);
-        self.tail.skip_covered(manifest.replay_after_wal_entry_position);
-        if let Err(error) = self.replay.read_new(&mut self.tail, current).await {
-            // What a flush has covered may be gone by now.
-            let moved = stored_manifest(&self.world)
-                .is_some_and(|newest| newest.version > manifest.version);
-            if !(moved && error.kind() == ErrorKind::Corruption) {
+        let manifest = match self.replay.catch_up(&mut self.tail, &self.manifests).await {
+            Ok(Some(manifest)) => manifest,
+            Ok(None) => return false,
+            Err(error) => {
                 self.world.refuse_unexplained("a read of the log", &error);
+                return false;
             }
-            return false;
-        }
+        };
         let views: Vec<_> = self
             .replay
             .memtables()

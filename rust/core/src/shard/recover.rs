@@ -1,6 +1,7 @@
 //! From WAL entries back to MemTables, for the writer that opens and for readers elsewhere.
 //!
-//! Owns: which entry belongs to which generation, and which are flushed already.
+//! Owns: which entry belongs to which generation, which are flushed already, and when a reader has
+//! come to the end of the log.
 //! Does not own: reading the log, or appending anything: what was read is never written again.
 
 use std::sync::Arc;
@@ -10,7 +11,10 @@ use arrow_array::RecordBatch;
 use super::memtable_layout;
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, WalEntry};
 use crate::memtable::MemTable;
-use crate::types::{Error, Generation, KeyIndexKind, Marks, Result, ShardId, WalPosition};
+use crate::store::ManifestStore;
+use crate::types::{
+    Error, ErrorKind, Generation, KeyIndexKind, Marks, Result, ShardId, WalPosition,
+};
 use crate::wal::{WalTail, entry_name};
 
 /// MemTables rebuilt from the log, grown entry by entry.
@@ -64,6 +68,39 @@ impl Replay {
     pub async fn read_new(&mut self, tail: &mut WalTail, current: Generation) -> Result<()> {
         let prepare = self.prepare(current);
         tail.read_new(prepare, |position, rows| self.add(position, rows, current)).await
+    }
+
+    /// Brings the replay and the tail, which belong together, to now, and returns the manifest
+    /// that they then go with: its runs and these rows are all rows of the shard. `None` for a
+    /// shard that was never created.
+    ///
+    /// An absent entry ends the log only where it is known not to be collected: by a listing, as
+    /// the highest entry always stays, or by a manifest read after it that does not cover it, as
+    /// only what a manifest covers goes.
+    ///
+    /// # Errors
+    /// As [`Self::read_new`], and only for what no flush has covered since.
+    pub async fn catch_up(
+        &mut self,
+        tail: &mut WalTail,
+        manifests: &ManifestStore,
+    ) -> Result<Option<Arc<ShardManifest>>> {
+        let Some(mut manifest) = manifests.latest().await? else { return Ok(None) };
+        loop {
+            self.forget_flushed(manifest.current_generation);
+            tail.skip_covered(manifest.replay_after_wal_entry_position);
+            let was_listed = tail.was_listed();
+            let read = self.read_new(tail, manifest.current_generation).await;
+            match &read {
+                Ok(()) if !was_listed => return Ok(Some(manifest)),
+                Err(error) if error.kind() != ErrorKind::Corruption => return read.map(|()| None),
+                _ => manifest = manifests.existing().await?,
+            }
+            if manifest.replay_after_wal_entry_position < tail.next() {
+                self.forget_flushed(manifest.current_generation);
+                return read.map(|()| Some(manifest));
+            }
+        }
     }
 
     /// Adds what the log holds behind `tail` and below `end`, all of which must be there.

@@ -47,6 +47,13 @@ impl WalTail {
         self.next
     }
 
+    /// Whether a listing has shown once where the log ends. A later read asks for the next entry
+    /// only, and that it is absent means two things: nobody wrote it, or it is collected.
+    #[must_use]
+    pub const fn was_listed(&self) -> bool {
+        self.gap_checked
+    }
+
     /// Goes on behind `covered`, if this tail is not that far: a flush holds what is skipped.
     pub fn skip_covered(&mut self, covered: WalPosition) {
         self.next = self.next.max(covered.next());

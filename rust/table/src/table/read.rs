@@ -185,42 +185,44 @@ impl Table {
         // Held over the whole step: another reader of this process could otherwise forget a
         // generation that the manifest which we hold does not list yet.
         let mut tail = tail.lock().await;
-        let Some(manifest) = tail.manifests.latest().await? else { return Ok(None) };
-        let (memtables, end) = match consistency {
-            Consistency::Flushed => (Vec::new(), None),
+        let read = match consistency {
+            Consistency::Flushed => {
+                let manifest = tail.manifests.latest().await?;
+                manifest.map(|manifest| (manifest, Vec::new(), None))
+            }
             Consistency::Durable | Consistency::Live => {
-                let (memtables, end) = self.read_tail(&mut tail, &manifest, rows).await?;
-                (memtables, Some(end))
+                self.read_tail(shard_id, &mut tail, rows).await?
             }
         };
-        Ok(Some(ShardParts { manifest, memtables, log: LogPart::Before(end) }))
+        Ok(read.map(|(manifest, memtables, end)| ShardParts {
+            manifest,
+            memtables,
+            log: LogPart::Before(end),
+        }))
     }
 
     async fn read_tail(
         &self,
+        shard_id: ShardId,
         tail: &mut ShardTail,
-        manifest: &ShardManifest,
         rows: &Arc<RowSchema>,
-    ) -> Result<(Vec<MemTableView>, WalPosition)> {
+    ) -> Result<Option<(Arc<ShardManifest>, Vec<MemTableView>, Option<WalPosition>)>> {
         // Rows that came to other columns may lack values of these.
         tail.place.take_if(|place| !Arc::ptr_eq(&place.rows, rows));
         let Place { wal, replay, .. } = tail.place.get_or_insert_with(|| {
-            let after = manifest.replay_after_wal_entry_position;
-            let wal = WalTail::new(self.store.clone(), manifest.shard_id, after);
-            let replay = Replay::new(manifest.shard_id, rows.clone());
-            Place { wal, replay, rows: rows.clone() }
+            let wal = WalTail::new(self.store.clone(), shard_id, WalPosition(0));
+            Place { wal, replay: Replay::new(shard_id, rows.clone()), rows: rows.clone() }
         });
-        let current = manifest.current_generation;
-        // What a flush has covered since the last read may be collected by now.
-        replay.forget_flushed(current);
-        wal.skip_covered(manifest.replay_after_wal_entry_position);
-        if let Err(error) = replay.read_new(wal, current).await {
-            // A tail that stopped half-way starts again from the manifest.
-            tail.place = None;
-            return Err(error);
+        match replay.catch_up(wal, &tail.manifests).await {
+            Ok(manifest) => {
+                Ok(manifest.map(|manifest| (manifest, views_of(replay), Some(wal.next()))))
+            }
+            Err(error) => {
+                // A tail that stopped half-way starts again from the manifest.
+                tail.place = None;
+                Err(error)
+            }
         }
-        replay.forget_flushed(current);
-        Ok((views_of(replay), wal.next()))
     }
 
     fn tail_of(&self, shard_id: ShardId) -> Arc<tokio::sync::Mutex<ShardTail>> {
