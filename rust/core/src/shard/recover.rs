@@ -80,6 +80,20 @@ impl Replay {
         tail.read_to(end, prepare, |position, rows| self.add(position, rows, current)).await
     }
 
+    /// Adds what the log holds behind `tail` and through `last`, which [`WalTail::listed`] gave.
+    ///
+    /// # Errors
+    /// As [`Self::read_new`].
+    pub async fn read_listed(
+        &mut self,
+        tail: &mut WalTail,
+        last: WalPosition,
+        current: Generation,
+    ) -> Result<()> {
+        let prepare = self.prepare(current);
+        tail.read_listed(last, prepare, |position, rows| self.add(position, rows, current)).await
+    }
+
     /// The part of the work that needs no order: columns by field id, keys encoded.
     fn prepare(
         &self,

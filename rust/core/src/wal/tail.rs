@@ -47,6 +47,14 @@ impl WalTail {
         self.next
     }
 
+    /// The last entry of the shard's log as a listing shows it, for [`Self::read_listed`].
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn listed(store: &Store, shard_id: ShardId) -> Result<WalPosition> {
+        highest_position(store, shard_id).await
+    }
+
     /// Goes on behind `covered`, if this tail is not that far: a flush holds what is skipped.
     pub fn skip_covered(&mut self, covered: WalPosition) {
         self.next = self.next.max(covered.next());
@@ -114,6 +122,42 @@ impl WalTail {
         &mut self,
         end: WalPosition,
         prepare: P,
+        take: impl FnMut(WalPosition, T) -> Result<()>,
+    ) -> Result<()>
+    where
+        T: Send + 'static,
+        P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
+    {
+        self.read_below(end, end, prepare, take).await
+    }
+
+    /// Reads every entry through `last`, which [`Self::listed`] gave: each one that is absent is
+    /// a hole. What was appended after the listing is left to the next read. Who knows the end
+    /// asks for nothing behind it, and asks once.
+    ///
+    /// # Errors
+    /// As [`Self::read_new`].
+    pub async fn read_listed<T, P>(
+        &mut self,
+        last: WalPosition,
+        prepare: P,
+        take: impl FnMut(WalPosition, T) -> Result<()>,
+    ) -> Result<()>
+    where
+        T: Send + 'static,
+        P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
+    {
+        self.read_below(last.next(), last, prepare, take).await?;
+        self.gap_checked = true;
+        Ok(())
+    }
+
+    /// Reads every entry below `end`; `later` is one that exists.
+    async fn read_below<T, P>(
+        &mut self,
+        end: WalPosition,
+        later: WalPosition,
+        prepare: P,
         mut take: impl FnMut(WalPosition, T) -> Result<()>,
     ) -> Result<()>
     where
@@ -125,7 +169,7 @@ impl WalTail {
         loop {
             ahead.fill(READ_AHEAD, end);
             let Some((position, loaded)) = ahead.next().await else { return Ok(()) };
-            let loaded = loaded?.ok_or_else(|| self.hole(position, end))?;
+            let loaded = loaded?.ok_or_else(|| self.hole(position, later))?;
             self.take(position, loaded, &mut take)?;
         }
     }

@@ -185,11 +185,21 @@ impl Table {
         // Held over the whole step: another reader of this process could otherwise forget a
         // generation that the manifest which we hold does not list yet.
         let mut tail = tail.lock().await;
-        let Some(manifest) = tail.manifests.latest().await? else { return Ok(None) };
+        let is_first = consistency != Consistency::Flushed && tail.place.is_none();
+        // Beside the manifest: whatever was acknowledged before this read began is in both.
+        let listed = async {
+            if !is_first {
+                return Ok(None);
+            }
+            WalTail::listed(&self.store, shard_id).await.map(Some)
+        };
+        let (manifest, listed) = try_join(tail.manifests.latest(), listed).await?;
+        let Some(manifest) = manifest else { return Ok(None) };
         let (memtables, end) = match consistency {
             Consistency::Flushed => (Vec::new(), None),
             Consistency::Durable | Consistency::Live => {
-                let (memtables, end) = self.read_tail(&mut tail, &manifest, rows).await?;
+                let read = self.read_tail(&mut tail, &manifest, listed, rows);
+                let (memtables, end) = read.await?;
                 (memtables, Some(end))
             }
         };
@@ -200,6 +210,7 @@ impl Table {
         &self,
         tail: &mut ShardTail,
         manifest: &ShardManifest,
+        listed: Option<WalPosition>,
         rows: &Arc<RowSchema>,
     ) -> Result<(Vec<MemTableView>, WalPosition)> {
         // Rows that came to other columns may lack values of these.
@@ -214,7 +225,11 @@ impl Table {
         // What a flush has covered since the last read may be collected by now.
         replay.forget_flushed(current);
         wal.skip_covered(manifest.replay_after_wal_entry_position);
-        if let Err(error) = replay.read_new(wal, current).await {
+        let read = match listed {
+            Some(last) => replay.read_listed(wal, last, current).await,
+            None => replay.read_new(wal, current).await,
+        };
+        if let Err(error) = read {
             // A tail that stopped half-way starts again from the manifest.
             tail.place = None;
             return Err(error);
