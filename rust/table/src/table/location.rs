@@ -69,6 +69,13 @@ impl Location {
         self.uri.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
+    /// The one name of the place, whatever links lead there.
+    pub(crate) fn home(&self) -> String {
+        let folder = if self.is_local() { std::fs::canonicalize(&self.uri).ok() } else { None };
+        let folder = folder.and_then(|folder| folder.into_os_string().into_string().ok());
+        folder.unwrap_or_else(|| self.uri.trim_end_matches('/').to_owned())
+    }
+
     /// Whether the table is on a local disk, where files and folders can be synced.
     pub(crate) fn is_local(&self) -> bool {
         match self.uri.split_once("://") {
