@@ -1,7 +1,7 @@
-"""`python -m benches.read`: scans, lookups, freshness and memory of reads, beside Lance.
+"""`python -m benches.read`: scans, lookups, freshness, memory and depth of reads, beside Lance.
 
 Owns: the command line, the cases and the page. Does not own: clocks (`scans`, `lookup`,
-`freshness`, `memory`), tables (`tables`), statistics (`benches.write.stats`).
+`freshness`, `memory`, `depth`), tables (`tables`), statistics (`benches.write.stats`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benches.read import freshness, lookup, memory, scans, tables
+from benches.read import depth, freshness, lookup, memory, scans, tables
 from benches.write.machine import commit, load, machine, versions
 from benches.write.runner import Settings
 from benches.write.stats import Comparison, spread
@@ -24,7 +24,7 @@ OUT = ROOT / "out" / "bench-read"
 ROWS, QUICK_ROWS = [1_000_000, 10_000_000], [200_000]
 MEMORY_ROWS, QUICK_MEMORY_ROWS = 20_000_000, 1_000_000
 PAIRS, QUICK_PAIRS = 7, 3
-CASES = ("scan", "delete", "filter", "lookup", "freshness", "memory")
+CASES = ("scan", "delete", "filter", "lookup", "freshness", "memory", "depth")
 
 INTRO = """\
 Written by `make bench-read`; do not edit. Both sides of a line ran in turn, pair after pair, in one
@@ -43,6 +43,7 @@ class Found:
     lookups: list[Comparison] = field(default_factory=list)
     freshness: freshness.Freshness | None = None
     memory: list[memory.Scanned] = field(default_factory=list)
+    depth: list[depth.Depth] = field(default_factory=list)
 
 
 def main() -> None:
@@ -91,6 +92,12 @@ def run(
                 found.lines += scans.filtered(settings, kind, base_rows)
             if "lookup" in cases and base_rows <= ROWS[0]:
                 found.lookups += lookup.compare(settings, kind, base_rows)
+    _once(settings, cases, found)
+    return found
+
+
+def _once(settings: Settings, cases: tuple[str, ...] | list[str], found: Found) -> None:
+    """Run the cases that have a table of their own."""
     if "freshness" in cases:
         settings.say("freshness")
         found.freshness = freshness.measure(settings, 3.0 if settings.quick else 20.0)
@@ -98,7 +105,9 @@ def run(
         settings.say("memory")
         size = QUICK_MEMORY_ROWS if settings.quick else MEMORY_ROWS
         found.memory = memory.measure(settings, size)
-    return found
+    if "depth" in cases:
+        settings.say("depth")
+        found.depth = depth.measure(settings)
 
 
 def page(folder: Path, found: Found) -> str:
@@ -123,6 +132,8 @@ def page(folder: Path, found: Found) -> str:
         lines += ["", *_freshness(found.freshness)]
     if found.memory:
         lines += ["", *_memory(found.memory)]
+    if found.depth:
+        lines += ["", *depth.section(found.depth)]
     return "\n".join(lines) + "\n"
 
 

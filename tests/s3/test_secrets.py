@@ -10,7 +10,8 @@ import pytest
 import lancemem
 
 from . import server
-from .conftest import SCHEMA, SECRET, Place, rows
+from .conftest import SCHEMA, Place, rows
+from .running import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 import lancemem
 
 from . import server
-from .conftest import S3, SCHEMA, Place, rows
+from .conftest import SCHEMA, Place, rows
+
+if TYPE_CHECKING:
+    from .running import S3
 
 CREATE = {"If-None-Match": "*"}
 

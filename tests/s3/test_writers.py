@@ -12,7 +12,8 @@ import pytest
 
 import lancemem
 
-from .conftest import SCHEMA, Place, environment, rows
+from .conftest import SCHEMA, Place, rows
+from .running import environment
 from .writer import ROWS
 
 if TYPE_CHECKING:

@@ -83,7 +83,7 @@ pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     };
     let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
     let (data, _) = exported_array(&pair)?;
-    Ok(make_array(owned_column(data)))
+    owned_column(data).map(make_array).map_err(|error| not_arrow(&error))
 }
 
 /// The schema of anything that exports one.
@@ -109,13 +109,14 @@ fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
     let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
     let mut arrays = Vec::new();
     while let Some(array) = next_array(&mut stream)? {
+        check_width(&array, &data_type)?;
         // SAFETY: the producer promises that the array is of the stream's schema.
         let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
         arrays.push(data.map_err(|error| not_arrow(&error))?);
     }
     if !matches!(data_type, DataType::Struct(_)) {
-        let arrays: Vec<_> =
-            arrays.into_iter().map(|data| make_array(owned_column(data))).collect();
+        let arrays = arrays.into_iter().map(|data| owned_column(data).map(make_array));
+        let arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(|error| not_arrow(&error))?;
         return one_array(&arrays, &data_type).map(Export::Values);
     }
     let schema = Schema::try_from(&exported).map(Arc::new).map_err(|error| not_arrow(&error))?;
@@ -170,7 +171,8 @@ fn last_error(stream: &mut FFI_ArrowArrayStream) -> String {
 /// An array in memory of our own: a batch if it is one of columns.
 fn owned(data: &ArrayData, schema: Result<Schema, ArrowError>) -> PyResult<Export> {
     if !matches!(data.data_type(), DataType::Struct(_)) {
-        return Ok(Export::Values(make_array(owned_column(data.clone()))));
+        let values = owned_column(data.clone()).map_err(|error| not_arrow(&error))?;
+        return Ok(Export::Values(make_array(values)));
     }
     let schema = schema.map(Arc::new).map_err(|error| not_arrow(&error))?;
     owned_batch(data, &schema).map(Export::Rows)
@@ -197,25 +199,48 @@ fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
     if data.nulls().is_some() {
         return Err(not_arrow(&"the data has rows that are null as a whole"));
     }
-    let copied = data.child_data().iter().map(|column| {
-        let column = column.slice(data.offset(), rows);
-        make_array(owned_column(column))
+    let copied = data.child_data().iter().zip(schema.fields()).map(|(column, field)| {
+        let column = owned_column(column.slice(data.offset(), rows));
+        let named = |error: ArrowError| not_arrow(&format!("column '{}': {error}", field.name()));
+        column.map(make_array).map_err(named)
     });
-    let columns = copied.collect();
+    let columns = copied.collect::<PyResult<Vec<_>>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema.clone(), columns, &options)
         .map_err(|error| not_arrow(&error))
 }
 
-/// A column in aligned memory of our own.
-fn owned_column(mut data: ArrayData) -> ArrayData {
-    if let Some(copy) = copied_whole(&data) {
-        return copy;
+/// A column in aligned memory of our own, with values that its type allows.
+fn owned_column(mut data: ArrayData) -> Result<ArrayData, ArrowError> {
+    let copy = copied_whole(&data).unwrap_or_else(|| {
+        data.align_buffers();
+        let mut copy = MutableArrayData::new(vec![&data], false, data.len());
+        copy.extend(0, 0, data.len());
+        copy.freeze()
+    });
+    check_values(&copy)?;
+    Ok(copy)
+}
+
+/// Refuses text that is not UTF-8, and indices and offsets that lead outside: once in the WAL,
+/// they would make the shard unreadable.
+fn check_values(data: &ArrayData) -> Result<(), ArrowError> {
+    data.validate_values()?;
+    data.child_data().iter().try_for_each(check_values)
+}
+
+/// Refuses a batch that cannot be of the stream's schema; arrow 58 panics on it.
+fn check_width(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
+    match data_type {
+        DataType::Struct(fields) if fields.len() != array.num_children() => {
+            Err(not_arrow(&format!(
+                "the schema of the stream has {} columns, a batch of it {}",
+                fields.len(),
+                array.num_children()
+            )))
+        }
+        _ => Ok(()),
     }
-    data.align_buffers();
-    let mut copy = MutableArrayData::new(vec![&data], false, data.len());
-    copy.extend(0, 0, data.len());
-    copy.freeze()
 }
 
 /// The plain case, buffer by buffer: a column of numbers or of text that starts where its

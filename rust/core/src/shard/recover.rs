@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use futures::try_join;
 
 use super::memtable_layout;
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, WalEntry};
@@ -85,14 +86,20 @@ impl Replay {
         tail: &mut WalTail,
         manifests: &ManifestStore,
     ) -> Result<Option<Arc<ShardManifest>>> {
-        let Some(mut manifest) = manifests.latest().await? else { return Ok(None) };
+        let list =
+            async { if tail.was_listed() { Ok(None) } else { tail.last_entry().await.map(Some) } };
+        let (manifest, mut listed) = try_join!(manifests.latest(), list)?;
+        let Some(mut manifest) = manifest else { return Ok(None) };
         loop {
             self.forget_flushed(manifest.current_generation);
             tail.skip_covered(manifest.replay_after_wal_entry_position);
-            let was_listed = tail.was_listed();
-            let read = self.read_new(tail, manifest.current_generation).await;
+            let last = listed.take();
+            let read = match last {
+                Some(last) => self.read_listed(tail, last, manifest.current_generation).await,
+                None => self.read_new(tail, manifest.current_generation).await,
+            };
             match &read {
-                Ok(()) if !was_listed => return Ok(Some(manifest)),
+                Ok(()) if last.is_some() || mutant!("L3") => return Ok(Some(manifest)),
                 Err(error) if error.kind() != ErrorKind::Corruption => return read.map(|()| None),
                 _ => manifest = manifests.existing().await?,
             }
@@ -115,6 +122,20 @@ impl Replay {
     ) -> Result<()> {
         let prepare = self.prepare(current);
         tail.read_to(end, prepare, |position, rows| self.add(position, rows, current)).await
+    }
+
+    /// Adds what the log holds behind `tail` and through `last`, which [`WalTail::last_entry`] gave.
+    ///
+    /// # Errors
+    /// As [`Self::read_new`].
+    pub async fn read_listed(
+        &mut self,
+        tail: &mut WalTail,
+        last: WalPosition,
+        current: Generation,
+    ) -> Result<()> {
+        let prepare = self.prepare(current);
+        tail.read_listed(last, prepare, |position, rows| self.add(position, rows, current)).await
     }
 
     /// The part of the work that needs no order: columns by field id, keys encoded.

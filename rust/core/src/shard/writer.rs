@@ -295,12 +295,14 @@ impl Shared {
         let placed = match self.push(AcceptedRows { keys, ..rows }, bytes, mark)? {
             Outcome::Placed(placed) => placed,
             Outcome::AlreadyWritten(queued) => {
+                let asked_at = Instant::now();
                 self.queue.hurry();
-                self.wait_durable(queued).await?;
+                self.wait_durable(queued, asked_at).await?;
                 return Ok(Acknowledged { rows: 0, durable: true, indexed, already_written: true });
             }
         };
         admitted.placed();
+        let queued_at = Instant::now();
         if durable {
             self.queue.hurry();
         }
@@ -312,7 +314,7 @@ impl Shared {
         if durable {
             let until = if mutant!("B8") { placed.batches as u64 } else { placed.queued };
             let until = if mutant!("B9") { 0 } else { until };
-            self.wait_durable(until).await?;
+            self.wait_durable(until, queued_at).await?;
         } else {
             self.acknowledged.fetch_max(placed.queued, Ordering::AcqRel);
         }
@@ -360,10 +362,11 @@ impl Shared {
                 || active.bytes() >= self.config.max_memtable_size)
     }
 
-    async fn wait_durable(&self, queued: u64) -> Result<()> {
-        let started = Instant::now();
+    /// Waits for a put's entry; the wait counts from `since`, because the entry may be written
+    /// while the put still indexes its keys.
+    async fn wait_durable(&self, queued: u64, since: Instant) -> Result<()> {
         self.queue.wait_durable(queued).await?;
-        self.counters.durable_waits.record(started.elapsed());
+        self.counters.durable_waits.record(since.elapsed());
         Ok(())
     }
 

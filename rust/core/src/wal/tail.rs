@@ -54,6 +54,14 @@ impl WalTail {
         self.gap_checked
     }
 
+    /// The last entry of the shard's log as a listing shows it, for [`Self::read_listed`].
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn last_entry(&self) -> Result<WalPosition> {
+        highest_position(&self.store, self.shard_id).await
+    }
+
     /// Goes on behind `covered`, if this tail is not that far: a flush holds what is skipped.
     pub fn skip_covered(&mut self, covered: WalPosition) {
         self.next = self.next.max(covered.next());
@@ -121,6 +129,42 @@ impl WalTail {
         &mut self,
         end: WalPosition,
         prepare: P,
+        take: impl FnMut(WalPosition, T) -> Result<()>,
+    ) -> Result<()>
+    where
+        T: Send + 'static,
+        P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
+    {
+        self.read_below(end, end, prepare, take).await
+    }
+
+    /// Reads every entry through `last`, which [`Self::last_entry`] gave: each one that is absent is
+    /// a hole. What was appended after the listing is left to the next read. Who knows the end
+    /// asks for nothing behind it, and asks once.
+    ///
+    /// # Errors
+    /// As [`Self::read_new`].
+    pub async fn read_listed<T, P>(
+        &mut self,
+        last: WalPosition,
+        prepare: P,
+        take: impl FnMut(WalPosition, T) -> Result<()>,
+    ) -> Result<()>
+    where
+        T: Send + 'static,
+        P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
+    {
+        self.read_below(last.next(), last, prepare, take).await?;
+        self.gap_checked = true;
+        Ok(())
+    }
+
+    /// Reads every entry below `end`; `later` is one that exists.
+    async fn read_below<T, P>(
+        &mut self,
+        end: WalPosition,
+        later: WalPosition,
+        prepare: P,
         mut take: impl FnMut(WalPosition, T) -> Result<()>,
     ) -> Result<()>
     where
@@ -132,7 +176,7 @@ impl WalTail {
         loop {
             ahead.fill(READ_AHEAD, end);
             let Some((position, loaded)) = ahead.next().await else { return Ok(()) };
-            let loaded = loaded?.ok_or_else(|| self.hole(position, end))?;
+            let loaded = loaded?.ok_or_else(|| self.hole(position, later))?;
             self.take(position, loaded, &mut take)?;
         }
     }

@@ -166,7 +166,7 @@ pub async fn commit_exactly(
         Ok(committed) => Ok(committed),
         Err(error) => {
             let is_certain = !handler.attempted.load(Ordering::Relaxed);
-            let error = why(base, Err(error).context("committing a compaction")).await;
+            let error = why(base, Err(error).context("committing to the base table")).await;
             Err(Refused { error, is_certain })
         }
     }
@@ -178,7 +178,7 @@ async fn why(base: &Arc<Dataset>, refused: Result<()>) -> Error {
     let planned_for = base.version().version;
     match base.latest_version_id().await {
         Ok(newest) if newest != planned_for => Error::storage(
-            "committing a compaction",
+            "committing to the base table",
             format!("it was planned for version {planned_for}, and {newest} came first: {error}"),
         ),
         _ => error,

@@ -15,7 +15,7 @@ use datafusion::prelude::ident;
 use futures::{FutureExt, TryStreamExt};
 use lance_core::ROW_ADDR;
 use lance_index::metrics::NoOpMetricsCollector;
-use lance_index::scalar::{SargableQuery, SearchResult};
+use lance_index::scalar::{SargableQuery, ScalarIndex, SearchResult};
 use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::{Error, Result};
 
@@ -265,25 +265,30 @@ async fn in_index(
     } else {
         vec![(0, SargableQuery::IsIn(values))]
     };
-    let mut places = Vec::new();
+    let mut searches = Vec::with_capacity(base.segments.len() * queries.len());
     for segment in &base.segments {
-        for (row, query) in &queries {
-            let found = segment.search(query, &NoOpMetricsCollector).await.context(ACTION)?;
-            let SearchResult::Exact(rows) = found else {
-                return Err(Error::Internal("a B-tree gave rows that are not exact".to_owned()));
-            };
-            let rows = rows.true_rows();
-            let addresses = rows.row_addrs().ok_or_else(|| {
-                Error::Internal("a B-tree gave whole fragments for a key".to_owned())
-            })?;
-            places.extend(addresses.map(|address| {
-                let (fragment, offset) = split(u64::from(address));
-                (*row, fragment, offset)
-            }));
-        }
+        searches.extend(queries.iter().map(|(row, query)| search(segment, *row, query).boxed()));
     }
+    let mut places: Places = all(searches).await?.into_iter().flatten().collect();
     places.retain(|(_, fragment, _)| covered.contains(fragment));
     Ok(places)
+}
+
+/// The rows of a segment of the index that meet `query`, which the row `row` of the call asks.
+async fn search(segment: &Arc<dyn ScalarIndex>, row: u32, query: &SargableQuery) -> Result<Places> {
+    let found = segment.search(query, &NoOpMetricsCollector).await.context(ACTION)?;
+    let SearchResult::Exact(rows) = found else {
+        return Err(Error::Internal("a B-tree gave rows that are not exact".to_owned()));
+    };
+    let rows = rows.true_rows();
+    let addresses = rows
+        .row_addrs()
+        .ok_or_else(|| Error::Internal("a B-tree gave whole fragments for a key".to_owned()))?;
+    let places = addresses.map(|address| {
+        let (fragment, offset) = split(u64::from(address));
+        (row, fragment, offset)
+    });
+    Ok(places.collect())
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]

@@ -38,8 +38,8 @@ pub struct Found {
     pub missing: Vec<usize>,
 }
 
-/// Sources that are read at the same time.
-const READS_AT_ONCE: usize = 16;
+/// Reads that run at the same time: a far store answers many as soon as one.
+const READS_AT_ONCE: usize = 64;
 
 /// Runs reads side by side; the results are in the order of the reads.
 async fn all<T>(reads: Vec<BoxFuture<'_, Result<T>>>) -> Result<Vec<T>> {
@@ -61,7 +61,9 @@ pub async fn find(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Re
     let mut open = wanted.distinct();
     memory::find(view, &wanted, &columns, &mut open, &mut pieces)?;
     if !open.is_empty() {
-        let in_runs = runs::find(view, &wanted, &mut open).await?;
+        // What the base table will be asked for the rest is opened meanwhile.
+        let opened = view.base_cache.open(&view.base, &view.key);
+        let (in_runs, _) = futures::try_join!(runs::find(view, &wanted, &mut open), opened)?;
         let (of_runs, of_base) = futures::try_join!(
             runs::rows(&columns, in_runs),
             base::find(view, &wanted, &columns, &open)

@@ -14,6 +14,7 @@ use super::pieces::Answers;
 use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
 use crate::errors::RunContext;
+use crate::sstable::KeyIndex;
 use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
 
 /// Rows that answer a call, all in one run, tombstones included.
@@ -86,13 +87,18 @@ async fn ask(run: &SsTableHandle, key: &[String], wanted: &Wanted, open: &[u32])
     let Some(index) = run.index_for(rows.len()).await? else {
         return Ok(Asked::InMemory(run.keys(key).await?));
     };
-    let mut answers = Vec::new();
-    for row in rows {
-        if let Some(position) = index.newest(wanted.value(row)?).await.in_run(&run.name())? {
-            answers.push((row, position));
-        }
-    }
-    Ok(Asked::Answered(answers))
+    let answers = rows.into_iter().map(|row| in_index(run, &index, wanted, row).boxed());
+    Ok(Asked::Answered(all(answers.collect()).await?.into_iter().flatten().collect()))
+}
+
+async fn in_index(
+    run: &SsTableHandle,
+    index: &KeyIndex,
+    wanted: &Wanted,
+    row: u32,
+) -> Result<Option<(u32, u32)>> {
+    let position = index.newest(wanted.value(row)?).await.in_run(&run.name())?;
+    Ok(position.map(|position| (row, position)))
 }
 
 /// Reads the rows that are not tombstones.

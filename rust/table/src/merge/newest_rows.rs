@@ -11,6 +11,7 @@
 //! Does not own: how rows are told apart (`selector`), or filters.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -27,6 +28,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
+use futures::future::join;
 use futures::{StreamExt, TryStreamExt};
 
 use super::selector::{Newest, Notes, Record, Selected, Selector};
@@ -127,9 +129,14 @@ impl ExecutionPlan for NewestRowsExec {
         let dropped = MetricBuilder::new(&self.metrics).counter("rows_dropped", partition);
         let (newest, record) = (self.newest.clone(), self.record.clone());
         let schema = self.schema.clone();
+        let input_schema = input.schema();
+        let mut input = input.peekable();
         let selected = async move {
-            let selector = Selector::new(&newest, &record, &input.schema(), &schema).await?;
-            let selected = selected(input, selector, metrics);
+            let selector = Selector::new(&newest, &record, &input_schema, &schema);
+            // The source is opened and its first rows are read while keys are.
+            let first = async { Pin::new(&mut input).peek().await.is_some() };
+            let (selector, _) = join(selector, first).await;
+            let selected = selected(input, selector?, metrics);
             Ok::<_, DataFusionError>(noted(selected, record, dropped))
         };
         let stream = futures::stream::once(selected).try_flatten();
@@ -153,7 +160,7 @@ fn named(input: SendableRecordBatchStream, run: Option<Arc<str>>) -> SendableRec
 
 /// What is left of the batches of `input`, in their order, several at work at a time.
 fn selected(
-    input: SendableRecordBatchStream,
+    input: impl futures::Stream<Item = PlanResult<RecordBatch>>,
     selector: Selector,
     metrics: BaselineMetrics,
 ) -> impl futures::Stream<Item = PlanResult<Selected>> {

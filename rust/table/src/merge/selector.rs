@@ -91,12 +91,13 @@ impl Selector {
     /// The rows of `batch` that are kept.
     pub fn select(&self, batch: &RecordBatch) -> PlanResult<Selected> {
         let keep = self.keep(batch)?;
-        let columns = self.project(batch)?;
+        let columns = self.columns(batch)?;
         let dropped = keep.as_ref().map_or(0, |keep| keep.len() - keep.true_count());
         let Some(keep) = keep.filter(|_| dropped > 0) else {
-            return Ok(Selected { rows: columns, dropped, dead: Vec::new() });
+            return Ok(Selected { rows: self.result(&columns)?, dropped, dead: Vec::new() });
         };
-        let rows = filter_record_batch(&columns, &keep)?;
+        // Not before the tombstones are gone: they are null where a column of the table never is.
+        let rows = self.result(&filter_record_batch(&columns, &keep)?)?;
         let dead = if self.records { dead_addresses(batch, &keep) } else { Vec::new() };
         Ok(Selected { rows, dropped, dead })
     }
@@ -120,15 +121,21 @@ impl Selector {
         })
     }
 
-    fn project(&self, batch: &RecordBatch) -> PlanResult<RecordBatch> {
-        let column = |name: &String| {
-            batch.column_by_name(name).cloned().ok_or_else(|| {
+    /// The columns of the result as the source has them, all rows.
+    fn columns(&self, batch: &RecordBatch) -> PlanResult<RecordBatch> {
+        let names = self.schema.fields().iter().map(|field| field.name());
+        let place = |name: &String| {
+            batch.schema_ref().index_of(name).map_err(|_| {
                 DataFusionError::Internal(format!("column {name} is not in the source"))
             })
         };
-        let names = self.schema.fields().iter().map(|field| field.name());
-        let columns = names.map(column).collect::<PlanResult<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let places = names.map(place).collect::<PlanResult<Vec<usize>>>()?;
+        Ok(batch.project(&places)?)
+    }
+
+    fn result(&self, rows: &RecordBatch) -> PlanResult<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        let columns = rows.columns().to_vec();
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 }

@@ -75,8 +75,13 @@ pub struct Endpoint {
 /// Offers the rows in a job's memory to other processes.
 ///
 /// # Errors
-/// An input error for an address that cannot be bound, or a certificate that cannot be used.
+/// An input error for an address that cannot be bound, or a certificate that cannot be used; an
+/// error where the job is closed.
 pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
+    let has_ended = *job.ended().borrow();
+    if has_ended {
+        return Err(Error::Closed { shard: job.shard_id() });
+    }
     let asked = Address::parse(&options.address)?;
     if asked.tls && options.tls.is_none() {
         return Err(Error::input("a grpc+tls address needs a certificate and its key: pass tls"));

@@ -50,7 +50,7 @@ impl Table {
         location: impl Into<Location>,
         options: &CreateOptions,
     ) -> Result<Arc<Self>> {
-        let location = location.into();
+        let location = location.into().resolved()?;
         options.config.validate()?;
         let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
         options.sharding.validate(&schema, &options.primary_key)?;
@@ -76,7 +76,7 @@ impl Table {
         sharding: &Sharding,
         config: &WriterConfig,
     ) -> Result<Arc<Self>> {
-        let location = location.into();
+        let location = location.into().resolved()?;
         let base = location.open().await?;
         if let Some(details) = details_of(&base).await? {
             let (_, existing) = sharding_of(&base, &details)?;

@@ -31,6 +31,8 @@ use crate::sstable::{
 pub struct Job {
     pub(super) writer: ShardWriter,
     table: String,
+    /// Where that is, to tell it from another table of the name: their shards have the same ids.
+    home: String,
     /// True once the job takes no more rows; gone with the job.
     ended: watch::Sender<bool>,
     pub(super) maintenance: Option<Maintenance>,
@@ -56,7 +58,20 @@ impl LiveJob for Job {
         self.writer.shard_id()
     }
 
-    async fn snapshot(&self, _table: &Table) -> Result<ShardSnapshot> {
+    async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
+        let asked = table.location().home();
+        if self.home != asked {
+            return Err(Error::input(format!(
+                "the job of shard {} writes to table {}, this is {asked}",
+                self.writer.shard_id(),
+                self.home
+            )));
+        }
+        // What it has in memory was the newest only as long as it ran.
+        let has_ended = *self.ended.borrow();
+        if has_ended {
+            return Err(Error::Closed { shard: self.writer.shard_id() });
+        }
         self.writer.snapshot()
     }
 }
@@ -121,7 +136,8 @@ impl Table {
             store.delete(&unsynced).await?;
         }
         let table = self.location().name().to_owned();
-        Ok(Job { writer, table, ended: watch::Sender::new(false), maintenance: None })
+        let home = self.location().home();
+        Ok(Job { writer, table, home, ended: watch::Sender::new(false), maintenance: None })
     }
 }
 

@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::{Component, PathBuf};
 use std::sync::Arc;
 
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
 use lancemem_core::store::{Store, hide};
-use lancemem_core::types::Result;
+use lancemem_core::types::{Error, Result};
 
 use crate::errors::Context;
 
@@ -45,6 +46,17 @@ impl Location {
         Self { storage_options, ..self }
     }
 
+    /// The same table with one address for its base and its shards.
+    ///
+    /// # Errors
+    /// An input error, with nothing written, for a URI that Lance and the engine would take for
+    /// different places.
+    pub(crate) fn resolved(self) -> Result<Self> {
+        let uri = address(&self.uri)
+            .map_err(|why| Error::input(format!("'{}' is not a table's URI: {why}", self.uri)))?;
+        Ok(Self { uri, ..self })
+    }
+
     /// The URI.
     #[must_use]
     pub fn uri(&self) -> &str {
@@ -55,6 +67,13 @@ impl Location {
     #[must_use]
     pub fn name(&self) -> &str {
         self.uri.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The one name of the place, whatever links lead there.
+    pub(crate) fn home(&self) -> String {
+        let folder = if self.is_local() { std::fs::canonicalize(&self.uri).ok() } else { None };
+        let folder = folder.and_then(|folder| folder.into_os_string().into_string().ok());
+        folder.unwrap_or_else(|| self.uri.trim_end_matches('/').to_owned())
     }
 
     /// Whether the table is on a local disk, where files and folders can be synced.
@@ -97,6 +116,66 @@ impl Location {
     }
 }
 
+/// An absolute path where the table is on a local disk, any other URI as it is. Lance and the
+/// engine read URIs in ways of their own, and base table and shards must not part.
+fn address(uri: &str) -> std::result::Result<String, String> {
+    let Some((scheme, rest)) = uri.split_once("://") else { return absolute(uri) };
+    match scheme.to_ascii_lowercase().as_str() {
+        "file" => absolute(&path_of_file_url(rest)?),
+        local if local.starts_with("file") => {
+            Err(format!("there is no store for '{scheme}://' in this build; use a path or file://"))
+        }
+        _ => Ok(uri.to_owned()),
+    }
+}
+
+/// The path without `.` and `..`, which are taken by their names, as Lance does.
+fn absolute(path: &str) -> std::result::Result<String, String> {
+    if path == "~" || path.starts_with("~/") {
+        return Err("'~' is not expanded, write the folder".to_owned());
+    }
+    if path.split('/').next().is_some_and(|first| first.contains(':')) {
+        return Err(format!("it begins like a URL; a path of that name is './{path}'"));
+    }
+    let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    plain.into_os_string().into_string().map_err(|_| "it is not UTF-8".to_owned())
+}
+
+/// The path in what follows `file://`.
+fn path_of_file_url(rest: &str) -> std::result::Result<String, String> {
+    if rest.contains(['?', '#', '\\']) {
+        return Err("a file URL has '?', '#' and '\\' as %3F, %23 and %5C".to_owned());
+    }
+    let path = rest.strip_prefix("localhost").unwrap_or(rest);
+    if !path.starts_with('/') {
+        return Err("a file URL has three slashes: file:///folder".to_owned());
+    }
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut parts = path.split('%');
+    bytes.extend(parts.next().unwrap_or_default().bytes());
+    for part in parts {
+        let escaped = part.get(..2).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
+        match escaped.map(|digits| u8::from_str_radix(digits, 16)) {
+            Some(Ok(byte)) => {
+                bytes.push(byte);
+                bytes.extend(part.bytes().skip(2));
+            }
+            _ => {
+                bytes.push(b'%');
+                bytes.extend(part.bytes());
+            }
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| "its bytes are not UTF-8".to_owned())
+}
 /// Shows no option: a value may be secret whatever its name is.
 impl fmt::Debug for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,5 +214,27 @@ mod tests {
         assert!(!location.is_local());
         assert!(Location::new("relative/folder").is_local());
         assert!(Location::new("file:///folder").is_local());
+    }
+
+    #[test]
+    fn a_local_table_has_one_address_however_it_is_written() {
+        let here = std::env::current_dir().unwrap();
+        for (uri, path) in [
+            ("/a/b/", "/a/b"),
+            ("/a/../b/./c//d", "/b/c/d"),
+            ("/a%20b", "/a%20b"),
+            ("file:///a%20b", "/a b"),
+            ("FILE:///a%2Fb", "/a/b"),
+            ("file://localhost/a", "/a"),
+            ("file:///a%zz%", "/a%zz%"),
+            ("s3://bucket/a%20b", "s3://bucket/a%20b"),
+        ] {
+            assert_eq!(Location::new(uri).resolved().unwrap().uri(), path, "{uri}");
+        }
+        let relative = Location::new("folder/../table").resolved().unwrap();
+        assert_eq!(relative.uri(), here.join("table").to_str().unwrap());
+        for uri in ["", "~/a", "file:a", "memory:a", "file://a/b", "file:///a?b", "file:///%ff"] {
+            assert!(Location::new(uri).resolved().is_err(), "{uri}");
+        }
     }
 }

@@ -82,7 +82,7 @@ impl Table {
     /// # Errors
     /// An input error where there is no table, or its key cannot be used.
     pub async fn open(location: impl Into<Location>) -> Result<Arc<Self>> {
-        Self::open_at(location.into()).await
+        Self::open_at(location.into().resolved()?).await
     }
 
     async fn open_at(location: Location) -> Result<Arc<Self>> {

@@ -23,6 +23,7 @@ use lancemem_core::types::{Error, Generation, Mark, Result, ShardId};
 use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
+use crate::collect::generation_of_folder;
 use crate::errors::{Context, RunContext};
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
 
@@ -128,20 +129,41 @@ impl Table {
     /// `write`: then only a collector can tell what is not listed.
     ///
     /// # Errors
-    /// A storage error; runs may be left behind, which mean nothing.
+    /// An input error, with nothing removed, where a run is linked under another name or under
+    /// none; a storage error; runs may be left behind, which mean nothing.
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
+        runs.iter().try_for_each(check_path)?;
         if !self.decide(write, DISCARD).await? {
             return Ok(false);
         }
+        self.refuse_linked(runs).await?;
         let base = self.latest_base().await?;
         for run in runs {
-            check_path(run)?;
             let action = format!("removing the staged run {}", run.path);
             let context = SsTableContext::new(&base, run.shard_id).await.context(&action)?;
             let folder = context.shard_path.clone().join(run.path.as_str());
             context.object_store.remove_dir_all(folder).await.context(&action)?;
         }
         Ok(true)
+    }
+
+    /// Refuses runs that a manifest lists: they are rows of the table.
+    async fn refuse_linked(&self, runs: &[StagedRun]) -> Result<()> {
+        let manifests = self.manifests().await?;
+        let is_linked = |run: &&StagedRun| {
+            manifests.iter().any(|manifest| {
+                manifest.shard_id == run.shard_id
+                    && manifest.sstables.iter().any(|listed| listed.path == run.path)
+            })
+        };
+        runs.iter().find(is_linked).map_or(Ok(()), |run| {
+            Err(Error::input(format!(
+                "run {} of shard {} of table {} is linked and cannot be discarded",
+                run.path,
+                run.shard_id,
+                self.uri()
+            )))
+        })
     }
 
     /// Lets the first caller decide what becomes of a staged write; whether `decision` stands.
@@ -205,7 +227,7 @@ impl StagedRun {
 }
 
 fn check_path(run: &StagedRun) -> Result<()> {
-    if paths::is_plain_component(&run.path) {
+    if generation_of_folder(&run.path) == Some(Generation(0)) {
         return Ok(());
     }
     Err(Error::input(format!("'{}' is not the folder of a staged run", run.path)))

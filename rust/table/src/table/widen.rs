@@ -12,7 +12,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use arrow::compute::cast;
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{DataType, Schema, SchemaRef};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
@@ -131,12 +131,11 @@ impl Widening {
         futures::stream::iter(written).buffered(FRAGMENTS).try_collect().await
     }
 
-    /// The fragment with the column in a file of its own; as it is where it has no value of it.
+    /// The fragment with the column in a file of its own. One that is older than the column gets
+    /// its nulls written: Lance takes no new field id that a fragment has not.
     async fn fragment(&self, base: &Dataset, fragment: &FileFragment) -> Result<Fragment> {
         let mut widened = fragment.metadata().clone();
-        if widened.files.iter().any(|file| file.fields.contains(&self.old.id)) {
-            widened.files.push(self.write(base, fragment).await?);
-        }
+        widened.files.push(self.write(base, fragment).await?);
         // A file of nothing but columns that the table had before is of no use any more.
         let lineage = widened.spilled_row_lineage_field_ids();
         let is_used = |id: &i32| self.schema.field_by_id(*id).is_some() || lineage.contains(id);
@@ -146,13 +145,6 @@ impl Widening {
 
     async fn write(&self, base: &Dataset, fragment: &FileFragment) -> Result<DataFile> {
         let action = format!("widening column '{}'", self.old.name);
-        let narrow = base.schema().project(&[&self.old.name]).context(&action)?;
-        // Rows are told by their places in a file, so deleted ones keep theirs.
-        let config = FragReadConfig::default().with_ignore_deletions(true);
-        let reader = fragment.open(&narrow, config).await.context(&action)?;
-        let rows = reader.read_all(BATCH_ROWS).await.context(&action)?;
-        let mut rows = rows.buffered(BATCHES_AHEAD);
-
         let version = base.manifest().data_storage_format.lance_file_format();
         let name = data_file_name().context(&action)?;
         let store = base.object_store(None).await.context(&action)?;
@@ -162,15 +154,31 @@ impl Widening {
         let writer = create_writer(version, output, self.written.clone(), options);
         let mut writer = writer.context(&action)?;
         let schema: SchemaRef = Arc::new(Schema::from(&self.written));
-        while let Some(batch) = rows.try_next().await.context(&action)? {
-            let values = cast(batch.column(0), &self.to).context(&action)?;
-            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let batch = RecordBatch::try_new_with_options(schema.clone(), vec![values], &options);
-            writer.write_batch(&batch.context(&action)?).await.context(&action)?;
+        let batch_of = |values: ArrayRef| {
+            let options = RecordBatchOptions::new().with_row_count(Some(values.len()));
+            RecordBatch::try_new_with_options(schema.clone(), vec![values], &options)
+        };
+        let physical = fragment.physical_rows().await.context(&action)?;
+        if fragment.metadata().files.iter().any(|file| file.fields.contains(&self.old.id)) {
+            let narrow = base.schema().project(&[&self.old.name]).context(&action)?;
+            // Rows are told by their places in a file, so deleted ones keep theirs.
+            let config = FragReadConfig::default().with_ignore_deletions(true);
+            let reader = fragment.open(&narrow, config).await.context(&action)?;
+            let rows = reader.read_all(BATCH_ROWS).await.context(&action)?;
+            let mut rows = rows.buffered(BATCHES_AHEAD);
+            while let Some(batch) = rows.try_next().await.context(&action)? {
+                let values = cast(batch.column(0), &self.to).context(&action)?;
+                writer.write_batch(&batch_of(values).context(&action)?).await.context(&action)?;
+            }
+        } else {
+            for start in (0..physical).step_by(BATCH_ROWS as usize) {
+                let rows = (physical - start).min(BATCH_ROWS as usize);
+                let nulls = batch_of(new_null_array(&self.to, rows)).context(&action)?;
+                writer.write_batch(&nulls).await.context(&action)?;
+            }
         }
         let written = writer.finish().await.context(&action)?;
-        let physical = fragment.physical_rows().await.context(&action)? as u64;
-        if written.num_rows != physical {
+        if written.num_rows != physical as u64 {
             return Err(Error::Internal(format!(
                 "{action}: {} of {physical} rows of fragment {} were read",
                 written.num_rows,
