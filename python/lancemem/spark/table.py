@@ -97,7 +97,7 @@ class LancememTable:
         spark: SparkSession,
         uri: str,
         *,
-        schema: pa.Schema | StructType,
+        schema: pa.Schema | StructType | str,
         primary_key: str | Sequence[str],
         sharding: lancemem.Sharding | None = None,
         vectors: Mapping[str, int] | None = None,
@@ -105,9 +105,12 @@ class LancememTable:
     ) -> LancememTable:
         """Create a table at `uri`; without `sharding` it has one shard.
 
+        `schema` is Arrow's or Spark's, the latter also as text such as "id long, name string".
         `vectors` gives the length of array columns of a Spark schema that are to be fixed-size
         lists, as vector search needs them.
         """
+        if isinstance(schema, str):
+            schema = StructType.fromDDL(schema)
         if isinstance(schema, StructType):
             schema = arrow_schema(schema, vectors)
         elif vectors:
