@@ -110,7 +110,7 @@ class LancememTable:
         lists, as vector search needs them.
         """
         if isinstance(schema, str):
-            schema = StructType.fromDDL(schema)
+            schema = _parsed(schema)
         if isinstance(schema, StructType):
             schema = arrow_schema(schema, vectors)
         elif vectors:
@@ -362,6 +362,13 @@ def _where(reports: list[Report]) -> tuple[int, int, int, int]:
         _sum(reports, "runs"),
         _sum(reports, "already_written"),
     )
+
+
+def _parsed(schema: str) -> StructType:
+    parsed = StructType.fromDDL(schema)
+    if not isinstance(parsed, StructType):
+        raise lancemem.InvalidInputError(f"the schema {schema!r} names no columns")
+    return parsed
 
 
 def _sum(reports: list[Report], name: str) -> int:
