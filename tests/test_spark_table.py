@@ -99,3 +99,9 @@ def test_a_projection_keeps_the_order_asked_for(spark: SparkSession, table: Lanc
     table.upsert(rows(spark, 1, 3, "1"))
     read = table.toDF(columns=["price", "id"])
     assert sorted(map(tuple, read.collect())) == [(1, 1), (1, 2)]
+
+
+def test_a_table_takes_its_schema_as_text(spark: SparkSession, table_uri: str) -> None:
+    table = LancememTable.create(spark, table_uri, schema="id long, `a b` string", primary_key="id")
+    table.upsert(spark.sql("SELECT 1L AS id, 'x' AS `a b`"))
+    assert table.toDF(where="`a b` = 'x'").collect() == [(1, "x")]
