@@ -11,7 +11,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::future::{try_join, try_join_all};
+use datafusion::common::runtime::SpawnedTask;
+use futures::future::{join, try_join, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, ShardManifest};
 use lancemem_core::memtable::MemTableView;
@@ -64,6 +65,8 @@ pub(super) struct ShardParts {
     pub manifest: Arc<ShardManifest>,
     pub memtables: Vec<MemTableView>,
     pub log: LogPart,
+    /// Opens its runs already.
+    pub opening: Option<SpawnedTask<()>>,
 }
 
 impl Table {
@@ -159,11 +162,24 @@ impl Table {
         let listed = uncompacted(&part.manifest, compacted);
         let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
         let sstables = try_join_all(opened).await?;
+        // What it has left to open, the base version has.
+        drop(part.opening);
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
         let manifest_version = part.manifest.version;
         let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
         Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })
+    }
+
+    /// Begins to open the runs of a manifest, before the base version is known that may have
+    /// some of them: that takes round trips which the reader would wait for one after the other.
+    async fn open_ahead(&self, manifest: &ShardManifest) -> Option<SpawnedTask<()>> {
+        let base = self.base.known().dataset;
+        let compacted = self.compacted_at(&base).await.ok()?;
+        let listed = uncompacted(manifest, &compacted);
+        let (sstables, shard_id) = (self.sstables.clone(), manifest.shard_id);
+        let open = async move { sstables.open_ahead(&base, shard_id, &listed).await };
+        Some(SpawnedTask::spawn(open))
     }
 
     async fn shard_parts(
@@ -179,6 +195,7 @@ impl Table {
                 manifest: snapshot.manifest,
                 memtables: snapshot.memtables,
                 log: LogPart::Job,
+                opening: None,
             }));
         }
         let tail = self.tail_of(shard_id);
@@ -195,15 +212,18 @@ impl Table {
         };
         let (manifest, listed) = try_join(tail.manifests.latest(), listed).await?;
         let Some(manifest) = manifest else { return Ok(None) };
-        let (memtables, end) = match consistency {
-            Consistency::Flushed => (Vec::new(), None),
+        let (memtables, end, opening) = match consistency {
+            Consistency::Flushed => (Vec::new(), None, None),
             Consistency::Durable | Consistency::Live => {
+                let ahead =
+                    async { if is_first { self.open_ahead(&manifest).await } else { None } };
                 let read = self.read_tail(&mut tail, &manifest, listed, rows);
-                let (memtables, end) = read.await?;
-                (memtables, Some(end))
+                let (read, opening) = join(read, ahead).await;
+                let (memtables, end) = read?;
+                (memtables, Some(end), opening)
             }
         };
-        Ok(Some(ShardParts { manifest, memtables, log: LogPart::Before(end) }))
+        Ok(Some(ShardParts { manifest, memtables, log: LogPart::Before(end), opening }))
     }
 
     async fn read_tail(
