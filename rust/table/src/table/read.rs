@@ -116,8 +116,8 @@ impl Table {
         }))
     }
 
-    /// The parts of every shard, rows of WAL tails under `rows`. Shards that this process has
-    /// read before are read beside the listing, which shows the others.
+    /// The parts of every shard, rows of WAL tails under `rows`. Shards that are known already
+    /// are read beside the listing, which shows the others.
     async fn parts_of_all(
         &self,
         consistency: Consistency,
@@ -128,7 +128,7 @@ impl Table {
             let job = jobs.iter().find(|job| job.shard_id() == shard_id);
             self.shard_parts(shard_id, consistency, job, rows)
         };
-        let known = self.tails.shards();
+        let known = self.known_shards().await;
         let of_known = try_join_all(known.iter().map(|shard_id| read(*shard_id)));
         let (listed, of_known) = try_join(self.shard_ids(), of_known).await?;
         let others = listed.iter().filter(|shard_id| !known.contains(shard_id));
@@ -137,6 +137,18 @@ impl Table {
         parts.retain(|part| listed.contains(&part.manifest.shard_id));
         parts.sort_unstable_by_key(|part| part.manifest.shard_id);
         Ok(parts)
+    }
+
+    /// The shards that this process has read before; in its first read those that the base table
+    /// names because it has rows of them.
+    async fn known_shards(&self) -> Vec<ShardId> {
+        let known = self.tails.shards();
+        if !known.is_empty() {
+            return known;
+        }
+        let base = self.base.known().dataset;
+        let compacted = self.compacted_at(&base).await;
+        compacted.map(|compacted| compacted.keys().copied().collect()).unwrap_or_default()
     }
 
     /// Newest compacted generation of each shard at a base version, read once a version.
