@@ -296,6 +296,43 @@ async fn a_poll_that_finds_nothing_new_costs_one_request() {
 }
 
 #[tokio::test]
+async fn a_log_that_was_listed_is_read_to_the_end_of_the_listing_with_one_request_an_entry() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = incumbent(&bench).await;
+        let last = WalTail::listed(&bench.store(), bench.shard_id).await.unwrap();
+        assert_eq!(last, WalPosition(6));
+        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        bench.storage.forget_requests();
+        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
+        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        replay.read_listed(&mut tail, last, Generation(1)).await.unwrap();
+        assert_eq!(replay.memtables()[0].memtable.rows(), 5);
+        assert_eq!((bench.storage.tried_gets("").len(), bench.storage.listings()), (6, 0));
+        replay.read_new(&mut tail, Generation(1)).await.unwrap();
+        assert_eq!(replay.memtables()[0].memtable.rows(), 6);
+        assert_eq!(bench.storage.listings(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_log_that_was_listed_has_no_hole() {
+    within(async {
+        let bench = Bench::new().await;
+        incumbent(&bench).await.close(false).await.unwrap();
+        let last = WalTail::listed(&bench.store(), bench.shard_id).await.unwrap();
+        bench.storage.drop_file(&bench.wal_path(4)).await;
+        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
+        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        let error = replay.read_listed(&mut tail, last, Generation(1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        assert!(error.to_string().contains("WAL entry 4 "), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn sixteen_reads_run_ahead_and_their_answers_count_in_the_order_of_the_log() {
     within(async {
         let bench = Arc::new(Bench::new().await);
