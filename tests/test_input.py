@@ -418,3 +418,42 @@ def test_damage_is_reported_as_damage_with_the_place(
         lancemem.open_table(table.uri).scan().to_table()
     assert shard in str(caught.value)
     assert not MACHINE_PATH.search(str(caught.value).replace(table.uri, ""))
+
+
+def test_text_that_is_not_utf8_is_refused_by_its_column_with_nothing_written(
+    table: lancemem.Table,
+) -> None:
+    """It would be durable, and no reader could decode the entry."""
+    before = files_of(table)
+    text = pa.array([b"\xff"]).view(pa.string())
+    bad = pa.table({"id": [1], "name": text, "value": [1.0]})
+    for data in (bad, bad.set_column(1, "name", text.dictionary_encode())):
+        with pytest.raises(lancemem.InvalidInputError, match=r"column 'name'.*(UTF|utf)"):
+            table.upsert(data)
+    assert files_of(table) == before
+
+
+def test_a_batch_of_other_columns_than_its_stream_is_refused(table: lancemem.Table) -> None:
+    good = pa.record_batch({"id": [1], "name": ["a"], "value": [1.0]})
+    batches = iter([good, pa.record_batch({"id": [2]})])
+    with pytest.raises(lancemem.InvalidInputError, match="has 3 columns, a batch of it 1"):
+        table.upsert(pa.RecordBatchReader.from_batches(good.schema, batches))
+
+
+def test_rows_are_deleted_where_a_column_is_never_null(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64(), nullable=False)]
+    )
+    table = lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key="id")
+    table.upsert(pa.table({"id": range(10), "n": range(10)}, schema=schema))
+    table.delete([3, 4])
+    left = [n for n in range(10) if n not in {3, 4}]
+    for flush in (False, True):
+        if flush:
+            with table.start_job(shard=0) as job:
+                job.flush()
+        assert [row["n"] for row in by_id(table.scan().to_table())] == left
+        assert table.scan().to_table().schema.field("n").nullable is False
+        assert table.scan(["n"], "n < 5").count_rows() == 3
+        assert table.scan(["n"], "n + 1 < 6").to_table().num_rows == 3
+        assert table.get([2, 3])["n"].to_pylist() == [2]

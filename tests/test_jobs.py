@@ -228,6 +228,23 @@ def test_a_stream_shows_the_cut_of_its_beginning(table: lancemem.Table) -> None:
     job.close()
 
 
+def test_a_live_read_refuses_a_closed_job_and_one_of_another_table(
+    table: lancemem.Table, tmp_path: Path
+) -> None:
+    other = lancemem.create_table(
+        str(tmp_path / "other.lance"), table.schema, primary_key=table.primary_key
+    )
+    with other.start_job(shard=0) as job:
+        job.put(rows([7]))
+        with pytest.raises(lancemem.InvalidInputError, match=r"writes to table .*other\.lance"):
+            seen(table, job)
+        assert seen(lancemem.open_table(other.uri), job)["live"] == [7]
+    with pytest.raises(lancemem.JobStoppedError, match="is closed"):
+        seen(other, job)
+    with pytest.raises(lancemem.JobStoppedError, match="is closed"):
+        job.serve()
+
+
 # --- threads ---
 
 

@@ -180,3 +180,19 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
     found = LsmScanner.from_snapshots(lance.dataset(table.uri), [snapshot]).to_table()
     seen = dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
     assert seen == expected
+
+
+def test_what_is_linked_and_what_is_no_staged_run_is_never_discarded(
+    table: lancemem.Table,
+) -> None:
+    staged = table.start_stage()
+    staged.upsert(rows(range(40), 1))
+    runs = staged.finish()
+    table.link(runs)
+    with pytest.raises(lancemem.InvalidInputError, match="is linked and cannot be discarded"):
+        table.discard(runs, write="of another name")
+    for name in ("manifest", "wal", "..", "00000000_gen_1"):
+        run = lancemem.StagedRun(runs[0].shard_id, name, 1, 1, 1)
+        with pytest.raises(lancemem.InvalidInputError, match="is not the folder of a staged run"):
+            table.discard([run], write="w")
+    assert stored(lancemem.open_table(table.uri)) == dict.fromkeys(range(40), 1.0)

@@ -228,3 +228,57 @@ def test_every_version_of_a_shard_manifest_records_the_bucket(make_table: MakeTa
             [entry] = manifest[14]
             assert message(entry) == {1: [b"bucket"], 2: [struct.pack("<i", shard.ordinal)]}
             assert manifest[10] == [1]
+
+
+def folders_with(name: str, below: Path) -> set[Path]:
+    # A run is a Lance dataset of its own.
+    return {path.parent for path in below.rglob(name) if "_mem_wal" not in path.parent.parts}
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "50%25", "x?y", "x#y", "a\\b"])
+def test_a_path_and_its_file_url_are_one_table(name: str, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    path = tmp_path / name
+    table = lancemem.create_table(path.as_uri(), schema, primary_key="id")
+    table.upsert(pa.table({"id": [1, 2]}))
+    with table.start_job(shard=0) as job:
+        job.flush()
+    assert lancemem.open_table(str(path)).scan().count_rows() == 2
+    assert lancemem.open_table(path.as_uri()).compact().rows_written == 2
+    assert folders_with("_versions", tmp_path) == folders_with("_mem_wal", tmp_path) == {path}
+
+
+def test_a_relative_path_is_the_one_of_the_moment_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    table = lancemem.create_table("../board.lance", schema, primary_key="id")
+    monkeypatch.chdir("/")
+    table.upsert(pa.table({"id": [1]}))
+    assert table.uri == str(tmp_path / "board.lance")
+    assert lancemem.open_table(table.uri).scan().count_rows() == 1
+
+
+@pytest.mark.parametrize("uri", ["", "~/t", "file:t", "memory:t", "file://host/t", "file:///t?a"])
+def test_a_uri_that_could_mean_two_places_is_refused_and_nothing_is_written(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    with pytest.raises(lancemem.InvalidInputError, match="is not a table's URI"):
+        lancemem.create_table(uri, schema, primary_key="id")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "why"), [("_tombstone", "is reserved"), ("id", "'id' is in the schema twice")]
+)
+def test_a_schema_that_cannot_be_stored_leaves_no_table(
+    column: str, why: str, tmp_path: Path
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field(column, pa.bool_())])
+    with pytest.raises(lancemem.InvalidInputError, match=why):
+        lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key="id")
+    assert list(tmp_path.iterdir()) == []

@@ -171,3 +171,26 @@ def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
     )
     assert main(["check-wal", written.uri]) == 0
     assert ids(written.scan().to_table()) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        ("cut-wal", "--from", "-1"),
+        ("cut-wal", "--from", "x"),
+        ("maintain", "--bytes-per-second", "-5"),
+        ("maintain", "--older-than", "-5"),
+        ("maintain", "--older-than", "nan"),
+        ("maintain", "--older-than", "1e300"),
+        ("maintain", "--interval", "0"),
+        ("maintain", "--interval", "inf"),
+    ],
+)
+def test_the_command_line_refuses_numbers_that_mean_nothing(
+    command: str, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shard = ["--shard", "0"] if command == "cut-wal" else []
+    with pytest.raises(SystemExit) as ended:
+        main([command, "never opened", *shard, f"{option}={value}"])
+    assert ended.value.code == 2
+    assert f"argument {option}: {value} is not a" in capsys.readouterr().err

@@ -378,6 +378,28 @@ def test_a_key_column_and_one_with_an_index_keep_their_types(tmp_path: Path) -> 
     assert base_of(table).to_table().schema.field("n").type == pa.int64()
 
 
+@pytest.mark.parametrize("rows_of_now", [False, True])
+def test_a_column_is_widened_that_older_fragments_lack(rows_of_now: bool, tmp_path: Path) -> None:
+    table = create(tmp_path)
+    compacted(table)
+    want = expected(range(10))
+    base_of(table).add_columns([pa.field("more", pa.int32()), pa.field("x", pa.float32())])
+    for row in want.values():
+        row |= {"more": None, "x": None}
+    if rows_of_now:
+        more = {"more": pa.array([7], pa.int32()), "x": pa.array([0.5], pa.float32())}
+        table.upsert(rows(range(20, 21), **more))
+        want[20] = expected(range(20, 21))[20] | {"more": 7, "x": 0.5}
+        with table.start_job(shard=0) as job:
+            job.flush()
+        table.compact()
+    table.widen_column("more")
+    table.widen_column("x")
+    check(table, want, "durable", [])
+    assert base_of(table).schema.field("more").type == pa.int64()
+    base_of(table).validate()
+
+
 def test_widening_leaves_deleted_rows_and_other_columns_in_their_places(tmp_path: Path) -> None:
     table = create(tmp_path)
     compacted(table)

@@ -134,3 +134,9 @@ def test_history_lists_versions_newest_first_and_names_compactions(
     assert len(history) - len(before) == len(compactions)
     assert all(row.timestamp is not None for row in history)
     assert [row.version for row in table.history(1).collect()] == versions[:1]
+
+
+def test_a_table_takes_its_schema_as_text(spark: SparkSession, table_uri: str) -> None:
+    table = LancememTable.create(spark, table_uri, schema="id long, `a b` string", primary_key="id")
+    table.upsert(spark.sql("SELECT 1L AS id, 'x' AS `a b`"))
+    assert table.toDF(where="`a b` = 'x'").collect() == [(1, "x")]

@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         "--from",
         dest="from_position",
         metavar="N",
-        type=int,
+        type=_count,
         required=True,
         help="the first damaged position, which check-wal reports",
     )
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     maintain.add_argument(
         "--interval",
         metavar="S",
-        type=_positive,
+        type=_interval,
         default=60.0,
         help="seconds between the end of a round and the next (default 60)",
     )
@@ -77,14 +77,14 @@ def _parser() -> argparse.ArgumentParser:
     maintain.add_argument(
         "--bytes-per-second",
         metavar="N",
-        type=int,
+        type=_count,
         default=0,
         help="limit on what compactions read and write (default 0: none)",
     )
     maintain.add_argument(
         "--older-than",
         metavar="S",
-        type=float,
+        type=_seconds,
         default=3600.0,
         help="seconds for which garbage must have been of no use (default 3600)",
     )
@@ -94,12 +94,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> float:
-    seconds = float(text)
-    if seconds <= 0:
+def _interval(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds == 0:
         message = f"{text} is not a positive number of seconds"
         raise argparse.ArgumentTypeError(message)
     return seconds
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = timedelta(seconds=float(text)).total_seconds()
+    except (ValueError, OverflowError):
+        seconds = -1.0
+    if seconds < 0:
+        message = f"{text} is not a number of seconds"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**64:
+        message = f"{text} is not a number from 0 on"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def _shard(text: str) -> int | str:

@@ -127,6 +127,7 @@ def create_table(
     append-only. `sharding` defaults to one shard. `config` becomes the default of every job.
     `storage_options` are those of pylance, such as `aws_access_key_id` (docs/object-stores.md);
     base table and shards share them, and no error, log line or `repr` shows the secret ones.
+    `uri` is a path, which becomes an absolute one, a `file://` URL with its escapes, or `s3://`.
 
     Raises `InvalidInputError` where a table exists at `uri` or the key cannot be used.
     """
@@ -321,7 +322,10 @@ class Table:
         """
 
     def discard(self, runs: Sequence[StagedRun], *, write: str) -> bool:
-        """Remove staged runs, unless somebody began to link `write`; return whether it did."""
+        """Remove staged runs, unless somebody began to link `write`; return whether it did.
+
+        Raises `InvalidInputError`, with nothing removed, where a run is linked under another name.
+        """
 
     def shard_ordinals(self, data: _Data) -> ArrowArray:
         """Return the shard ordinal of every row as int32. `data` has the sharding column."""
@@ -355,7 +359,7 @@ class Table:
         SQL. `offset` rows are left out first; rows have no order. `consistency`: "flushed" reads
         the base table and flushed runs; "durable" also the WAL, so every acknowledged durable
         write of any process; "live" also the MemTables of `jobs`, which run in this process
-        or, as `connect_job` gives them, in another.
+        or, as `connect_job` gives them, in another. A job that is closed raises `JobStoppedError`.
         """
 
     def pin(

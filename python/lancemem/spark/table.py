@@ -100,7 +100,7 @@ class LancememTable:
         spark: SparkSession,
         uri: str,
         *,
-        schema: pa.Schema | StructType,
+        schema: pa.Schema | StructType | str,
         primary_key: str | Sequence[str],
         sharding: lancemem.Sharding | None = None,
         vectors: Mapping[str, int] | None = None,
@@ -108,9 +108,12 @@ class LancememTable:
     ) -> LancememTable:
         """Create a table at `uri`; without `sharding` it has one shard.
 
+        `schema` is Arrow's or Spark's, the latter also as text such as "id long, name string".
         `vectors` gives the length of array columns of a Spark schema that are to be fixed-size
         lists, as vector search needs them.
         """
+        if isinstance(schema, str):
+            schema = _parsed(schema)
         if isinstance(schema, StructType):
             schema = arrow_schema(schema, vectors)
         elif vectors:
@@ -383,6 +386,13 @@ def _where(reports: list[Report]) -> tuple[int, int, int, int]:
         _sum(reports, "runs"),
         _sum(reports, "already_written"),
     )
+
+
+def _parsed(schema: str) -> StructType:
+    parsed = StructType.fromDDL(schema)
+    if not isinstance(parsed, StructType):
+        raise lancemem.InvalidInputError(f"the schema {schema!r} names no columns")
+    return parsed
 
 
 def _sum(reports: list[Report], name: str) -> int:

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use lancemem_core::Result;
-use lancemem_core::format::Sharding;
-use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter};
+use lancemem_core::format::{ShardManifest, Sharding};
+use lancemem_core::shard::{Look, Replay, ShardIdentity, ShardWriter};
+use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{ErrorKind, Generation, WalPosition};
 use lancemem_core::wal::WalTail;
 use lancemem_testkit::{Effect, Fault, Request};
@@ -295,6 +296,15 @@ async fn a_poll_that_finds_nothing_new_costs_one_request() {
     .await;
 }
 
+async fn caught_up(
+    replay: &mut Replay,
+    tail: &mut WalTail,
+    manifests: &ManifestStore,
+) -> Arc<ShardManifest> {
+    let look = Look::now(tail, manifests).await.unwrap().unwrap();
+    replay.catch_up(tail, manifests, look).await.unwrap()
+}
+
 #[tokio::test]
 async fn an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_covered_it() {
     within(async {
@@ -303,13 +313,13 @@ async fn an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_cov
         let manifests = bench.manifests();
         let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
         let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
-        replay.catch_up(&mut tail, &manifests).await.unwrap();
+        caught_up(&mut replay, &mut tail, &manifests).await;
         // The reader knows the manifest of now, and is slow with the entry behind what it has.
         let slow = gate();
         let next = bench.wal_path(tail.next().get());
         bench.storage.inject(Fault::new(Request::Get, &next, Effect::Hold(slow.clone())));
         let reading = tokio::spawn(async move {
-            let manifest = replay.catch_up(&mut tail, &manifests).await.unwrap().unwrap();
+            let manifest = caught_up(&mut replay, &mut tail, &manifests).await;
             (manifest, replay)
         });
         slow.wait_for_visitors(1).await;
@@ -321,6 +331,45 @@ async fn an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_cov
         let (manifest, replay) = reading.await.unwrap();
         assert_eq!(manifest.sstables.len(), 1);
         assert_eq!(replay.memtables()[0].memtable.rows(), 1, "the row behind the flush");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_log_that_was_listed_is_read_to_the_end_of_the_listing_with_one_request_an_entry() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = incumbent(&bench).await;
+        let last =
+            WalTail::new(bench.store(), bench.shard_id, WalPosition(0)).last_entry().await.unwrap();
+        assert_eq!(last, WalPosition(6));
+        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        bench.storage.forget_requests();
+        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
+        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        replay.read_listed(&mut tail, last, Generation(1)).await.unwrap();
+        assert_eq!(replay.memtables()[0].memtable.rows(), 5);
+        assert_eq!((bench.storage.tried_gets("").len(), bench.storage.listings()), (6, 0));
+        replay.read_new(&mut tail, Generation(1)).await.unwrap();
+        assert_eq!(replay.memtables()[0].memtable.rows(), 6);
+        assert_eq!(bench.storage.listings(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_log_that_was_listed_has_no_hole() {
+    within(async {
+        let bench = Bench::new().await;
+        incumbent(&bench).await.close(false).await.unwrap();
+        let last =
+            WalTail::new(bench.store(), bench.shard_id, WalPosition(0)).last_entry().await.unwrap();
+        bench.storage.drop_file(&bench.wal_path(4)).await;
+        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
+        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        let error = replay.read_listed(&mut tail, last, Generation(1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        assert!(error.to_string().contains("WAL entry 4 "), "{error}");
     })
     .await;
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lancemem_core::format::paths;
-use lancemem_core::shard::Replay;
+use lancemem_core::shard::{Look, Replay};
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::WalPosition;
 use lancemem_core::wal::WalTail;
@@ -158,9 +158,9 @@ impl Reader {
     /// Looks once. An error of the storage is an answer too: nothing was seen.
     pub async fn look(&mut self) -> bool {
         let floor = self.world.oracle.lock().floor();
-        let manifest = match self.replay.catch_up(&mut self.tail, &self.manifests).await {
-            Ok(Some(manifest)) => manifest,
-            Ok(None) => return false,
+        let Ok(Some(first)) = Look::now(&self.tail, &self.manifests).await else { return false };
+        let manifest = match self.replay.catch_up(&mut self.tail, &self.manifests, first).await {
+            Ok(manifest) => manifest,
             Err(error) => {
                 self.world.refuse_unexplained("a read of the log", &error);
                 return false;

@@ -27,7 +27,7 @@ pub use beside::JobWatch;
 pub use claim::ShardIdentity;
 pub use link::unlisted_rows;
 pub use marks::{is_new, recorded_marks};
-pub use recover::{Replay, Replayed};
+pub use recover::{Look, Replay, Replayed};
 pub use repair::{WalDamage, WalFinding, WalReport, check_wal, cut_wal};
 pub use state::ShardSnapshot;
 pub use stats::JobStats;

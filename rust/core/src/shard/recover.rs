@@ -39,6 +39,35 @@ pub struct Replayed {
     pub marks: Marks,
 }
 
+/// What a reader that is not the writer sees of a shard first.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The newest manifest.
+    pub manifest: Arc<ShardManifest>,
+    /// Where the log ends, for a tail that was never listed.
+    last: Option<WalPosition>,
+}
+
+impl Look {
+    /// Looks now; `None` for a shard that was never created. The log is listed beside the
+    /// manifest: whatever was acknowledged before is in both.
+    ///
+    /// # Errors
+    /// A storage error, or a damaged manifest.
+    pub async fn now(tail: &WalTail, manifests: &ManifestStore) -> Result<Option<Self>> {
+        let list =
+            async { if tail.was_listed() { Ok(None) } else { tail.last_entry().await.map(Some) } };
+        let (manifest, last) = try_join!(manifests.latest(), list)?;
+        Ok(manifest.map(|manifest| Self { manifest, last }))
+    }
+
+    /// Whether this is the first look through its tail.
+    #[must_use]
+    pub const fn is_first(&self) -> bool {
+        self.last.is_some()
+    }
+}
+
 /// The rows of an entry as a MemTable takes them.
 struct PreparedRows {
     generation: Option<Generation>,
@@ -71,9 +100,8 @@ impl Replay {
         tail.read_new(prepare, |position, rows| self.add(position, rows, current)).await
     }
 
-    /// Brings the replay and the tail, which belong together, to now, and returns the manifest
-    /// that they then go with: its runs and these rows are all rows of the shard. `None` for a
-    /// shard that was never created.
+    /// Brings the replay and the tail, which belong together, to `look` or later, and returns the
+    /// manifest that they then go with: its runs and these rows are all rows of the shard.
     ///
     /// An absent entry ends the log only where it is known not to be collected: by a listing, as
     /// the highest entry always stays, or by a manifest read after it that does not cover it, as
@@ -85,11 +113,9 @@ impl Replay {
         &mut self,
         tail: &mut WalTail,
         manifests: &ManifestStore,
-    ) -> Result<Option<Arc<ShardManifest>>> {
-        let list =
-            async { if tail.was_listed() { Ok(None) } else { tail.last_entry().await.map(Some) } };
-        let (manifest, mut listed) = try_join!(manifests.latest(), list)?;
-        let Some(mut manifest) = manifest else { return Ok(None) };
+        look: Look,
+    ) -> Result<Arc<ShardManifest>> {
+        let Look { mut manifest, last: mut listed } = look;
         loop {
             self.forget_flushed(manifest.current_generation);
             tail.skip_covered(manifest.replay_after_wal_entry_position);
@@ -99,13 +125,15 @@ impl Replay {
                 None => self.read_new(tail, manifest.current_generation).await,
             };
             match &read {
-                Ok(()) if last.is_some() || mutant!("L3") => return Ok(Some(manifest)),
-                Err(error) if error.kind() != ErrorKind::Corruption => return read.map(|()| None),
+                Ok(()) if last.is_some() || mutant!("L3") => return Ok(manifest),
+                Err(error) if error.kind() != ErrorKind::Corruption => {
+                    return read.map(|()| manifest);
+                }
                 _ => manifest = manifests.existing().await?,
             }
             if manifest.replay_after_wal_entry_position < tail.next() {
                 self.forget_flushed(manifest.current_generation);
-                return read.map(|()| Some(manifest));
+                return read.map(|()| manifest);
             }
         }
     }

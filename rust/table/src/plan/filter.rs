@@ -15,9 +15,13 @@ use datafusion::logical_expr::{Expr, Operator};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::prelude::SessionContext;
-use lancemem_core::types::Result;
+use lancemem_core::types::{Error, Result};
 
 use crate::errors::Context;
+
+/// Operators that may follow each other without parentheses. DataFusion's passes go one call
+/// deeper for each, and a stack that overflows takes the process with it.
+const MOST_IN_A_CHAIN: usize = 1_000;
 
 /// A condition on a table's columns with its types resolved.
 #[derive(Clone, Debug)]
@@ -34,6 +38,7 @@ impl Filter {
         let action = format!("the filter '{sql}' is not valid");
         let schema = df_schema(schema)?;
         let parsed = session.parse_sql_expr(sql, &schema).context(&action)?;
+        refuse_long_chain(&parsed)?;
         Self::resolve(parsed, &Arc::new(schema), &action)
     }
 
@@ -130,6 +135,24 @@ const fn is_comparison(operator: Operator) -> bool {
 
 fn columns_of(expression: &Expr) -> BTreeSet<String> {
     expression.column_refs().into_iter().map(|column| column.name.clone()).collect()
+}
+
+/// Refuses `a = 1 OR a = 2 OR ...` without end; the parser bounds the depth of all else.
+fn refuse_long_chain(expression: &Expr) -> Result<()> {
+    let mut open = vec![(expression, 0)];
+    while let Some((expression, depth)) = open.pop() {
+        if depth > MOST_IN_A_CHAIN {
+            return Err(Error::input(format!(
+                "the filter has more than {MOST_IN_A_CHAIN} operators in a chain; write IN for a \
+                 list of values, or read by key with get"
+            )));
+        }
+        if let Expr::BinaryExpr(binary) = expression {
+            open.push((binary.left.as_ref(), depth + 1));
+            open.push((binary.right.as_ref(), depth + 1));
+        }
+    }
+    Ok(())
 }
 
 fn df_schema(schema: &SchemaRef) -> Result<DFSchema> {

@@ -13,9 +13,9 @@ use lance::Dataset;
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::dataset::{WriteMode, WriteParams};
 use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
-use lancemem_core::format::Sharding;
 use lancemem_core::format::key::is_key_type;
 use lancemem_core::format::reconcile::KEY_MARK;
+use lancemem_core::format::{Sharding, TOMBSTONE};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
 
@@ -214,6 +214,15 @@ fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<Sharding> {
 
 /// The schema with its key in the metadata that Lance reads.
 fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
+    for (index, field) in schema.fields().iter().enumerate() {
+        let name = field.name();
+        if name == TOMBSTONE {
+            return Err(Error::input(format!("the column name '{TOMBSTONE}' is reserved")));
+        }
+        if schema.fields()[..index].iter().any(|earlier| earlier.name() == name) {
+            return Err(Error::input(format!("column '{name}' is in the schema twice")));
+        }
+    }
     for (index, name) in key.iter().enumerate() {
         if key[..index].contains(name) {
             return Err(Error::input(format!("primary key column '{name}' is named twice")));

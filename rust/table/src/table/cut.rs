@@ -47,14 +47,14 @@ impl Table {
         let manifest = Arc::new(manifests.at(cut.manifest_version).await?);
         let log = LogPart::Before(cut.log_end);
         let Some(end) = cut.log_end else {
-            return Ok(ShardParts { manifest, memtables: Vec::new(), log });
+            return Ok(ShardParts { manifest, memtables: Vec::new(), log, opening: None });
         };
         let current = manifest.current_generation;
         let covered = manifest.replay_after_wal_entry_position;
         let mut tail = WalTail::new(self.store.clone(), cut.shard_id, covered);
         let mut replay = Replay::new(cut.shard_id, rows.clone());
         replay.read_to(&mut tail, end, current).await?;
-        Ok(ShardParts { manifest, memtables: views_of(&replay), log })
+        Ok(ShardParts { manifest, memtables: views_of(&replay), log, opening: None })
     }
 
     /// Storage that may pass stays as it is; everything else means that the cut is gone.

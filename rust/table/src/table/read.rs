@@ -11,11 +11,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::future::{try_join, try_join_all};
+use datafusion::common::runtime::SpawnedTask;
+use futures::future::{join, try_join, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, ShardManifest};
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::shard::Replay;
+use lancemem_core::shard::{Look, Replay};
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{Generation, Result, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
@@ -64,6 +65,8 @@ pub(super) struct ShardParts {
     pub manifest: Arc<ShardManifest>,
     pub memtables: Vec<MemTableView>,
     pub log: LogPart,
+    /// Opens its runs already.
+    pub opening: Option<SpawnedTask<()>>,
 }
 
 impl Table {
@@ -113,8 +116,8 @@ impl Table {
         }))
     }
 
-    /// The parts of every shard, rows of WAL tails under `rows`. Shards that this process has
-    /// read before are read beside the listing, which shows the others.
+    /// The parts of every shard, rows of WAL tails under `rows`. Shards that are known already
+    /// are read beside the listing, which shows the others.
     async fn parts_of_all(
         &self,
         consistency: Consistency,
@@ -125,7 +128,7 @@ impl Table {
             let job = jobs.iter().find(|job| job.shard_id() == shard_id);
             self.shard_parts(shard_id, consistency, job, rows)
         };
-        let known = self.tails.shards();
+        let known = self.known_shards().await;
         let of_known = try_join_all(known.iter().map(|shard_id| read(*shard_id)));
         let (listed, of_known) = try_join(self.shard_ids(), of_known).await?;
         let others = listed.iter().filter(|shard_id| !known.contains(shard_id));
@@ -134,6 +137,18 @@ impl Table {
         parts.retain(|part| listed.contains(&part.manifest.shard_id));
         parts.sort_unstable_by_key(|part| part.manifest.shard_id);
         Ok(parts)
+    }
+
+    /// The shards that this process has read before; in its first read those that the base table
+    /// names because it has rows of them.
+    async fn known_shards(&self) -> Vec<ShardId> {
+        let known = self.tails.shards();
+        if !known.is_empty() {
+            return known;
+        }
+        let base = self.base.known().dataset;
+        let compacted = self.compacted_at(&base).await;
+        compacted.map(|compacted| compacted.keys().copied().collect()).unwrap_or_default()
     }
 
     /// Newest compacted generation of each shard at a base version, read once a version.
@@ -159,11 +174,24 @@ impl Table {
         let listed = uncompacted(&part.manifest, compacted);
         let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
         let sstables = try_join_all(opened).await?;
+        // What it has left to open, the base version has.
+        drop(part.opening);
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
         let manifest_version = part.manifest.version;
         let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
         Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })
+    }
+
+    /// Begins to open the runs of a manifest, before the base version is known that may have
+    /// some of them: that takes round trips which the reader would wait for one after the other.
+    async fn open_ahead(&self, manifest: &ShardManifest) -> Option<SpawnedTask<()>> {
+        let base = self.base.known().dataset;
+        let compacted = self.compacted_at(&base).await.ok()?;
+        let listed = uncompacted(manifest, &compacted);
+        let (sstables, shard_id) = (self.sstables.clone(), manifest.shard_id);
+        let open = async move { sstables.open_ahead(&base, shard_id, &listed).await };
+        Some(SpawnedTask::spawn(open))
     }
 
     async fn shard_parts(
@@ -179,26 +207,28 @@ impl Table {
                 manifest: snapshot.manifest,
                 memtables: snapshot.memtables,
                 log: LogPart::Job,
+                opening: None,
             }));
         }
         let tail = self.tail_of(shard_id);
         // Held over the whole step: another reader of this process could otherwise forget a
         // generation that the manifest which we hold does not list yet.
         let mut tail = tail.lock().await;
-        let read = match consistency {
-            Consistency::Flushed => {
-                let manifest = tail.manifests.latest().await?;
-                manifest.map(|manifest| (manifest, Vec::new(), None))
-            }
-            Consistency::Durable | Consistency::Live => {
-                self.read_tail(shard_id, &mut tail, rows).await?
-            }
-        };
-        Ok(read.map(|(manifest, memtables, end)| ShardParts {
-            manifest,
-            memtables,
-            log: LogPart::Before(end),
-        }))
+        if consistency == Consistency::Flushed {
+            let manifest = tail.manifests.latest().await?;
+            return Ok(manifest.map(|manifest| ShardParts {
+                manifest,
+                memtables: Vec::new(),
+                log: LogPart::Before(None),
+                opening: None,
+            }));
+        }
+        let read = self.read_tail(shard_id, &mut tail, rows).await;
+        if read.is_err() {
+            // A tail that stopped half-way starts again from the manifest.
+            tail.place = None;
+        }
+        read
     }
 
     async fn read_tail(
@@ -206,23 +236,23 @@ impl Table {
         shard_id: ShardId,
         tail: &mut ShardTail,
         rows: &Arc<RowSchema>,
-    ) -> Result<Option<(Arc<ShardManifest>, Vec<MemTableView>, Option<WalPosition>)>> {
+    ) -> Result<Option<ShardParts>> {
         // Rows that came to other columns may lack values of these.
         tail.place.take_if(|place| !Arc::ptr_eq(&place.rows, rows));
         let Place { wal, replay, .. } = tail.place.get_or_insert_with(|| {
             let wal = WalTail::new(self.store.clone(), shard_id, WalPosition(0));
             Place { wal, replay: Replay::new(shard_id, rows.clone()), rows: rows.clone() }
         });
-        match replay.catch_up(wal, &tail.manifests).await {
-            Ok(manifest) => {
-                Ok(manifest.map(|manifest| (manifest, views_of(replay), Some(wal.next()))))
-            }
-            Err(error) => {
-                // A tail that stopped half-way starts again from the manifest.
-                tail.place = None;
-                Err(error)
-            }
-        }
+        let Some(look) = Look::now(wal, &tail.manifests).await? else { return Ok(None) };
+        let (is_first, first) = (look.is_first(), look.manifest.clone());
+        let ahead = async { if is_first { self.open_ahead(&first).await } else { None } };
+        let (manifest, opening) = join(replay.catch_up(wal, &tail.manifests, look), ahead).await;
+        Ok(Some(ShardParts {
+            manifest: manifest?,
+            memtables: views_of(replay),
+            log: LogPart::Before(Some(wal.next())),
+            opening,
+        }))
     }
 
     fn tail_of(&self, shard_id: ShardId) -> Arc<tokio::sync::Mutex<ShardTail>> {

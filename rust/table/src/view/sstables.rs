@@ -13,6 +13,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_schema::SchemaRef;
 use futures::TryStreamExt;
+use futures::future::join_all;
 use lance::Dataset;
 use lance_core::ROW_ADDR;
 use lance_core::deepsize::DeepSizeOf;
@@ -213,6 +214,19 @@ impl SsTableCache {
         let place = (shard_id, sstable.path.clone());
         let run = self.runs.lock().entry(place).or_insert_with(|| Kept::new(&self.bound)).clone();
         run.get_or_read(self.read(base, shard_id, sstable)).await
+    }
+
+    /// Opens those of `listed` that are not open, for a reader that is busy with something else
+    /// meanwhile. What fails here is opened again by [`Self::open`], whose caller learns why.
+    pub async fn open_ahead(&self, base: &Dataset, shard_id: ShardId, listed: &[SsTable]) {
+        let mut opens = Vec::with_capacity(listed.len());
+        for sstable in listed {
+            let known = self.runs.lock().get(&(shard_id, sstable.path.clone())).cloned();
+            if known.is_none_or(|run| run.present().is_none()) {
+                opens.push(self.open(base, shard_id, sstable));
+            }
+        }
+        join_all(opens).await;
     }
 
     async fn read(
