@@ -215,12 +215,31 @@ def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> N
             table.scan(filter="id = 1" + operator * 1_500).count_rows()
 
 
-@pytest.mark.xfail(strict=True, reason="Lance takes -0.0 for 0.0 in a condition, arrow does not")
-@pytest.mark.parametrize("condition", ["value = 0.0", "value < 0.0", "value IN (0.0)"])
-def test_a_flush_changes_nothing_about_negative_zero(condition: str, make_table: MakeTable) -> None:
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("value = 0.0", 2),
+        ("value = -0.0", 2),
+        ("value <> 0.0", 0),
+        ("value < 0.0", 0),
+        ("0.0 > value", 0),
+        ("value >= 0.0", 2),
+        ("value <= -0.0", 2),
+        ("value > -0.0", 0),
+        ("value IN (0.0, 7.0)", 2),
+        ("value BETWEEN 0.0 AND 1.0", 2),
+        ("value BETWEEN -1.0 AND -0.0", 2),
+        (F("value") == 0.0, 2),
+    ],
+)
+def test_both_zeros_are_one_number_in_every_layer(
+    condition: object, expected: int, make_table: MakeTable
+) -> None:
     table = make_table()
     table.upsert(pa.table({"id": [1, 2], "name": ["a", "b"], "value": [0.0, -0.0]}))
-    in_memory = table.scan(filter=condition).count_rows()
+    assert table.scan(filter=condition).count_rows() == expected
     with table.start_job(shard=0) as job:
         job.flush()
-    assert table.scan(filter=condition).count_rows() == in_memory
+    assert table.scan(filter=condition).count_rows() == expected
+    table.compact()
+    assert table.scan(filter=condition).count_rows() == expected

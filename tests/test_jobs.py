@@ -245,6 +245,17 @@ def test_a_live_read_refuses_a_closed_job_and_one_of_another_table(
         job.serve()
 
 
+def test_a_live_read_of_a_job_that_was_idle_when_it_was_fenced_says_so(
+    table: lancemem.Table,
+) -> None:
+    idle = table.start_job(shard=0)
+    idle.put(rows([1]))
+    with table.start_job(shard=0) as successor:
+        successor.put(rows([2]))
+        with pytest.raises(lancemem.WriterFencedError):
+            table.scan(consistency="live", jobs=[idle]).to_table()
+
+
 # --- threads ---
 
 

@@ -17,6 +17,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::prelude::SessionContext;
 use lancemem_core::types::{Error, Result};
 
+use super::zeros::with_both_zeros;
 use crate::errors::Context;
 
 /// Operators that may follow each other without parentheses. DataFusion's passes go one call
@@ -56,7 +57,7 @@ impl Filter {
         let expression = simplifier.coerce(expression, schema).context(action)?;
         // Turns a cast of a column into one of the constant beside it, which an index can use.
         let expression = simplifier.simplify(expression).context(action)?;
-        Ok(Self { expression })
+        Ok(Self { expression: with_both_zeros(expression).context(action)? })
     }
 
     /// The whole condition.

@@ -72,7 +72,8 @@ impl LiveJob for Job {
         if has_ended {
             return Err(Error::Closed { shard: self.writer.shard_id() });
         }
-        self.writer.snapshot()
+        // A job that is idle learns late that it was fenced, and its successor's rows count.
+        self.owned_snapshot().await
     }
 }
 
@@ -296,8 +297,7 @@ impl Job {
         self.writer.schema()
     }
 
-    /// A cut for somebody who cannot know whether this job is still the shard's writer: storage
-    /// was asked after the cut was taken.
+    /// A cut by a job that was the shard's writer when it was taken: storage was asked after it.
     pub(crate) async fn owned_snapshot(&self) -> Result<ShardSnapshot> {
         let snapshot = self.writer.snapshot()?;
         self.writer.check_owned().await?;

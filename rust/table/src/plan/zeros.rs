@@ -1,0 +1,77 @@
+//! The two zeros of a floating-point number.
+//!
+//! Owns: that a comparison with a constant takes 0.0 and -0.0 for the same number, as SQL and
+//! Lance's scans do. Arrow's kernels put -0.0 below 0.0, so without this a flush, which moves
+//! rows from the one to the other, would change what a condition means.
+//! Does not own: comparisons of two columns.
+
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result as PlanResult;
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+
+/// The same condition with every zero written so that both zeros meet it or neither does.
+pub fn with_both_zeros(expression: Expr) -> PlanResult<Expr> {
+    Ok(expression.transform_up(|part| Ok(rewrite(part)))?.data)
+}
+
+fn rewrite(part: Expr) -> Transformed<Expr> {
+    match part {
+        // A constant stands on the right: the simplifier has put it there.
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match zeros_of(&right) {
+            Some(zeros) => Transformed::yes(compare(left, op, zeros)),
+            None => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+        },
+        Expr::Between(mut between) => {
+            let (low, high) = (zeros_of(&between.low), zeros_of(&between.high));
+            let is_zero = low.is_some() || high.is_some();
+            if let Some(Zeros { below, .. }) = low {
+                *between.low = below;
+            }
+            if let Some(Zeros { above, .. }) = high {
+                *between.high = above;
+            }
+            Transformed::new_transformed(Expr::Between(between), is_zero)
+        }
+        Expr::InList(mut list) => {
+            let Some(Zeros { below, above }) = list.list.iter().find_map(zeros_of) else {
+                return Transformed::no(Expr::InList(list));
+            };
+            list.list.retain(|value| zeros_of(value).is_none());
+            list.list.extend([below, above]);
+            Transformed::yes(Expr::InList(list))
+        }
+        other => Transformed::no(other),
+    }
+}
+
+/// Both zeros of a type, in arrow's order.
+struct Zeros {
+    below: Expr,
+    above: Expr,
+}
+
+fn compare(left: Box<Expr>, op: Operator, zeros: Zeros) -> Expr {
+    let Zeros { below, above } = zeros;
+    let bound = match op {
+        Operator::Lt | Operator::GtEq => below,
+        Operator::Eq | Operator::NotEq => {
+            let negated = op == Operator::NotEq;
+            return Expr::InList(InList { expr: left, list: vec![below, above], negated });
+        }
+        _ => above,
+    };
+    Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(bound) })
+}
+
+fn zeros_of(value: &Expr) -> Option<Zeros> {
+    let Expr::Literal(value, _) = value else { return None };
+    if !value.data_type().is_floating() {
+        return None;
+    }
+    let above = ScalarValue::new_zero(&value.data_type()).ok()?;
+    let below = above.arithmetic_negate().ok()?;
+    let is_zero = *value == above || *value == below;
+    is_zero.then(|| Zeros { below: Expr::Literal(below, None), above: Expr::Literal(above, None) })
+}
