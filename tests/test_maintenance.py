@@ -238,7 +238,12 @@ def test_maintain_keeps_to_its_rate_and_stops_in_the_middle_of_a_compaction(
     with maintain(table, "--bytes-per-second", "1") as running:
         assert line_of(running).startswith("maintaining ")
         stopped = threading.Event()
-        told = threading.Thread(target=lambda: (line_of(running), stopped.set()))
+
+        def wait_for_a_line() -> None:
+            line_of(running)
+            stopped.set()
+
+        told = threading.Thread(target=wait_for_a_line)
         told.start()
         assert not stopped.wait(3), "it was faster than it may be"
         running.send_signal(signal.SIGTERM)

@@ -81,7 +81,8 @@ class Model:
             assert found == {key: self.rows[key] for key in keys if key in self.rows}
 
     def _table(self, rows: dict[Key, str]) -> pa.Table:
-        columns = [*zip(*rows, strict=True)] if rows else [[] for _ in self.table.primary_key]
+        names = range(len(self.table.primary_key))
+        columns: list[list[Any]] = [[key[place] for key in rows] for place in names]
         return pa.table([*columns, list(rows.values())], schema=pa.schema(self.table.schema))
 
 
@@ -233,7 +234,8 @@ def test_a_fragment_whose_id_is_used_again_is_not_taken_for_the_old_one(ints: Mo
     first = lance.dataset(ints.table.uri)
     ids = [fragment.fragment_id for fragment in first.get_fragments()]
     rows = [[-400 - n for n in range(100)], ["other"] * 100]
-    first.checkout_version(empty).restore()
+    earlier: Any = first.checkout_version(empty)
+    earlier.restore()
     lance.write_dataset(pa.table(rows, schema=ints.table.schema), ints.table.uri, mode="append")
     again = lance.dataset(ints.table.uri)
     assert {fragment.fragment_id for fragment in again.get_fragments()}
