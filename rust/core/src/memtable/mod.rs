@@ -13,10 +13,14 @@ mod view;
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+#[cfg(not(lancemem_loom))]
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+#[cfg(lancemem_loom)]
+use loom::sync::atomic::AtomicUsize;
 use parking_lot::Mutex;
 
 pub use view::MemTableView;

@@ -21,15 +21,23 @@
 //! all of them into it.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(lancemem_loom))]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 
+#[cfg(lancemem_loom)]
+use foldhash::fast::FixedState as RandomState;
+#[cfg(not(lancemem_loom))]
 use foldhash::fast::RandomState;
+#[cfg(lancemem_loom)]
+use loom::sync::atomic::AtomicU64;
 
 use super::rising::Rising;
 use super::{KeyIndex, position};
 use crate::memtable::rows::{Place, Rows};
 
-const FIRST_SLOTS: usize = 1 << 10;
+// A word of loom's remembers its last values: there it is a small table.
+const FIRST_SLOTS: usize = if cfg!(lancemem_loom) { 1 << 4 } else { 1 << 10 };
 /// No earlier row has this key.
 const NONE: u32 = u32::MAX;
 
