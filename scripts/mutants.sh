@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Puts every known bug of the core back, one at a time, and writes who notices to docs/mutants.md.
 #
-#   MUTANTS="B2 B7" scripts/mutants.sh    only these; the page then has only these
+#   MUTANTS="B2 B7" scripts/mutants.sh    only these; the other rows of the page stay
 #   HUNT_SECONDS=n                        how long the simulation looks for each (90)
+#   BINARIES=folder                       where they are built already
 #
 # Fails where a bug that is back passes the story that is named after it, or every life of the
 # simulation although it could be seen there.
@@ -52,35 +53,40 @@ declare -A story=(
 # Why a life cannot show a bug.
 declare -A unseen=(
     [B19-checksum]="no life damages a log" [B19-cut]="no life damages a log" [B19-hole]="no life damages a log"
-    [B20]="a life has one thread"
+    [B20]="a life has one thread, the schedules find it"
 )
 order="B1 B2 B3 B4 B5 B6 B7 B8 B9 B10 B11 B12 B13 B19-checksum B19-cut B19-hole B20 B21 B22 B23 L1 L2"
 MUTANTS=${MUTANTS:-$order}
 
 cd rust/sim
-cargo build --release --quiet --locked
-stories=(cargo test --release --quiet --locked --no-fail-fast --test stories --test sleepers)
-"${stories[@]}" --no-run
-target=${CARGO_TARGET_DIR:-target}
+if [[ -z ${BINARIES:-} ]]; then
+    cargo build --release --quiet --locked
+    # Copies, so that a build beside this run changes nothing.
+    BINARIES=$(mktemp -d)
+    trap 'rm -r "$BINARIES"' EXIT
+    cargo test --release --locked --no-run --test stories --test sleepers 2>&1 |
+        sed -n 's/^ *Executable .*(\(.*\))$/\1/p' | xargs -I{} cp {} "$BINARIES/"
+    cp "${CARGO_TARGET_DIR:-target}/release/lancemem-sim" "$BINARIES/"
+fi
 
-rows=""
-survived=""
-for mutant in $MUTANTS; do
-    # A test without a chapter is one of `sleepers`.
-    failed=$(LANCEMEM_MUTANT=$mutant PROPTEST_CASES=${PROPTEST_CASES:-20} timeout 300 "${stories[@]}" 2>/dev/null |
-        sed -n -e 's/^    \([a-z_0-9]*::[a-z_0-9:]*\)$/\1/p' -e 's/^    \([a-z_0-9]*\)$/sleepers::\1/p' | sort -u || true)
-    count=$(printf '%s' "$failed" | grep -c . || true)
-    if [[ -n ${unseen[$mutant]:-} ]]; then
-        lives="none: ${unseen[$mutant]}"
-    else
-        lives=$(LANCEMEM_MUTANT=$mutant "$target/release/lancemem-sim" hunt "${HUNT_SECONDS:-90}")
-    fi
-    rows+="| $mutant | ${bug[$mutant]} | $lives | $count | \`${story[$mutant]}\` |"$'\n'
-    echo "$mutant: $count stories, simulation $lives" >&2
-    grep -qx "${story[$mutant]}" <<<"$failed" || survived+=" $mutant (its story)"
-    [[ $lives != more* ]] || survived+=" $mutant (the simulation)"
+# What fails with $1 awake, one a line; a test without a chapter is one of `sleepers`.
+failing() {
+    local binary
+    for binary in "$BINARIES"/stories-* "$BINARIES"/sleepers-*; do
+        LANCEMEM_MUTANT=$1 PROPTEST_CASES=${PROPTEST_CASES:-20} timeout 300 "$binary" 2>/dev/null |
+            sed -n -e 's/^    \([a-z_0-9]*::[a-z_0-9:]*\)$/\1/p' -e 's/^    \([a-z_0-9][a-z_0-9]*\)$/sleepers::\1/p'
+    done | sort -u
+}
+
+declare -A row
+for mutant in $order; do
+    row[$mutant]=$(grep -F "| $mutant | " "$page" 2>/dev/null || true)
 done
-
+write_page() {
+    local rows="" mutant
+    for mutant in $order; do
+        [[ -z ${row[$mutant]} ]] || rows+="${row[$mutant]}"$'\n'
+    done
 cat >"$page" <<EOF
 # Mutants
 
@@ -92,9 +98,25 @@ hunts, of the seeds that the simulation needs until it fails. *Stories* counts t
 
 | switch | bug | lives | stories | its story |
 | --- | --- | ---: | ---: | --- |
-$rows
+${rows%$'\n'}
 EOF
-sed -i -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$page"
+}
+
+survived=""
+for mutant in $MUTANTS; do
+    failed=$(failing "$mutant" || true)
+    count=$(printf '%s' "$failed" | grep -c . || true)
+    if [[ -n ${unseen[$mutant]:-} ]]; then
+        lives="none: ${unseen[$mutant]}"
+    else
+        lives=$(LANCEMEM_MUTANT=$mutant "$BINARIES/lancemem-sim" hunt "${HUNT_SECONDS:-90}")
+    fi
+    row[$mutant]="| $mutant | ${bug[$mutant]} | $lives | $count | \`${story[$mutant]}\` |"
+    write_page
+    echo "$mutant: $count stories, simulation $lives" >&2
+    grep -qx "${story[$mutant]}" <<<"$failed" || survived+=" $mutant (its story)"
+    [[ $lives != more* ]] || survived+=" $mutant (the simulation)"
+done
 if [[ -n $survived ]]; then
     echo "not caught:$survived" >&2
     exit 1

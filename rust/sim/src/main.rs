@@ -55,14 +55,16 @@ fn main() -> ExitCode {
     let order = Order { seeds: amount, first, puts, threads, until: None };
     match word.as_str() {
         "seeds" => run(&order),
-        "hours" => {
-            let until = Instant::now() + Duration::from_hours(amount.max(1));
+        "minutes" => {
+            let until = Instant::now() + Duration::from_mins(amount.max(1));
             run(&Order { seeds: u64::MAX, until: Some(until), ..order })
         }
         "model" => model(u8::try_from(amount.clamp(1, 3)).unwrap_or(1)),
         "hunt" => hunt(puts, threads, Duration::from_secs(amount.max(1))),
         _ => {
-            eprintln!("lancemem-sim seeds N | hours N | hunt SECONDS | model WRITES; or LANCEMEM_SEED=n");
+            eprintln!(
+                "lancemem-sim seeds N | minutes N | hunt SECONDS | model WRITES; or LANCEMEM_SEED=n"
+            );
             ExitCode::from(2)
         }
     }

@@ -8,11 +8,11 @@
 //! it has not, no row that the reader may see is anywhere else.
 
 use std::sync::atomic::Ordering;
-#[cfg(not(lancemem_loom))]
+#[cfg(not(lancemem_schedules))]
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-#[cfg(lancemem_loom)]
-use loom::sync::atomic::{AtomicBool, AtomicUsize};
+#[cfg(lancemem_schedules)]
+use shuttle::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::position;
 use crate::memtable::rows::{Place, Rows};
