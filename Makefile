@@ -40,7 +40,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check deny lint lint-text lint-python lint-rust \
-	test test-core test-sim test-rust test-py test-spark sim soak mutants demo \
+	test test-core test-sim test-rust test-py test-spark sim schedules soak mutants demo \
 	bench bench-write bench-compact bench-read bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
@@ -94,10 +94,11 @@ lint-text: fmt-check
 	$(BIN)/ruff check $(PYTHON_DIRS)
 	$(BIN)/typos
 
-# Both lock files. Advisories are not asked for: they are in no package registry.
+# All lock files. Advisories are not asked for: they are in no package registry.
 deny: $(TOOLS) ## licences and sources of everything that is compiled
 	$(BIN)/cargo-deny --locked check licenses bans sources
 	$(BIN)/cargo-deny --locked --manifest-path rust/sim/Cargo.toml --config deny.toml check licenses bans sources
+	$(BIN)/cargo-deny --locked --manifest-path rust/sim/schedules/Cargo.toml --config deny.toml check licenses bans sources
 
 lint-python: $(MODULE)
 	$(BIN)/mypy $(PYTHON_DIRS)
@@ -119,21 +120,27 @@ SIM_TARGET := $(CARGO_TARGET_DIR)/sim
 SIM := cd rust/sim && CARGO_TARGET_DIR=$(SIM_TARGET) cargo
 SEEDS ?= 10000
 HOURS ?= 1
+MINUTES ?= $$(($(HOURS) * 60))
 
 sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one again
 	$(SIM) run --release --quiet --locked -- seeds $(SEEDS)
 
-# As many lives as take about four minutes on two cores (docs/simulation.md).
+# As many lives, and orders of each story, as take about four minutes on two cores (docs/simulation.md).
 CI_SEEDS := 2000
+SCHEDULES ?= 100000
 
-test-sim: ## the model of the protocol, stories on a paused clock, and CI_SEEDS lives
+test-sim: ## the model of the protocol, stories on a paused clock, schedules, and CI_SEEDS lives
 	$(SIM) test --release --quiet --locked --lib --test sleepers
+	@$(SUBMAKE) schedules
 	@$(SUBMAKE) sim SEEDS=$(CI_SEEDS)
 
-soak: ## the simulation for HOURS=n hours; the report goes to docs/soak
+schedules: ## orders of the core's threads and tasks; SCHEDULES=n of each story
+	cd rust/sim/schedules && CARGO_TARGET_DIR=$(SIM_TARGET) SCHEDULES=$(SCHEDULES) cargo test --release --quiet --locked
+
+soak: ## the simulation for HOURS=n hours or MINUTES=n; the report goes to docs/soak
 	@mkdir -p docs/soak
 	$(SIM) build --release --quiet --locked
-	set -o pipefail; $(SIM_TARGET)/release/lancemem-sim hours $(HOURS) | tee docs/soak/$$(git rev-parse --short HEAD).txt
+	set -o pipefail; $(SIM_TARGET)/release/lancemem-sim minutes $(MINUTES) | tee docs/soak/$$(git rev-parse --short HEAD).txt
 
 mutants: ## put every known bug back and show who catches it
 	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh

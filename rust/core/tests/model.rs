@@ -133,13 +133,16 @@ fn live_through(shape: KeyShape, config: WriterConfig, steps: &[Step]) {
 }
 
 /// 500 lives for each of four tables; `PROPTEST_CASES` asks for another number. What has failed
-/// once is lived first.
+/// once is lived first, unless a known bug that was put back has failed it.
 fn config() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model.regressions");
     ProptestConfig {
         cases: asked.unwrap_or(500),
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
+        failure_persistence: match std::env::var_os("LANCEMEM_MUTANT") {
+            Some(_) => None,
+            None => Some(Box::new(FileFailurePersistence::Direct(kept))),
+        },
         ..ProptestConfig::default()
     }
 }

@@ -20,7 +20,7 @@ const KEPT: &str = include_str!("../seeds.txt");
 const TWICE: u64 = 100;
 const MOST_FAILURES: usize = 10;
 /// Hunts for a known bug, each from another seed.
-const HUNTS: u64 = 9;
+const HUNTS: usize = 9;
 const LONGEST_HUNT: u64 = 2_000;
 const LONGEST_WALK: Duration = Duration::from_mins(5);
 
@@ -55,14 +55,16 @@ fn main() -> ExitCode {
     let order = Order { seeds: amount, first, puts, threads, until: None };
     match word.as_str() {
         "seeds" => run(&order),
-        "hours" => {
-            let until = Instant::now() + Duration::from_hours(amount.max(1));
+        "minutes" => {
+            let until = Instant::now() + Duration::from_mins(amount.max(1));
             run(&Order { seeds: u64::MAX, until: Some(until), ..order })
         }
         "model" => model(u8::try_from(amount.clamp(1, 3)).unwrap_or(1)),
-        "hunt" => hunt(puts, threads),
+        "hunt" => hunt(puts, threads, Duration::from_secs(amount.max(1))),
         _ => {
-            eprintln!("lancemem-sim seeds N | hours N | hunt | model WRITES; or LANCEMEM_SEED=n");
+            eprintln!(
+                "lancemem-sim seeds N | minutes N | hunt SECONDS | model WRITES; or LANCEMEM_SEED=n"
+            );
             ExitCode::from(2)
         }
     }
@@ -225,28 +227,38 @@ fn model(writes: u8) -> ExitCode {
     if walk.complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// How many lives it takes to find the bug that `LANCEMEM_MUTANT` has put back.
-fn hunt(puts: usize, threads: usize) -> ExitCode {
-    let (next, lengths) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+/// How many lives it takes to find the bug that `LANCEMEM_MUTANT` has put back: the median of
+/// hunts that go on side by side, so that it stands as soon as most of them have found it.
+fn hunt(puts: usize, threads: usize, longest: Duration) -> ExitCode {
+    let (next, found) = (AtomicU64::new(0), Mutex::new([u64::MAX; HUNTS]));
+    let started = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let hunt = next.fetch_add(1, Ordering::Relaxed);
-                    if hunt >= HUNTS {
+                    let turn = next.fetch_add(1, Ordering::Relaxed);
+                    let (at, hunt) = (turn / HUNTS as u64, turn % HUNTS as u64);
+                    let known = *found.lock();
+                    let is_over = known[..].iter().filter(|it| **it < u64::MAX).count() > HUNTS / 2
+                        || at >= LONGEST_HUNT
+                        || started.elapsed() > longest;
+                    if is_over {
                         return;
                     }
-                    let mut seeds = (0..LONGEST_HUNT).map(|at| hunt * 1_000_000 + at);
-                    let found = seeds.position(|seed| live(seed, puts, false).failure.is_some());
-                    lengths.lock().push(found.map_or(u64::MAX, |at| at as u64 + 1));
+                    let index = usize::try_from(hunt).unwrap_or(0);
+                    let is_open = known[index] > at;
+                    if is_open && live(hunt * 1_000_000 + at, puts, false).failure.is_some() {
+                        let mut found = found.lock();
+                        found[index] = found[index].min(at + 1);
+                    }
                 }
             });
         }
     });
-    let mut lengths = lengths.into_inner();
+    let mut lengths = found.into_inner();
     lengths.sort_unstable();
-    match lengths[lengths.len() / 2] {
-        u64::MAX => println!("not found in {LONGEST_HUNT}"),
+    match lengths[HUNTS / 2] {
+        u64::MAX => println!("more than {}", (next.into_inner() / HUNTS as u64).saturating_sub(1)),
         median => println!("{median}"),
     }
     ExitCode::SUCCESS

@@ -48,7 +48,9 @@ impl Shard {
 }
 
 async fn put(writer: &ShardWriter, row: (i64, i64)) -> Result<(), Error> {
-    writer.put(&SHAPE.rows(&[row])).await.map(|_| ())
+    let batch = SHAPE.rows(&[row]);
+    let put = tokio::time::timeout(DAY, writer.put(&batch));
+    put.await.expect("the put hangs").map(|_| ())
 }
 
 // B1

@@ -13,11 +13,15 @@ mod view;
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+#[cfg(not(lancemem_schedules))]
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
+#[cfg(lancemem_schedules)]
+use shuttle::sync::atomic::AtomicUsize;
 
 pub use view::MemTableView;
 

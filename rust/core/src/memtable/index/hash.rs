@@ -21,15 +21,23 @@
 //! all of them into it.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(lancemem_schedules))]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 
+#[cfg(lancemem_schedules)]
+use foldhash::fast::FixedState as RandomState;
+#[cfg(not(lancemem_schedules))]
 use foldhash::fast::RandomState;
+#[cfg(lancemem_schedules)]
+use shuttle::sync::atomic::AtomicU64;
 
 use super::rising::Rising;
 use super::{KeyIndex, position};
 use crate::memtable::rows::{Place, Rows};
 
-const FIRST_SLOTS: usize = 1 << 10;
+// Small where schedules are tried, so that it grows there.
+const FIRST_SLOTS: usize = if cfg!(lancemem_schedules) { 1 << 2 } else { 1 << 10 };
 /// No earlier row has this key.
 const NONE: u32 = u32::MAX;
 

@@ -7,7 +7,12 @@
 //! costs one comparison a row and the flush needs no sort. A reader asks `has_ended` first: where
 //! it has not, no row that the reader may see is anywhere else.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+#[cfg(not(lancemem_schedules))]
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+#[cfg(lancemem_schedules)]
+use shuttle::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::position;
 use crate::memtable::rows::{Place, Rows};
