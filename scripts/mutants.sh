@@ -98,7 +98,8 @@ cat >"$page" <<EOF
 What \`make mutants\` found at commit $(git -C "$root" rev-parse --short HEAD): every bug of the core in the catalogue of
 [guarantees.md](guarantees.md#bugs-that-others-shipped), put back alone (\`mutant!\`, switched on by
 \`LANCEMEM_MUTANT\` in a build with \`--cfg lancemem_mutants\`), and who notices. *Lives* is the median, over nine
-hunts, of the seeds that the simulation needs until it fails. *Stories* counts the tests of \`rust/core/tests\` and
+hunts, of the seeds that the simulation needs until it fails; *more than n* says that the time for them was over
+after n seeds each (\`HUNT_SECONDS\`). *Stories* counts the tests of \`rust/core/tests\` and
 \`rust/sim/tests\` that fail; the one that is named is the bug's own.
 
 | switch | bug | lives | stories | its story |
