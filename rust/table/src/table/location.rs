@@ -119,6 +119,10 @@ impl Location {
 /// An absolute path where the table is on a local disk, any other URI as it is. Lance and the
 /// engine read URIs in ways of their own, and base table and shards must not part.
 fn address(uri: &str) -> std::result::Result<String, String> {
+    // As Hadoop, and so Spark, writes it.
+    if let Some(path) = uri.strip_prefix("file:").filter(|path| !path.starts_with("//")) {
+        return absolute(&path_of_file_url(path)?);
+    }
     let Some((scheme, rest)) = uri.split_once("://") else { return absolute(uri) };
     match scheme.to_ascii_lowercase().as_str() {
         "file" => absolute(&path_of_file_url(rest)?),
@@ -176,6 +180,7 @@ fn path_of_file_url(rest: &str) -> std::result::Result<String, String> {
     }
     String::from_utf8(bytes).map_err(|_| "its bytes are not UTF-8".to_owned())
 }
+
 /// Shows no option: a value may be secret whatever its name is.
 impl fmt::Debug for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -224,6 +229,7 @@ mod tests {
             ("/a/../b/./c//d", "/b/c/d"),
             ("/a%20b", "/a%20b"),
             ("file:///a%20b", "/a b"),
+            ("file:/a%20b", "/a b"),
             ("FILE:///a%2Fb", "/a/b"),
             ("file://localhost/a", "/a"),
             ("file:///a%zz%", "/a%zz%"),
