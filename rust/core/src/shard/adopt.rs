@@ -58,7 +58,7 @@ impl Shared {
     fn adopt(&self, newest: Result<Option<Arc<RowSchema>>>) -> Result<bool> {
         let placing = self.placing.lock();
         let adopted = newest.and_then(|newest| match newest {
-            Some(newest) => self.change_schema(&placing, newest),
+            Some(newest) => self.change_schema(&placing, &newest),
             None => Ok(false),
         });
         let mut refused = self.refused.lock();
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    fn change_schema(&self, placing: &MutexGuard<'_, ()>, newest: Arc<RowSchema>) -> Result<bool> {
+    fn change_schema(&self, placing: &MutexGuard<'_, ()>, newest: &Arc<RowSchema>) -> Result<bool> {
         let current = self.schema();
         if self.is_closed() || newest.has_columns_of(&current) {
             return Ok(false);
@@ -82,7 +82,7 @@ impl Shared {
         newest.refuse_misfit(&current)?;
         *self.schema.write() = newest.clone();
         if self.freeze(placing).is_none() {
-            self.publish(self.state().with_empty_active(self.empty_memtable(&newest)));
+            self.publish(self.state().with_empty_active(self.empty_memtable(newest)));
         }
         tracing::info!(shard = %self.shard_id, "the job took the table's new columns");
         Ok(true)

@@ -63,15 +63,15 @@ impl ManifestStore {
     /// A storage error, or damage.
     pub async fn latest(&self) -> Result<Option<Arc<ShardManifest>>> {
         let remembered = self.remembered();
-        let mut newest = match &remembered {
+        let mut newest = match remembered {
             // One request where nothing was written since.
-            Some(manifest) => match self.later_than(manifest.version, 1).await? {
-                Some(later) => later,
-                None => {
+            Some(manifest) => {
+                let Some(later) = self.later_than(manifest.version, 1).await? else {
                     self.remember(manifest.clone());
-                    return Ok(remembered);
-                }
-            },
+                    return Ok(Some(manifest));
+                };
+                later
+            }
             None => self.hinted_version().await?,
         };
         let mut listed = false;

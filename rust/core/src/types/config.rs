@@ -40,6 +40,7 @@ impl std::str::FromStr for KeyIndexKind {
 
 /// Settings of one job. Persisted table defaults apply first, a per-job value wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own, by name")]
 pub struct WriterConfig {
     /// Whether `put` returns only after its rows are in the WAL.
     pub durable_write: bool,
