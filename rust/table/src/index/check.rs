@@ -93,7 +93,7 @@ async fn walk(
     let mut last: Option<(Vec<u8>, u64)> = None;
     let (mut number, mut entries) = (0, 0);
     while let Some((keys, addresses)) = reads.try_next().await.map_err(|error| error.to_string())? {
-        let bounds = (keys.len() > 0).then(|| (keys.get(0), keys.get(keys.len() - 1)));
+        let bounds = (!keys.is_empty()).then(|| (keys.get(0), keys.get(keys.len() - 1)));
         if bounds != Some(pages.bounds(number)) || keys.len() != addresses.len() {
             return Err(format!("page {number} is not the one that its lookup file describes"));
         }

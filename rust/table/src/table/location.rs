@@ -167,15 +167,12 @@ fn path_of_file_url(rest: &str) -> std::result::Result<String, String> {
     bytes.extend(parts.next().unwrap_or_default().bytes());
     for part in parts {
         let escaped = part.get(..2).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
-        match escaped.map(|digits| u8::from_str_radix(digits, 16)) {
-            Some(Ok(byte)) => {
-                bytes.push(byte);
-                bytes.extend(part.bytes().skip(2));
-            }
-            _ => {
-                bytes.push(b'%');
-                bytes.extend(part.bytes());
-            }
+        if let Some(Ok(byte)) = escaped.map(|digits| u8::from_str_radix(digits, 16)) {
+            bytes.push(byte);
+            bytes.extend(part.bytes().skip(2));
+        } else {
+            bytes.push(b'%');
+            bytes.extend(part.bytes());
         }
     }
     String::from_utf8(bytes).map_err(|_| "its bytes are not UTF-8".to_owned())
