@@ -2,7 +2,7 @@
 //!
 //! Owns: the five figures of one rate and range with the crate `roaring`, which Lance's deletion
 //! vectors use.
-//! Does not own: CRoaring, the published Java figures and the table (`benches/roaring`).
+//! Does not own: `CRoaring`, the published Java figures and the table (`benches/roaring`).
 //!
 //! `cargo bench --workspace --bench roaring [-- PERCENT MAX]`; without them one small row. Prints
 //! percent, max, then milliseconds of add, serialize, deserialize and contains, the bytes, and
@@ -40,7 +40,7 @@ impl Numbers {
         number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         number ^= number >> 31;
-        (u128::from(number) * u128::from(self.max) >> 64) as u32
+        ((u128::from(number) * u128::from(self.max)) >> 64) as u32
     }
 }
 
