@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-const PAGES: &[&str] = &["docs/guarantees.md"];
+const PAGES: &[&str] = &["docs/guarantees.md", "docs/mutants.md"];
 
 /// A Rust or Python file below the root, with `/`.
 struct Source {
