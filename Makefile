@@ -162,14 +162,21 @@ test: $(TOOLS) ## everything, as CI runs it
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
 	@$(STAGE) "licences and sources" $(SUBMAKE) deny
 	@$(STAGE) "core tests (no Lance)" $(SUBMAKE) test-core
-	@$(STAGE) "simulation and model" $(SUBMAKE) test-sim
-	@$(SUBMAKE) setup
+	@$(SUBMAKE) test-sim-beside-setup
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
 	@$(STAGE) "Rust tests" $(SUBMAKE) test-rust
 	@$(STAGE) "Python tests" $(SUBMAKE) test-py
 	@$(STAGE) "Spark tests" $(SUBMAKE) test-spark
 	@$(STAGE) "clippy" $(SUBMAKE) lint-rust
 	@$(STAGE) "benches compile" $(SUBMAKE) bench-build
+
+# Two compilations that share nothing: long parts of the second have work for one processor only.
+.PHONY: test-sim-beside-setup
+test-sim-beside-setup:
+	@$(STAGE) "simulation and model" $(SUBMAKE) test-sim & simulated=$$!; \
+	$(SUBMAKE) setup & built=$$!; \
+	wait $$simulated || { kill $$built; wait; exit 1; }; \
+	wait $$built
 
 ci: test ## the same as test
 
