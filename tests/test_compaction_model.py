@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import lancemem
 from tests.test_model import KEYS, SHARDS, _Machine
 
 if TYPE_CHECKING:
@@ -59,6 +60,17 @@ class _Maintained(_Machine):
     def clean_up_by_lance(self) -> None:
         lance.dataset(self.table.uri).cleanup_old_versions(older_than=NOW)
 
+    def switch_deletion_vectors(self, on: bool) -> None:
+        self.table.set_deletion_vectors(on)
+
+    def look_up(self) -> None:
+        if self.table.deletion_vectors:
+            self.table.write_deletion_vectors()
+
+    def forget(self) -> None:
+        """Read with nothing in memory of earlier reads, what storage has decides."""
+        self.table = lancemem.open_table(self.table.uri)
+
     def check_base(self) -> None:
         """Compare filtered reads of the base, which may use an index, with a plain one."""
         dataset = lance.dataset(self.table.uri)
@@ -92,6 +104,9 @@ def programs(kind: str) -> st.SearchStrategy[list[Step]]:
         st.tuples(st.just("build_index"), st.sampled_from(["key", "value"])),
         st.tuples(st.just("update_indexes")),
         st.tuples(st.just("collect")),
+        st.tuples(st.just("switch_deletion_vectors"), st.sampled_from([True, True, False])),
+        st.tuples(st.just("look_up")),
+        st.tuples(st.just("forget")),
         st.tuples(st.just("clean_up_by_lance")),
         st.tuples(st.just("reopen"), st.booleans()),
         st.tuples(st.just("take_over")),

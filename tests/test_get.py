@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -278,3 +279,22 @@ def test_values_that_are_no_keys_are_refused(make_table: MakeTable) -> None:
         table.upsert(pa.array([1]))
     with pytest.raises(lancemem.InvalidInputError, match="no primary key"):
         make_table(schema, primary_key=[]).get([1])
+
+
+def test_a_bloom_filter_that_lost_its_bits_is_damage_and_hides_no_row(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(pa.schema(KEYS["int64"] + PAYLOAD), ["id"])
+    for value in (1, 2):
+        table.upsert(rows("int64", dict.fromkeys(NUMBERS, ("row", value))))
+        with table.start_job(shard=0) as job:
+            job.flush()
+        if value == 1:
+            table.compact()
+    [shard] = table.shards()
+    [run] = shard.sstables
+    path = Path(table.uri) / "_mem_wal" / shard.shard_id / run.path / "bloom_filter.bin"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(lancemem.CorruptionError, match=r"bloom_filter\.bin") as raised:
+        lancemem.open_table(table.uri).get(keys("int64", [7]))
+    assert "checksum" in str(raised.value)

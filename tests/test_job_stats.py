@@ -53,6 +53,7 @@ COUNTERS = {
     "compacted_generations",
     "collections",
     "collected_bytes",
+    "deletion_vector_files",
     "maintenance_errors",
 }
 # What has no number.

@@ -73,6 +73,15 @@ def compact(runs: Path, mode: str, side: Side) -> Path:
     return path
 
 
+def look_up(runs: Path) -> tuple[Path, tuple[float, int]]:
+    """Switch a copy to deletion-vector mode; return it, and the seconds and bytes of that."""
+    path = tables.copy(runs)
+    table = lancemem.open_table(str(path))
+    before = tables.sizes(path)
+    seconds, _ = _timed(lambda: table.set_deletion_vectors(True))
+    return path, (seconds, tables.written(before, tables.sizes(path)))
+
+
 def merge_insert(base: Path, parts: list[pa.Table], side: Side) -> Path:
     """Merge the same rows into a copy of the base, one call a part. Returns the copy."""
     path = tables.copy(base)

@@ -92,6 +92,10 @@ def newer(
             for what in READS:
                 opened = (uri, table, jobs)
                 found += _newer(settings, opened, (kind, base_rows, above), what, peer=peer)
+        if above.runs:
+            table.set_deletion_vectors(True)
+            for what in READS:
+                found.append(_by_position(settings, uri, (kind, base_rows, above), what))
         return found
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -141,6 +145,32 @@ def _newer(
             )
         )  # fmt: skip
     return found
+
+
+def _by_position(
+    settings: Settings, uri: str, made_of: tuple[str, int, Above], what: str
+) -> Comparison:
+    """Compare the first read of a handle, in deletion-vector mode, with the plain scan."""
+    kind, base_rows, above = made_of
+    dataset = lance.dataset(uri)
+
+    def first() -> Sample:
+        cut = lancemem.open_table(uri).pin(consistency="flushed")
+        return _timed(_ours(cut.scan(READS[what]), what), base_rows)
+
+    sides: dict[str, Callable[[Path], Sample]] = {
+        "plain": lambda _: _timed(_plain(dataset, READS[what]), base_rows),
+        "first": lambda _: first(),
+    }
+    for side in sides.values():
+        side(settings.folder)
+    samples = interleave(settings, sides)
+    plain_goal = 1.5 if above.runs > 4 and what == "all columns" else GOALS[what][0]
+    return Comparison(
+        "scan", f"{kind}, {base_rows:,} rows, {above.label}, deletion-vector mode, {what}, first",
+        "plain Lance", "ms", column(samples["first"], "ms"), column(samples["plain"], "ms"),
+        Goal(plain_goal, at_least=False),
+    )  # fmt: skip
 
 
 def deletes(settings: Settings, kind: str, base_rows: int) -> list[Comparison]:

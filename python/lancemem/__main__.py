@@ -1,4 +1,4 @@
-"""The command line: `python -m lancemem check-wal`, `cut-wal`, `maintain` and `index`.
+"""The command line: `python -m lancemem COMMAND URI`, for logs, maintenance and indexes.
 
 Owns arguments, plain text and the loop of `maintain`. Does not own what they do: see `Table`.
 Exit codes: 0, nothing is damaged, the work is done or maintenance was stopped; 1, damage was found;
@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _maintain(table, options)
         if options.command == "index":
             return _index(table, options.what)
+        if options.command == "deletion-vectors":
+            _say(_vectors(table, options.what))
+            return 0
         if options.command == "cut-wal":
             _say(_cut(table, options.shard, options.from_position))
             return 0
@@ -64,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     index = commands.add_parser("index", help="make the record index anew, or check it")
     index.add_argument("what", choices=["rebuild", "check"])
     index.add_argument("uri", help="the table")
+    vectors = commands.add_parser("deletion-vectors", help="switch the mode, or look up now")
+    vectors.add_argument("what", choices=["on", "off", "write"])
+    vectors.add_argument("uri", help="the table")
     maintain = commands.add_parser("maintain", help="compact and collect, again and again")
     maintain.add_argument("uri", help="the table")
     maintain.add_argument(
@@ -176,6 +182,20 @@ def _index(table: lancemem.Table, what: str) -> int:
     return 1 if report.damage else 0
 
 
+def _vectors(table: lancemem.Table, what: str) -> Iterator[str]:
+    if what == "write":
+        yield _looked_up(table.write_deletion_vectors())
+        return
+    version = table.set_deletion_vectors(what == "on")
+    yield f"deletion-vector mode is {what}; version {version}"
+
+
+def _looked_up(done: lancemem.DeletionVectorResult) -> str:
+    if not done.runs:
+        return "deletion vectors: nothing to look up"
+    return f"deletion vectors: looked up {done.runs} runs, {done.bytes} bytes, {done.elapsed_ms} ms"
+
+
 def _maintain(table: lancemem.Table, options: argparse.Namespace) -> int:
     """Run rounds until a signal, or one. A passing fault waits for the next round."""
     before = signal.signal(signal.SIGTERM, _stop)
@@ -216,6 +236,8 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
         )
     else:
         yield f"nothing to compact; version {done.base_version}"
+    if table.deletion_vectors:
+        yield _looked_up(table.write_deletion_vectors())
     gone = table.collect_garbage(older_than=timedelta(seconds=options.older_than))
     kinds = [garbage.kind for garbage in gone.garbage]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))

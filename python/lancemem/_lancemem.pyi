@@ -26,6 +26,7 @@ __all__ = [
     "CompactedRun",
     "CompactionResult",
     "CorruptionError",
+    "DeletionVectorResult",
     "Endpoint",
     "ForkedHandleError",
     "Garbage",
@@ -479,6 +480,29 @@ class Table:
 
     def check_record_index(self) -> RecordIndexReport:
         """Compare the record index with the base table, entry by entry; writes nothing."""
+
+    @property
+    def deletion_vectors(self) -> bool:
+        """Whether deletion-vector mode is on, at the newest version that this handle has seen."""
+
+    def set_deletion_vectors(self, enabled: bool) -> int:
+        """Switch deletion-vector mode on or off; return the base version that says so.
+
+        In this mode a look-up beside each flush writes down, by position, which rows the new run
+        supersedes, so that reads of the level `"flushed"` compare no keys, also the first of a
+        process. Nothing is rewritten. On: what is flushed already is looked up before the call
+        returns. Off: what is flushed is compacted first.
+
+        A job takes the mode up when it starts; `upsert`, `delete` and linked writes leave the
+        look-up to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`.
+        What nobody has looked up yet is compared by key.
+        """
+
+    def write_deletion_vectors(self) -> DeletionVectorResult:
+        """Look up which rows each flushed run supersedes, where nobody has yet.
+
+        Raises `InvalidInputError` where the mode is off.
+        """
 
     def history(self, limit: int | None = None) -> list[TableVersion]:
         """Describe the newest `limit` versions of the base table, newest first.
@@ -1002,6 +1026,26 @@ class TableStats:
     __hash__: None  # type: ignore[assignment]
 
 @final
+class DeletionVectorResult:
+    """What a step of deletion-vector mode wrote.
+
+    One file for each of `runs`, `bytes` together; `fragments` of the base table were looked at,
+    counted once for each run.
+    """
+
+    @property
+    def runs(self) -> int: ...
+    @property
+    def fragments(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def elapsed_ms(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class RecordIndexReport:
     """What a record index has, or what a check found.
 
@@ -1200,6 +1244,10 @@ class JobStats:
     @property
     def collected_bytes(self) -> int:
         """Bytes that they removed."""
+
+    @property
+    def deletion_vector_files(self) -> int:
+        """Files of deletion vectors that were written for flushed runs."""
 
     @property
     def maintenance_ms(self) -> int:

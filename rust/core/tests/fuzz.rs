@@ -17,7 +17,10 @@ use std::sync::Arc;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
-use lancemem_core::format::{ShardManifest, SsTable, paths, wal_entry};
+use lancemem_core::format::{
+    FragmentVector, IndexedFragment, OlderRunVector, RecordIndexRun, RunVectors, ShardManifest,
+    SsTable, paths, wal_entry,
+};
 use lancemem_core::types::{Generation, ShardId, WalPosition, WriterEpoch};
 
 thread_local! {
@@ -207,6 +210,77 @@ fn a_manifest_of_any_bytes_is_read_or_refused_and_names_no_path_outside_its_shar
                 assert!(manifest.sstables.iter().all(plain));
                 let again = ShardManifest::decode(&manifest.encode(), "m").unwrap();
                 assert_eq!(again, manifest);
+            }
+        });
+        assert!(peak <= bound(bytes.len()), "case {case}: {peak} bytes for {}", bytes.len());
+    }
+    assert!(read > 0);
+}
+
+/// The same bytes under the checksum that they should have, so that a decoder gets behind it.
+fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.truncate(bytes.len().saturating_sub(4));
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend(checksum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_publication_of_the_record_index_of_any_bytes_is_read_or_refused() {
+    let fragment = |id: u64| IndexedFragment {
+        in_run: 3,
+        id,
+        physical_rows: u64::MAX,
+        key_files: vec!["a.lance".to_owned(), String::new()],
+    };
+    let full = RecordIndexRun {
+        base_version: 9,
+        key_fields: vec![0, -1, i32::MAX],
+        entries: 1 << 40,
+        fragments: (0..20).map(fragment).collect(),
+    };
+    let corpus = vec![full.encode(), RecordIndexRun::default().encode()];
+    let (mut chance, mut read) = (Chance(5), 0);
+    for case in 0..cases() {
+        let bytes = resealed(chance.mutate(&corpus));
+        let peak = peak_of(|| {
+            if let Ok(run) = RecordIndexRun::decode(&bytes, "r") {
+                read += 1;
+                assert_eq!(RecordIndexRun::decode(&run.encode(), "r").unwrap(), run);
+            }
+        });
+        assert!(peak <= bound(bytes.len()), "case {case}: {peak} bytes for {}", bytes.len());
+    }
+    assert!(read > 0);
+}
+
+#[test]
+fn deletion_vectors_of_any_bytes_are_read_or_refused() {
+    let fragment = |id: u64| FragmentVector {
+        id,
+        physical_rows: 1_000,
+        key_files: vec!["a.lance".to_owned()],
+        dead: vec![7; 40],
+    };
+    let run = |number: u64| OlderRunVector {
+        path: paths::sstable_folder(9, Generation(number)),
+        dead: Vec::new(),
+    };
+    let full = RunVectors {
+        base_version: 9,
+        key_fields: vec![0, 1],
+        fragments: (0..10).map(fragment).collect(),
+        runs: (1..5).map(run).collect(),
+        tombstones: Some(vec![1; 20]),
+    };
+    let corpus = vec![full.encode(), RunVectors::default().encode()];
+    let (mut chance, mut read) = (Chance(6), 0);
+    for case in 0..cases() {
+        let bytes = resealed(chance.mutate(&corpus));
+        let peak = peak_of(|| {
+            if let Ok(vectors) = RunVectors::decode(&bytes, "v") {
+                read += 1;
+                assert_eq!(RunVectors::decode(&vectors.encode(), "v").unwrap(), vectors);
             }
         });
         assert!(peak <= bound(bytes.len()), "case {case}: {peak} bytes for {}", bytes.len());

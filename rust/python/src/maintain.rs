@@ -8,13 +8,16 @@ use std::time::Duration;
 use lancemem::{
     CollectionResult as RustCollection, CollectionSettings, CompactedRun as RustRun,
     CompactionMode, CompactionResult as RustResult, CompactionSettings,
-    RecordIndexReport as RustReport,
+    DeletionVectorResult as RustVectors, RecordIndexReport as RustReport,
 };
 use pyo3::prelude::*;
 
 use crate::errors::InvalidInputError;
 use crate::runtime::run;
-use crate::values::{CollectionResult, CompactedRun, CompactionResult, Garbage, RecordIndexReport};
+use crate::values::{
+    CollectionResult, CompactedRun, CompactionResult, DeletionVectorResult, Garbage,
+    RecordIndexReport,
+};
 
 /// Moves the flushed runs of a table into its base, or says what that would do.
 pub fn compact(
@@ -49,6 +52,20 @@ pub fn rebuild_record_index(
 /// Compares the record index of a table with its base.
 pub fn check_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
     run(py, table.check_record_index()).map(report)
+}
+
+/// Looks up what the runs of a table supersede, and writes it down.
+pub fn write_deletion_vectors(
+    py: Python<'_>,
+    table: &lancemem::Table,
+) -> PyResult<DeletionVectorResult> {
+    let done: RustVectors = run(py, table.write_deletion_vectors())?;
+    Ok(DeletionVectorResult {
+        runs: done.runs,
+        fragments: done.fragments,
+        bytes: done.bytes,
+        elapsed_ms: done.elapsed_ms,
+    })
 }
 
 fn report(report: RustReport) -> RecordIndexReport {

@@ -27,6 +27,11 @@ pub fn prometheus(stats: &JobStats) -> String {
         ),
         ("collections", "Collections by the job's maintenance.", stats.collections),
         ("collected_bytes", "Bytes that they removed.", stats.collected_bytes),
+        (
+            "deletion_vector_files",
+            "Files of deletion vectors for flushed runs.",
+            stats.deletion_vector_files,
+        ),
         ("maintenance_errors", "Rounds of maintenance that failed.", stats.maintenance_errors),
     ];
     for (name, help, value) in counters {

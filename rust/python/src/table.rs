@@ -30,8 +30,8 @@ use crate::scan::Scan;
 use crate::serve::RemoteJob;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
-    CollectionResult, CompactionResult, RecordIndexReport, Shard, Sharding, SsTable, TableStats,
-    TableVersion, WalReport, WriteResult,
+    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, Shard, Sharding,
+    SsTable, TableStats, TableVersion, WalReport, WriteResult,
 };
 use crate::view::ReadView;
 
@@ -423,6 +423,20 @@ impl Table {
 
     fn rebuild_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
         maintain::rebuild_record_index(py, &*self.inner()?)
+    }
+
+    #[getter]
+    fn deletion_vectors(&self) -> PyResult<bool> {
+        Ok(self.inner()?.has_deletion_vectors())
+    }
+
+    fn set_deletion_vectors(&self, py: Python<'_>, enabled: bool) -> PyResult<u64> {
+        let table = self.inner()?;
+        run(py, async move { table.set_deletion_vectors(enabled).await })
+    }
+
+    fn write_deletion_vectors(&self, py: Python<'_>) -> PyResult<DeletionVectorResult> {
+        maintain::write_deletion_vectors(py, &*self.inner()?)
     }
 
     fn check_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {

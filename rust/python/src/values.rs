@@ -127,6 +127,10 @@ value! {
     CollectionResult { garbage: Vec<Garbage>, bytes: u64, pinned_runs: usize }
 }
 value! {
+    /// What a step of deletion-vector mode wrote.
+    DeletionVectorResult { runs: usize, fragments: usize, bytes: u64, elapsed_ms: u64 }
+}
+value! {
     /// What a record index has, or what a look at it found.
     RecordIndexReport {
         base_version: u64,
@@ -246,6 +250,7 @@ value! {
         compacted_generations: u64,
         collections: u64,
         collected_bytes: u64,
+        deletion_vector_files: u64,
         maintenance_ms: u64,
         maintenance_errors: u64,
         last_maintenance_error: Option<String>,
@@ -281,6 +286,7 @@ impl JobStats {
             compacted_generations: maintenance.compacted_generations,
             collections: maintenance.collections,
             collected_bytes: maintenance.collected_bytes,
+            deletion_vector_files: maintenance.deletion_vector_files,
             maintenance_ms: maintenance.maintenance_ms,
             maintenance_errors: maintenance.maintenance_errors,
             last_maintenance_error: maintenance.last_maintenance_error,
@@ -332,6 +338,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Garbage>()?;
     module.add_class::<CollectionResult>()?;
     module.add_class::<CompactionResult>()?;
+    module.add_class::<DeletionVectorResult>()?;
     module.add_class::<RecordIndexReport>()?;
     module.add_class::<SsTable>()?;
     module.add_class::<Shard>()?;

@@ -6,7 +6,7 @@
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
 //! Reading order: [`table`] for the way in, then `schema`, `sstable`, `index`, `view`, `merge`, `plan`,
-//! `lookup`, `compact`; `provider` for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
+//! `vectors`, `lookup`, `compact`; `provider` for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
@@ -23,6 +23,7 @@ pub mod schema;
 pub mod serve;
 pub mod sstable;
 pub mod table;
+pub mod vectors;
 pub mod view;
 
 pub use collect::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
@@ -44,7 +45,7 @@ pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use table::{
-    Job, LinkResult, LiveJob, Location, MaintenanceStats, Scan, ScanOptions, Shard, Stage,
-    StagedRun, Table, TableVersion, Verb, WriteResult,
+    DeletionVectorResult, Job, LinkResult, LiveJob, Location, MaintenanceStats, Scan, ScanOptions,
+    Shard, Stage, StagedRun, Table, TableVersion, Verb, WriteResult,
 };
 pub use view::{Consistency, CutName, KeptStats, ReadView};

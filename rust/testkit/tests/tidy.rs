@@ -45,9 +45,11 @@ const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 const BELOW_VIEW: &[&str] = &["errors", "schema", "sstable", "index"];
 const BELOW_MERGE: &[&str] = &["errors", "schema", "sstable", "index", "view"];
 const BELOW_PLAN: &[&str] = &["errors", "schema", "sstable", "index", "view", "merge", "deletes"];
+const BELOW_COMPACT: &[&str] =
+    &["errors", "schema", "sstable", "index", "view", "merge", "deletes", "vectors"];
 const BELOW_TABLE: &[&str] = &[
-    "errors", "schema", "sstable", "index", "view", "merge", "deletes", "plan", "lookup",
-    "compact", "collect", "table", "job", "session",
+    "errors", "schema", "sstable", "index", "view", "merge", "deletes", "vectors", "plan",
+    "lookup", "compact", "collect", "table", "job", "session",
 ];
 
 const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
@@ -71,7 +73,9 @@ const LAYERS: &[Layer] = &[
     layer(TABLE, "deletes", BELOW_VIEW, NO_WRITER),
     layer(TABLE, "plan", BELOW_PLAN, NO_WRITER),
     layer(TABLE, "lookup", BELOW_PLAN, NO_WRITER),
-    layer(TABLE, "compact", BELOW_PLAN, NO_WRITER),
+    // Above `merge`, for which it makes dead rows.
+    layer(TABLE, "vectors", BELOW_PLAN, NO_WRITER),
+    layer(TABLE, "compact", BELOW_COMPACT, NO_WRITER),
     layer(TABLE, "collect", BELOW_PLAN, NO_WRITER),
     layer(TABLE, "table", BELOW_TABLE, &[]),
     layer(TABLE, "job", BELOW_TABLE, &[]),

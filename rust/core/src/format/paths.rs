@@ -92,6 +92,29 @@ pub fn is_record_index_name(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// Folder of the deletion vectors that runs give to older rows.
+const DELETION_VECTORS: &str = "_lancemem/deletion_vectors";
+
+/// Folder of the deletion vectors of a shard's runs.
+#[must_use]
+pub fn deletion_vectors(shard: ShardId) -> String {
+    format!("{DELETION_VECTORS}/{}", shard.as_hyphenated())
+}
+
+/// A file of deletion vectors of the run in the folder `run`.
+#[must_use]
+pub fn run_vectors(shard: ShardId, run: &str, name: &str) -> String {
+    format!("{}/{run}.{name}.{MANIFEST_EXTENSION}", deletion_vectors(shard))
+}
+
+/// The run in the name of a file of deletion vectors; `None` for a name that is none.
+#[must_use]
+pub fn parse_run_vectors(file_name: &str) -> Option<&str> {
+    let stem = file_name.strip_suffix(MANIFEST_EXTENSION)?.strip_suffix('.')?;
+    let (run, name) = stem.rsplit_once('.')?;
+    (is_record_index_name(name) && is_plain_component(run)).then_some(run)
+}
+
 /// Folder of a shard's manifest versions.
 #[must_use]
 pub fn manifests(shard_id: ShardId) -> String {
@@ -172,6 +195,27 @@ mod tests {
             dropped_entry(ShardId::nil(), WriterEpoch(7), WalPosition(12)),
             "_lancemem/dropped/00000000-0000-0000-0000-000000000000/7/0000000000000012.arrow"
         );
+    }
+
+    #[test]
+    fn a_file_of_deletion_vectors_names_its_run() {
+        let path = run_vectors(ShardId::nil(), "cc85c397_gen_1", "0123456789abcdef");
+        let (folder, name) = path.rsplit_once('/').unwrap();
+        assert_eq!(folder, deletion_vectors(ShardId::nil()));
+        assert_eq!(name, "cc85c397_gen_1.0123456789abcdef.binpb");
+        assert_eq!(parse_run_vectors(name), Some("cc85c397_gen_1"));
+        for foreign in [
+            "",
+            "binpb",
+            ".binpb",
+            "0123456789abcdef.binpb",
+            "..0123456789abcdef.binpb",
+            "a.0123.binpb",
+            "a.0123456789abcdef.tmp",
+            "a/b.0123456789abcdef.binpb",
+        ] {
+            assert_eq!(parse_run_vectors(foreign), None, "{foreign}");
+        }
     }
 
     #[test]

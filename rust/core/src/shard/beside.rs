@@ -10,11 +10,12 @@ use tokio::sync::watch;
 
 use super::flush::FlushProgress;
 use super::writer::{ShardWriter, Shared};
-use crate::types::Result;
+use crate::types::{Result, ShardId};
 
 /// A look at a running job from a task beside it. The job ends as if it were not there.
 #[derive(Debug)]
 pub struct JobWatch {
+    shard_id: ShardId,
     shared: Weak<Shared>,
     flushes: watch::Receiver<FlushProgress>,
 }
@@ -23,12 +24,18 @@ impl ShardWriter {
     /// A look at this job.
     #[must_use]
     pub fn watch(&self) -> JobWatch {
-        let shared = Arc::downgrade(&self.shared);
-        JobWatch { shared, flushes: self.shared.flushes.subscribe() }
+        let (shard_id, shared) = (self.shard_id(), Arc::downgrade(&self.shared));
+        JobWatch { shard_id, shared, flushes: self.shared.flushes.subscribe() }
     }
 }
 
 impl JobWatch {
+    /// The job's shard.
+    #[must_use]
+    pub const fn shard_id(&self) -> ShardId {
+        self.shard_id
+    }
+
     /// Returns true after the next flush, and false once the job has ended.
     pub async fn flushed(&mut self) -> bool {
         self.flushes.changed().await.is_ok() && !self.flushes.borrow_and_update().ended

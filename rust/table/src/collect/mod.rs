@@ -45,6 +45,8 @@ pub enum GarbageKind {
     ShardManifest,
     /// The pages of a run of the record index that is not published any more.
     RecordIndexRun,
+    /// Deletion vectors of a run that no manifest lists any more.
+    DeletionVectors,
     /// Files of the base table that no version names.
     BaseFiles,
 }
@@ -57,6 +59,7 @@ impl fmt::Display for GarbageKind {
             Self::WalEntry => "WAL entry",
             Self::ShardManifest => "shard manifest",
             Self::RecordIndexRun => "record index run",
+            Self::DeletionVectors => "deletion vectors",
             Self::BaseFiles => "base files",
         })
     }
@@ -110,6 +113,19 @@ pub struct CoveredEntry {
     pub modified: SystemTime,
     /// Whether it is a fence sentinel, or too damaged to tell.
     pub is_sentinel: bool,
+}
+
+/// A file of deletion vectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VectorFile {
+    /// The run that it is of.
+    pub run: String,
+    /// Path relative to the table.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was written.
+    pub modified: SystemTime,
 }
 
 /// A version of the shard manifest.

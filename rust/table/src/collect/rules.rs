@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use lancemem_core::format::{ShardManifest, paths};
 use lancemem_core::types::{Generation, ManifestVersion};
 
-use super::{CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, shard_name};
+use super::{CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, VectorFile, shard_name};
 use crate::view::is_compacted;
 
 /// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
@@ -42,6 +42,8 @@ pub struct ShardFacts {
     pub last_entry: u64,
     /// Manifest versions.
     pub manifests: Vec<ManifestFile>,
+    /// Files of deletion vectors.
+    pub vectors: Vec<VectorFile>,
 }
 
 /// Everything of a shard that may go at the time `now`, in the order in which it must go.
@@ -54,6 +56,8 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
     let mut entries: Vec<&CoveredEntry> = facts.entries.iter().collect();
     entries.sort_by_key(|entry| entry.position);
     garbage.extend(entries.into_iter().filter_map(|it| entry_garbage(facts, earlier, it, now)));
+    let vectors = facts.vectors.iter();
+    garbage.extend(vectors.filter_map(|file| vector_garbage(facts, earlier, file, now, grace)));
     garbage.extend(manifest_garbage(facts, now, grace));
     garbage
 }
@@ -68,9 +72,11 @@ fn run_garbage(
     now: SystemTime,
     grace: Duration,
 ) -> Option<Garbage> {
-    let lists = |manifest: &ShardManifest| manifest.sstables.iter().any(|it| it.path == run.name);
     let newest = &facts.newest;
-    if lists(newest) || lists(earlier) || run.generation >= newest.current_generation {
+    if lists(newest, &run.name)
+        || lists(earlier, &run.name)
+        || run.generation >= newest.current_generation
+    {
         return None;
     }
     let shard = shard_name(newest.shard_id);
@@ -93,6 +99,28 @@ fn run_garbage(
     };
     let path = format!("{}/{}", paths::shard(newest.shard_id), run.name);
     Some(Garbage { kind, path, reason, bytes: run.bytes })
+}
+
+fn lists(manifest: &ShardManifest, run: &str) -> bool {
+    manifest.sstables.iter().any(|sstable| sstable.path == run)
+}
+
+/// Deletion vectors are garbage when no manifest lists their run. A reader that meets none compares
+/// keys, so nothing depends on them; a young file may be of a run that is new to us.
+fn vector_garbage(
+    facts: &ShardFacts,
+    earlier: &ShardManifest,
+    file: &VectorFile,
+    now: SystemTime,
+    grace: Duration,
+) -> Option<Garbage> {
+    let is_needed = lists(&facts.newest, &file.run) || lists(earlier, &file.run);
+    if is_needed || age(file.modified, now) < grace {
+        return None;
+    }
+    let reason = format!("{} has no run {} any more", shard_name(facts.newest.shard_id), file.run);
+    let (path, bytes) = (file.path.clone(), file.bytes);
+    Some(Garbage { kind: GarbageKind::DeletionVectors, path, reason, bytes })
 }
 
 /// An entry is garbage when both manifests cover it. Two kinds stay: sentinels, for as long as a
@@ -212,6 +240,7 @@ mod tests {
             entries: Vec::new(),
             last_entry: 100,
             manifests: Vec::new(),
+            vectors: Vec::new(),
         }
     }
 
@@ -240,6 +269,23 @@ mod tests {
         assert_eq!(paths_of(&facts, 7 * 24), [name(0)]);
         facts.newest = manifest(10, &[0], 6, 0);
         assert!(paths_of(&facts, 8 * 24).is_empty(), "it was linked");
+    }
+
+    #[test]
+    fn deletion_vectors_go_after_their_run_and_not_while_they_are_young() {
+        let mut facts = facts(manifest(9, &[4], 6, 0), Some(manifest(5, &[3, 4], 5, 0)));
+        facts.vectors = [(2, 0), (3, 0), (4, 0), (5, 2)]
+            .map(|(generation, hours)| VectorFile {
+                run: name(generation),
+                path: name(generation),
+                bytes: 1,
+                modified: time(hours),
+            })
+            .to_vec();
+        assert_eq!(paths_of(&facts, 2), [name(2)]);
+        assert_eq!(paths_of(&facts, 3), [name(2), name(5)]);
+        facts.earlier = None;
+        assert!(paths_of(&facts, 3).is_empty());
     }
 
     #[test]

@@ -46,6 +46,49 @@ struct Looked {
 }
 
 impl DeadRows {
+    /// What deletion vectors of the runs say of `base`.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn covered(base: &Dataset, mut cover: HashMap<u32, RoaringBitmap>) -> Result<Self> {
+        let fragments = base.fragments().iter().filter_map(|fragment| {
+            let dead = cover.remove(&u32::try_from(fragment.id).ok()?)?;
+            Some((fragment.id, Looked { files: fragment.files.clone(), dead }))
+        });
+        let mut rows = Self(fragments.collect());
+        rows.leave_out_deleted(base).await?;
+        Ok(rows)
+    }
+
+    /// Who looked positions up without a scan found deleted rows as well; they do not die again.
+    async fn leave_out_deleted(&mut self, base: &Dataset) -> Result<()> {
+        let action = "reading the deletion vectors of the base table";
+        for fragment in base.get_fragments() {
+            let Some(looked) = self.0.get_mut(&(fragment.id() as u64)) else { continue };
+            if looked.dead.is_empty() || fragment.metadata().deletion_file.is_none() {
+                continue;
+            }
+            if let Some(deleted) = fragment.get_deletion_vector().await.context(action)? {
+                looked.dead -= RoaringBitmap::from(&*deleted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was found in fragments that `base` does not have.
+    pub fn forget_gone(&mut self, base: &Dataset) {
+        let fragments = base.fragments();
+        self.0.retain(|id, _| fragments.iter().any(|fragment| fragment.id == *id));
+    }
+
+    /// The fragments of `base` that were not looked at.
+    pub fn unknown(&self, base: &Dataset) -> Vec<Fragment> {
+        let is_known = |fragment: &&Fragment| {
+            self.0.get(&fragment.id).is_some_and(|known| known.files == fragment.files)
+        };
+        base.fragments().iter().filter(|it| !is_known(it)).cloned().collect()
+    }
+
     /// Looks up `keys` in the fragments of `base` that were not looked at before.
     ///
     /// # Errors
@@ -58,17 +101,12 @@ impl DeadRows {
         index: &RecordIndex,
         throttle: &Throttle,
     ) -> Result<()> {
-        let fragments = base.fragments();
-        let is_known = |fragment: &&Fragment| {
-            self.0.get(&fragment.id).is_some_and(|known| known.files == fragment.files)
-        };
-        let new: Vec<Fragment> = fragments.iter().filter(|it| !is_known(it)).cloned().collect();
-        self.0.retain(|id, _| fragments.iter().any(|fragment| fragment.id == *id));
+        let new = self.unknown(base);
         for fragment in &new {
             let looked = Looked { files: fragment.files.clone(), dead: RoaringBitmap::new() };
             self.0.insert(fragment.id, looked);
         }
-        if new.is_empty() || keys.is_empty() {
+        if keys.is_empty() {
             return Ok(());
         }
         let mut scanned = new.clone();
@@ -79,6 +117,10 @@ impl DeadRows {
             Ok(())
         } else {
             self.read(base, scanned, key, keys, throttle).await
+        };
+        let found = match found {
+            Ok(()) => self.leave_out_deleted(base).await,
+            failed => failed,
         };
         if found.is_err() {
             // Half a look-up must not count as one.

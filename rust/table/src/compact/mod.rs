@@ -39,6 +39,7 @@ pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatme
 use crate::errors::Context;
 use crate::index::IndexRuns;
 use crate::sstable::files_of_fragments;
+use crate::vectors::Cover;
 use crate::view::{ReadView, is_compacted};
 use base::DeadRows;
 use runs::{Run, Runs};
@@ -107,12 +108,23 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Plans to move every run of `view`, a cut without rows in memory.
+    /// Plans to move every run of `view`, a cut without rows in memory, whose dead rows are known
+    /// where `cover` has them.
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn plan(view: Arc<ReadView>, settings: CompactionSettings) -> Result<Self> {
-        let runs = Runs::read(&view).await?;
+    pub async fn plan(
+        view: Arc<ReadView>,
+        settings: CompactionSettings,
+        cover: Option<Cover>,
+    ) -> Result<Self> {
+        let (runs, dead) = match cover.filter(|_| shows_a_key_once(&view)) {
+            Some(cover) => {
+                let runs = Runs::covered(&view, &cover.runs).await?;
+                (runs, DeadRows::covered(&view.base, cover.base).await?)
+            }
+            None => (Runs::read(&view).await?, DeadRows::default()),
+        };
         let decisions = decide(&facts(&view.base, &runs.runs), &settings);
         let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
         let base = view.base.clone();
@@ -122,7 +134,7 @@ impl Compaction {
             settings,
             runs,
             decisions,
-            dead: DeadRows::default(),
+            dead,
             throttle,
             adopted: Vec::new(),
             index_runs: IndexRuns::default(),
@@ -167,9 +179,7 @@ impl Compaction {
             let base_version = self.base.version().version;
             return Ok(CompactionResult { base_version, ..CompactionResult::default() });
         }
-        let Self { view, base, runs, dead, throttle, index_runs, .. } = self;
-        let index = index_runs.open(base, &view.key).await;
-        dead.look_up(base, &view.key, &runs.keys, &index, throttle).await?;
+        self.look_up().await?;
         let mut result = self.describe();
         if self.settings.dry_run {
             return Ok(result);
@@ -196,6 +206,18 @@ impl Compaction {
                 Err(refused.error)
             }
         }
+    }
+
+    /// Looks up the base rows that die, in fragments of which nothing is known.
+    async fn look_up(&mut self) -> Result<()> {
+        let Self { view, base, runs, dead, throttle, index_runs, .. } = self;
+        dead.forget_gone(base);
+        if dead.unknown(base).is_empty() {
+            return Ok(());
+        }
+        let keys = runs.keys(view).await?;
+        let index = index_runs.open(base, &view.key).await;
+        dead.look_up(base, &view.key, &keys, &index, throttle).await
     }
 
     /// The fragments of the runs with their final ids: a deletion file is named by the fragment,
@@ -293,6 +315,12 @@ impl Compaction {
             remove(&store, &file).await;
         }
     }
+}
+
+/// Runs of other writers may show two rows of a key, of which the base table must get one.
+fn shows_a_key_once(view: &ReadView) -> bool {
+    let mut runs = view.shards.iter().flat_map(|shard| &shard.sstables);
+    runs.all(|run| run.is_trusted())
 }
 
 async fn remove(store: &ObjectStore, file: &Path) {

@@ -15,6 +15,7 @@ use roaring::RoaringBitmap;
 
 use super::keys::KeySet;
 use crate::errors::RunContext;
+use crate::vectors::RunCover;
 use crate::view::{ReadView, SsTableHandle};
 
 /// The column of row addresses in lance's scans.
@@ -54,8 +55,8 @@ impl Run {
 pub struct Runs {
     /// In the order of the view.
     pub runs: Vec<Run>,
-    /// Every key that a run has a row or a tombstone of.
-    pub keys: Arc<KeySet>,
+    /// Every key that a run has a row or a tombstone of; `None` where nobody has read them.
+    keys: Option<Arc<KeySet>>,
 }
 
 impl Runs {
@@ -82,7 +83,37 @@ impl Runs {
                 read_keys(&mut runs[run], &view.key, &mut keys).await?;
             }
         }
-        Ok(Self { runs, keys: Arc::new(keys) })
+        Ok(Self { runs, keys: Some(Arc::new(keys)) })
+    }
+
+    /// The same runs where it is known which of their rows are dead. Reads no keys.
+    ///
+    /// # Errors
+    /// A storage error, or damage of a run.
+    pub async fn covered(view: &ReadView, cover: &[RunCover]) -> Result<Self> {
+        let mut runs = Vec::new();
+        let handles = view.shards.iter().flat_map(|shard| &shard.sstables);
+        for (handle, cover) in handles.zip(cover) {
+            let mut run = open(handle).await?;
+            run.dead |= &cover.superseded;
+            run.tombstones = (&cover.tombstones - &run.dead).len();
+            run.dead |= &cover.tombstones;
+            runs.push(run);
+        }
+        Ok(Self { runs, keys: None })
+    }
+
+    /// Every key that a run of `view` has a row or a tombstone of.
+    ///
+    /// # Errors
+    /// A storage error, or damage of a run.
+    pub async fn keys(&mut self, view: &ReadView) -> Result<Arc<KeySet>> {
+        if let Some(keys) = &self.keys {
+            return Ok(keys.clone());
+        }
+        let read = Self::read(view).await?;
+        self.keys = read.keys;
+        self.keys.clone().ok_or_else(|| Error::Internal("keys were read and are not there".into()))
     }
 }
 

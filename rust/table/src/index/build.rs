@@ -227,7 +227,10 @@ async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows)
 }
 
 /// The key columns of all rows of a fragment's files, deleted ones included, in their order.
-pub(super) async fn key_batches(
+///
+/// # Errors
+/// A storage error.
+pub async fn key_batches(
     base: &Dataset,
     key: &[String],
     id: u64,
@@ -252,7 +255,11 @@ fn pages_of(base: &Dataset, name: &str) -> Path {
     below(&base.branch_location().path, &paths::record_index_pages(name))
 }
 
-fn new_name() -> Result<String> {
+/// A name that nothing else has: 16 random hex digits.
+///
+/// # Errors
+/// An internal error where no random numbers are to be had.
+pub fn new_name() -> Result<String> {
     let half = || random_number().context(ACTION);
     Ok(format!("{:08x}{:08x}", half()?, half()?))
 }

@@ -20,9 +20,9 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-pub use build::{NewRun, adopt, build, groups, is_ours_to_adopt};
+pub use build::{NewRun, adopt, build, groups, is_ours_to_adopt, key_batches, new_name};
 pub use check::check;
-pub use open::{IndexRuns, OpenRun, RecordIndex, key_files};
+pub use open::{IndexRuns, OpenRun, RecordIndex, key_files, key_ids};
 
 /// What a record index has, or what a look at it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -217,7 +217,8 @@ pub(super) const fn split(address: u64) -> (u32, u32) {
 }
 
 /// Field ids of the key columns.
-pub(super) fn key_ids(base: &Dataset, key: &[String]) -> Vec<i32> {
+#[must_use]
+pub fn key_ids(base: &Dataset, key: &[String]) -> Vec<i32> {
     key.iter().filter_map(|name| base.schema().field(name)).map(|field| field.id).collect()
 }
 

@@ -90,6 +90,12 @@ impl MergeCache {
         found.map(|(_, mask)| mask.clone())
     }
 
+    /// Whether the dead rows of `view` are known. Counts as no scan.
+    pub fn has_mask(&self, view: &ReadView) -> bool {
+        let id = view_id(view);
+        self.kept.lock().mask.as_ref().is_some_and(|(kept, _)| *kept == id)
+    }
+
     /// Keeps the dead rows of `view`.
     pub fn keep_mask(&self, view: &ReadView, mask: ViewMask) {
         if mask.heap_bytes() <= KEPT_BYTES {

@@ -23,6 +23,12 @@ use crate::view::ReadView;
 pub struct DeadRows(HashMap<u32, RoaringBitmap>);
 
 impl DeadRows {
+    /// Dead rows by fragment, as offsets.
+    #[must_use]
+    pub const fn of(fragments: HashMap<u32, RoaringBitmap>) -> Self {
+        Self(fragments)
+    }
+
     /// For each row address whether the row is alive; `None` where all are.
     #[must_use]
     pub fn live(&self, addresses: &UInt64Array) -> Option<BooleanArray> {
@@ -70,29 +76,38 @@ impl DeadRows {
 impl FromIterator<u64> for DeadRows {
     /// Row addresses in any order.
     fn from_iter<I: IntoIterator<Item = u64>>(addresses: I) -> Self {
-        let mut fragments: HashMap<u32, Vec<u32>> = HashMap::new();
-        for address in addresses {
-            let (fragment, offset) = split_address(address);
-            fragments.entry(fragment).or_default().push(offset);
+        let mut addresses: Vec<u64> = addresses.into_iter().collect();
+        // A scan in order gives them so.
+        if !addresses.is_sorted() {
+            addresses.sort_unstable();
         }
-        let bitmap = |mut offsets: Vec<u32>| {
-            offsets.sort_unstable();
-            offsets.into_iter().collect()
+        addresses.dedup();
+        let of_fragment = |rows: &[u64]| {
+            let offsets = || rows.iter().map(|address| split_address(*address).1);
+            let bitmap = RoaringBitmap::from_sorted_iter(offsets());
+            (split_address(rows[0]).0, bitmap.unwrap_or_else(|_| offsets().collect()))
         };
-        Self(fragments.into_iter().map(|(fragment, rows)| (fragment, bitmap(rows))).collect())
+        let fragments = addresses.chunk_by(|one, next| one >> 32 == next >> 32);
+        Self(fragments.map(of_fragment).collect())
     }
 }
 
-/// The dead rows of every source of one view, and how many rows are left.
+/// The dead rows of every source of one view.
 #[derive(Debug)]
 pub struct ViewMask {
     /// By the arm's place: the base table, then the sources in the order of the view.
     arms: Vec<Arc<DeadRows>>,
-    /// Rows of the view: keys that are not deleted.
-    pub live_rows: usize,
+    /// Rows of the view: keys that are not deleted; `None` where nobody has counted them.
+    pub live_rows: Option<usize>,
 }
 
 impl ViewMask {
+    /// The dead rows of each arm, by its place.
+    #[must_use]
+    pub const fn new(arms: Vec<Arc<DeadRows>>) -> Self {
+        Self { arms, live_rows: None }
+    }
+
     /// The dead rows of one arm.
     #[must_use]
     pub fn arm(&self, arm: usize) -> Arc<DeadRows> {
@@ -112,7 +127,7 @@ impl ViewMask {
 pub struct MaskRecorder {
     view: Arc<ReadView>,
     cache: Arc<MergeCache>,
-    arms: Vec<Mutex<Vec<u64>>>,
+    arms: Vec<Mutex<Arc<DeadRows>>>,
     live_rows: AtomicUsize,
     unfinished: AtomicUsize,
 }
@@ -132,11 +147,11 @@ impl MaskRecorder {
 
     /// The stream of `arm` came to its end.
     pub fn finish(&self, arm: usize, dead: Vec<u64>, live_rows: usize) {
-        *self.arms[arm].lock() = dead;
+        *self.arms[arm].lock() = Arc::new(dead.into_iter().collect());
         self.live_rows.fetch_add(live_rows, Ordering::Relaxed);
         if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let arms = self.arms.iter().map(|dead| Arc::new(dead.lock().drain(..).collect()));
-            let live_rows = self.live_rows.load(Ordering::Relaxed);
+            let arms = self.arms.iter().map(|dead| dead.lock().clone());
+            let live_rows = Some(self.live_rows.load(Ordering::Relaxed));
             self.cache.keep_mask(&self.view, ViewMask { arms: arms.collect(), live_rows });
         }
     }

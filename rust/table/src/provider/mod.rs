@@ -18,7 +18,7 @@ use datafusion::prelude::SessionContext;
 use lancemem_core::types::Error;
 use tokio::runtime::Handle;
 
-use crate::plan::{self, ScanRequest, plan_scan, pushdown};
+use crate::plan::{self, ScanRequest, pushdown};
 use crate::table::{LiveJob, Table};
 use crate::view::{Consistency, ReadView};
 
@@ -151,7 +151,7 @@ async fn plan_on(
         Cut::Pinned(view) => view,
     };
     refuse_changed(&table, &schema, &view, &request)?;
-    Ok(plan_scan(&session, &view, table.merges(), &request).await?.plan)
+    Ok(table.plan(&session, &view, &request).await?.plan)
 }
 
 /// Refuses columns that are not what they were when a session took the table's schema: its plan

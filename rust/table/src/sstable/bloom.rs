@@ -1,6 +1,6 @@
 //! `bloom_filter.bin`: a split-block bloom filter over the keys of one run.
 //!
-//! Owns: its size, the hash of a key, and the question whether a key may be in it.
+//! Owns: its size, its checksum, the hash of a key, and the question whether a key may be in it.
 //! Does not own: where the file lies, or who skips a run because of it.
 //!
 //! The hash is lance's: the standard library's `SipHash` over each key column's null flag and
@@ -32,6 +32,20 @@ pub(super) fn key_filter(keys: &[RecordBatch], distinct_keys: u64) -> Result<Vec
     Ok(filter.to_bytes())
 }
 
+/// The key of a run's manifest configuration under which the checksum of the filter is. The file
+/// itself has none, and a bit that is lost in it would hide a row.
+pub(super) const CHECKSUM: &str = "lancemem.bloom_filter_crc32";
+
+/// CRC-32 (IEEE) of the filter's bytes.
+pub(super) fn checksum(filter: &[u8]) -> u32 {
+    crc32fast::hash(filter)
+}
+
+/// A checksum as the manifest has it.
+pub(super) fn checksum_text(checksum: u32) -> String {
+    format!("{checksum:08x}")
+}
+
 /// The filter of a run, to ask.
 #[derive(Debug)]
 pub struct KeyFilter(Sbbf);
@@ -46,6 +60,19 @@ impl KeyFilter {
         filter
             .map(Self)
             .map_err(|error| Error::corrupt_file_named("bloom_filter.bin", error.to_string()))
+    }
+
+    /// The filter out of its file, whose checksum the manifest of the run says.
+    ///
+    /// # Errors
+    /// An error for other bytes.
+    pub(super) fn checked(bytes: &[u8], said: Option<&String>) -> Result<Self> {
+        let found = checksum_text(checksum(bytes));
+        if said.is_some_and(|said| *said != found) {
+            let what = "its checksum is that of other bytes";
+            return Err(Error::corrupt_file_named("bloom_filter.bin", what));
+        }
+        Self::new(bytes)
     }
 
     /// False where no row of the run has the key of `row` in `keys`, a batch of nothing but the

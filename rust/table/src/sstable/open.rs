@@ -1,14 +1,33 @@
 //! Opening a run that a shard manifest lists.
 //!
-//! Owns: the way from the name in a manifest to a dataset.
+//! Owns: the way from the name in a manifest to a dataset; for a run of lancemem in one request.
 //! Does not own: which runs are live, or caching of opened datasets.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance_core::{Error, Result};
+use lance_io::object_store::ObjectStore as LanceStore;
+use lance_table::format::pb::Manifest as ManifestMessage;
+use lance_table::format::{IndexMetadata, Manifest, Transaction};
+use lance_table::io::commit::{
+    CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
+};
 use lancemem_core::format::paths;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use prost::Message;
 
 use super::SsTableContext;
+use super::read::is_by_us;
+
+/// The only version of a run.
+const VERSION: u64 = 1;
+/// The end of every file of Lance: where its metadata starts, two numbers of its version, a name.
+const FOOTER_BYTES: usize = 16;
+const MAGIC: &[u8] = b"LANC";
 
 /// Opens the run `path`, a folder name as [`super::SsTableWritten::path`] has it.
 ///
@@ -27,5 +46,88 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
     if let Some(params) = context.store_params(path) {
         builder = builder.with_store_params(params);
     }
+    // Of other writers' runs lance finds out itself which version is the newest.
+    if let Some(message) = only_manifest(context, path).await {
+        builder = builder.with_commit_handler(Arc::new(OnlyVersion));
+        builder = builder.with_serialized_manifest(&message)?;
+    }
     builder.load().await
+}
+
+/// The manifest of a run that lancemem wrote, encoded; `None` where lance has to look for one, or
+/// has to say what is wrong with it.
+async fn only_manifest(context: &SsTableContext, path: &str) -> Option<Vec<u8>> {
+    let file = ManifestNamingScheme::V2.manifest_path(&context.folder(path), VERSION);
+    let found = context.object_store.inner.get(&file).await.ok()?;
+    let bytes = found.bytes().await.ok()?;
+    let message = message_of(&bytes)?;
+    let manifest = Manifest::try_from(ManifestMessage::decode(message).ok()?).ok()?;
+    (manifest.version == VERSION && is_by_us(&manifest)).then(|| message.to_vec())
+}
+
+/// The message in the bytes of a manifest file.
+fn message_of(bytes: &[u8]) -> Option<&[u8]> {
+    let (body, footer) = bytes.split_at_checked(bytes.len().checked_sub(FOOTER_BYTES)?)?;
+    let (start, rest) = footer.split_first_chunk::<8>()?;
+    let start = usize::try_from(u64::from_le_bytes(*start)).ok()?;
+    let (length, message) = body.get(start..)?.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    message.get(..length).filter(|_| rest.ends_with(MAGIC))
+}
+
+/// Knows where the manifest of a run is without a look.
+#[derive(Debug)]
+struct OnlyVersion;
+
+#[async_trait]
+impl CommitHandler for OnlyVersion {
+    async fn resolve_version_location(
+        &self,
+        base_path: &Path,
+        version: u64,
+        _: &dyn ObjectStore,
+    ) -> Result<ManifestLocation> {
+        let naming_scheme = ManifestNamingScheme::V2;
+        let path = naming_scheme.manifest_path(base_path, version);
+        let (size, e_tag, identity) = (None, None, None);
+        Ok(ManifestLocation { version, path, size, naming_scheme, e_tag, identity })
+    }
+
+    async fn commit(
+        &self,
+        _: &mut Manifest,
+        _: Option<Vec<IndexMetadata>>,
+        _: &Path,
+        _: &LanceStore,
+        _: ManifestWriter,
+        _: ManifestNamingScheme,
+        _: Option<Transaction>,
+    ) -> std::result::Result<ManifestLocation, CommitError> {
+        Err(CommitError::OtherError(Error::not_supported("a run never changes")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message_of;
+
+    #[test]
+    fn a_manifest_file_that_is_cut_or_points_outside_itself_has_no_message() {
+        let mut file = b"before".to_vec();
+        file.extend(3_u32.to_le_bytes());
+        file.extend(b"abc");
+        file.extend(6_u64.to_le_bytes());
+        file.extend([0, 0, 2, 0]);
+        file.extend(b"LANC");
+        assert_eq!(message_of(&file), Some(&b"abc"[..]));
+        for cut in 0..file.len() {
+            assert_eq!(message_of(&file[..cut]), None, "{cut} bytes");
+        }
+        for start in [7_u64, 13, 100, u64::MAX] {
+            let place = file.len() - 16;
+            let mut wrong = file.clone();
+            wrong[place..place + 8].copy_from_slice(&start.to_le_bytes());
+            assert_eq!(message_of(&wrong), None, "start {start}");
+        }
+    }
 }

@@ -23,9 +23,9 @@ use lance_index::registry::IndexPluginRegistry;
 use lance_index::scalar::btree::BTREE_INDEX_VERSION;
 use lance_index::scalar::lance_format::LanceIndexStore;
 use lance_index::scalar::{SargableQuery, ScalarIndex, SearchResult};
-use lance_table::format::WriterVersion;
+use lance_table::format::{Manifest, WriterVersion};
 
-use super::bloom::KeyFilter;
+use super::bloom::{CHECKSUM, KeyFilter};
 
 /// The bloom filter's file name in the specification.
 pub(super) const BLOOM_FILTER: &str = "bloom_filter.bin";
@@ -48,7 +48,12 @@ pub(super) fn our_writer() -> WriterVersion {
 /// Whether lancemem wrote the run, so that its filter and its key index hold every key.
 #[must_use]
 pub fn is_ours(run: &Dataset) -> bool {
-    run.manifest().writer_version.as_ref().is_some_and(|writer| writer.library == LIBRARY)
+    is_by_us(run.manifest())
+}
+
+/// Whether lancemem wrote this manifest.
+pub(super) fn is_by_us(manifest: &Manifest) -> bool {
+    manifest.writer_version.as_ref().is_some_and(|writer| writer.library == LIBRARY)
 }
 
 impl KeyFilter {
@@ -59,7 +64,7 @@ impl KeyFilter {
     pub async fn read(run: &Dataset) -> Result<Self> {
         let store = run.object_store(None).await?;
         let path = run.branch_location().path.clone().join(BLOOM_FILTER);
-        Self::new(&store.read_one_all(&path).await?)
+        Self::checked(&store.read_one_all(&path).await?, run.config().get(CHECKSUM))
     }
 }
 

@@ -226,6 +226,26 @@ async fn a_path_that_leaves_the_shard_is_refused() {
 }
 
 #[tokio::test]
+async fn a_filter_with_other_bytes_than_were_written_is_damage() {
+    let directory = TempStrDir::default();
+    let table = Table::create(directory.as_str(), Key::Int64, BASE).await;
+    let run = table.write(1, PUTS).await;
+    let folder = format!("{}/{}", run.context.shard_uri, run.written.path);
+    let path = std::path::Path::new(&folder).join("bloom_filter.bin");
+    let whole = std::fs::read(&path).unwrap();
+    let dataset = run.open().await;
+    for bit in 0..whole.len() * 8 {
+        let mut damaged = whole.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &damaged).unwrap();
+        let error = KeyFilter::read(&dataset).await.unwrap_err();
+        assert!(error.to_string().contains("bloom_filter.bin"), "bit {bit}: {error}");
+    }
+    std::fs::write(&path, &whole).unwrap();
+    KeyFilter::read(&dataset).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_run_lives_in_the_object_store_of_its_table() {
     let table = Table::create_in_memory(Key::Int64, BASE).await;
     let run = table.write(1, PUTS).await;

@@ -79,7 +79,7 @@ pub async fn write_sstable(
         )));
     }
     fragment.deletion_file = keys.deletion_file;
-    write_manifest(context, &folder, schema, fragment).await?;
+    write_manifest(context, &folder, schema, fragment, keys.filter_checksum).await?;
     sync::sync_run(context, &folder, &keys.synced).await?;
 
     let (in_memory_bytes, primary_key_bytes) = sizes.await?;
@@ -134,6 +134,7 @@ fn key_batches(input: &SsTableInput) -> Result<Vec<RecordBatch>> {
 /// What follows from the keys alone, written, and the files that are durable already.
 struct WrittenKeys {
     deletion_file: Option<DeletionFile>,
+    filter_checksum: u32,
     synced: Vec<PathBuf>,
 }
 
@@ -147,9 +148,11 @@ async fn write_keys(
 ) -> Result<WrittenKeys> {
     let store = &context.object_store;
     let Some(first) = keys.first() else {
-        let filter = write_filter(&context, &folder, bloom::key_filter(&[], rows)?).await?;
+        let filter = bloom::key_filter(&[], rows)?;
+        let filter_checksum = bloom::checksum(&filter);
+        let filter = write_filter(&context, &folder, filter).await?;
         let synced = sync::sync_files(&context, &[filter]).await?;
-        return Ok(WrittenKeys { deletion_file: None, synced });
+        return Ok(WrittenKeys { deletion_file: None, filter_checksum, synced });
     };
     let (maker, pages) = sidecar::page_stream(first.schema_ref());
     let pass = SpawnedTask::spawn_blocking(move || -> Result<_> {
@@ -164,16 +167,18 @@ async fn write_keys(
     };
     let rest = async {
         let (superseded, filter) = pass.await??;
+        let checksum = bloom::checksum(&filter);
         let deletions = write_deletions(&context, &folder, superseded);
         let filter = write_filter(&context, &folder, filter);
         let (deletion_file, filter) = futures::try_join!(deletions, filter)?;
         let file = deletion_file.as_ref().map(|file| deletion_file_path(&folder, FRAGMENT, file));
         let files: Vec<Path> = file.into_iter().chain([filter]).collect();
-        Ok((deletion_file, sync::sync_files(&context, &files).await?))
+        Ok((deletion_file, checksum, sync::sync_files(&context, &files).await?))
     };
     // Boxed: the futures of lance are large, and a caller's would hold all of theirs.
-    let (index, (deletion_file, rest)) = futures::try_join!(Box::pin(index), Box::pin(rest))?;
-    Ok(WrittenKeys { deletion_file, synced: [index, rest].concat() })
+    let written = futures::try_join!(Box::pin(index), Box::pin(rest))?;
+    let (index, (deletion_file, filter_checksum, rest)) = written;
+    Ok(WrittenKeys { deletion_file, filter_checksum, synced: [index, rest].concat() })
 }
 
 async fn write_deletions(
@@ -199,10 +204,13 @@ async fn write_manifest(
     folder: &Path,
     schema: Schema,
     fragment: Fragment,
+    filter_checksum: u32,
 ) -> Result<()> {
     let format = DataStorageFormat::new(context.storage_version);
     let mut manifest = Manifest::new(schema, Arc::new(vec![fragment]), format, HashMap::new());
     manifest.writer_version = Some(read::our_writer());
+    let checksum = bloom::checksum_text(filter_checksum);
+    manifest.config_mut().insert(bloom::CHECKSUM.to_owned(), checksum);
     manifest.set_timestamp(nanoseconds_now());
     manifest.update_max_fragment_id();
     apply_feature_flags(&mut manifest, false, false)?;

@@ -21,7 +21,7 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition};
 use super::{Table, compacted_of};
 use crate::collect::{
     CollectionResult, CollectionSettings, CoveredEntry, Garbage, GarbageKind, ManifestFile,
-    RunFolder, ShardFacts, garbage_of, generation_of_folder,
+    RunFolder, ShardFacts, VectorFile, garbage_of, generation_of_folder,
 };
 use crate::errors::Context;
 use crate::sstable::{local_path, sync_base, sync_table};
@@ -114,8 +114,19 @@ impl Table {
         });
         let (entries, last_entry) = self.covered_entries(shard_id, covered).await?;
         let runs = self.run_folders(shard_id).await?;
+        let vectors = self.vector_files(shard_id).await?;
         let newest = ShardManifest::clone(&newest);
-        Ok(Some(ShardFacts { newest, earlier, compacted, runs, entries, last_entry, manifests }))
+        let facts = ShardFacts {
+            newest,
+            earlier,
+            compacted,
+            runs,
+            entries,
+            last_entry,
+            manifests,
+            vectors,
+        };
+        Ok(Some(facts))
     }
 
     async fn manifest_files(&self, shard_id: ShardId) -> Result<Vec<ManifestFile>> {
@@ -123,6 +134,16 @@ impl Table {
         let files = listed.iter().filter_map(|file| {
             let version = paths::parse_manifest(file.name())?;
             Some(ManifestFile { version, bytes: file.bytes, modified: file.modified })
+        });
+        Ok(files.collect())
+    }
+
+    async fn vector_files(&self, shard_id: ShardId) -> Result<Vec<VectorFile>> {
+        let listed = self.store().list_tree(&paths::deletion_vectors(shard_id)).await?;
+        let files = listed.into_iter().filter_map(|file| {
+            let run = paths::parse_run_vectors(file.name())?.to_owned();
+            let (path, bytes, modified) = (file.path, file.bytes, file.modified);
+            Some(VectorFile { run, path, bytes, modified })
         });
         Ok(files.collect())
     }

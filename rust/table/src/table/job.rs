@@ -79,7 +79,8 @@ impl LiveJob for Job {
 
 impl Table {
     /// Claims a shard and starts its job, with `config.maintenance` also a task that compacts
-    /// and collects beside it. A job that ran before is fenced.
+    /// and collects beside it, and in deletion-vector mode one that looks up what its runs
+    /// supersede. A job that ran before is fenced.
     ///
     /// # Errors
     /// An input error for a shard that does not exist or settings that cannot work.
@@ -89,7 +90,7 @@ impl Table {
         config: WriterConfig,
     ) -> Result<Arc<Job>> {
         let mut job = self.open_job(shard_id, config.clone()).await?;
-        if config.maintenance {
+        if config.maintenance || self.has_deletion_vectors() {
             job.maintenance = Some(Maintenance::start(self.clone(), job.writer.watch(), &config));
         }
         Ok(Arc::new(job))
@@ -242,7 +243,8 @@ impl Job {
         self.writer.flush().await
     }
 
-    /// Ends the job, its maintenance first; see [`ShardWriter::close`].
+    /// Ends the job, its maintenance first; see [`ShardWriter::close`]. In deletion-vector mode what
+    /// the last flush supersedes is looked up before it returns.
     ///
     /// # Errors
     /// As [`ShardWriter::close`].
@@ -251,7 +253,11 @@ impl Job {
         if let Some(maintenance) = &self.maintenance {
             maintenance.stop().await;
         }
-        self.writer.close(flush).await
+        self.writer.close(flush).await?;
+        if let Some(maintenance) = self.maintenance.as_ref().filter(|_| flush) {
+            maintenance.look_up().await;
+        }
+        Ok(())
     }
 
     /// The shard.

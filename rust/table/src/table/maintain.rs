@@ -106,7 +106,8 @@ impl Table {
 
     async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {
         let view = self.read_view(Consistency::Flushed, &[]).await?;
-        Compaction::plan(view, settings.clone()).await
+        let cover = self.cover_of(&view).await;
+        Compaction::plan(view, settings.clone(), cover).await
     }
 
     /// Takes the runs out of the manifests that the base table has; `moved` are those whose

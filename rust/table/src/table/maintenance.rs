@@ -1,8 +1,9 @@
-//! Maintenance beside a running job: compaction and collection in the writer's process.
+//! Maintenance beside a running job: deletion vectors of what it flushes, compaction and collection
+//! in the writer's process.
 //!
 //! Owns: when the debt of the job's shard is worth a round, the task that makes it, its counters
 //! and its end.
-//! Does not own: what a round does (`maintain`, `collect`). It claims nothing, so it cannot fence
+//! Does not own: what a round does (`vectors`, `maintain`, `collect`). It claims nothing, so it cannot fence
 //! the job beside it; no put waits for it, and no put learns of its errors.
 
 use std::any::Any;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use lancemem_core::shard::JobWatch;
-use lancemem_core::types::{Error, Result, WriterConfig};
+use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
@@ -37,6 +38,8 @@ pub struct MaintenanceStats {
     pub collections: u64,
     /// Bytes that they removed.
     pub collected_bytes: u64,
+    /// Files of deletion vectors that were written for flushed runs.
+    pub deletion_vector_files: u64,
     /// Milliseconds of all that.
     pub maintenance_ms: u64,
     /// Rounds that failed.
@@ -48,6 +51,8 @@ pub struct MaintenanceStats {
 /// The task beside a job. Dropping it ends the task at its next await.
 #[derive(Debug)]
 pub(super) struct Maintenance {
+    table: Arc<Table>,
+    shard_id: ShardId,
     task: AbortHandle,
     stats: Arc<watch::Sender<MaintenanceStats>>,
     /// Closed once the task is gone.
@@ -58,12 +63,13 @@ impl Maintenance {
     pub fn start(table: Arc<Table>, job: JobWatch, config: &WriterConfig) -> Self {
         let stats = Arc::new(watch::Sender::new(MaintenanceStats::default()));
         let (alive, ended) = watch::channel(());
-        let keeper = Keeper { table, job, config: config.clone(), stats: stats.clone() };
+        let (shard_id, of_task) = (job.shard_id(), table.clone());
+        let keeper = Keeper { table: of_task, job, config: config.clone(), stats: stats.clone() };
         let task = tokio::spawn(async move {
             let _alive = alive;
             keeper.run().await;
         });
-        Self { task: task.abort_handle(), stats, ended }
+        Self { table, shard_id, task: task.abort_handle(), stats, ended }
     }
 
     pub fn stats(&self) -> MaintenanceStats {
@@ -75,6 +81,11 @@ impl Maintenance {
         self.task.abort();
         // Nothing is ever sent: the only news is that the sender is gone.
         let _ = self.ended.clone().changed().await;
+    }
+
+    /// Looks up what the last flush of a job that has ended supersedes.
+    pub async fn look_up(&self) {
+        look_up(&self.table, self.shard_id, &self.stats).await;
     }
 }
 
@@ -109,6 +120,11 @@ impl Keeper {
                 Err(_) => true,
             };
             let Some(generations) = self.job.uncompacted_generations() else { return };
+            look_up(&self.table, self.job.shard_id(), &self.stats).await;
+            if !self.config.maintenance {
+                next = Instant::now() + self.config.maintenance_interval;
+                continue;
+            }
             if !is_late && generations < self.limit() {
                 continue;
             }
@@ -121,7 +137,7 @@ impl Keeper {
                     self.stats.send_modify(|stats| stats.last_maintenance_error = None);
                 }
                 Err(error) => {
-                    self.tell(&error);
+                    tell(&self.table, &self.stats, &error);
                     self.wait_out(pause).await;
                     pause = (pause * 2).min(self.config.maintenance_interval.max(FIRST_PAUSE));
                     next = Instant::now();
@@ -192,18 +208,35 @@ impl Keeper {
         Ok(())
     }
 
-    fn tell(&self, error: &Error) {
-        tracing::warn!(table = self.table.uri(), %error, "maintenance failed, the job goes on");
-        self.stats.send_modify(|stats| {
-            stats.maintenance_errors += 1;
-            stats.last_maintenance_error = Some(error.to_string());
-        });
-    }
-
     #[expect(clippy::disallowed_methods, reason = "a pause after an error; nothing waits for it")]
     async fn wait_out(&self, pause: Duration) {
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Looks up what the newest runs of the shard supersede, where the table has deletion-vector mode.
+/// What fails is made up for after the next flush; readers do without until then.
+async fn look_up(table: &Table, shard_id: ShardId, stats: &watch::Sender<MaintenanceStats>) {
+    if !table.has_deletion_vectors() {
+        return;
+    }
+    let started = Instant::now();
+    let done = AssertUnwindSafe(table.fill_gaps(Some(shard_id)).boxed()).catch_unwind().await;
+    match done.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+        Ok(done) => stats.send_modify(|stats| {
+            stats.deletion_vector_files += done.runs as u64;
+            stats.maintenance_ms += whole_ms(started);
+        }),
+        Err(error) => tell(table, stats, &error),
+    }
+}
+
+fn tell(table: &Table, stats: &watch::Sender<MaintenanceStats>, error: &Error) {
+    tracing::warn!(table = table.uri(), %error, "maintenance failed, the job goes on");
+    stats.send_modify(|stats| {
+        stats.maintenance_errors += 1;
+        stats.last_maintenance_error = Some(error.to_string());
+    });
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {

@@ -19,6 +19,7 @@ mod repair;
 mod scan;
 mod shards;
 mod stage;
+mod vectors;
 mod widen;
 mod write;
 
@@ -43,11 +44,13 @@ pub use maintenance::MaintenanceStats;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
 pub use stage::{LinkResult, Stage, StagedRun};
+pub use vectors::DeletionVectorResult;
 pub use write::{Verb, WriteResult};
 
 use crate::errors::Context;
 use crate::merge::MergeCache;
 use crate::schema::{BaseVersion, LatestBase, key_of};
+use crate::vectors::VectorFiles;
 use crate::view::{CutName, ReadView, SsTableCache};
 use read::TailCache;
 
@@ -69,6 +72,7 @@ pub struct Table {
     sstables: Arc<SsTableCache>,
     tails: TailCache,
     merges: Arc<MergeCache>,
+    vectors: VectorFiles,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<maintenance::Turn>,
     /// The cut that was last pinned by its name.
@@ -103,6 +107,8 @@ impl Table {
         let (shard_spec_id, sharding) = create::sharding_of(&base, details)?;
         let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;
         let store = location.store(&base, defaults.fsync).await?;
+        let sstables = Arc::new(SsTableCache::default());
+        let vectors = VectorFiles::new(sstables.bound());
         let table = Self {
             location,
             base: LatestBase::new(base)?,
@@ -112,9 +118,10 @@ impl Table {
             shard_spec_id,
             defaults,
             store,
-            sstables: Arc::default(),
+            sstables,
             tails: TailCache::default(),
             merges: Arc::default(),
+            vectors,
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),
             named_cut: tokio::sync::Mutex::default(),
@@ -193,10 +200,6 @@ impl Table {
 
     pub(crate) const fn store(&self) -> &Store {
         &self.store
-    }
-
-    pub(crate) const fn merges(&self) -> &Arc<MergeCache> {
-        &self.merges
     }
 
     const fn maintenance_turn(&self) -> &tokio::sync::Mutex<maintenance::Turn> {

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use super::shards::uncompacted;
 use super::{Compacted, LiveJob, Table, compacted_of};
 use crate::schema::BaseVersion;
-use crate::view::{Consistency, LogPart, ReadView, ShardView};
+use crate::view::{Consistency, LogPart, ReadView, ShardView, read_ahead};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
 /// fetches only new entries.
@@ -81,6 +81,7 @@ impl Table {
     ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let mut columns = self.base.known().schema;
+        let _reading = self.read_ahead();
         let (parts, latest) = loop {
             let parts = self.parts_of_all(consistency, jobs, &columns.rows).await?;
             let latest = self.latest().await?;
@@ -92,6 +93,17 @@ impl Table {
             columns = latest.schema;
         };
         self.view_over(latest, parts).await
+    }
+
+    /// Begins to read, in the first read of a process from a store that is far away, what a scan
+    /// needs of the base version that is known. It is the newest one as a rule, and who waits for
+    /// the shards need not wait for its files afterwards.
+    fn read_ahead(&self) -> Option<SpawnedTask<()>> {
+        if self.location.is_local() || !self.tails.shards().is_empty() {
+            return None;
+        }
+        let (base, key) = (self.base.known().dataset, self.key.clone());
+        Some(SpawnedTask::spawn(async move { read_ahead(&base, &key).await }))
     }
 
     /// The view of these parts over a version of the base table.
@@ -174,8 +186,10 @@ impl Table {
         let listed = uncompacted(&part.manifest, compacted);
         let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
         let sstables = try_join_all(opened).await?;
-        // What it has left to open, the base version has.
-        drop(part.opening);
+        if let Some(opening) = part.opening {
+            // It is about as far as the look for the base version, and a scan needs what it reads.
+            let _ = opening.join().await;
+        }
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
         let manifest_version = part.manifest.version;
@@ -190,7 +204,8 @@ impl Table {
         let compacted = self.compacted_at(&base).await.ok()?;
         let listed = uncompacted(manifest, &compacted);
         let (sstables, shard_id) = (self.sstables.clone(), manifest.shard_id);
-        let open = async move { sstables.open_ahead(&base, shard_id, &listed).await };
+        let key = self.key.clone();
+        let open = async move { sstables.open_ahead(&base, shard_id, &listed, &key).await };
         Some(SpawnedTask::spawn(open))
     }
 

@@ -129,7 +129,7 @@ impl Scan {
             let rows = view.base.count_rows(None).await.context("counting the base table's rows");
             return rows.map(Some);
         }
-        Ok(self.table.merges.mask(view).map(|mask| mask.live_rows))
+        Ok(self.table.merges.mask(view).and_then(|mask| mask.live_rows))
     }
 
     /// The plan as text, and under it a line for each source that it leaves out.
@@ -189,8 +189,21 @@ impl Scan {
         };
         let ScanOptions { offset, limit, part, .. } = self.options;
         let request = ScanRequest { columns, filter, offset, limit, part };
-        let plan = plan_scan(&session, view, &self.table.merges, &request).await?;
+        let plan = self.table.plan(&session, view, &request).await?;
         Ok((plan, session))
+    }
+}
+
+impl Table {
+    /// The plan of one scan over one cut, with what is known of its dead rows.
+    pub(crate) async fn plan(
+        &self,
+        session: &SessionContext,
+        view: &Arc<ReadView>,
+        request: &ScanRequest,
+    ) -> Result<ScanPlan> {
+        self.take_dead_rows(view).await;
+        plan_scan(session, view, &self.merges, request).await
     }
 }
 

@@ -27,7 +27,7 @@ pub use kept::{Kept, KeptBound, KeptStats};
 pub use pins::is_pinned;
 pub use row_readers::RowReaders;
 pub use run_keys::RunKeys;
-pub use sstables::{SsTableCache, SsTableHandle};
+pub use sstables::{SsTableCache, SsTableHandle, read_ahead};
 
 use crate::schema::TableSchema;
 

@@ -15,6 +15,7 @@ use arrow_schema::SchemaRef;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use lance::Dataset;
+use lance::dataset::fragment::FragReadConfig;
 use lance_core::ROW_ADDR;
 use lance_core::deepsize::DeepSizeOf;
 use lancemem_core::format::{KeyEncoder, SsTable};
@@ -32,6 +33,8 @@ use crate::sstable::{KeyFilter, KeyIndex, SsTableContext, is_ours, open_sstable}
 
 /// Bytes that a table keeps of its runs by default.
 const LIMIT_BYTES: usize = 256 << 20;
+/// Fragments of a dataset that are opened before somebody asks for their rows.
+const FILES_AHEAD: usize = 32;
 /// Rows of one page of a run's key index.
 const PAGE_ROWS: u64 = 8_192;
 
@@ -118,6 +121,12 @@ impl SsTableHandle {
         self.index.get_or_read(read).await.map(Some)
     }
 
+    /// Whether lancemem wrote it, so that no key has two rows that it shows.
+    #[must_use]
+    pub const fn is_trusted(&self) -> bool {
+        self.trusted
+    }
+
     /// What the run is called in errors.
     pub(crate) fn name(&self) -> String {
         format!("SSTable {} of shard {}", self.path, self.shard_id)
@@ -165,6 +174,24 @@ fn add_positions(batch: &RecordBatch, positions: &mut Vec<u32>) -> Result<()> {
     Ok(())
 }
 
+/// Reads what tells where columns lie in the files of a dataset, so that lance has it at hand, and
+/// deletion files. Whoever reads rows afterwards learns of errors.
+pub async fn read_ahead(dataset: &Dataset, key: &[String]) {
+    let first = dataset.schema().fields.first().map(|field| field.name.clone());
+    let names: Vec<&str> = if key.is_empty() {
+        first.iter().map(String::as_str).collect()
+    } else {
+        key.iter().map(String::as_str).collect()
+    };
+    let Ok(schema) = dataset.schema().project(&names) else { return };
+    let fragments = dataset.get_fragments();
+    let opens = fragments.iter().take(FILES_AHEAD).map(|fragment| {
+        let schema = &schema;
+        async move { fragment.open(schema, FragReadConfig::default()).await.is_ok() }
+    });
+    join_all(opens).await;
+}
+
 fn physical_rows(run: &Dataset) -> u64 {
     let rows = run.manifest().fragments.iter().filter_map(|fragment| fragment.physical_rows);
     rows.map(|rows| rows as u64).sum()
@@ -195,6 +222,12 @@ impl SsTableCache {
         Self { base: BaseCache::new(&bound), bound, runs: Mutex::default() }
     }
 
+    /// The bound of all that is kept.
+    #[must_use]
+    pub const fn bound(&self) -> &Arc<KeptBound> {
+        &self.bound
+    }
+
     /// What is kept of the base table under the same bound.
     #[must_use]
     pub const fn base(&self) -> &Arc<BaseCache> {
@@ -216,14 +249,24 @@ impl SsTableCache {
         run.get_or_read(self.read(base, shard_id, sstable)).await
     }
 
-    /// Opens those of `listed` that are not open, for a reader that is busy with something else
-    /// meanwhile. What fails here is opened again by [`Self::open`], whose caller learns why.
-    pub async fn open_ahead(&self, base: &Dataset, shard_id: ShardId, listed: &[SsTable]) {
+    /// Opens those of `listed` that are not open, and reads what of their files every scan needs,
+    /// for a reader that is busy with something else meanwhile. What fails here is opened again by [`Self::open`], whose caller learns why.
+    pub async fn open_ahead(
+        &self,
+        base: &Dataset,
+        shard_id: ShardId,
+        listed: &[SsTable],
+        key: &[String],
+    ) {
         let mut opens = Vec::with_capacity(listed.len());
         for sstable in listed {
             let known = self.runs.lock().get(&(shard_id, sstable.path.clone())).cloned();
             if known.is_none_or(|run| run.present().is_none()) {
-                opens.push(self.open(base, shard_id, sstable));
+                opens.push(async move {
+                    if let Ok(run) = self.open(base, shard_id, sstable).await {
+                        read_ahead(&run.dataset, key).await;
+                    }
+                });
             }
         }
         join_all(opens).await;

@@ -1,0 +1,210 @@
+//! The deletion vectors that one run gives to older rows: a small file beside the run.
+//!
+//! Owns: the message (the field numbers are the format), its frame and its Rust value.
+//! Does not own: the bitmaps, which are bytes here, or whether what it says still holds for a
+//! version of the base table.
+
+use prost::Message;
+
+use crate::types::{Error, Result};
+
+const MAGIC: &[u8; 8] = b"lmemdelv";
+/// What this code writes. A file of another format is not read.
+const FORMAT: u32 = 1;
+const CHECKSUM_BYTES: usize = 4;
+
+/// Rows that one run supersedes or deletes, by position. Never changes once it is written.
+///
+/// A source that is listed is covered: *all* of its rows that have a key of the run are in its
+/// vector. Of a source that is not listed the file says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunVectors {
+    /// The version of the base table that was looked at. For people: what holds is decided by
+    /// the fragments.
+    pub base_version: u64,
+    /// Field ids of the key columns in primary-key order.
+    pub key_fields: Vec<i32>,
+    /// Fragments of the base table.
+    pub fragments: Vec<FragmentVector>,
+    /// Older runs of the shard.
+    pub runs: Vec<OlderRunVector>,
+    /// Tombstones of the run itself; `None` where another file of the run has them.
+    pub tombstones: Option<Vec<u8>>,
+}
+
+/// Dead rows of a fragment of the base table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FragmentVector {
+    /// Its id in the base table.
+    pub id: u64,
+    /// Rows of its data files.
+    pub physical_rows: u64,
+    /// Its data files with key columns. Another fragment of the same id has others.
+    pub key_files: Vec<String>,
+    /// Offsets, a roaring bitmap in its portable form.
+    pub dead: Vec<u8>,
+}
+
+/// Dead rows of an older run of the shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OlderRunVector {
+    /// Its folder.
+    pub path: String,
+    /// Positions, a roaring bitmap in its portable form.
+    pub dead: Vec<u8>,
+}
+
+impl RunVectors {
+    /// The bytes of the file.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let fragments = self.fragments.iter().cloned().map(|fragment| FragmentMessage {
+            id: fragment.id,
+            physical_rows: fragment.physical_rows,
+            key_files: fragment.key_files,
+            dead: fragment.dead,
+        });
+        let runs = self.runs.iter().cloned();
+        let message = VectorsMessage {
+            format: FORMAT,
+            base_version: self.base_version,
+            key_fields: self.key_fields.clone(),
+            fragments: fragments.collect(),
+            runs: runs.map(|run| RunMessage { path: run.path, dead: run.dead }).collect(),
+            tombstones: self.tombstones.clone(),
+        };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(message.encode_to_vec());
+        let checksum = crc32fast::hash(&bytes);
+        bytes.extend(checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the bytes of the file at `path`.
+    ///
+    /// # Errors
+    /// Damage, or a format of a later version.
+    pub fn decode(bytes: &[u8], path: &str) -> Result<Self> {
+        let damaged = |what: &str| Error::corrupt(path.to_owned(), "damaged", what.to_owned());
+        let (body, checksum) = bytes
+            .split_last_chunk::<CHECKSUM_BYTES>()
+            .filter(|(body, _)| body.starts_with(MAGIC))
+            .ok_or_else(|| damaged("it does not start as a file of deletion vectors does"))?;
+        if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
+            return Err(damaged("its checksum is that of other bytes"));
+        }
+        let message = VectorsMessage::decode(&body[MAGIC.len()..])
+            .map_err(|error| damaged(&format!("it cannot be decoded: {error}")))?;
+        if message.format != FORMAT {
+            return Err(damaged(&format!("its format is {}, not {FORMAT}", message.format)));
+        }
+        let fragments = message.fragments.into_iter().map(|fragment| FragmentVector {
+            id: fragment.id,
+            physical_rows: fragment.physical_rows,
+            key_files: fragment.key_files,
+            dead: fragment.dead,
+        });
+        let runs = message.runs.into_iter();
+        Ok(Self {
+            base_version: message.base_version,
+            key_fields: message.key_fields,
+            fragments: fragments.collect(),
+            runs: runs.map(|run| OlderRunVector { path: run.path, dead: run.dead }).collect(),
+            tombstones: message.tombstones,
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct VectorsMessage {
+    #[prost(uint32, tag = "1")]
+    format: u32,
+    #[prost(uint64, tag = "2")]
+    base_version: u64,
+    #[prost(int32, repeated, tag = "3")]
+    key_fields: Vec<i32>,
+    #[prost(message, repeated, tag = "4")]
+    fragments: Vec<FragmentMessage>,
+    #[prost(message, repeated, tag = "5")]
+    runs: Vec<RunMessage>,
+    #[prost(bytes = "vec", optional, tag = "6")]
+    tombstones: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FragmentMessage {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    physical_rows: u64,
+    #[prost(string, repeated, tag = "3")]
+    key_files: Vec<String>,
+    #[prost(bytes = "vec", tag = "4")]
+    dead: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RunMessage {
+    #[prost(string, tag = "1")]
+    path: String,
+    #[prost(bytes = "vec", tag = "2")]
+    dead: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vectors() -> RunVectors {
+        RunVectors {
+            base_version: 7,
+            key_fields: vec![0, 2],
+            fragments: vec![FragmentVector {
+                id: 5,
+                physical_rows: 100,
+                key_files: vec!["a.lance".to_owned(), "b.lance".to_owned()],
+                dead: vec![1, 2, 3],
+            }],
+            runs: vec![OlderRunVector { path: "cc85c397_gen_1".to_owned(), dead: vec![4] }],
+            tombstones: Some(vec![5, 6]),
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_golden_file() {
+        let golden: &[u8] = include_bytes!("golden/run_vectors.binpb");
+        assert_eq!(vectors().encode(), golden);
+        assert_eq!(RunVectors::decode(golden, "x").unwrap(), vectors());
+    }
+
+    #[test]
+    fn no_tombstones_and_unknown_tombstones_are_not_the_same() {
+        for tombstones in [None, Some(Vec::new())] {
+            let vectors = RunVectors { tombstones, ..RunVectors::default() };
+            assert_eq!(RunVectors::decode(&vectors.encode(), "x").unwrap(), vectors);
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_damage() {
+        let bytes = vectors().encode();
+        for place in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[place] ^= 1 << bit;
+                assert!(RunVectors::decode(&damaged, "x").is_err(), "byte {place} bit {bit}");
+            }
+            assert!(RunVectors::decode(&bytes[..place], "x").is_err(), "{place} bytes");
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_refused_by_name() {
+        let message = VectorsMessage { format: 2, ..VectorsMessage::default() };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(message.encode_to_vec());
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        let error = RunVectors::decode(&bytes, "abc").unwrap_err().to_string();
+        assert!(error.contains("abc") && error.contains("format is 2"), "{error}");
+    }
+}

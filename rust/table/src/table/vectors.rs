@@ -1,0 +1,167 @@
+//! Deletion-vector mode over the life of a table: switched, kept up, used and cleared away.
+//!
+//! Owns: the switch, which is a key in the base table's configuration; the step that looks up what
+//! is missing; and the dead rows of a cut for whoever plans a scan of it.
+//! Does not own: what the files say or cover (`vectors`), or the scan.
+//!
+//! A file is published by its creation and never changed. Readers believe only what covers their
+//! cut, and compare keys where something is missing, so the order of writers, readers and the
+//! switch does not matter to what a read shows.
+
+use std::time::Instant;
+
+use futures::FutureExt;
+use lancemem_core::format::paths;
+use lancemem_core::store::{Created, Store};
+use lancemem_core::types::{Error, ErrorKind, Result, ShardId};
+
+use super::Table;
+use crate::compact::commit_exactly;
+use crate::index::{IndexRuns, new_name};
+use crate::vectors::{Cover, Gap, gaps, is_on, switch};
+use crate::view::{Consistency, ReadView};
+
+/// Commits of others that may come first.
+const ATTEMPTS: usize = 50;
+
+/// What a step of deletion-vector mode looked up and wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeletionVectorResult {
+    /// Runs of which something was missing, and for each of which a file was written.
+    pub runs: usize,
+    /// Fragments of the base table that were looked at, counted once for each run.
+    pub fragments: usize,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Milliseconds that it took.
+    pub elapsed_ms: u64,
+}
+
+impl Table {
+    /// Whether the newest version that this process has seen has the mode on.
+    #[must_use]
+    pub fn has_deletion_vectors(&self) -> bool {
+        is_on(&self.base.known().dataset)
+    }
+
+    /// Switches deletion-vector mode on or off and returns the base version that says so. Nothing
+    /// is rewritten. On: the runs that are there are looked up before it returns. Off: they are
+    /// compacted first, so that nothing is left that the mode would be of use to.
+    ///
+    /// # Errors
+    /// An input error for a table without a primary key; a storage error, also after repeated
+    /// conflicts. Where only the look-up failed the mode is on.
+    pub async fn set_deletion_vectors(&self, on: bool) -> Result<u64> {
+        self.require_key()?;
+        let base = self.latest_base().await?;
+        if is_on(&base) == on {
+            return Ok(base.version().version);
+        }
+        if !on {
+            self.compact().boxed().await?;
+        }
+        let version = self.commit_switch(on).await?;
+        self.latest_base().await?;
+        if on {
+            self.write_deletion_vectors().boxed().await?;
+        }
+        Ok(version)
+    }
+
+    async fn commit_switch(&self, on: bool) -> Result<u64> {
+        self.writable_store(self.writer_defaults().fsync).await?;
+        for attempt in 1.. {
+            let base = self.latest_base().await?;
+            match commit_exactly(&base, switch(on)).await {
+                Ok(committed) => return Ok(committed.version().version),
+                Err(refused) if refused.error.kind() != ErrorKind::Retry => {
+                    return Err(refused.error);
+                }
+                Err(refused) if attempt == ATTEMPTS => return Err(refused.error),
+                Err(_) => {}
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// Looks up which rows each flushed run supersedes, where no file says it yet, and writes that
+    /// down: one file a run. Writers and readers go on meanwhile.
+    ///
+    /// # Errors
+    /// An input error for a table whose deletion-vector mode is off; a storage error. What was
+    /// written until then stays and is true.
+    pub async fn write_deletion_vectors(&self) -> Result<DeletionVectorResult> {
+        if !is_on(&*self.latest_base().await?) {
+            return Err(Error::input(format!(
+                "deletion-vector mode of table {} is off; switch it on first",
+                self.uri()
+            )));
+        }
+        self.fill_gaps(None).await
+    }
+
+    /// The same for the runs of one shard, or of all.
+    pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
+        let started = Instant::now();
+        let store = self.writable_store(self.writer_defaults().fsync).await?;
+        let view = self.read_view(Consistency::Flushed, &[]).await?;
+        let files = self.vectors.of_shards(&store, &shards_of(&view)).await?;
+        let mut gaps = gaps(&view, &files);
+        gaps.retain(|gap| shard.is_none_or(|shard_id| gap.run.shard_id == shard_id));
+        let mut result = DeletionVectorResult::default();
+        if gaps.is_empty() {
+            return Ok(result);
+        }
+        let index = IndexRuns::default().open(&view.base, &view.key).await;
+        for gap in gaps {
+            let bytes = gap.fill(&view, &index).await?.encode();
+            result.runs += 1;
+            result.fragments += gap.fragments.len();
+            result.bytes += bytes.len() as u64;
+            publish(&store, &gap, bytes).await?;
+        }
+        result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::debug!(table = self.uri(), ?result, "deletion vectors written");
+        Ok(result)
+    }
+
+    /// Makes the dead rows of `view` known to the scan that is planned next, where the table has
+    /// the mode and its files cover the view.
+    pub(super) async fn take_dead_rows(&self, view: &ReadView) {
+        if !self.merges.has_mask(view)
+            && let Some(cover) = self.cover_of(view).await
+        {
+            self.merges.keep_mask(view, cover.into_mask());
+        }
+    }
+
+    /// The dead rows of a cut without rows in memory, where the table has the mode and its files
+    /// cover the cut.
+    pub(super) async fn cover_of(&self, view: &ReadView) -> Option<Cover> {
+        let has_rows_in_memory = view.shards.iter().any(|shard| !shard.memtables.is_empty());
+        if !is_on(&view.base) || view.is_base_only() || has_rows_in_memory {
+            return None;
+        }
+        match self.vectors.of_shards(&self.store, &shards_of(view)).await {
+            Ok(files) => Cover::of(view, &files),
+            Err(error) => {
+                tracing::warn!(table = self.uri(), %error, "deletion vectors cannot be read");
+                None
+            }
+        }
+    }
+}
+
+async fn publish(store: &Store, gap: &Gap, bytes: Vec<u8>) -> Result<()> {
+    let path = paths::run_vectors(gap.run.shard_id, &gap.run.path, &new_name()?);
+    match store.put_if_absent(&path, bytes.into()).await? {
+        Created::Yes => Ok(()),
+        Created::AlreadyExists => Err(Error::Internal(format!("{path} was there already"))),
+    }
+}
+
+/// The shards of a view that have runs above the base.
+fn shards_of(view: &ReadView) -> Vec<ShardId> {
+    let shards = view.shards.iter().filter(|shard| !shard.sstables.is_empty());
+    shards.map(|shard| shard.shard_id).collect()
+}

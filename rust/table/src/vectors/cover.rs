@@ -1,0 +1,159 @@
+//! What the files cover of one cut.
+//!
+//! Owns: the dead rows of a cut that is covered whole, and what is missing of one that is not.
+//! Does not own: the files, or the look-up of what is missing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lance_table::format::Fragment;
+use lancemem_core::types::ShardId;
+use roaring::RoaringBitmap;
+
+use super::RunFile;
+use crate::index::key_ids;
+use crate::merge::{DeadRows, ViewMask};
+use crate::view::{ReadView, SsTableHandle};
+
+/// The one fragment of a run.
+const RUN_FRAGMENT: u32 = 0;
+
+/// Sources of a cut whose rows a run's files say nothing of.
+#[derive(Debug)]
+pub struct Gap {
+    /// The run that supersedes.
+    pub run: Arc<SsTableHandle>,
+    /// Fragments of the base table.
+    pub fragments: Vec<Fragment>,
+    /// Older runs of its shard.
+    pub older: Vec<Arc<SsTableHandle>>,
+    /// Whether its own tombstones are missing.
+    pub tombstones: bool,
+}
+
+/// Files by shard and run.
+struct ByRun<'a>(HashMap<ShardId, HashMap<&'a str, Vec<&'a RunFile>>>);
+
+impl<'a> ByRun<'a> {
+    fn new(files: &'a [Arc<Option<RunFile>>]) -> Self {
+        let mut by_run: HashMap<_, HashMap<_, Vec<_>>> = HashMap::new();
+        for file in files.iter().filter_map(|file| file.as_ref().as_ref()) {
+            let of_shard = by_run.entry(file.shard_id).or_default();
+            of_shard.entry(file.run.as_str()).or_default().push(file);
+        }
+        Self(by_run)
+    }
+
+    fn of(&self, run: &SsTableHandle) -> &[&'a RunFile] {
+        let of_shard = self.0.get(&run.shard_id);
+        of_shard.and_then(|runs| runs.get(run.path.as_str())).map_or(&[], Vec::as_slice)
+    }
+
+    fn fragment(
+        &self,
+        run: &SsTableHandle,
+        fragment: &Fragment,
+        key: &[i32],
+    ) -> Option<&'a RoaringBitmap> {
+        self.of(run).iter().find_map(|file| file.of_fragment(fragment, key))
+    }
+
+    fn older(&self, run: &SsTableHandle, older: &SsTableHandle) -> Option<&'a RoaringBitmap> {
+        self.of(run).iter().find_map(|file| file.of_run(&older.path))
+    }
+
+    fn tombstones(&self, run: &SsTableHandle) -> Option<&'a RoaringBitmap> {
+        self.of(run).iter().find_map(|file| file.tombstones.as_ref())
+    }
+}
+
+/// The dead rows of every source of a cut without rows in memory, by position.
+#[derive(Debug)]
+pub struct Cover {
+    /// Rows of the base table that a run supersedes, by fragment; also ones that are deleted.
+    pub base: HashMap<u32, RoaringBitmap>,
+    /// Of each run, in the order of the view.
+    pub runs: Vec<RunCover>,
+}
+
+/// The dead rows of a run, but for those that its own deletion vector hides.
+#[derive(Debug)]
+pub struct RunCover {
+    /// Rows that newer runs supersede.
+    pub superseded: RoaringBitmap,
+    /// Rows that only delete.
+    pub tombstones: RoaringBitmap,
+}
+
+impl Cover {
+    /// What the files say of `view`; `None` where some run says nothing of some source.
+    #[must_use]
+    pub fn of(view: &ReadView, files: &[Arc<Option<RunFile>>]) -> Option<Self> {
+        let by_run = ByRun::new(files);
+        let key = key_ids(&view.base, &view.key);
+        let mut base = HashMap::new();
+        for fragment in view.base.fragments().iter() {
+            let runs = view.shards.iter().flat_map(|shard| &shard.sstables);
+            let dead = runs.map(|run| by_run.fragment(run, fragment, &key));
+            base.insert(u32::try_from(fragment.id).ok()?, union(dead)?);
+        }
+        let mut runs = Vec::new();
+        for shard in &view.shards {
+            for (place, run) in shard.sstables.iter().enumerate() {
+                let newer = shard.sstables[place + 1..].iter();
+                let superseded = union(newer.map(|newer| by_run.older(newer, run)))?;
+                let tombstones = by_run.tombstones(run)?.clone();
+                runs.push(RunCover { superseded, tombstones });
+            }
+        }
+        Some(Self { base, runs })
+    }
+
+    /// The same as a scan of the view needs it.
+    #[must_use]
+    pub fn into_mask(self) -> ViewMask {
+        let runs = self
+            .runs
+            .into_iter()
+            .map(|run| HashMap::from([(RUN_FRAGMENT, run.superseded | run.tombstones)]));
+        let arms = [self.base].into_iter().chain(runs);
+        ViewMask::new(arms.map(|rows| Arc::new(DeadRows::of(rows))).collect())
+    }
+}
+
+/// All rows of bitmaps; `None` where one of them is not known.
+fn union<'a>(
+    mut bitmaps: impl Iterator<Item = Option<&'a RoaringBitmap>>,
+) -> Option<RoaringBitmap> {
+    bitmaps.try_fold(RoaringBitmap::new(), |rows, more| Some(rows | more?))
+}
+
+/// What is missing of a whole [`Cover`], by run; nothing where nothing can be done.
+#[must_use]
+pub fn gaps(view: &ReadView, files: &[Arc<Option<RunFile>>]) -> Vec<Gap> {
+    let by_run = ByRun::new(files);
+    let key = key_ids(&view.base, &view.key);
+    let fragments = view.base.fragments();
+    let mut gaps = Vec::new();
+    for shard in &view.shards {
+        for (place, run) in shard.sstables.iter().enumerate() {
+            let is_missing = |fragment: &&Fragment| {
+                fragment.overlays.is_empty()
+                    && fragment.physical_rows.is_some()
+                    && by_run.fragment(run, fragment, &key).is_none()
+            };
+            let is_unknown =
+                |older: &&Arc<SsTableHandle>| by_run.older(run, older.as_ref()).is_none();
+            let gap = Gap {
+                run: run.clone(),
+                fragments: fragments.iter().filter(is_missing).cloned().collect(),
+                older: shard.sstables[..place].iter().filter(is_unknown).cloned().collect(),
+                tombstones: by_run.tombstones(run).is_none(),
+            };
+            if gap.tombstones || !gap.fragments.is_empty() || !gap.older.is_empty() {
+                gaps.push(gap);
+            }
+        }
+    }
+    gaps
+}

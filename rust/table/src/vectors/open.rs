@@ -1,0 +1,243 @@
+//! Files of deletion vectors, read and kept.
+//!
+//! Owns: the listing, the decoded form of a file, and what this process keeps of them.
+//! Does not own: which of them a cut needs (`cover`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use lance_table::format::Fragment;
+use lancemem_core::format::{RunVectors, paths};
+use lancemem_core::store::Store;
+use lancemem_core::types::{Error, Result, ShardId};
+use parking_lot::Mutex;
+use roaring::RoaringBitmap;
+
+use crate::index::key_files;
+use crate::view::{Kept, KeptBound};
+
+/// A file of deletion vectors, decoded. Every bitmap lies within its source.
+#[derive(Debug)]
+pub struct RunFile {
+    /// The shard of the run.
+    pub shard_id: ShardId,
+    /// The run that supersedes.
+    pub run: String,
+    key_fields: Vec<i32>,
+    /// By id.
+    fragments: HashMap<u64, KnownFragment>,
+    /// By folder.
+    runs: HashMap<String, RoaringBitmap>,
+    /// Tombstones of the run itself.
+    pub tombstones: Option<RoaringBitmap>,
+}
+
+#[derive(Debug)]
+struct KnownFragment {
+    physical_rows: u64,
+    key_files: Vec<String>,
+    dead: RoaringBitmap,
+}
+
+impl RunFile {
+    /// Decodes the bytes of the file at `path`.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn decode(bytes: &[u8], path: &str, shard_id: ShardId, run: &str) -> Result<Self> {
+        let file = RunVectors::decode(bytes, path)?;
+        let bitmap = |bytes: &[u8], rows: u64| {
+            let damaged = |what: String| Error::corrupt(path.to_owned(), "damaged", what);
+            let bitmap = RoaringBitmap::deserialize_from(bytes)
+                .map_err(|error| damaged(format!("a bitmap cannot be decoded: {error}")))?;
+            match bitmap.max() {
+                Some(last) if u64::from(last) >= rows => {
+                    Err(damaged(format!("it has row {last} of {rows}")))
+                }
+                _ => Ok(bitmap),
+            }
+        };
+        let any = u64::from(u32::MAX) + 1;
+        let fragments = file.fragments.into_iter().map(|known| {
+            let dead = bitmap(&known.dead, known.physical_rows)?;
+            let (physical_rows, key_files) = (known.physical_rows, known.key_files);
+            Ok((known.id, KnownFragment { physical_rows, key_files, dead }))
+        });
+        let runs = file.runs.into_iter().map(|run| Ok((run.path, bitmap(&run.dead, any)?)));
+        Ok(Self {
+            shard_id,
+            run: run.to_owned(),
+            key_fields: file.key_fields,
+            fragments: fragments.collect::<Result<_>>()?,
+            runs: runs.collect::<Result<_>>()?,
+            tombstones: file.tombstones.map(|bytes| bitmap(&bytes, any)).transpose()?,
+        })
+    }
+
+    /// The dead rows of a fragment whose key has these field ids; `None` where the file does not
+    /// cover it.
+    #[must_use]
+    pub fn of_fragment(&self, fragment: &Fragment, key_ids: &[i32]) -> Option<&RoaringBitmap> {
+        let known = self.fragments.get(&fragment.id)?;
+        let is_same = self.key_fields == key_ids
+            && fragment.overlays.is_empty()
+            && fragment.physical_rows.map(|rows| rows as u64) == Some(known.physical_rows)
+            && key_files(fragment, key_ids) == known.key_files;
+        is_same.then_some(&known.dead)
+    }
+
+    /// The dead rows of an older run of the shard; `None` where the file does not cover it.
+    #[must_use]
+    pub fn of_run(&self, path: &str) -> Option<&RoaringBitmap> {
+        self.runs.get(path)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let fragments = self.fragments.values().map(|known| &known.dead);
+        let bitmaps = fragments.chain(self.runs.values()).chain(&self.tombstones);
+        bitmaps.map(|bitmap| size_of::<RoaringBitmap>() + bitmap.serialized_size()).sum()
+    }
+}
+
+/// Shard and run of a file.
+type Place = (ShardId, String);
+/// A file, its path and its place.
+type Entry = (Arc<Kept<Option<RunFile>>>, String, Place);
+
+/// Files that this process has read, by path.
+#[derive(Debug)]
+pub struct VectorFiles {
+    bound: Arc<KeptBound>,
+    known: Mutex<HashMap<String, Arc<Kept<Option<RunFile>>>>>,
+}
+
+impl VectorFiles {
+    /// None yet; what is kept of them counts under `bound`.
+    #[must_use]
+    pub fn new(bound: &Arc<KeptBound>) -> Self {
+        Self { bound: bound.clone(), known: Mutex::default() }
+    }
+
+    /// The files of these shards' runs. One that is damaged is left out, with a warning: what it
+    /// covers is compared by key.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn of_shards(
+        &self,
+        store: &Store,
+        shards: &[ShardId],
+    ) -> Result<Vec<Arc<Option<RunFile>>>> {
+        let listings = shards.iter().map(|shard_id| async move {
+            let names = store.list_files(&paths::deletion_vectors(*shard_id)).await?;
+            Ok::<_, Error>((*shard_id, names))
+        });
+        let listed = try_join_all(listings).await?;
+        let mut kept = HashMap::new();
+        for (shard_id, names) in &listed {
+            for name in names {
+                let Some(run) = paths::parse_run_vectors(name) else { continue };
+                let path = format!("{}/{name}", paths::deletion_vectors(*shard_id));
+                kept.insert(path, (*shard_id, run.to_owned()));
+            }
+        }
+        let files = self.entries(kept, shards);
+        let reads = files.iter().map(|(file, path, (shard_id, run))| {
+            file.get_or_read(read(store, path, *shard_id, run))
+        });
+        try_join_all(reads).await
+    }
+
+    /// The place of each of these files of `shards` in memory. Others of them are forgotten.
+    fn entries(&self, files: HashMap<String, Place>, shards: &[ShardId]) -> Vec<Entry> {
+        let mut known = self.known.lock();
+        known.retain(|path, _| files.contains_key(path) || !is_of(path, shards));
+        let entry = |(path, place): (String, Place)| {
+            let kept = known.entry(path.clone()).or_insert_with(|| Kept::new(&self.bound));
+            (kept.clone(), path, place)
+        };
+        files.into_iter().map(entry).collect()
+    }
+}
+
+fn is_of(path: &str, shards: &[ShardId]) -> bool {
+    shards.iter().any(|shard_id| path.starts_with(&paths::deletion_vectors(*shard_id)))
+}
+
+async fn read(
+    store: &Store,
+    path: &str,
+    shard_id: ShardId,
+    run: &str,
+) -> Result<(Option<RunFile>, usize)> {
+    // Its run may have been collected meanwhile, and the file with it.
+    let Some(bytes) = store.get(path).await? else { return Ok((None, 0)) };
+    match RunFile::decode(&bytes, path, shard_id, run) {
+        Ok(file) => {
+            let bytes = file.heap_bytes();
+            Ok((Some(file), bytes))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a file of deletion vectors is left out");
+            Ok((None, 0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lancemem_core::format::{FragmentVector, OlderRunVector};
+
+    use super::*;
+
+    fn bytes_of(rows: impl IntoIterator<Item = u32>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        rows.into_iter().collect::<RoaringBitmap>().serialize_into(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn decode(dead: Vec<u8>, physical_rows: u64) -> Result<RunFile> {
+        let key_files = vec!["a.lance".to_owned()];
+        let vectors = RunVectors {
+            fragments: vec![FragmentVector { id: 4, physical_rows, key_files, dead: dead.clone() }],
+            runs: vec![OlderRunVector { path: "older".to_owned(), dead }],
+            ..RunVectors::default()
+        };
+        RunFile::decode(&vectors.encode(), "here", ShardId::nil(), "run")
+    }
+
+    #[test]
+    fn a_bitmap_that_reaches_beyond_its_fragment_is_damage() {
+        assert!(decode(bytes_of([0, 9]), 10).is_ok());
+        let error = decode(bytes_of([0, 10]), 10).unwrap_err().to_string();
+        assert!(error.contains("here") && error.contains("row 10 of 10"), "{error}");
+    }
+
+    #[test]
+    fn a_bitmap_of_any_bytes_is_read_or_damage() {
+        let corpus =
+            [bytes_of([]), bytes_of([1, 70_000, 900_000]), bytes_of((0..9_000).map(|it| it * 3))];
+        let mut random = 7_u64;
+        let mut below = |end: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from((random >> 33) % end as u64).unwrap()
+        };
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let mut bytes = corpus[below(corpus.len())].clone();
+            for _ in 0..=below(4) {
+                let at = below(bytes.len().min(64));
+                bytes[at] = [0, 1, 0x7f, 0x80, 0xff][below(5)];
+            }
+            bytes.truncate(bytes.len() - below(3).min(bytes.len()));
+            if let Ok(file) = decode(bytes, 1 << 20) {
+                read += 1;
+                let known = &file.fragments[&4].dead;
+                assert!(known.max().is_none_or(|last| last < 1 << 20));
+                assert_eq!(known.iter().count() as u64, known.len());
+            }
+        }
+        assert!(read > 0);
+    }
+}
