@@ -61,7 +61,9 @@ def _with_instants(flights: pd.DataFrame, zones: dict[str, str]) -> pd.DataFrame
 
 
 def _minutes(values: pd.Series) -> pd.Series:
-    return pd.to_timedelta(values, unit="min")
+    # Without the missing ones: pandas 2.3 rounds memory that it never wrote in their places, and
+    # warns where that happens to be a large number.
+    return pd.to_timedelta(values.fillna(0), unit="min").where(values.notna())
 
 
 def _clock_minutes(clock: pd.Series) -> pd.Series:
