@@ -1,18 +1,14 @@
 //! What one run of the record index covers: a small file that publishes the run.
 //!
-//! Owns: the message (the field numbers are the format), its frame and its Rust value.
+//! Owns: the message (the field numbers are the format) and its Rust value.
 //! Does not own: the pages of a run, which are a Lance B-tree, or whether what it says still
 //! holds for a version of the base table.
 
 use prost::Message;
 
+use super::frame::{self, Framed};
 use super::paths;
-use crate::types::{Error, Result};
-
-const MAGIC: &[u8; 8] = b"lmemridx";
-/// What this code writes. A run of another format is not read.
-const FORMAT: u32 = 1;
-const CHECKSUM_BYTES: usize = 4;
+use crate::types::Result;
 
 /// A run of the record index. Never changes once it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,17 +48,13 @@ impl RecordIndexRun {
             key_files: fragment.key_files.clone(),
         });
         let message = RunMessage {
-            format: FORMAT,
+            format: RunMessage::FORMAT,
             base_version: self.base_version,
             key_fields: self.key_fields.clone(),
             entries: self.entries,
             fragments: fragments.collect(),
         };
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(message.encode_to_vec());
-        let checksum = crc32fast::hash(&bytes);
-        bytes.extend(checksum.to_le_bytes());
-        bytes
+        frame::encode(&message)
     }
 
     /// Reads the bytes of the file `name`.
@@ -70,20 +62,7 @@ impl RecordIndexRun {
     /// # Errors
     /// Damage, or a format of a later version.
     pub fn decode(bytes: &[u8], name: &str) -> Result<Self> {
-        let damaged =
-            |what: &str| Error::corrupt(paths::record_index_run(name), "damaged", what.to_owned());
-        let (body, checksum) = bytes
-            .split_last_chunk::<CHECKSUM_BYTES>()
-            .filter(|(body, _)| body.starts_with(MAGIC))
-            .ok_or_else(|| damaged("it does not start as a run of the record index does"))?;
-        if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
-            return Err(damaged("its checksum is that of other bytes"));
-        }
-        let message = RunMessage::decode(&body[MAGIC.len()..])
-            .map_err(|error| damaged(&format!("it cannot be decoded: {error}")))?;
-        if message.format != FORMAT {
-            return Err(damaged(&format!("its format is {}, not {FORMAT}", message.format)));
-        }
+        let message: RunMessage = frame::decode(bytes, &paths::record_index_run(name))?;
         let fragments = message.fragments.into_iter().map(|fragment| IndexedFragment {
             in_run: fragment.in_run,
             id: fragment.id,
@@ -113,6 +92,16 @@ struct RunMessage {
     fragments: Vec<FragmentMessage>,
 }
 
+impl Framed for RunMessage {
+    const MAGIC: &'static [u8; 8] = b"lmemridx";
+    const FORMAT: u32 = 1;
+    const WHAT: &'static str = "a run of the record index";
+
+    fn format(&self) -> u32 {
+        self.format
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct FragmentMessage {
     #[prost(uint32, tag = "1")]
@@ -128,6 +117,7 @@ struct FragmentMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::frame::tests::{assert_damage_is_found, assert_format_2_is_refused};
 
     fn run() -> RecordIndexRun {
         RecordIndexRun {
@@ -166,24 +156,12 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_damage() {
-        let bytes = run().encode();
-        for place in 0..bytes.len() {
-            for bit in 0..8 {
-                let mut damaged = bytes.clone();
-                damaged[place] ^= 1 << bit;
-                assert!(RecordIndexRun::decode(&damaged, "x").is_err(), "byte {place} bit {bit}");
-            }
-            assert!(RecordIndexRun::decode(&bytes[..place], "x").is_err(), "{place} bytes");
-        }
+        assert_damage_is_found(&run().encode(), |bytes| RecordIndexRun::decode(bytes, "x"));
     }
 
     #[test]
     fn a_later_format_is_refused_by_name() {
         let message = RunMessage { format: 2, ..RunMessage::default() };
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(message.encode_to_vec());
-        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-        let error = RecordIndexRun::decode(&bytes, "abc").unwrap_err().to_string();
-        assert!(error.contains("abc") && error.contains("format is 2"), "{error}");
+        assert_format_2_is_refused(&message, |bytes| RecordIndexRun::decode(bytes, "abc"));
     }
 }

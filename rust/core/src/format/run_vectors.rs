@@ -1,17 +1,13 @@
 //! The deletion vectors that one run gives to older rows: a small file beside the run.
 //!
-//! Owns: the message (the field numbers are the format), its frame and its Rust value.
+//! Owns: the message (the field numbers are the format) and its Rust value.
 //! Does not own: the bitmaps, which are bytes here, or whether what it says still holds for a
 //! version of the base table.
 
 use prost::Message;
 
-use crate::types::{Error, Result};
-
-const MAGIC: &[u8; 8] = b"lmemdelv";
-/// What this code writes. A file of another format is not read.
-const FORMAT: u32 = 1;
-const CHECKSUM_BYTES: usize = 4;
+use super::frame::{self, Framed};
+use crate::types::Result;
 
 /// Rows that one run supersedes or deletes, by position. Never changes once it is written.
 ///
@@ -66,18 +62,14 @@ impl RunVectors {
         });
         let runs = self.runs.iter().cloned();
         let message = VectorsMessage {
-            format: FORMAT,
+            format: VectorsMessage::FORMAT,
             base_version: self.base_version,
             key_fields: self.key_fields.clone(),
             fragments: fragments.collect(),
             runs: runs.map(|run| RunMessage { path: run.path, dead: run.dead }).collect(),
             tombstones: self.tombstones.clone(),
         };
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(message.encode_to_vec());
-        let checksum = crc32fast::hash(&bytes);
-        bytes.extend(checksum.to_le_bytes());
-        bytes
+        frame::encode(&message)
     }
 
     /// Reads the bytes of the file at `path`.
@@ -85,19 +77,7 @@ impl RunVectors {
     /// # Errors
     /// Damage, or a format of a later version.
     pub fn decode(bytes: &[u8], path: &str) -> Result<Self> {
-        let damaged = |what: &str| Error::corrupt(path.to_owned(), "damaged", what.to_owned());
-        let (body, checksum) = bytes
-            .split_last_chunk::<CHECKSUM_BYTES>()
-            .filter(|(body, _)| body.starts_with(MAGIC))
-            .ok_or_else(|| damaged("it does not start as a file of deletion vectors does"))?;
-        if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
-            return Err(damaged("its checksum is that of other bytes"));
-        }
-        let message = VectorsMessage::decode(&body[MAGIC.len()..])
-            .map_err(|error| damaged(&format!("it cannot be decoded: {error}")))?;
-        if message.format != FORMAT {
-            return Err(damaged(&format!("its format is {}, not {FORMAT}", message.format)));
-        }
+        let message: VectorsMessage = frame::decode(bytes, path)?;
         let fragments = message.fragments.into_iter().map(|fragment| FragmentVector {
             id: fragment.id,
             physical_rows: fragment.physical_rows,
@@ -131,6 +111,16 @@ struct VectorsMessage {
     tombstones: Option<Vec<u8>>,
 }
 
+impl Framed for VectorsMessage {
+    const MAGIC: &'static [u8; 8] = b"lmemdelv";
+    const FORMAT: u32 = 1;
+    const WHAT: &'static str = "a file of deletion vectors";
+
+    fn format(&self) -> u32 {
+        self.format
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct FragmentMessage {
     #[prost(uint64, tag = "1")]
@@ -154,6 +144,7 @@ struct RunMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::frame::tests::{assert_damage_is_found, assert_format_2_is_refused};
 
     fn vectors() -> RunVectors {
         RunVectors {
@@ -187,24 +178,12 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_damage() {
-        let bytes = vectors().encode();
-        for place in 0..bytes.len() {
-            for bit in 0..8 {
-                let mut damaged = bytes.clone();
-                damaged[place] ^= 1 << bit;
-                assert!(RunVectors::decode(&damaged, "x").is_err(), "byte {place} bit {bit}");
-            }
-            assert!(RunVectors::decode(&bytes[..place], "x").is_err(), "{place} bytes");
-        }
+        assert_damage_is_found(&vectors().encode(), |bytes| RunVectors::decode(bytes, "x"));
     }
 
     #[test]
     fn a_later_format_is_refused_by_name() {
         let message = VectorsMessage { format: 2, ..VectorsMessage::default() };
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(message.encode_to_vec());
-        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-        let error = RunVectors::decode(&bytes, "abc").unwrap_err().to_string();
-        assert!(error.contains("abc") && error.contains("format is 2"), "{error}");
+        assert_format_2_is_refused(&message, |bytes| RunVectors::decode(bytes, "abc"));
     }
 }

@@ -1,0 +1,81 @@
+//! The frame of a small file that never changes: a name of eight bytes, a message, a checksum.
+//!
+//! Owns: the frame, its checks, and the refusal of a format of another version.
+//! Does not own: the messages, or where the files lie.
+
+use prost::Message;
+
+use crate::types::{Error, Result};
+
+const CHECKSUM_BYTES: usize = 4;
+
+/// A message that is the whole of such a file.
+pub(super) trait Framed: Message + Default {
+    /// The file's first bytes.
+    const MAGIC: &'static [u8; 8];
+    /// The format that this code writes. A file of another one is not read.
+    const FORMAT: u32;
+    /// What the file is called in errors, with its article.
+    const WHAT: &'static str;
+
+    /// The format of this message.
+    fn format(&self) -> u32;
+}
+
+/// The bytes of a file.
+pub(super) fn encode<M: Framed>(message: &M) -> Vec<u8> {
+    let mut bytes = M::MAGIC.to_vec();
+    bytes.extend(message.encode_to_vec());
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend(checksum.to_le_bytes());
+    bytes
+}
+
+/// The message in the bytes of the file at `path`.
+///
+/// # Errors
+/// Damage, or a format of a later version.
+pub(super) fn decode<M: Framed>(bytes: &[u8], path: &str) -> Result<M> {
+    let damaged = |what: &str| Error::corrupt(path, "damaged", what.to_owned());
+    let (body, checksum) = bytes
+        .split_last_chunk::<CHECKSUM_BYTES>()
+        .filter(|(body, _)| body.starts_with(M::MAGIC))
+        .ok_or_else(|| damaged(&format!("it does not start as {} does", M::WHAT)))?;
+    if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
+        return Err(damaged("its checksum is that of other bytes"));
+    }
+    let message = M::decode(&body[M::MAGIC.len()..])
+        .map_err(|error| damaged(&format!("it cannot be decoded: {error}")))?;
+    if message.format() != M::FORMAT {
+        let (found, known) = (message.format(), M::FORMAT);
+        return Err(damaged(&format!("its format is {found}, not {known}")));
+    }
+    Ok(message)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{Framed, encode};
+    use crate::types::Result;
+
+    /// Every flipped bit and every cut of a file is damage.
+    pub fn assert_damage_is_found<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T>) {
+        for place in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut damaged = bytes.to_vec();
+                damaged[place] ^= 1 << bit;
+                assert!(decode(&damaged).is_err(), "byte {place} bit {bit}");
+            }
+            assert!(decode(&bytes[..place]).is_err(), "{place} bytes");
+        }
+    }
+
+    /// A message of format 2 is refused by name, a file `abc`.
+    pub fn assert_format_2_is_refused<M: Framed, T: std::fmt::Debug>(
+        message: &M,
+        decode: impl Fn(&[u8]) -> Result<T>,
+    ) {
+        let error = decode(&encode(message)).unwrap_err().to_string();
+        assert!(error.contains("abc") && error.contains("format is 2"), "{error}");
+    }
+}
