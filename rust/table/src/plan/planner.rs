@@ -26,7 +26,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -51,6 +51,13 @@ use crate::errors::Context;
 use crate::merge::{KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec};
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::view::{ReadView, Source, SsTableHandle};
+
+/// Bytes that a batch of narrow rows may have, and its rows.
+const BATCH_BYTES: usize = 1 << 20;
+const LEAST_BATCH_ROWS: usize = 8_192;
+const MOST_BATCH_ROWS: usize = 32_768;
+/// What a value of no fixed width is taken for.
+const VARIABLE_BYTES: usize = 64;
 
 /// What a scan asks for, resolved.
 #[derive(Clone, Debug, Default)]
@@ -298,6 +305,7 @@ impl<'a> Planner<'a> {
         if let Some(fragments) = fragments {
             scanner.with_fragments(fragments);
         }
+        scanner.batch_size(batch_rows(&self.view.schema, read));
         // Lance gives no rows to count where it reads no column.
         let by_position = matches!(newest, Newest::ByPosition { .. });
         if read.is_empty() || self.recorder.is_some() || by_position {
@@ -347,6 +355,27 @@ impl<'a> Planner<'a> {
             matches!(newest, Newest::ByKey { .. } | Newest::ByPosition { above: Some(_), .. });
         let is_key = |name: &String| by_key && self.view.key.contains(name);
         in_order(&self.view.schema, |name| kept.contains(name) || is_key(name))
+    }
+}
+
+/// Rows of a batch of these columns: as many as Lance reads by itself, more of narrow ones, because
+/// each batch costs about as much as a thousand keys.
+fn batch_rows(schema: &Schema, names: &[String]) -> usize {
+    let fields = names.iter().filter_map(|name| schema.field_with_name(name).ok());
+    let width: usize = fields.map(|field| width_of(field.data_type())).sum();
+    let rows = BATCH_BYTES / (width + size_of::<u64>());
+    rows.clamp(LEAST_BATCH_ROWS, MOST_BATCH_ROWS)
+}
+
+/// Bytes of a value, about.
+fn width_of(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0),
+        DataType::FixedSizeList(child, length) => {
+            width_of(child.data_type()) * usize::try_from(*length).unwrap_or(0)
+        }
+        DataType::Struct(children) => children.iter().map(|it| width_of(it.data_type())).sum(),
+        other => other.primitive_width().unwrap_or(VARIABLE_BYTES),
     }
 }
 
