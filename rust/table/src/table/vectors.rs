@@ -65,7 +65,7 @@ impl Table {
         let version = self.commit_switch(on).await?;
         self.latest_base().await?;
         if on {
-            self.write_deletion_vectors().boxed().await?;
+            self.write_deletion_vectors(None).boxed().await?;
         }
         Ok(version)
     }
@@ -86,23 +86,26 @@ impl Table {
         unreachable!("the last attempt returns")
     }
 
-    /// Looks up which rows each flushed run supersedes, where no file says it yet, and writes that
-    /// down: one file a run. Writers and readers go on meanwhile.
+    /// Looks up which rows each flushed run supersedes, of one shard or of all, where no file says
+    /// it yet, and writes that down: one file a run. Writers and readers go on meanwhile.
     ///
     /// # Errors
     /// An input error for a table whose deletion-vector mode is off; a storage error. What was
     /// written until then stays and is true.
-    pub async fn write_deletion_vectors(&self) -> Result<DeletionVectorResult> {
+    pub async fn write_deletion_vectors(
+        &self,
+        shard: Option<ShardId>,
+    ) -> Result<DeletionVectorResult> {
         if !is_on(&*self.latest_base().await?) {
             return Err(Error::input(format!(
                 "deletion-vector mode of table {} is off; switch it on first",
                 self.uri()
             )));
         }
-        self.fill_gaps(None).await
+        self.fill_gaps(shard).await
     }
 
-    /// The same for the runs of one shard, or of all.
+    /// The same whatever the mode.
     pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.writable_store(self.writer_defaults().fsync).await?;
