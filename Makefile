@@ -40,7 +40,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check deny lint lint-text lint-python lint-rust \
-	test test-core test-sim test-rust test-py test-spark sim schedules soak mutants demo \
+	test test-core test-sim test-rust test-py test-spark sim schedules soak kills cuts mutants demo \
 	bench bench-write bench-compact bench-read bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
@@ -141,6 +141,16 @@ soak: ## the simulation for HOURS=n hours or MINUTES=n; the report goes to docs/
 	@mkdir -p docs/soak
 	$(SIM) build --release --quiet --locked
 	set -o pipefail; $(SIM_TARGET)/release/lancemem-sim minutes $(MINUTES) | tee docs/soak/$$(git rev-parse --short HEAD).txt
+
+KILLS ?= 72
+
+kills: $(MODULE) ## kill -9 of real processes: KILLS=n of each of seven lives, LANCEMEM_SEED=text for others
+	LANCEMEM_KILLS=$(KILLS) $(BIN)/python -m pytest tests/durability/test_kill.py --timeout 7200
+
+CUTS ?= 400
+
+cuts: $(MODULE) ## power cuts: CUTS=n random moments of each life, beside those after each acknowledgement
+	LANCEMEM_CUTS=$(CUTS) $(BIN)/python -m pytest tests/durability -k power_cut --timeout 7200
 
 mutants: ## put every known bug back and show who catches it
 	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh
