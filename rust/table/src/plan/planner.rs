@@ -280,6 +280,15 @@ impl<'a> Planner<'a> {
         Some(match self.known.as_ref()? {
             KnownRows::Exact(mask) => Newest::ByPosition { dead: mask.arm(arm), above: None },
             KnownRows::Flushed(mask) => {
+                let is_base = arm == 0;
+                // Then no addresses need be read.
+                if let Some(choice) = self.memory.clone()
+                    && is_base
+                    && mask.arm(0).is_empty()
+                {
+                    let (freshness, key) = (Freshness::Base, self.view.key.clone());
+                    return Some(Newest::ByKey { choice, freshness, key });
+                }
                 let above = self.memory.clone().map(|memory| (memory, self.view.key.clone()));
                 Newest::ByPosition { dead: mask.arm(place), above }
             }
