@@ -129,8 +129,8 @@ sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one a
 CI_SEEDS := 2000
 SCHEDULES ?= 100000
 
-test-sim: ## the model of the protocol, stories on a paused clock, schedules, and CI_SEEDS lives
-	$(SIM) test --release --quiet --locked --lib --test sleepers
+test-sim: ## the core's stories, the model of the protocol, schedules, and CI_SEEDS lives
+	$(SIM) test --release --quiet --locked
 	@$(SUBMAKE) schedules
 	@$(SUBMAKE) sim SEEDS=$(CI_SEEDS)
 
@@ -166,27 +166,24 @@ test-spark: $(MODULE) ## Python tests on a local Spark (needs Java 17)
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { echo "the Spark tests need Java 17"; exit 1; }
 	$(BIN)/python -m pytest -m spark
 
+# Two commands at the same time: long parts of each have work for one processor only.
+define both
+@$(1) & one=$$!; $(2) & other=$$!; \
+wait $$one || { kill $$other; wait; exit 1; }; \
+wait $$other
+endef
+
 # What fails quickly comes first: nobody should wait for Lance to learn of a missing comma.
 test: $(TOOLS) ## everything, as CI runs it
 	@$(SUBMAKE) say-how-long
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
 	@$(STAGE) "licences and sources" $(SUBMAKE) deny
-	@$(STAGE) "core tests (no Lance)" $(SUBMAKE) test-core
-	@$(SUBMAKE) test-sim-beside-setup
+	$(call both,$(STAGE) "simulation and model" $(SUBMAKE) test-sim,$(SUBMAKE) setup)
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
 	@$(STAGE) "Rust tests" $(SUBMAKE) test-rust
-	@$(STAGE) "Python tests" $(SUBMAKE) test-py
+	$(call both,$(STAGE) "Python tests" $(SUBMAKE) test-py,$(STAGE) "clippy" $(SUBMAKE) lint-rust)
 	@$(STAGE) "Spark tests" $(SUBMAKE) test-spark
-	@$(STAGE) "clippy" $(SUBMAKE) lint-rust
 	@$(STAGE) "benches compile" $(SUBMAKE) bench-build
-
-# Two compilations that share nothing: long parts of the second have work for one processor only.
-.PHONY: test-sim-beside-setup
-test-sim-beside-setup:
-	@$(STAGE) "simulation and model" $(SUBMAKE) test-sim & simulated=$$!; \
-	$(SUBMAKE) setup & built=$$!; \
-	wait $$simulated || { kill $$built; wait; exit 1; }; \
-	wait $$built
 
 ci: test ## the same as test
 
