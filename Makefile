@@ -40,7 +40,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check deny lint lint-text lint-python lint-rust \
-	test test-core test-sim test-rust test-py test-spark sim schedules soak mutants demo \
+	test test-core test-sim test-rust test-py test-spark sim schedules soak kills cuts mutants demo \
 	bench bench-write bench-compact bench-read bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
@@ -129,8 +129,8 @@ sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one a
 CI_SEEDS := 2000
 SCHEDULES ?= 100000
 
-test-sim: ## the model of the protocol, stories on a paused clock, schedules, and CI_SEEDS lives
-	$(SIM) test --release --quiet --locked --lib --test sleepers
+test-sim: ## the core's stories, the model of the protocol, schedules, and CI_SEEDS lives
+	$(SIM) test --release --quiet --locked
 	@$(SUBMAKE) schedules
 	@$(SUBMAKE) sim SEEDS=$(CI_SEEDS)
 
@@ -141,6 +141,16 @@ soak: ## the simulation for HOURS=n hours or MINUTES=n; the report goes to docs/
 	@mkdir -p docs/soak
 	$(SIM) build --release --quiet --locked
 	set -o pipefail; $(SIM_TARGET)/release/lancemem-sim minutes $(MINUTES) | tee docs/soak/$$(git rev-parse --short HEAD).txt
+
+KILLS ?= 72
+
+kills: $(MODULE) ## kill -9 of real processes: KILLS=n of each of seven lives, LANCEMEM_SEED=text for others
+	LANCEMEM_KILLS=$(KILLS) $(BIN)/python -m pytest tests/durability/test_kill.py --timeout 7200
+
+CUTS ?= 400
+
+cuts: $(MODULE) ## power cuts: CUTS=n random moments of each life, beside those after each acknowledgement
+	LANCEMEM_CUTS=$(CUTS) $(BIN)/python -m pytest tests/durability -k power_cut --timeout 7200
 
 mutants: ## put every known bug back and show who catches it
 	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh
@@ -156,27 +166,24 @@ test-spark: $(MODULE) ## Python tests on a local Spark (needs Java 17)
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { echo "the Spark tests need Java 17"; exit 1; }
 	$(BIN)/python -m pytest -m spark
 
+# Two commands at the same time: long parts of each have work for one processor only.
+define both
+@$(1) & one=$$!; $(2) & other=$$!; \
+wait $$one || { kill $$other; wait; exit 1; }; \
+wait $$other
+endef
+
 # What fails quickly comes first: nobody should wait for Lance to learn of a missing comma.
 test: $(TOOLS) ## everything, as CI runs it
 	@$(SUBMAKE) say-how-long
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
 	@$(STAGE) "licences and sources" $(SUBMAKE) deny
-	@$(STAGE) "core tests (no Lance)" $(SUBMAKE) test-core
-	@$(SUBMAKE) test-sim-beside-setup
+	$(call both,$(STAGE) "simulation and model" $(SUBMAKE) test-sim,$(SUBMAKE) setup)
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
 	@$(STAGE) "Rust tests" $(SUBMAKE) test-rust
-	@$(STAGE) "Python tests" $(SUBMAKE) test-py
+	$(call both,$(STAGE) "Python tests" $(SUBMAKE) test-py,$(STAGE) "clippy" $(SUBMAKE) lint-rust)
 	@$(STAGE) "Spark tests" $(SUBMAKE) test-spark
-	@$(STAGE) "clippy" $(SUBMAKE) lint-rust
 	@$(STAGE) "benches compile" $(SUBMAKE) bench-build
-
-# Two compilations that share nothing: long parts of the second have work for one processor only.
-.PHONY: test-sim-beside-setup
-test-sim-beside-setup:
-	@$(STAGE) "simulation and model" $(SUBMAKE) test-sim & simulated=$$!; \
-	$(SUBMAKE) setup & built=$$!; \
-	wait $$simulated || { kill $$built; wait; exit 1; }; \
-	wait $$built
 
 ci: test ## the same as test
 

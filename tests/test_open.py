@@ -282,3 +282,27 @@ def test_a_schema_that_cannot_be_stored_leaves_no_table(
     with pytest.raises(lancemem.InvalidInputError, match=why):
         lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key="id")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_memtable_rows",
+        "max_memtable_bytes",
+        "max_memtable_batches",
+        "max_wal_buffer_bytes",
+        "max_unflushed_memtable_bytes",
+        "max_uncompacted_generations",
+        "maintenance_generations",
+        "maintenance_interval_ms",
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_under_its_own_name(
+    make_table: MakeTable, name: str
+) -> None:
+    config = lancemem.WriterConfig(**{name: 0})
+    with pytest.raises(lancemem.InvalidInputError, match=f"^{name} must be at least 1, got 0"):
+        make_table(config=config)
+    table = make_table()
+    with pytest.raises(lancemem.InvalidInputError, match=f"^{name} must be at least 1, got 0"):
+        table.start_job(shard=0, config=config)

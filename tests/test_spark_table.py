@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -140,3 +141,24 @@ def test_a_table_takes_its_schema_as_text(spark: SparkSession, table_uri: str) -
     table = LancememTable.create(spark, table_uri, schema="id long, `a b` string", primary_key="id")
     table.upsert(spark.sql("SELECT 1L AS id, 'x' AS `a b`"))
     assert table.toDF(where="`a b` = 'x'").collect() == [(1, "x")]
+
+
+def test_tasks_look_up_what_the_driver_compacts_in_deletion_vector_mode(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    table.upsert(rows(spark, 0, 1000, "1"))
+    table.flush()
+    table.compact()
+    table.set_deletion_vectors(True)
+    table.upsert(rows(spark, 500, 1500, "2"))
+    table.delete(rows(spark, 0, 100, "0").select("name", "id"))
+    table.flush()
+    vectors = Path(table.uri) / "_lancemem" / "deletion_vectors"
+    for written in vectors.glob("*/*.binpb"):
+        written.unlink()
+    done = table.compact()
+    looked_up = {path.parent.name for path in vectors.glob("*/*.binpb")}
+    assert looked_up == {shard.shard_id for shard in table.shards()}
+    assert (done.rows_written, done.rows_deleted) == (1000, 600)
+    found = table.toDF().selectExpr("count(*) n", "count(distinct id) ids", "min(id) least")
+    assert found.first() == (1400, 1400, 100)

@@ -498,10 +498,11 @@ class Table:
         What nobody has looked up yet is compared by key.
         """
 
-    def write_deletion_vectors(self) -> DeletionVectorResult:
+    def write_deletion_vectors(self, *, shard: int | str | None = None) -> DeletionVectorResult:
         """Look up which rows each flushed run supersedes, where nobody has yet.
 
-        Raises `InvalidInputError` where the mode is off.
+        `shard`, by ordinal or id, is the only one whose runs are looked up. Raises
+        `InvalidInputError` where the mode is off.
         """
 
     def history(self, limit: int | None = None) -> list[TableVersion]:

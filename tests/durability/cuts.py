@@ -6,6 +6,7 @@ what a disk may leave (`disk`), which promise a test holds.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from .children import Logged
 
-RANDOM_CUTS = 30
+RANDOM_CUTS = int(os.environ.get("LANCEMEM_CUTS", "30"))
 UNSYNCED = lancemem.WriterConfig(fsync=False)
 # Far behind the operations of any life.
 NEW_OPERATION = 10_001

@@ -27,7 +27,9 @@ from .modes import DEFERRED, NOT_DURABLE
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS_PER_LIFE = 3
+# As many as a soak asks for, each series from a seed of its own.
+KILLS_PER_LIFE = int(os.environ.get("LANCEMEM_KILLS", "3"))
+SEED = os.environ.get("LANCEMEM_SEED", "")
 LARGEST_DELAY_SECONDS = 0.02
 SMALL: dict[str, Any] = {"max_memtable_rows": 40}
 AT_LEISURE: dict[str, Any] = SMALL | {"durable": False, "max_wal_flush_interval_ms": 1}
@@ -113,8 +115,8 @@ def check(table: lancemem.Table, life: Life, said: list[str], floor: int) -> int
 def test_what_was_promised_is_there_after_every_kill_as_a_prefix_of_the_puts(
     name: str, tmp_path: Path
 ) -> None:
-    life, chance = LIVES[name], random.Random(name)  # noqa: S311 - a fixed seed is the point
-    print(f"seed '{name}'")  # noqa: T201 - to repeat a failure
+    life, chance = LIVES[name], random.Random(name + SEED)  # noqa: S311 - a fixed seed is the point
+    print(f"seed '{name}{SEED}'")  # noqa: T201 - to repeat a failure
     table = lancemem.create_table(str(tmp_path / TABLE), oracle.SCHEMA, primary_key="id")
     survived = 0
     for _ in range(KILLS_PER_LIFE):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import marks, reading, routing, streaming, writing
+from lancemem.spark import maintaining, marks, reading, routing, streaming, writing
 from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.merging import MergeBuilder, MergeResult
 from lancemem.spark.session import check_workers
@@ -285,8 +285,19 @@ class LancememTable:
             self._table.start_job(shard=shard.shard_id).close(flush=True)
 
     def compact(self) -> lancemem.CompactionResult:
-        """Move what was flushed into the base table; runs on the driver."""
+        """Move what was flushed into the base table, in one commit by the driver.
+
+        In deletion-vector mode one task a shard looks up first what its runs supersede, and the
+        driver reads no keys.
+        """
+        if self._table.deletion_vectors:
+            check_workers(self._spark)
+            maintaining.look_up(self._spark, self._table)
         return self._table.compact()
+
+    def set_deletion_vectors(self, enabled: bool) -> int:
+        """Switch deletion-vector mode on or off, as `lancemem.Table.set_deletion_vectors` does."""
+        return self._table.set_deletion_vectors(enabled)
 
     def collect_garbage(
         self, *, dry_run: bool = False, older_than: timedelta | None = None

@@ -80,7 +80,7 @@ impl WriterConfig {
         let round = own.maintenance_interval_ms;
         let grace = own.maintenance_older_than_ms;
         let rate = own.maintenance_bytes_per_second;
-        Ok(RustConfig {
+        let config = RustConfig {
             durable_write: own.durable.unwrap_or(defaults.durable_write),
             sync_indexed_write: own.sync_index.unwrap_or(defaults.sync_indexed_write),
             key_index: own.kind()?.unwrap_or(defaults.key_index),
@@ -104,8 +104,21 @@ impl WriterConfig {
             maintenance_older_than: ms(grace, defaults.maintenance_older_than),
             maintenance_bytes_per_second: rate.unwrap_or(defaults.maintenance_bytes_per_second),
             ..defaults
-        })
+        };
+        config.validate().map_err(|error| in_our_words(&error.to_string()))?;
+        Ok(config)
     }
+}
+
+/// The error about a setting under the name that it has in Python, not that of the table's settings.
+fn in_our_words(error: &str) -> PyErr {
+    let names = [
+        ("max_memtable_size", "max_memtable_bytes"),
+        ("max_wal_buffer_size", "max_wal_buffer_bytes"),
+    ];
+    let text =
+        names.iter().fold(error.to_owned(), |text, (stored, ours)| text.replace(stored, ours));
+    InvalidInputError::new_err(text)
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -13,7 +13,9 @@ use lancemem::{
 use pyo3::prelude::*;
 
 use crate::errors::InvalidInputError;
+use crate::repair::existing_shard;
 use crate::runtime::run;
+use crate::table::ShardName;
 use crate::values::{
     CollectionResult, CompactedRun, CompactionResult, DeletionVectorResult, Garbage,
     RecordIndexReport,
@@ -58,8 +60,10 @@ pub fn check_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<R
 pub fn write_deletion_vectors(
     py: Python<'_>,
     table: &lancemem::Table,
+    shard: Option<ShardName>,
 ) -> PyResult<DeletionVectorResult> {
-    let done: RustVectors = run(py, table.write_deletion_vectors())?;
+    let shard = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
+    let done: RustVectors = run(py, table.write_deletion_vectors(shard))?;
     Ok(DeletionVectorResult {
         runs: done.runs,
         fragments: done.fragments,

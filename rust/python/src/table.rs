@@ -435,8 +435,13 @@ impl Table {
         run(py, async move { table.set_deletion_vectors(enabled).await })
     }
 
-    fn write_deletion_vectors(&self, py: Python<'_>) -> PyResult<DeletionVectorResult> {
-        maintain::write_deletion_vectors(py, &*self.inner()?)
+    #[pyo3(signature = (*, shard=None))]
+    fn write_deletion_vectors(
+        &self,
+        py: Python<'_>,
+        shard: Option<ShardName>,
+    ) -> PyResult<DeletionVectorResult> {
+        maintain::write_deletion_vectors(py, &*self.inner()?, shard)
     }
 
     fn check_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {

@@ -1,7 +1,8 @@
 //! What one scan learns and the next one of the same sources need not learn again.
 //!
 //! Owns: the keys of the flushed runs of the last view, and the dead rows of the last view that
-//! was read to its end. Each is kept for one view, the newest, and only up to a size.
+//! was read to its end: those of the very view, and those of what it had flushed, which hold for
+//! other rows in memory too. Each is kept for one view, the newest, and only up to a size.
 //! Does not own: open runs (`view`), or when a view is worth a mask (`plan`).
 
 use std::sync::Arc;
@@ -46,6 +47,17 @@ pub struct MergeCache {
 struct Kept {
     keys: Option<(Vec<SourceId>, Arc<NewerKeys>)>,
     mask: Option<(ViewId, Arc<ViewMask>)>,
+    flushed: Option<(ViewId, Arc<ViewMask>)>,
+}
+
+/// What is known of the dead rows of a view.
+#[derive(Clone, Debug)]
+pub enum KnownRows {
+    /// All of them: the base table, then the sources in the order of the view.
+    Exact(Arc<ViewMask>),
+    /// Those that a run supersedes, and tombstones: the base table, then the runs in the order of
+    /// the view. Rows in memory hide others.
+    Flushed(Arc<ViewMask>),
 }
 
 /// The rows of one source, which never change under this name.
@@ -81,25 +93,45 @@ impl MergeCache {
         keys
     }
 
-    /// The dead rows of `view`.
-    pub fn mask(&self, view: &ReadView) -> Option<Arc<ViewMask>> {
-        let id = view_id(view);
-        let kept = self.kept.lock();
-        let found = kept.mask.as_ref().filter(|(kept, _)| *kept == id);
+    /// What is known of the dead rows of `view`.
+    pub fn mask(&self, view: &ReadView) -> Option<KnownRows> {
+        let found = self.known(view);
         count(found.is_some(), &self.mask_hits, &self.mask_misses);
-        found.map(|(_, mask)| mask.clone())
+        found
     }
 
-    /// Whether the dead rows of `view` are known. Counts as no scan.
+    /// The rows of `view`, where an earlier scan of the very view counted them.
+    pub fn rows(&self, view: &ReadView) -> Option<usize> {
+        match self.mask(view)? {
+            KnownRows::Exact(mask) => mask.live_rows,
+            KnownRows::Flushed(_) => None,
+        }
+    }
+
+    fn known(&self, view: &ReadView) -> Option<KnownRows> {
+        let kept = self.kept.lock();
+        let of = |kept: &Option<(ViewId, Arc<ViewMask>)>, id: &ViewId| {
+            kept.as_ref().filter(|(kept, _)| kept == id).map(|(_, mask)| mask.clone())
+        };
+        let exact = of(&kept.mask, &view_id(view)).map(KnownRows::Exact);
+        exact.or_else(|| of(&kept.flushed, &flushed_id(view)).map(KnownRows::Flushed))
+    }
+
+    /// Whether anything is known of the dead rows of `view`. Counts as no scan.
     pub fn has_mask(&self, view: &ReadView) -> bool {
-        let id = view_id(view);
-        self.kept.lock().mask.as_ref().is_some_and(|(kept, _)| *kept == id)
+        self.known(view).is_some()
     }
 
-    /// Keeps the dead rows of `view`.
-    pub fn keep_mask(&self, view: &ReadView, mask: ViewMask) {
-        if mask.heap_bytes() <= KEPT_BYTES {
-            self.kept.lock().mask = Some((view_id(view), Arc::new(mask)));
+    /// Keeps what is known of the dead rows of `view`.
+    pub fn keep_mask(&self, view: &ReadView, known: KnownRows) {
+        let (KnownRows::Exact(mask) | KnownRows::Flushed(mask)) = &known;
+        if mask.heap_bytes() > KEPT_BYTES {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        match known {
+            KnownRows::Exact(mask) => kept.mask = Some((view_id(view), mask)),
+            KnownRows::Flushed(mask) => kept.flushed = Some((flushed_id(view), mask)),
         }
     }
 
@@ -108,7 +140,8 @@ impl MergeCache {
     pub fn stats(&self) -> MergeCacheStats {
         let kept = self.kept.lock();
         let keys = kept.keys.as_ref().map_or(0, |(_, keys)| keys.heap_bytes());
-        let mask = kept.mask.as_ref().map_or(0, |(_, mask)| mask.heap_bytes());
+        let masks = kept.mask.iter().chain(&kept.flushed);
+        let mask: usize = masks.map(|(_, mask)| mask.heap_bytes()).sum();
         MergeCacheStats {
             bytes: keys + mask,
             key_hits: self.key_hits.load(Ordering::Relaxed),
@@ -128,6 +161,10 @@ fn runs_of(view: &ReadView) -> Vec<SourceId> {
         .map(|(_, source)| source_id(&source))
         .filter(|id| matches!(id, SourceId::Run { .. }))
         .collect()
+}
+
+fn flushed_id(view: &ReadView) -> ViewId {
+    ViewId { base_version: view.base.version().version, sources: runs_of(view) }
 }
 
 fn view_id(view: &ReadView) -> ViewId {

@@ -48,6 +48,11 @@ impl KeyChoice {
         Ok(Self { runs, memory: Arc::new(keys_in_memory(view)?) })
     }
 
+    /// The choice among the MemTables of `view` alone.
+    fn of_memory(view: &ReadView) -> Result<Self> {
+        Ok(Self { runs: Arc::default(), memory: Arc::new(keys_in_memory(view)?) })
+    }
+
     /// The choice over the sources that `part` has of those of `whole`.
     async fn of_part(whole: &ReadView, part: &ReadView, cache: &MergeCache) -> Result<Self> {
         let runs = match cache.keys_of_runs(whole) {
@@ -65,16 +70,31 @@ impl KeyChoice {
         newest.unwrap_or(Freshness::Base) == freshness
     }
 
-    /// For each of `keys` whether its newest row is in a source of this freshness.
+    /// For each of `keys`, of rows in the base or in a run of this freshness, whether no run has
+    /// a newer row.
     #[must_use]
-    pub fn newest_at(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
-        let mut newest = BooleanBufferBuilder::new(keys.len());
-        newest.append_n(keys.len(), freshness == Freshness::Base);
-        // What is in memory last: every MemTable of a shard is newer than every run of it.
-        for newer in [&self.runs, &self.memory] {
-            newer.visit_found(keys, |row, found| newest.set_bit(row, found == freshness));
+    pub fn newest_of_runs(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
+        newest_among(&self.runs, keys, freshness, freshness == Freshness::Base)
+    }
+
+    /// For each of `keys`, of rows in a MemTable of this freshness, whether no MemTable has a
+    /// newer row. Every MemTable of a shard is newer than every run of it.
+    #[must_use]
+    pub fn newest_of_memory(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
+        newest_among(&self.memory, keys, freshness, false)
+    }
+
+    /// For each of `keys`, of rows in the base or a run, whether no MemTable has a row; `None`
+    /// where none has any.
+    #[must_use]
+    pub fn not_in_memory(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
+        if self.memory.is_empty() {
+            return None;
         }
-        newest.finish()
+        let mut absent = BooleanBufferBuilder::new(keys.len());
+        absent.append_n(keys.len(), true);
+        self.memory.visit_found(keys, |row, _| absent.set_bit(row, false));
+        Some(absent.finish())
     }
 
     /// Keys that have a row above the base table; one in a run and in memory counts twice.
@@ -98,11 +118,14 @@ impl KeyChoice {
 
 /// What a choice is made of.
 #[derive(Debug)]
-struct LazySource {
-    view: Arc<ReadView>,
-    /// The sources that may hold a key of the rows in question, where they are not all.
-    part: Option<Arc<ReadView>>,
-    cache: Arc<MergeCache>,
+enum LazySource {
+    /// All sources of a view, with what the cache has of them.
+    Whole(Arc<ReadView>, Arc<MergeCache>),
+    /// The sources of the second view, which has every source of the first that may hold a key of
+    /// the rows in question.
+    Part(Arc<ReadView>, Arc<ReadView>, Arc<MergeCache>),
+    /// The MemTables of a view.
+    Memory(Arc<ReadView>),
 }
 
 /// A choice that is made when the first row needs it, once for all arms of a plan.
@@ -112,19 +135,30 @@ pub struct LazyChoice {
     choice: OnceCell<Arc<KeyChoice>>,
 }
 
+impl From<LazySource> for LazyChoice {
+    fn from(source: LazySource) -> Self {
+        Self { source: Some(source), choice: OnceCell::new() }
+    }
+}
+
 impl LazyChoice {
     /// The choice over `view`, with what `cache` has of it.
     #[must_use]
     pub fn new(view: Arc<ReadView>, cache: Arc<MergeCache>) -> Self {
-        Self { source: Some(LazySource { view, part: None, cache }), choice: OnceCell::new() }
+        LazySource::Whole(view, cache).into()
     }
 
     /// The choice over the sources of `part`, which has every source of `view` that may hold a
     /// key of the rows in question.
     #[must_use]
     pub fn of_part(view: Arc<ReadView>, part: Arc<ReadView>, cache: Arc<MergeCache>) -> Self {
-        let source = LazySource { view, part: Some(part), cache };
-        Self { source: Some(source), choice: OnceCell::new() }
+        LazySource::Part(view, part, cache).into()
+    }
+
+    /// The choice among the MemTables of `view`. Reads nothing.
+    #[must_use]
+    pub fn of_memory(view: Arc<ReadView>) -> Self {
+        LazySource::Memory(view).into()
     }
 
     /// A choice that is made already.
@@ -139,16 +173,31 @@ impl LazyChoice {
     /// A storage error while keys of an SSTable are read.
     pub async fn get(&self) -> Result<Arc<KeyChoice>> {
         let make = async || match &self.source {
-            Some(LazySource { view, part: None, cache }) => {
+            Some(LazySource::Whole(view, cache)) => {
                 KeyChoice::with_cache(view, cache).await.map(Arc::new)
             }
-            Some(LazySource { view, part: Some(part), cache }) => {
+            Some(LazySource::Part(view, part, cache)) => {
                 KeyChoice::of_part(view, part, cache).await.map(Arc::new)
             }
+            Some(LazySource::Memory(view)) => KeyChoice::of_memory(view).map(Arc::new),
             None => Ok(Arc::default()),
         };
         self.choice.get_or_try_init(make).await.cloned()
     }
+}
+
+/// For each of `keys` whether `newer` has its newest row at `freshness`; `absent` for keys that it
+/// does not have.
+fn newest_among(
+    newer: &NewerKeys,
+    keys: &KeyView<'_>,
+    freshness: Freshness,
+    absent: bool,
+) -> BooleanBuffer {
+    let mut newest = BooleanBufferBuilder::new(keys.len());
+    newest.append_n(keys.len(), absent);
+    newer.visit_found(keys, |row, found| newest.set_bit(row, found == freshness));
+    newest.finish()
 }
 
 async fn keys_of_runs(view: &ReadView) -> Result<NewerKeys> {

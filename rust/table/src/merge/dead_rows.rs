@@ -15,8 +15,8 @@ use arrow_buffer::BooleanBufferBuilder;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use super::MergeCache;
-use crate::view::ReadView;
+use super::{KnownRows, MergeCache};
+use crate::view::{ReadView, Source};
 
 /// Dead rows of one dataset: offsets by fragment, as in Lance's deletion vectors.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl FromIterator<u64> for DeadRows {
 /// The dead rows of every source of one view.
 #[derive(Debug)]
 pub struct ViewMask {
-    /// By the arm's place: the base table, then the sources in the order of the view.
+    /// By the arm's place: the base table, then the sources.
     arms: Vec<Arc<DeadRows>>,
     /// Rows of the view: keys that are not deleted; `None` where nobody has counted them.
     pub live_rows: Option<usize>,
@@ -121,13 +121,24 @@ impl ViewMask {
     }
 }
 
+/// What a scan by key noted of one arm, addresses of rows.
+#[derive(Debug, Default)]
+pub struct Noted {
+    /// Rows that a run supersedes, and tombstones.
+    pub dead: Vec<u64>,
+    /// Rows that only rows in memory supersede.
+    pub hidden: Vec<u64>,
+    /// How many are left.
+    pub live_rows: usize,
+}
+
 /// Collects a [`ViewMask`] while a scan runs. It is kept when every stream of every arm came to
 /// its end; a scan that stops early leaves nothing.
 #[derive(Debug)]
 pub struct MaskRecorder {
     view: Arc<ReadView>,
     cache: Arc<MergeCache>,
-    arms: Vec<Mutex<Arc<DeadRows>>>,
+    arms: Vec<Mutex<Noted>>,
     live_rows: AtomicUsize,
     unfinished: AtomicUsize,
 }
@@ -146,14 +157,37 @@ impl MaskRecorder {
     }
 
     /// The stream of `arm` came to its end.
-    pub fn finish(&self, arm: usize, dead: Vec<u64>, live_rows: usize) {
-        *self.arms[arm].lock() = Arc::new(dead.into_iter().collect());
-        self.live_rows.fetch_add(live_rows, Ordering::Relaxed);
+    pub fn finish(&self, arm: usize, noted: Noted) {
+        self.live_rows.fetch_add(noted.live_rows, Ordering::Relaxed);
+        *self.arms[arm].lock() = noted;
         if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let arms = self.arms.iter().map(|dead| dead.lock().clone());
-            let live_rows = Some(self.live_rows.load(Ordering::Relaxed));
-            self.cache.keep_mask(&self.view, ViewMask { arms: arms.collect(), live_rows });
+            self.keep();
         }
+    }
+
+    fn keep(&self) {
+        let live_rows = Some(self.live_rows.load(Ordering::Relaxed));
+        let is_flushed = |arm: usize| {
+            arm == 0 || matches!(self.view.sources().nth(arm - 1), Some((_, Source::SsTable(_))))
+        };
+        let (mut exact, mut flushed) = (Vec::new(), Vec::new());
+        for (arm, noted) in self.arms.iter().enumerate() {
+            let Noted { dead, hidden, .. } = std::mem::take(&mut *noted.lock());
+            let all: Arc<DeadRows> = Arc::new(dead.iter().chain(&hidden).copied().collect());
+            if is_flushed(arm) {
+                let is_same = hidden.is_empty();
+                flushed.push(if is_same {
+                    all.clone()
+                } else {
+                    Arc::new(dead.into_iter().collect())
+                });
+            }
+            exact.push(all);
+        }
+        let exact = ViewMask { arms: exact, live_rows };
+        self.cache.keep_mask(&self.view, KnownRows::Exact(Arc::new(exact)));
+        let flushed = ViewMask { arms: flushed, live_rows: None };
+        self.cache.keep_mask(&self.view, KnownRows::Flushed(Arc::new(flushed)));
     }
 }
 

@@ -12,9 +12,9 @@ mod newer_keys;
 mod newest_rows;
 mod selector;
 
-pub use cache::{MergeCache, MergeCacheStats};
+pub use cache::{KnownRows, MergeCache, MergeCacheStats};
 pub use choice::{KeyChoice, LazyChoice};
-pub use dead_rows::{DeadRows, MaskRecorder, ViewMask};
+pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask};
 pub use newer_keys::NewerKeys;
 pub use newest_rows::NewestRowsExec;
 pub use selector::Newest;

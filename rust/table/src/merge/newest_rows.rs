@@ -81,8 +81,12 @@ impl DisplayAs for NewestRowsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.newest {
             Newest::All => write!(f, "NewestRowsExec: all rows"),
-            Newest::ByPosition(dead) => {
+            Newest::ByPosition { dead, above: None } => {
                 write!(f, "NewestRowsExec: by position, dead={}", dead.len())
+            }
+            Newest::ByPosition { dead, above: Some((_, key)) } => {
+                let (dead, key) = (dead.len(), key.join(", "));
+                write!(f, "NewestRowsExec: by position, dead={dead}, and memory by key [{key}]")
             }
             Newest::ByKey { freshness, key, .. } => {
                 write!(f, "NewestRowsExec: by key [{}], source={freshness:?}", key.join(", "))

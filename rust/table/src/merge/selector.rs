@@ -10,12 +10,13 @@ use arrow::compute::{and, filter_record_batch, not};
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use datafusion::common::{DataFusionError, Result as PlanResult};
 use lancemem_core::format::{KeyEncoder, TOMBSTONE};
 use lancemem_core::types::Freshness;
 
-use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder};
+use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder, Noted};
 
 /// The column of physical row addresses in a Lance scan.
 pub const ROW_ADDRESS: &str = "_rowaddr";
@@ -26,7 +27,13 @@ pub enum Newest {
     /// All rows are: nothing above the source can hold their keys, or there is no key.
     All,
     /// By position; the source has a column `_rowaddr`.
-    ByPosition(Arc<DeadRows>),
+    ByPosition {
+        /// Rows that a run supersedes, and tombstones.
+        dead: Arc<DeadRows>,
+        /// Rows in memory whose keys hide others, where there are any; the source has the key
+        /// columns.
+        above: Option<(Arc<LazyChoice>, Arc<[String]>)>,
+    },
     /// By key; the source has the key columns.
     ByKey {
         /// Which source holds the newest row of a key.
@@ -54,14 +61,24 @@ pub struct Selected {
     pub rows: RecordBatch,
     /// Rows of the batch that were not kept.
     pub dropped: usize,
-    /// Their addresses, where the scan records them.
+    /// Addresses of those that a run supersedes and of tombstones, where the scan records them.
     dead: Vec<u64>,
+    /// Addresses of those that only rows in memory supersede.
+    hidden: Vec<u64>,
 }
 
 enum Test {
     All,
-    ByPosition(Arc<DeadRows>),
+    ByPosition { dead: Arc<DeadRows>, above: Option<(Arc<KeyChoice>, KeyEncoder)> },
     ByKey { choice: Arc<KeyChoice>, freshness: Freshness, encoder: KeyEncoder },
+}
+
+/// Which rows of a batch are alive; `None` for all.
+struct Alive {
+    /// Whatever is in memory.
+    flushed: Option<BooleanArray>,
+    /// With what is in memory.
+    now: Option<BooleanArray>,
 }
 
 impl Selector {
@@ -74,7 +91,16 @@ impl Selector {
     ) -> PlanResult<Self> {
         let test = match newest {
             Newest::All => Test::All,
-            Newest::ByPosition(dead) => Test::ByPosition(dead.clone()),
+            Newest::ByPosition { dead, above } => {
+                let above = match above {
+                    Some((choice, key)) => {
+                        let encoder = KeyEncoder::new(input, key).map_err(external)?;
+                        Some((choice.get().await.map_err(external)?, encoder))
+                    }
+                    None => None,
+                };
+                Test::ByPosition { dead: dead.clone(), above }
+            }
             Newest::ByKey { choice, freshness, key } => {
                 let choice = choice.get().await.map_err(external)?;
                 if choice.is_empty() {
@@ -90,35 +116,43 @@ impl Selector {
 
     /// The rows of `batch` that are kept.
     pub fn select(&self, batch: &RecordBatch) -> PlanResult<Selected> {
-        let keep = self.keep(batch)?;
+        let alive = self.alive(batch)?;
         let columns = self.columns(batch)?;
-        let dropped = keep.as_ref().map_or(0, |keep| keep.len() - keep.true_count());
-        let Some(keep) = keep.filter(|_| dropped > 0) else {
-            return Ok(Selected { rows: self.result(&columns)?, dropped, dead: Vec::new() });
+        let kept = alive.now.as_ref().map_or(batch.num_rows(), BooleanArray::true_count);
+        let dropped = batch.num_rows() - kept;
+        let (dead, hidden) =
+            if self.records && dropped > 0 { alive.noted(batch)? } else { Default::default() };
+        let rows = match alive.now.filter(|_| dropped > 0) {
+            // Not before the tombstones are gone: they are null where a column of the table never
+            // is.
+            Some(now) => self.result(&filter_record_batch(&columns, &now)?)?,
+            None => self.result(&columns)?,
         };
-        // Not before the tombstones are gone: they are null where a column of the table never is.
-        let rows = self.result(&filter_record_batch(&columns, &keep)?)?;
-        let dead = if self.records { dead_addresses(batch, &keep) } else { Vec::new() };
-        Ok(Selected { rows, dropped, dead })
+        Ok(Selected { rows, dropped, dead, hidden })
     }
 
-    /// The rows to keep; `None` for all.
-    fn keep(&self, batch: &RecordBatch) -> PlanResult<Option<BooleanArray>> {
-        let newest = match &self.test {
-            Test::All => None,
-            Test::ByPosition(dead) => dead.live(addresses(batch)?),
+    fn alive(&self, batch: &RecordBatch) -> PlanResult<Alive> {
+        let (flushed, not_in_memory) = match &self.test {
+            Test::All => (None, None),
+            Test::ByPosition { dead, above } => {
+                let above = above.as_ref();
+                let absent = above.and_then(|(it, encoder)| it.not_in_memory(&encoder.view(batch)));
+                (dead.live(addresses(batch)?), absent)
+            }
+            Test::ByKey { choice, freshness: freshness @ Freshness::MemTable(_), encoder } => {
+                (Some(choice.newest_of_memory(&encoder.view(batch), *freshness).into()), None)
+            }
             Test::ByKey { choice, freshness, encoder } => {
-                let newest = choice.newest_at(&encoder.view(batch), *freshness);
-                Some(BooleanArray::new(newest, None))
+                let keys = encoder.view(batch);
+                let newest = choice.newest_of_runs(&keys, *freshness);
+                (Some(newest.into()), choice.not_in_memory(&keys))
             }
         };
         let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);
         let tombstones = tombstones.filter(|tombstones| tombstones.true_count() > 0);
-        Ok(match (newest, tombstones) {
-            (newest, None) => newest,
-            (None, Some(tombstones)) => Some(not(tombstones)?),
-            (Some(newest), Some(tombstones)) => Some(and(&newest, &not(tombstones)?)?),
-        })
+        let flushed = both(flushed, tombstones.map(not).transpose()?)?;
+        let now = both(flushed.clone(), not_in_memory.map(BooleanArray::from))?;
+        Ok(Alive { flushed, now })
     }
 
     /// The columns of the result as the source has them, all rows.
@@ -142,31 +176,50 @@ impl Selector {
 
 /// What a scan by key notes of its batches, one after the other.
 #[derive(Default)]
-pub struct Notes {
-    dead: Vec<u64>,
-    live_rows: usize,
-}
+pub struct Notes(Noted);
 
 impl Notes {
     /// Notes one batch.
     pub fn add(&mut self, selected: &Selected) {
-        self.dead.extend_from_slice(&selected.dead);
-        self.live_rows += selected.rows.num_rows();
+        self.0.dead.extend_from_slice(&selected.dead);
+        self.0.hidden.extend_from_slice(&selected.hidden);
+        self.0.live_rows += selected.rows.num_rows();
     }
 
     /// The stream came to its end.
     pub fn finish(self, record: &Record) {
         if let Some((recorder, arm)) = record {
-            recorder.finish(*arm, self.dead, self.live_rows);
+            recorder.finish(*arm, self.0);
         }
     }
 }
 
-/// Addresses of the rows that are not kept; none of rows in memory, which have no address.
-fn dead_addresses(batch: &RecordBatch, keep: &BooleanArray) -> Vec<u64> {
-    let Ok(addresses) = addresses(batch) else { return Vec::new() };
-    let dead = !keep.values();
-    dead.set_indices().map(|row| addresses.value(row)).collect()
+impl Alive {
+    /// Addresses of the rows of `batch` that are dead, and of those that rows in memory hide; none
+    /// of rows in memory, which have no address.
+    fn noted(&self, batch: &RecordBatch) -> PlanResult<(Vec<u64>, Vec<u64>)> {
+        let Ok(addresses) = addresses(batch) else { return Ok(Default::default()) };
+        let at =
+            |rows: &BooleanBuffer| rows.set_indices().map(|row| addresses.value(row)).collect();
+        let flushed = self.flushed.as_ref().map(BooleanArray::values);
+        let dead = flushed.map(|alive| at(&!alive)).unwrap_or_default();
+        let hidden = match (flushed, self.now.as_ref().map(BooleanArray::values)) {
+            (Some(flushed), Some(now)) => at(&(flushed & &!now)),
+            (None, Some(now)) => at(&!now),
+            (_, None) => Vec::new(),
+        };
+        Ok((dead, hidden))
+    }
+}
+
+fn both(
+    one: Option<BooleanArray>,
+    other: Option<BooleanArray>,
+) -> PlanResult<Option<BooleanArray>> {
+    Ok(match (one, other) {
+        (Some(one), Some(other)) => Some(and(&one, &other)?),
+        (one, other) => one.or(other),
+    })
 }
 
 fn addresses(batch: &RecordBatch) -> PlanResult<&UInt64Array> {

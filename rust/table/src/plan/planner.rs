@@ -26,7 +26,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -48,9 +48,16 @@ use super::memtable_scan::MemTableScanExec;
 use super::prune::{Pruned, prune};
 use super::{Filter, ReadPart};
 use crate::errors::Context;
-use crate::merge::{LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ViewMask};
+use crate::merge::{KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec};
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::view::{ReadView, Source, SsTableHandle};
+
+/// Bytes that a batch of narrow rows may have, and its rows.
+const BATCH_BYTES: usize = 1 << 20;
+const LEAST_BATCH_ROWS: usize = 8_192;
+const MOST_BATCH_ROWS: usize = 32_768;
+/// What a value of no fixed width is taken for.
+const VARIABLE_BYTES: usize = 64;
 
 /// What a scan asks for, resolved.
 #[derive(Clone, Debug, Default)]
@@ -135,8 +142,10 @@ struct Planner<'a> {
     whole: Option<Filter>,
     output: &'a [String],
     part: Option<ReadPart>,
-    mask: Option<Arc<ViewMask>>,
+    known: Option<KnownRows>,
     choice: Arc<LazyChoice>,
+    /// The choice among rows in memory; `None` where there are none.
+    memory: Option<Arc<LazyChoice>>,
     recorder: Option<Arc<MaskRecorder>>,
 }
 
@@ -156,12 +165,13 @@ impl<'a> Planner<'a> {
         };
         let is_base_only = left.is_base_only();
         let chooses = !view.key.is_empty() && !is_base_only;
-        let mask = if chooses { cache.mask(view) } else { None };
+        let known = if chooses { cache.mask(view) } else { None };
+        let has_memory = left.shards.iter().any(|shard| !shard.memtables.is_empty());
         let is_whole = request.filter.is_none()
             && request.limit.is_none()
             && request.offset == 0
             && request.part.is_none();
-        let records = chooses && is_whole && mask.is_none();
+        let records = chooses && is_whole && known.is_none();
         let arms = 1 + view.sources().count();
         let (pushed, rest) = request.filter.as_ref().map_or((None, None), Filter::split_fallible);
         Self {
@@ -173,7 +183,8 @@ impl<'a> Planner<'a> {
             whole: request.filter.clone(),
             output,
             part: request.part,
-            mask,
+            known,
+            memory: has_memory.then(|| Arc::new(LazyChoice::of_memory(left.clone()))),
             choice: Arc::new(if pruned.is_empty() {
                 LazyChoice::new(left, cache.clone())
             } else {
@@ -190,10 +201,10 @@ impl<'a> Planner<'a> {
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
-        let newest = match &self.mask {
-            _ if self.view.key.is_empty() || self.is_base_only => Newest::All,
-            Some(mask) => Newest::ByPosition(mask.arm(0)),
-            None => self.by_key(Freshness::Base),
+        let newest = if self.view.key.is_empty() || self.is_base_only {
+            Newest::All
+        } else {
+            self.by_position(0, 0).unwrap_or_else(|| self.by_key(Freshness::Base))
         };
         let kept = self.columns(self.rest.as_ref());
         let read = self.with_key(&kept, &newest);
@@ -208,13 +219,13 @@ impl<'a> Planner<'a> {
         freshness: Freshness,
         run: &SsTableHandle,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let newest = match &self.mask {
-            Some(mask) => Newest::ByPosition(mask.arm(arm)),
-            None => self.above_base(arm, freshness),
-        };
+        let is_run = |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
+        let place = self.view.sources().take(arm).filter(is_run).count();
+        let newest = self.by_position(arm, place);
+        let newest = newest.unwrap_or_else(|| self.above_base(arm, freshness));
         let stored = |filter: Option<&Filter>| {
             let mut read = self.with_key(&self.columns(filter), &newest);
-            if !matches!(newest, Newest::ByPosition(_)) {
+            if !matches!(newest, Newest::ByPosition { .. }) {
                 read.push(TOMBSTONE.to_owned());
             }
             let stored = StoredColumns::of(&run.columns, &self.view.columns, &read);
@@ -241,7 +252,13 @@ impl<'a> Planner<'a> {
         freshness: Freshness,
         rows: &MemTableView,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let newest = self.above_base(arm, freshness);
+        let newest = match (self.above_base(arm, freshness), &self.memory) {
+            // No run is newer than a MemTable.
+            (Newest::ByKey { freshness, key, .. }, Some(memory)) => {
+                Newest::ByKey { choice: memory.clone(), freshness, key }
+            }
+            (newest, _) => newest,
+        };
         let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
         let stored = StoredColumns::of(rows.schema(), &self.view.columns, &read)?;
@@ -255,6 +272,27 @@ impl<'a> Planner<'a> {
             return Newest::All;
         }
         self.by_key(freshness)
+    }
+
+    /// By position, where the dead rows of the source are known: it is the arm `arm` of the view,
+    /// and the one at `place` of the base and its runs.
+    fn by_position(&self, arm: usize, place: usize) -> Option<Newest> {
+        Some(match self.known.as_ref()? {
+            KnownRows::Exact(mask) => Newest::ByPosition { dead: mask.arm(arm), above: None },
+            KnownRows::Flushed(mask) => {
+                let is_base = arm == 0;
+                // Then no addresses need be read.
+                if let Some(choice) = self.memory.clone()
+                    && is_base
+                    && mask.arm(0).is_empty()
+                {
+                    let (freshness, key) = (Freshness::Base, self.view.key.clone());
+                    return Some(Newest::ByKey { choice, freshness, key });
+                }
+                let above = self.memory.clone().map(|memory| (memory, self.view.key.clone()));
+                Newest::ByPosition { dead: mask.arm(place), above }
+            }
+        })
     }
 
     fn by_key(&self, freshness: Freshness) -> Newest {
@@ -276,8 +314,10 @@ impl<'a> Planner<'a> {
         if let Some(fragments) = fragments {
             scanner.with_fragments(fragments);
         }
+        scanner.batch_size(batch_rows(&self.view.schema, read));
         // Lance gives no rows to count where it reads no column.
-        if read.is_empty() || self.recorder.is_some() || matches!(newest, Newest::ByPosition(_)) {
+        let by_position = matches!(newest, Newest::ByPosition { .. });
+        if read.is_empty() || self.recorder.is_some() || by_position {
             scanner.with_row_address();
         }
         if let Some(pushed) = pushed {
@@ -320,9 +360,31 @@ impl<'a> Planner<'a> {
     }
 
     fn with_key(&self, kept: &[String], newest: &Newest) -> Vec<String> {
-        let by_key = matches!(newest, Newest::ByKey { .. });
+        let by_key =
+            matches!(newest, Newest::ByKey { .. } | Newest::ByPosition { above: Some(_), .. });
         let is_key = |name: &String| by_key && self.view.key.contains(name);
         in_order(&self.view.schema, |name| kept.contains(name) || is_key(name))
+    }
+}
+
+/// Rows of a batch of these columns: as many as Lance reads by itself, more of narrow ones, because
+/// each batch costs about as much as a thousand keys.
+fn batch_rows(schema: &Schema, names: &[String]) -> usize {
+    let fields = names.iter().filter_map(|name| schema.field_with_name(name).ok());
+    let width: usize = fields.map(|field| width_of(field.data_type())).sum();
+    let rows = BATCH_BYTES / (width + size_of::<u64>());
+    rows.clamp(LEAST_BATCH_ROWS, MOST_BATCH_ROWS)
+}
+
+/// Bytes of a value, about.
+fn width_of(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0),
+        DataType::FixedSizeList(child, length) => {
+            width_of(child.data_type()) * usize::try_from(*length).unwrap_or(0)
+        }
+        DataType::Struct(children) => children.iter().map(|it| width_of(it.data_type())).sum(),
+        other => other.primitive_width().unwrap_or(VARIABLE_BYTES),
     }
 }
 

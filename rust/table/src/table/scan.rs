@@ -129,7 +129,7 @@ impl Scan {
             let rows = view.base.count_rows(None).await.context("counting the base table's rows");
             return rows.map(Some);
         }
-        Ok(self.table.merges.mask(view).and_then(|mask| mask.live_rows))
+        Ok(self.table.merges.rows(view))
     }
 
     /// The plan as text, and under it a line for each source that it leaves out.

@@ -8,6 +8,7 @@
 //! cut, and compare keys where something is missing, so the order of writers, readers and the
 //! switch does not matter to what a read shows.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt;
@@ -18,6 +19,7 @@ use lancemem_core::types::{Error, ErrorKind, Result, ShardId};
 use super::Table;
 use crate::compact::commit_exactly;
 use crate::index::{IndexRuns, new_name};
+use crate::merge::KnownRows;
 use crate::vectors::{Cover, Gap, gaps, is_on, switch};
 use crate::view::{Consistency, ReadView};
 
@@ -63,7 +65,7 @@ impl Table {
         let version = self.commit_switch(on).await?;
         self.latest_base().await?;
         if on {
-            self.write_deletion_vectors().boxed().await?;
+            self.write_deletion_vectors(None).boxed().await?;
         }
         Ok(version)
     }
@@ -84,23 +86,26 @@ impl Table {
         unreachable!("the last attempt returns")
     }
 
-    /// Looks up which rows each flushed run supersedes, where no file says it yet, and writes that
-    /// down: one file a run. Writers and readers go on meanwhile.
+    /// Looks up which rows each flushed run supersedes, of one shard or of all, where no file says
+    /// it yet, and writes that down: one file a run. Writers and readers go on meanwhile.
     ///
     /// # Errors
     /// An input error for a table whose deletion-vector mode is off; a storage error. What was
     /// written until then stays and is true.
-    pub async fn write_deletion_vectors(&self) -> Result<DeletionVectorResult> {
+    pub async fn write_deletion_vectors(
+        &self,
+        shard: Option<ShardId>,
+    ) -> Result<DeletionVectorResult> {
         if !is_on(&*self.latest_base().await?) {
             return Err(Error::input(format!(
                 "deletion-vector mode of table {} is off; switch it on first",
                 self.uri()
             )));
         }
-        self.fill_gaps(None).await
+        self.fill_gaps(shard).await
     }
 
-    /// The same for the runs of one shard, or of all.
+    /// The same whatever the mode.
     pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.writable_store(self.writer_defaults().fsync).await?;
@@ -131,15 +136,15 @@ impl Table {
         if !self.merges.has_mask(view)
             && let Some(cover) = self.cover_of(view).await
         {
-            self.merges.keep_mask(view, cover.into_mask());
+            let known = KnownRows::Flushed(Arc::new(cover.into_mask()));
+            self.merges.keep_mask(view, known);
         }
     }
 
-    /// The dead rows of a cut without rows in memory, where the table has the mode and its files
-    /// cover the cut.
+    /// The dead rows of what a cut has flushed, where the table has the mode and its files cover it.
     pub(super) async fn cover_of(&self, view: &ReadView) -> Option<Cover> {
-        let has_rows_in_memory = view.shards.iter().any(|shard| !shard.memtables.is_empty());
-        if !is_on(&view.base) || view.is_base_only() || has_rows_in_memory {
+        let has_no_run = view.shards.iter().all(|shard| shard.sstables.is_empty());
+        if !is_on(&view.base) || has_no_run {
             return None;
         }
         match self.vectors.of_shards(&self.store, &shards_of(view)).await {

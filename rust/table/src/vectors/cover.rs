@@ -67,7 +67,7 @@ impl<'a> ByRun<'a> {
     }
 }
 
-/// The dead rows of every source of a cut without rows in memory, by position.
+/// The dead rows of the base and the runs of a cut, by position, whatever is in memory.
 #[derive(Debug)]
 pub struct Cover {
     /// Rows of the base table that a run supersedes, by fragment; also ones that are deleted.

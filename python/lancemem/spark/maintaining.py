@@ -1,0 +1,45 @@
+"""What a compaction needs of each shard, prepared by tasks.
+
+Owns the one job that looks up, shard by shard, which rows flushed runs supersede. The commit that
+follows is the driver's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import lancemem
+from lancemem.spark import marks
+from lancemem.spark.tables import open_cached
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_REPORT_DDL = "runs long"
+
+
+def look_up(spark: SparkSession, table: lancemem.Table) -> int:
+    """Look up what the runs of every shard supersede, a task a shard; return how many runs.
+
+    A task that is repeated, or runs twice, finds what the first one wrote.
+    """
+    uri, version = table.uri, lancemem.__version__
+    shards = [shard.shard_id for shard in table.shards() if shard.sstables]
+    if not shards:
+        return 0
+
+    def look_up_shards(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        marks.check_version(version)
+        done = 0
+        for batch in batches:
+            for place in batch["id"].to_pylist():
+                done += open_cached(uri).write_deletion_vectors(shard=shards[place]).runs
+        yield pa.RecordBatch.from_pydict({"runs": [done]})
+
+    tasks = spark.range(0, len(shards), 1, len(shards))
+    reports = tasks.mapInArrow(look_up_shards, _REPORT_DDL).collect()
+    return sum(report.runs for report in reports)
