@@ -20,49 +20,25 @@ import pyarrow as pa
 import pytest
 
 import lancemem
+from tests.keyed_rows import KEYS, KeyedRows, empty_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from tests.conftest import MakeTable
 
-Key = tuple[Any, ...]
 
-KEYS: dict[str, tuple[list[pa.Field], Callable[[int], Key]]] = {
-    "int64": ([pa.field("id", pa.int64(), nullable=False)], lambda n: (n - 500,)),
-    "utf8": (
-        [pa.field("id", pa.string(), nullable=False)],
-        lambda n: ("" if n == 0 else f"a\0{n}" * (n % 4 + 1),),
-    ),
-    "two columns": (
-        [
-            pa.field("a", pa.string(), nullable=False),
-            pa.field("b", pa.int32(), nullable=False),
-        ],
-        lambda n: (f"k{n % 30}", n // 30 - 5),
-    ),
-}
+class Model(KeyedRows):
+    """A table of one shard of which every change becomes a run of its own."""
 
-
-class Model:
-    """A table of one shard beside a dictionary of the rows that it should have."""
-
-    def __init__(self, table: lancemem.Table, key: Callable[[int], Key]) -> None:
-        self.table, self.key = table, key
-        self.rows: dict[Key, str] = {}
-
-    def put(self, numbers: Iterable[int], value: str) -> None:
+    def put_run(self, numbers: Iterable[int], value: str) -> None:
         """Upsert a row for each number and flush them as one run, which nobody looks up."""
-        new = {self.key(n): value for n in numbers}
-        self.rows.update(new)
-        self.table.upsert(self._table(new))
+        self.put(numbers, value)
         self.flush()
 
-    def delete(self, numbers: Iterable[int]) -> None:
+    def delete_run(self, numbers: Iterable[int]) -> None:
         """Delete the key of each number and flush that as one run."""
-        gone = {self.key(n) for n in numbers}
-        self.rows = {key: value for key, value in self.rows.items() if key not in gone}
-        self.table.delete(self._table(dict.fromkeys(gone, "")).drop_columns(["value"]))
+        self.delete(numbers)
         self.flush()
 
     def flush(self) -> None:
@@ -101,11 +77,6 @@ class Model:
         parts = [cut.scan(part=(i, 3)).to_table() for i in range(3)]
         assert sum(part.num_rows for part in parts) == len(self.rows)
 
-    def _table(self, rows: dict[Key, str]) -> pa.Table:
-        names = range(len(self.table.primary_key))
-        columns: list[list[Any]] = [[key[place] for key in rows] for place in names]
-        return pa.table([*columns, list(rows.values())], schema=pa.schema(self.table.schema))
-
 
 def ways(plan: str) -> set[str]:
     """Name how the sources of a plan tell their newest rows."""
@@ -120,26 +91,23 @@ def files(table: lancemem.Table) -> set[Path]:
 @pytest.fixture(params=KEYS)
 def model(request: pytest.FixtureRequest, make_table: MakeTable) -> Model:
     """Give an empty table for each kind of key."""
-    fields, key = KEYS[request.param]
-    schema = pa.schema([*fields, pa.field("value", pa.string())])
-    return Model(make_table(schema, [field.name for field in fields]), key)
+    return Model(*empty_table(make_table, request.param))
 
 
 @pytest.fixture
 def ints(make_table: MakeTable) -> Model:
-    fields, key = KEYS["int64"]
-    return Model(make_table(pa.schema([*fields, pa.field("value", pa.string())]), ["id"]), key)
+    return Model(*empty_table(make_table, "int64"))
 
 
 def test_reads_compare_no_key_over_a_life_of_upserts_deletes_and_compactions(model: Model) -> None:
     rng = random.Random(7)  # noqa: S311 - no secret
-    model.put(range(1000), "a")
+    model.put_run(range(1000), "a")
     model.compact()
     version = model.table.set_deletion_vectors(True)
     assert model.table.set_deletion_vectors(True) == version, "it was on already"
     for step in range(4):
-        model.put(rng.sample(range(1200), 90), f"{'abcd'[step]}{step}")
-        model.delete(rng.sample(range(1200), 40))
+        model.put_run(rng.sample(range(1200), 90), f"{'abcd'[step]}{step}")
+        model.delete_run(rng.sample(range(1200), 40))
         model.check()
         done = model.table.write_deletion_vectors()
         assert (done.runs, done.bytes > 0) == (2, True)
@@ -156,10 +124,10 @@ def test_reads_compare_no_key_over_a_life_of_upserts_deletes_and_compactions(mod
 
 def test_no_key_comes_twice_while_the_mode_is_switched_and_runs_are_looked_up(ints: Model) -> None:
     """Paimon #5874: right after the switch no deletion vector exists."""
-    ints.put(range(500), "a")
+    ints.put_run(range(500), "a")
     ints.compact()
     for step in range(3):
-        ints.put(range(step * 100, step * 100 + 200), f"b{step}")
+        ints.put_run(range(step * 100, step * 100 + 200), f"b{step}")
     ints.table.set_deletion_vectors(True)
     ints.check(by="by position")
     written = sorted(files(ints.table))
@@ -173,24 +141,20 @@ def test_no_key_comes_twice_while_the_mode_is_switched_and_runs_are_looked_up(in
         ints.check(by="by position" if present == 7 else None)
     ints.table.set_deletion_vectors(False)
     ints.check()
-    ints.put(range(50), "c")
+    ints.put_run(range(50), "c")
     ints.table.set_deletion_vectors(True)
     ints.check(by="by position")
 
 
 def test_a_job_looks_up_what_it_flushes(ints: Model) -> None:
-    ints.put(range(100), "a")
+    ints.put_run(range(100), "a")
     ints.compact()
     ints.table.set_deletion_vectors(True)
     with ints.table.start_job(shard=0) as job:
         for step in range(3):
-            rows = {ints.key(n): f"b{step}" for n in range(step * 10, step * 10 + 20)}
-            ints.rows |= rows
-            job.put(ints._table(rows))
+            ints.put(range(step * 10, step * 10 + 20), f"b{step}", job)
             job.flush()
-        rows = {ints.key(n): "z" for n in range(5)}
-        ints.rows |= rows
-        job.put(ints._table(rows))
+        ints.put(range(5), "z", job)
         job.close(flush=True)
         stats = job.stats()
     assert (stats.maintenance_errors, stats.compactions) == (0, 0)
@@ -199,13 +163,11 @@ def test_a_job_looks_up_what_it_flushes(ints: Model) -> None:
 
 
 def test_rows_in_memory_lie_above_what_was_looked_up(ints: Model) -> None:
-    ints.put(range(100), "a")
+    ints.put_run(range(100), "a")
     ints.compact()
-    ints.put(range(50), "b")
+    ints.put_run(range(50), "b")
     ints.table.set_deletion_vectors(True)
-    rows = {ints.key(n): "c" for n in range(25, 75)}
-    ints.rows |= rows
-    ints.table.upsert(ints._table(rows))
+    ints.put(range(25, 75), "c")
     found = lancemem.open_table(ints.table.uri).scan().to_table()
     lists = (found["id"].to_pylist(), found["value"].to_pylist())
     assert sorted(zip(*lists, strict=True)) == sorted((k[0], v) for k, v in ints.rows.items())
@@ -214,10 +176,10 @@ def test_rows_in_memory_lie_above_what_was_looked_up(ints: Model) -> None:
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 def test_foreign_commits_and_lances_compaction_leave_every_read_right(ints: Model) -> None:
     for step in range(3):
-        ints.put(range(step * 100, step * 100 + 150), "a")
+        ints.put_run(range(step * 100, step * 100 + 150), "a")
         ints.compact()
-    ints.put(range(50, 120), "b")
-    ints.delete(range(300, 320))
+    ints.put_run(range(50, 120), "b")
+    ints.delete_run(range(300, 320))
     ints.table.set_deletion_vectors(True)
     ints.check(by="by position")
     other = lance.write_dataset(
@@ -242,11 +204,11 @@ def test_foreign_commits_and_lances_compaction_leave_every_read_right(ints: Mode
 
 
 def test_a_row_that_a_restored_version_shows_again_is_hidden_by_its_run(ints: Model) -> None:
-    ints.put(range(100), "a")
+    ints.put_run(range(100), "a")
     ints.compact()
     ints.table.set_deletion_vectors(True)
     version = lance.dataset(ints.table.uri).version
-    ints.put(range(50), "b")
+    ints.put_run(range(50), "b")
     # The base rows are deleted when they are looked up, and come back afterwards.
     lance.dataset(ints.table.uri).delete("id < -480")
     ints.table.write_deletion_vectors()
@@ -257,9 +219,9 @@ def test_a_row_that_a_restored_version_shows_again_is_hidden_by_its_run(ints: Mo
 
 
 def test_a_damaged_file_is_left_out_and_told(ints: Model, caplog: pytest.LogCaptureFixture) -> None:
-    ints.put(range(200), "a")
+    ints.put_run(range(200), "a")
     ints.compact()
-    ints.put(range(100), "b")
+    ints.put_run(range(100), "b")
     ints.table.set_deletion_vectors(True)
     (path,) = files(ints.table)
     whole = path.read_bytes()
@@ -279,22 +241,22 @@ def test_a_damaged_file_is_left_out_and_told(ints: Model, caplog: pytest.LogCapt
 
 
 def test_the_record_index_gives_the_same_positions(ints: Model) -> None:
-    ints.put(range(2_000), "a")
+    ints.put_run(range(2_000), "a")
     ints.compact()
     lance.dataset(ints.table.uri).delete("id > 1400")
     ints.rows = {key: value for key, value in ints.rows.items() if key[0] <= 1400}
     ints.table.rebuild_record_index()
     ints.table.set_deletion_vectors(True)
-    ints.put(range(0, 4_000, 40), "b")
+    ints.put_run(range(0, 4_000, 40), "b")
     ints.table.write_deletion_vectors()
     ints.check(by="by position")
 
 
 def test_files_go_after_their_run(ints: Model) -> None:
-    ints.put(range(100), "a")
+    ints.put_run(range(100), "a")
     ints.compact()
     ints.table.set_deletion_vectors(True)
-    ints.put(range(50), "b")
+    ints.put_run(range(50), "b")
     ints.table.write_deletion_vectors()
     garbage = ints.table.collect_garbage(older_than=timedelta(0)).garbage
     assert "deletion vectors" not in {each.kind for each in garbage}
@@ -307,10 +269,31 @@ def test_files_go_after_their_run(ints: Model) -> None:
     ints.check()
 
 
-def test_names_that_are_no_run_are_not_looked_at(ints: Model) -> None:
-    ints.put(range(100), "a")
+def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
+    """Of the base table: its data files are out of reach until it is done."""
+    ints.put_run(range(200), "a")
     ints.compact()
-    ints.put(range(50), "b")
+    ints.table.set_deletion_vectors(True)
+    ints.put_run(range(100, 300), "b")
+    ints.delete_run(range(50))
+    ints.table.write_deletion_vectors()
+    root = Path(ints.table.uri)
+    away = {path: path.with_suffix(".away") for path in (root / "data").glob("*.lance")}
+    assert away
+    for path, other in away.items():
+        path.rename(other)
+    table = lancemem.open_table(ints.table.uri)
+    done = table.compact(mode="adopt")
+    assert (done.generations, done.rows_deleted) == (2, 150)
+    for path, other in away.items():
+        other.rename(path)
+    ints.check()
+
+
+def test_names_that_are_no_run_are_not_looked_at(ints: Model) -> None:
+    ints.put_run(range(100), "a")
+    ints.compact()
+    ints.put_run(range(50), "b")
     ints.table.set_deletion_vectors(True)
     (path,) = files(ints.table)
     for name in ("notes.txt", "x.binpb", f"{path.stem}.tmp"):
@@ -335,7 +318,7 @@ def test_the_mode_needs_a_key_and_the_look_up_the_mode(ints: Model, tmp_path: Pa
 
 
 def test_the_command_line_switches_looks_up_and_maintains(ints: Model) -> None:
-    ints.put(range(100), "a")
+    ints.put_run(range(100), "a")
 
     def command(*arguments: str) -> str:
         call = [sys.executable, "-m", "lancemem", *arguments, ints.table.uri]
@@ -344,7 +327,7 @@ def test_the_command_line_switches_looks_up_and_maintains(ints: Model) -> None:
 
     assert command("deletion-vectors", "on").startswith("deletion-vector mode is on; version ")
     ints.table = lancemem.open_table(ints.table.uri)
-    ints.put(range(50), "b")
+    ints.put_run(range(50), "b")
     assert command("deletion-vectors", "write").startswith("deletion vectors: looked up 1 runs, ")
     assert command("deletion-vectors", "write") == "deletion vectors: nothing to look up\n"
     ints.check(by="by position")

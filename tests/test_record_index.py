@@ -22,51 +22,18 @@ import pyarrow as pa
 import pytest
 
 import lancemem
+from tests.keyed_rows import KEYS, Key, KeyedRows, empty_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from tests.conftest import MakeTable
 
-Key = tuple[Any, ...]
 DAY = 24 * 3600
 
-KEYS: dict[str, tuple[list[pa.Field], Callable[[int], Key]]] = {
-    "int64": ([pa.field("id", pa.int64(), nullable=False)], lambda n: (n - 500,)),
-    "uint8": ([pa.field("id", pa.uint8(), nullable=False)], lambda n: (n % 256,)),
-    "utf8": (
-        [pa.field("id", pa.string(), nullable=False)],
-        lambda n: ("" if n == 0 else f"a\0{n}" * (n % 4 + 1),),
-    ),
-    "binary": ([pa.field("id", pa.binary(), nullable=False)], lambda n: (n.to_bytes(3, "little"),)),
-    "two columns": (
-        [
-            pa.field("a", pa.string(), nullable=False),
-            pa.field("b", pa.int32(), nullable=False),
-        ],
-        lambda n: (f"k{n % 30}", n // 30 - 5),
-    ),
-}
 
-
-class Model:
-    """A table beside a dictionary of the rows that it should have."""
-
-    def __init__(self, table: lancemem.Table, key: Callable[[int], Key]) -> None:
-        self.table, self.key = table, key
-        self.rows: dict[Key, str] = {}
-
-    def put(self, numbers: Iterable[int], value: str) -> None:
-        """Upsert a row for each number."""
-        new = {self.key(n): value for n in numbers}
-        self.rows.update(new)
-        self.table.upsert(self._table(new))
-
-    def delete(self, numbers: Iterable[int]) -> None:
-        """Delete the key of each number."""
-        gone = {self.key(n) for n in numbers}
-        self.rows = {key: value for key, value in self.rows.items() if key not in gone}
-        self.table.delete(self._table(dict.fromkeys(gone, "")).drop_columns(["value"]))
+class Model(KeyedRows):
+    """A table of one shard that is compacted and asked for keys."""
 
     def compact(self) -> None:
         """Move all rows into the base table."""
@@ -77,13 +44,8 @@ class Model:
         """Ask for the keys, many at once and one at a time."""
         asked = list(dict.fromkeys(self.key(n) for n in numbers))
         for keys in (asked, asked[:1], asked[-2:]):
-            found = lookup(self.table, self._table(dict.fromkeys(keys, "")))
+            found = lookup(self.table, self.batch(dict.fromkeys(keys, "")))
             assert found == {key: self.rows[key] for key in keys if key in self.rows}
-
-    def _table(self, rows: dict[Key, str]) -> pa.Table:
-        names = range(len(self.table.primary_key))
-        columns: list[list[Any]] = [[key[place] for key in rows] for place in names]
-        return pa.table([*columns, list(rows.values())], schema=pa.schema(self.table.schema))
 
 
 def flush(table: lancemem.Table) -> None:
@@ -116,15 +78,12 @@ def sound(table: lancemem.Table) -> lancemem.RecordIndexReport:
 @pytest.fixture(params=KEYS)
 def model(request: pytest.FixtureRequest, make_table: MakeTable) -> Model:
     """Give an empty table for each kind of key."""
-    fields, key = KEYS[request.param]
-    schema = pa.schema([*fields, pa.field("value", pa.string())])
-    return Model(make_table(schema, [field.name for field in fields]), key)
+    return Model(*empty_table(make_table, request.param))
 
 
 @pytest.fixture
 def ints(make_table: MakeTable) -> Model:
-    fields, key = KEYS["int64"]
-    return Model(make_table(pa.schema([*fields, pa.field("value", pa.string())]), ["id"]), key)
+    return Model(*empty_table(make_table, "int64"))
 
 
 def test_lookups_are_right_over_a_life_of_upserts_deletes_and_compactions(model: Model) -> None:

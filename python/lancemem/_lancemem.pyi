@@ -880,7 +880,15 @@ class Garbage:
     @property
     def kind(
         self,
-    ) -> Literal["compacted run", "orphan run", "WAL entry", "shard manifest", "base files"]: ...
+    ) -> Literal[
+        "compacted run",
+        "orphan run",
+        "WAL entry",
+        "shard manifest",
+        "record index run",
+        "deletion vectors",
+        "base files",
+    ]: ...
     @property
     def path(self) -> str: ...
     @property

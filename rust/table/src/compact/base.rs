@@ -28,9 +28,6 @@ const READ_AHEAD_BYTES: u64 = 64 << 20;
 /// Batches whose keys are looked up at the same time.
 const CONCURRENT_LOOKUPS: usize = 2;
 
-/// With fewer rows of the base for each key, most pages of the record index would be read, and
-/// they are twice as large as the key columns.
-const ROWS_A_KEY: usize = 8;
 /// What a limit on bytes counts of an entry of the record index.
 const ENTRY_BYTES: usize = 16;
 
@@ -110,8 +107,12 @@ impl DeadRows {
             return Ok(());
         }
         let mut scanned = new.clone();
-        if self.search(&new, keys, index, throttle).await {
-            scanned.retain(|fragment| !covers(index, fragment));
+        if let Some(found) = index.positions(&new, keys.iter()).await {
+            throttle.take(found.entries * ENTRY_BYTES).await;
+            scanned.retain(|fragment| !found.rows.contains_key(&fragment.id));
+            for (fragment, rows) in found.rows {
+                self.0.entry(fragment).and_modify(|looked| looked.dead |= rows);
+            }
         }
         let found = if scanned.is_empty() {
             Ok(())
@@ -129,38 +130,6 @@ impl DeadRows {
             }
         }
         found
-    }
-
-    /// Looks the keys up in the record index, where that reads less than the key columns. False
-    /// where nothing was looked up.
-    async fn search(
-        &mut self,
-        fragments: &[Fragment],
-        keys: &KeySet,
-        index: &RecordIndex,
-        throttle: &Throttle,
-    ) -> bool {
-        let covered = fragments.iter().filter(|fragment| covers(index, fragment));
-        let rows: usize = covered.filter_map(|fragment| fragment.physical_rows).sum();
-        if rows == 0 || keys.len() > rows / ROWS_A_KEY {
-            return false;
-        }
-        let found = match index.search(&keys.sorted()).await {
-            Ok(found) => found,
-            Err(error) => {
-                index.give_up(&error);
-                return false;
-            }
-        };
-        throttle.take(found.len() * ENTRY_BYTES).await;
-        for (_, fragment, offset) in found {
-            if let Some(looked) = self.0.get_mut(&u64::from(fragment))
-                && fragments.iter().any(|it| it.id == u64::from(fragment))
-            {
-                looked.dead.insert(offset);
-            }
-        }
-        true
     }
 
     async fn read(
@@ -232,10 +201,6 @@ impl DeadRows {
         }
         Ok((removed, updated))
     }
-}
-
-fn covers(index: &RecordIndex, fragment: &Fragment) -> bool {
-    u32::try_from(fragment.id).is_ok_and(|id| index.covers(id))
 }
 
 /// Addresses of the rows whose key is one of `keys`.

@@ -44,8 +44,7 @@ impl Keys {
         }
     }
 
-    fn get(&self, index: u32) -> &[u8] {
-        let index = index as usize;
+    fn get(&self, index: usize) -> &[u8] {
         match &self.lengths {
             Lengths::None => &[],
             Lengths::Fixed(width) => &self.bytes[index * width..][..*width],
@@ -91,13 +90,13 @@ impl KeySet {
     pub fn insert(&mut self, key: &[u8]) -> Result<bool> {
         let Self { hasher, table, keys } = self;
         let hash = hasher.hash_one(key);
-        if table.find(hash, |index| keys.get(*index) == key).is_some() {
+        if table.find(hash, |index| keys.get(*index as usize) == key).is_some() {
             return Ok(false);
         }
         let index = u32::try_from(keys.len())
             .map_err(|_| Error::Internal("a compaction of more than 2^32 keys".to_owned()))?;
         keys.push(key);
-        table.insert_unique(hash, index, |index| hasher.hash_one(keys.get(*index)));
+        table.insert_unique(hash, index, |index| hasher.hash_one(keys.get(*index as usize)));
         Ok(true)
     }
 
@@ -105,7 +104,7 @@ impl KeySet {
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         let hash = self.hasher.hash_one(key);
-        self.table.find(hash, |index| self.keys.get(*index) == key).is_some()
+        self.table.find(hash, |index| self.keys.get(*index as usize) == key).is_some()
     }
 
     /// Places in `keys` of those that the set has.
@@ -115,12 +114,9 @@ impl KeySet {
         found.map(|(place, _)| place).collect()
     }
 
-    /// All keys, ascending.
-    #[must_use]
-    pub fn sorted(&self) -> Vec<&[u8]> {
-        let mut keys: Vec<&[u8]> = (0..).take(self.len()).map(|key| self.keys.get(key)).collect();
-        keys.sort_unstable();
-        keys
+    /// All keys, in the order of their insertion.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.len()).map(|index| self.keys.get(index))
     }
 
     /// Number of keys.
@@ -159,7 +155,9 @@ mod tests {
             assert_eq!(set.len(), known.len());
             let mut sorted: Vec<&[u8]> = known.iter().copied().collect();
             sorted.sort_unstable();
-            assert_eq!(set.sorted(), sorted);
+            let mut all: Vec<&[u8]> = set.iter().collect();
+            all.sort_unstable();
+            assert_eq!(all, sorted);
             for key in [&b""[..], b"a", b"aa", b"b", b"bb", b"abc", b"abcd", b"ab", b"x", &long] {
                 assert_eq!(set.contains(key), known.contains(key), "{key:?}");
             }

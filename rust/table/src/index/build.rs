@@ -9,9 +9,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema};
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use lance::Dataset;
-use lance::dataset::fragment::{FileFragment, FragReadConfig};
 use lance::dataset::mem_wal::util::pk_index_path;
 use lance_core::Result as LanceResult;
 use lance_table::format::Fragment;
@@ -20,7 +18,8 @@ use lancemem_core::store::{Created, Store};
 use lancemem_core::types::{Error, KeyBlock, Result};
 use object_store::path::Path;
 
-use super::open::{below, key_files, key_ids};
+use super::key_columns::{fragment_of, key_batches, key_files, key_ids};
+use super::open::below;
 use super::pages::{LOOKUP, PAGES};
 use crate::errors::Context;
 use crate::sstable::{
@@ -31,9 +30,6 @@ const ACTION: &str = "building the record index";
 /// Rows of a run that is built. What a build holds in memory is about 40 bytes of each and its
 /// key, and a fragment with more is a run of its own.
 const RUN_ROWS: u64 = 8 << 20;
-/// Rows that are read at once, and how many such batches are read ahead.
-const BATCH_ROWS: u32 = 65_536;
-const BATCHES_AHEAD: usize = 4;
 
 /// A run whose pages are written and synced, and that nobody sees yet.
 #[derive(Debug)]
@@ -207,7 +203,8 @@ fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
 }
 
 async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows) -> Result<()> {
-    let mut batches = key_batches(base, key, id).await?;
+    let fragment = fragment_of(base, id).context(ACTION)?;
+    let mut batches = key_batches(&fragment, key).await.context(ACTION)?;
     while let Some(batch) = batches.next().await {
         let batch = batch.context(ACTION)?;
         let names = KeyEncoder::new(batch.schema_ref(), key)?;
@@ -224,26 +221,6 @@ async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows)
         rows.batches.push(batch);
     }
     Ok(())
-}
-
-/// The key columns of all rows of a fragment's files, deleted ones included, in their order.
-///
-/// # Errors
-/// A storage error.
-pub async fn key_batches(
-    base: &Dataset,
-    key: &[String],
-    id: u64,
-) -> Result<BoxStream<'static, LanceResult<RecordBatch>>> {
-    let missing = || Error::Internal(format!("no fragment {id} in the base table"));
-    let id = usize::try_from(id).map_err(|_| missing())?;
-    let fragment: FileFragment = base.get_fragment(id).ok_or_else(missing)?;
-    let names: Vec<&str> = key.iter().map(String::as_str).collect();
-    let schema = fragment.schema().project(&names).context(ACTION)?;
-    let config = FragReadConfig::default().with_ignore_deletions(true);
-    let reader = fragment.open(&schema, config).await.context(ACTION)?;
-    let stream = reader.read_all(BATCH_ROWS).await.context(ACTION)?;
-    Ok(stream.buffered(BATCHES_AHEAD).boxed())
 }
 
 fn address_half(fragment: u64) -> Result<u32> {

@@ -14,7 +14,7 @@ use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::{KeyBlock, Result};
 
 use super::RecordIndexReport;
-use super::build::key_batches;
+use super::key_columns::{fragment_of, key_batches};
 use super::open::{OpenRun, RecordIndex, split};
 use crate::errors::Context;
 
@@ -124,7 +124,8 @@ fn ascends(keys: &KeyBlock, addresses: &[u64], last: Option<&(Vec<u8>, u64)>) ->
 }
 
 async fn of_base(base: &Dataset, key: &[String], fragment: u64) -> Result<Sum> {
-    let mut batches = key_batches(base, key, fragment).await?;
+    let fragment = fragment_of(base, fragment).context(ACTION)?;
+    let mut batches = key_batches(&fragment, key).await.context(ACTION)?;
     let mut sum = Sum::default();
     let mut offset = 0;
     while let Some(batch) = batches.next().await {

@@ -15,14 +15,16 @@
 
 mod build;
 mod check;
+mod key_columns;
 mod open;
 mod pages;
 #[cfg(test)]
 mod tests;
 
-pub use build::{NewRun, adopt, build, groups, is_ours_to_adopt, key_batches, new_name};
+pub use build::{NewRun, adopt, build, groups, is_ours_to_adopt, new_name};
 pub use check::check;
-pub use open::{IndexRuns, OpenRun, RecordIndex, key_files, key_ids};
+pub use key_columns::{fragment_of, has_keys_of, key_batches, key_files, key_ids};
+pub use open::{Found, IndexRuns, OpenRun, RecordIndex};
 
 /// What a record index has, or what a look at it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

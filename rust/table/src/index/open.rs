@@ -18,14 +18,19 @@ use lancemem_core::format::{RecordIndexRun, paths};
 use lancemem_core::types::{Error, Result};
 use object_store::path::Path;
 use parking_lot::Mutex;
+use roaring::RoaringBitmap;
 use tokio::sync::OnceCell;
 
+use super::key_columns::{has_keys_of, key_ids};
 use super::pages::Pages;
 use crate::errors::Context;
 
 const ACTION: &str = "reading the record index";
 /// Runs that are opened or searched at the same time.
 const AT_ONCE: usize = 8;
+/// With fewer rows for each key, most pages would be read, and they are twice as large as the key
+/// columns.
+const ROWS_A_KEY: usize = 8;
 
 /// A published run.
 #[derive(Debug)]
@@ -118,6 +123,15 @@ struct Serving {
 /// A row that may have a key: place of the key in the call, fragment, offset.
 pub type Place = (u32, u32, u32);
 
+/// Rows that a search found in some fragments.
+#[derive(Debug)]
+pub struct Found {
+    /// Offsets by fragment, of every fragment that was searched.
+    pub rows: HashMap<u64, RoaringBitmap>,
+    /// Entries of the index that were found, of other fragments as well.
+    pub entries: usize,
+}
+
 impl RecordIndex {
     /// What `runs` cover of `base`, the first run for each fragment.
     #[must_use]
@@ -131,11 +145,9 @@ impl RecordIndex {
             for covered in &run.run.fragments {
                 let Some(fragment) = present.get(&covered.id) else { continue };
                 let Ok(id) = u32::try_from(covered.id) else { continue };
-                let is_same = fragment.overlays.is_empty()
-                    && fragment.physical_rows.map(|rows| rows as u64)
-                        == Some(covered.physical_rows)
-                    && key_files(fragment, &ids) == covered.key_files;
-                if is_same && !index.by_fragment.contains_key(&id) {
+                let (rows, files) = (covered.physical_rows, &covered.key_files);
+                if has_keys_of(fragment, &ids, rows, files) && !index.by_fragment.contains_key(&id)
+                {
                     index.by_fragment.insert(id, index.runs.len());
                     fragments.insert(covered.in_run, (id, covered.physical_rows));
                 }
@@ -184,6 +196,40 @@ impl RecordIndex {
         Ok(found.into_iter().flatten().collect())
     }
 
+    /// The rows of those of `fragments` that are covered whose key is one of `keys`; `None` where
+    /// reading the key columns costs less, or where the search failed and nothing is asked any more.
+    pub async fn positions<'a>(
+        &self,
+        fragments: &[Fragment],
+        keys: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Option<Found> {
+        let is_covered =
+            |fragment: &&Fragment| u32::try_from(fragment.id).is_ok_and(|id| self.covers(id));
+        let covered: Vec<&Fragment> = fragments.iter().filter(is_covered).collect();
+        let rows: usize = covered.iter().filter_map(|fragment| fragment.physical_rows).sum();
+        if rows == 0 || keys.len() > rows / ROWS_A_KEY {
+            return None;
+        }
+        let mut keys: Vec<&[u8]> = keys.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let places = match self.search(&keys).await {
+            Ok(places) => places,
+            Err(error) => {
+                self.give_up(&error);
+                return None;
+            }
+        };
+        let rows = covered.iter().map(|fragment| (fragment.id, RoaringBitmap::new()));
+        let mut found = Found { rows: rows.collect(), entries: places.len() };
+        for (_, fragment, offset) in places {
+            if let Some(rows) = found.rows.get_mut(&u64::from(fragment)) {
+                rows.insert(offset);
+            }
+        }
+        Some(found)
+    }
+
     /// Asks nothing of this index any more.
     pub fn give_up(&self, error: &Error) {
         tracing::warn!(%error, "the record index cannot be read; lookups do without it");
@@ -214,20 +260,6 @@ impl Serving {
 #[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
 pub(super) const fn split(address: u64) -> (u32, u32) {
     ((address >> 32) as u32, address as u32)
-}
-
-/// Field ids of the key columns.
-#[must_use]
-pub fn key_ids(base: &Dataset, key: &[String]) -> Vec<i32> {
-    key.iter().filter_map(|name| base.schema().field(name)).map(|field| field.id).collect()
-}
-
-/// The data files of a fragment that hold key columns.
-#[must_use]
-pub fn key_files(fragment: &Fragment, key_ids: &[i32]) -> Vec<String> {
-    let holds_key = |fields: &[i32]| fields.iter().any(|field| key_ids.contains(field));
-    let files = fragment.files.iter().filter(|file| holds_key(&file.fields));
-    files.map(|file| file.path.clone()).collect()
 }
 
 /// A path relative to the table in its store.

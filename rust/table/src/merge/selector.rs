@@ -121,7 +121,7 @@ impl Selector {
         let kept = alive.now.as_ref().map_or(batch.num_rows(), BooleanArray::true_count);
         let dropped = batch.num_rows() - kept;
         let (dead, hidden) =
-            if self.records && dropped > 0 { alive.noted(batch)? } else { Default::default() };
+            if self.records && dropped > 0 { alive.noted(batch) } else { Default::default() };
         let rows = match alive.now.filter(|_| dropped > 0) {
             // Not before the tombstones are gone: they are null where a column of the table never
             // is.
@@ -197,8 +197,8 @@ impl Notes {
 impl Alive {
     /// Addresses of the rows of `batch` that are dead, and of those that rows in memory hide; none
     /// of rows in memory, which have no address.
-    fn noted(&self, batch: &RecordBatch) -> PlanResult<(Vec<u64>, Vec<u64>)> {
-        let Ok(addresses) = addresses(batch) else { return Ok(Default::default()) };
+    fn noted(&self, batch: &RecordBatch) -> (Vec<u64>, Vec<u64>) {
+        let Ok(addresses) = addresses(batch) else { return Default::default() };
         let at =
             |rows: &BooleanBuffer| rows.set_indices().map(|row| addresses.value(row)).collect();
         let flushed = self.flushed.as_ref().map(BooleanArray::values);
@@ -208,7 +208,7 @@ impl Alive {
             (None, Some(now)) => at(&!now),
             (_, None) => Vec::new(),
         };
-        Ok((dead, hidden))
+        (dead, hidden)
     }
 }
 

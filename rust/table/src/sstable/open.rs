@@ -21,10 +21,9 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use prost::Message;
 
 use super::SsTableContext;
-use super::read::is_by_us;
+use super::read::LIBRARY;
+use super::write::VERSION;
 
-/// The only version of a run.
-const VERSION: u64 = 1;
 /// The end of every file of Lance: where its metadata starts, two numbers of its version, a name.
 const FOOTER_BYTES: usize = 16;
 const MAGIC: &[u8] = b"LANC";
@@ -61,8 +60,9 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Option<Vec<u8>> 
     let found = context.object_store.inner.get(&file).await.ok()?;
     let bytes = found.bytes().await.ok()?;
     let message = message_of(&bytes)?;
-    let manifest = Manifest::try_from(ManifestMessage::decode(message).ok()?).ok()?;
-    (manifest.version == VERSION && is_by_us(&manifest)).then(|| message.to_vec())
+    let manifest = ManifestMessage::decode(message).ok()?;
+    let is_ours = manifest.writer_version.is_some_and(|writer| writer.library == LIBRARY);
+    (is_ours && manifest.version == VERSION).then(|| message.to_vec())
 }
 
 /// The message in the bytes of a manifest file.

@@ -23,14 +23,14 @@ use lance_index::registry::IndexPluginRegistry;
 use lance_index::scalar::btree::BTREE_INDEX_VERSION;
 use lance_index::scalar::lance_format::LanceIndexStore;
 use lance_index::scalar::{SargableQuery, ScalarIndex, SearchResult};
-use lance_table::format::{Manifest, WriterVersion};
+use lance_table::format::WriterVersion;
 
 use super::bloom::{CHECKSUM, KeyFilter};
 
 /// The bloom filter's file name in the specification.
 pub(super) const BLOOM_FILTER: &str = "bloom_filter.bin";
 /// The writer that a run's manifest names.
-const LIBRARY: &str = "lancemem";
+pub(super) const LIBRARY: &str = "lancemem";
 
 static PLUGINS: LazyLock<Arc<IndexPluginRegistry>> =
     LazyLock::new(IndexPluginRegistry::with_default_plugins);
@@ -48,12 +48,7 @@ pub(super) fn our_writer() -> WriterVersion {
 /// Whether lancemem wrote the run, so that its filter and its key index hold every key.
 #[must_use]
 pub fn is_ours(run: &Dataset) -> bool {
-    is_by_us(run.manifest())
-}
-
-/// Whether lancemem wrote this manifest.
-pub(super) fn is_by_us(manifest: &Manifest) -> bool {
-    manifest.writer_version.as_ref().is_some_and(|writer| writer.library == LIBRARY)
+    run.manifest().writer_version.as_ref().is_some_and(|writer| writer.library == LIBRARY)
 }
 
 impl KeyFilter {

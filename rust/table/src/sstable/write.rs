@@ -30,7 +30,7 @@ use super::data::{self, FRAGMENT};
 use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
 
 /// The one version of a run.
-const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 1;
 
 /// Writes the rows of one frozen MemTable as the run `generation`, in a folder of a new name.
 ///

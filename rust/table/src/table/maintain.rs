@@ -6,9 +6,12 @@
 //! Does not own: the commit itself (`compact`).
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use lance::Dataset;
+use lance::dataset::transaction::Operation;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
@@ -16,7 +19,8 @@ use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 use super::record_index::Adopted;
 use super::{Table, compacted_of};
 use crate::compact::{
-    Compaction, CompactionResult, CompactionSettings, rewrite_dead_fragments, update_indexes,
+    Compaction, CompactionResult, CompactionSettings, commit_exactly, rewrite_dead_fragments,
+    update_indexes,
 };
 use crate::errors::Context;
 use crate::sstable::sync_base;
@@ -104,6 +108,31 @@ impl Table {
         unreachable!("the last attempt returns")
     }
 
+    /// Commits what `plan` makes of the newest base version, and plans again where another commit
+    /// came first, at most `attempts` times in all. Returns the version that it became.
+    ///
+    /// # Errors
+    /// Those of `plan`, with nothing committed, and storage errors.
+    pub(super) async fn commit_on_newest<P: Future<Output = Result<Operation>>>(
+        &self,
+        attempts: usize,
+        plan: impl Fn(Arc<Dataset>) -> P,
+    ) -> Result<u64> {
+        self.writable_store(self.writer_defaults().fsync).await?;
+        let mut attempt = 1;
+        loop {
+            let base = self.latest_base().await?;
+            let refused = match commit_exactly(&base, plan(base.clone()).await?).await {
+                Ok(committed) => return Ok(committed.version().version),
+                Err(refused) => refused.error,
+            };
+            if refused.kind() != ErrorKind::Retry || attempt == attempts {
+                return Err(refused);
+            }
+            attempt += 1;
+        }
+    }
+
     async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {
         let view = self.read_view(Consistency::Flushed, &[]).await?;
         let cover = self.cover_of(&view).await;
@@ -158,7 +187,6 @@ impl Table {
 mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
-    use std::sync::Arc;
 
     use arrow_array::{Int64Array, RecordBatch};
     use arrow_schema::{DataType, Field, Schema};

@@ -1,10 +1,10 @@
-//! Maintenance beside a running job: deletion vectors of what it flushes, compaction and collection
-//! in the writer's process.
+//! Maintenance beside a running job: deletion vectors of what it flushes, compaction and
+//! collection in the writer's process.
 //!
 //! Owns: when the debt of the job's shard is worth a round, the task that makes it, its counters
 //! and its end.
-//! Does not own: what a round does (`vectors`, `maintain`, `collect`). It claims nothing, so it cannot fence
-//! the job beside it; no put waits for it, and no put learns of its errors.
+//! Does not own: what a round does (`vectors`, `maintain`, `collect`). It claims nothing, so it
+//! cannot fence the job beside it; no put waits for it, and no put learns of its errors.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -120,8 +120,11 @@ impl Keeper {
                 Err(_) => true,
             };
             let Some(generations) = self.job.uncompacted_generations() else { return };
-            look_up(&self.table, self.job.shard_id(), &self.stats).await;
+            let looked_up = look_up(&self.table, self.job.shard_id(), &self.stats).await;
             if !self.config.maintenance {
+                if looked_up {
+                    self.stats.send_modify(|stats| stats.last_maintenance_error = None);
+                }
                 next = Instant::now() + self.config.maintenance_interval;
                 continue;
             }
@@ -215,20 +218,27 @@ impl Keeper {
 }
 
 /// Looks up what the newest runs of the shard supersede, where the table has deletion-vector mode.
-/// What fails is made up for after the next flush; readers do without until then.
-async fn look_up(table: &Table, shard_id: ShardId, stats: &watch::Sender<MaintenanceStats>) {
+/// What fails is made up for after the next flush; readers do without until then. False where
+/// something failed.
+async fn look_up(
+    table: &Table,
+    shard_id: ShardId,
+    stats: &watch::Sender<MaintenanceStats>,
+) -> bool {
     if !table.has_deletion_vectors() {
-        return;
+        return true;
     }
     let started = Instant::now();
     let done = AssertUnwindSafe(table.fill_gaps(Some(shard_id)).boxed()).catch_unwind().await;
-    match done.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+    let done = done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+    match &done {
         Ok(done) => stats.send_modify(|stats| {
             stats.deletion_vector_files += done.runs as u64;
             stats.maintenance_ms += whole_ms(started);
         }),
-        Err(error) => tell(table, stats, &error),
+        Err(error) => tell(table, stats, error),
     }
+    done.is_ok()
 }
 
 fn tell(table: &Table, stats: &watch::Sender<MaintenanceStats>, error: &Error) {

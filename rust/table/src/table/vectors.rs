@@ -8,17 +8,17 @@
 //! cut, and compare keys where something is missing, so the order of writers, readers and the
 //! switch does not matter to what a read shows.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt;
 use lancemem_core::format::paths;
 use lancemem_core::store::{Created, Store};
-use lancemem_core::types::{Error, ErrorKind, Result, ShardId};
+use lancemem_core::types::{Error, Result, ShardId};
 
 use super::Table;
-use crate::compact::commit_exactly;
-use crate::index::{IndexRuns, new_name};
+use crate::index::new_name;
 use crate::merge::KnownRows;
 use crate::vectors::{Cover, Gap, gaps, is_on, switch};
 use crate::view::{Consistency, ReadView};
@@ -71,19 +71,8 @@ impl Table {
     }
 
     async fn commit_switch(&self, on: bool) -> Result<u64> {
-        self.writable_store(self.writer_defaults().fsync).await?;
-        for attempt in 1.. {
-            let base = self.latest_base().await?;
-            match commit_exactly(&base, switch(on)).await {
-                Ok(committed) => return Ok(committed.version().version),
-                Err(refused) if refused.error.kind() != ErrorKind::Retry => {
-                    return Err(refused.error);
-                }
-                Err(refused) if attempt == ATTEMPTS => return Err(refused.error),
-                Err(_) => {}
-            }
-        }
-        unreachable!("the last attempt returns")
+        let committed = self.commit_on_newest(ATTEMPTS, |_| ready(Ok(switch(on))));
+        committed.await
     }
 
     /// Looks up which rows each flushed run supersedes, of one shard or of all, where no file says
@@ -117,7 +106,7 @@ impl Table {
         if gaps.is_empty() {
             return Ok(result);
         }
-        let index = IndexRuns::default().open(&view.base, &view.key).await;
+        let index = view.base_cache.record_index(&view.base, &view.key).await;
         for gap in gaps {
             let bytes = gap.fill(&view, &index).await?.encode();
             result.runs += 1;

@@ -25,10 +25,9 @@ use lance_file::versions::create_writer;
 use lance_file::writer::FileWriterOptions;
 use lance_table::format::{DataFile, Fragment};
 use lancemem_core::format::reconcile::WIDENED_FROM;
-use lancemem_core::types::{Error, ErrorKind, Result};
+use lancemem_core::types::{Error, Result};
 
 use super::Table;
-use crate::compact::commit_exactly;
 use crate::errors::Context;
 use crate::sstable::data_file_name;
 
@@ -51,24 +50,14 @@ impl Table {
     /// An input error, with nothing written, for a column of another type, of the primary key,
     /// inside a struct or with an index. A storage error after repeated conflicts.
     pub async fn widen_column(&self, column: &str) -> Result<u64> {
-        self.writable_store(self.writer_defaults().fsync).await?;
-        let mut attempt = 1;
-        loop {
-            let base = self.latest_base().await?;
+        let operation = |base: Arc<Dataset>| async move {
             let plan = Widening::plan(&base, column).await?;
             let fragments = plan.fragments(&base).await?;
             let preserves_nullability = plan.old.nullable;
             let schema = plan.schema;
-            let operation = Operation::Merge { fragments, schema, preserves_nullability };
-            match commit_exactly(&base, operation).await {
-                Ok(committed) => return Ok(committed.version().version),
-                Err(refused) if refused.error.kind() != ErrorKind::Retry => {
-                    return Err(refused.error);
-                }
-                Err(refused) if attempt == ATTEMPTS => return Err(refused.error),
-                Err(_) => attempt += 1,
-            }
-        }
+            Ok(Operation::Merge { fragments, schema, preserves_nullability })
+        };
+        self.commit_on_newest(ATTEMPTS, operation).await
     }
 }
 

@@ -35,11 +35,11 @@ pub struct Gap {
 struct ByRun<'a>(HashMap<ShardId, HashMap<&'a str, Vec<&'a RunFile>>>);
 
 impl<'a> ByRun<'a> {
-    fn new(files: &'a [Arc<Option<RunFile>>]) -> Self {
+    fn new(files: &'a [Arc<RunFile>]) -> Self {
         let mut by_run: HashMap<_, HashMap<_, Vec<_>>> = HashMap::new();
-        for file in files.iter().filter_map(|file| file.as_ref().as_ref()) {
+        for file in files {
             let of_shard = by_run.entry(file.shard_id).or_default();
-            of_shard.entry(file.run.as_str()).or_default().push(file);
+            of_shard.entry(file.run.as_str()).or_default().push(file.as_ref());
         }
         Self(by_run)
     }
@@ -88,7 +88,7 @@ pub struct RunCover {
 impl Cover {
     /// What the files say of `view`; `None` where some run says nothing of some source.
     #[must_use]
-    pub fn of(view: &ReadView, files: &[Arc<Option<RunFile>>]) -> Option<Self> {
+    pub fn of(view: &ReadView, files: &[Arc<RunFile>]) -> Option<Self> {
         let by_run = ByRun::new(files);
         let key = key_ids(&view.base, &view.key);
         let mut base = HashMap::new();
@@ -130,7 +130,7 @@ fn union<'a>(
 
 /// What is missing of a whole [`Cover`], by run; nothing where nothing can be done.
 #[must_use]
-pub fn gaps(view: &ReadView, files: &[Arc<Option<RunFile>>]) -> Vec<Gap> {
+pub fn gaps(view: &ReadView, files: &[Arc<RunFile>]) -> Vec<Gap> {
     let by_run = ByRun::new(files);
     let key = key_ids(&view.base, &view.key);
     let fragments = view.base.fragments();

@@ -5,34 +5,24 @@
 //! looked up as well: an older version that is restored may show them again.
 //! Does not own: which sources are missing (`cover`), or where the result is put (`table`).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
 use futures::{StreamExt, TryStreamExt};
 use lance::Dataset;
-use lance_core::ROW_ADDR;
-use lance_table::format::Fragment;
-use lancemem_core::format::{
-    FragmentVector, KeyEncoder, KeyForm, OlderRunVector, RunVectors, TOMBSTONE,
-};
+use lancemem_core::format::{FragmentVector, KeyEncoder, KeyForm, OlderRunVector, RunVectors};
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use super::Gap;
-use crate::errors::{Context, RunContext};
-use crate::index::{RecordIndex, key_batches, key_files, key_ids};
+use crate::errors::Context;
+use crate::index::{RecordIndex, fragment_of, key_batches, key_files, key_ids};
 use crate::merge::NewerKeys;
-use crate::view::{ReadView, RunKeys, SsTableHandle};
+use crate::view::{ReadView, RunKeys};
 
 const ACTION: &str = "looking up the rows that a run supersedes";
 /// Batches that are compared at the same time.
 const COMPARED: usize = 2;
-/// With fewer rows of the base for each key the key columns are read: most pages of the record
-/// index would be, and they are twice as large.
-const ROWS_A_KEY: usize = 8;
 
 impl Gap {
     /// Looks up everything that is missing.
@@ -54,7 +44,7 @@ impl Gap {
             let dead = bytes_of(&dead.map(|(_, position)| position).collect())?;
             runs.push(OlderRunVector { path: older.path.clone(), dead });
         }
-        let tombstones = if self.tombstones { Some(tombstones(&self.run).await?) } else { None };
+        let tombstones = if self.tombstones { Some(self.run.tombstones().await?) } else { None };
         Ok(RunVectors {
             base_version: view.base.version().version,
             fragments: self.in_base(view, index, &keys, &newer, &key_fields).await?,
@@ -72,7 +62,8 @@ impl Gap {
         newer: &Arc<NewerKeys>,
         key_fields: &[i32],
     ) -> Result<Vec<FragmentVector>> {
-        let mut found = self.search(index, keys).await;
+        let found = index.positions(&self.fragments, keys.iter().map(|(key, _)| key)).await;
+        let mut found = found.map(|found| found.rows).unwrap_or_default();
         let mut vectors = Vec::with_capacity(self.fragments.len());
         for fragment in &self.fragments {
             let dead = match found.remove(&fragment.id) {
@@ -88,37 +79,6 @@ impl Gap {
         }
         Ok(vectors)
     }
-
-    /// The dead rows of the fragments that the record index covers, where asking it reads less
-    /// than the key columns.
-    async fn search(&self, index: &RecordIndex, keys: &RunKeys) -> HashMap<u64, RoaringBitmap> {
-        let is_covered =
-            |fragment: &&Fragment| u32::try_from(fragment.id).is_ok_and(|id| index.covers(id));
-        let covered: Vec<&Fragment> = self.fragments.iter().filter(is_covered).collect();
-        let rows: usize = covered.iter().filter_map(|fragment| fragment.physical_rows).sum();
-        if keys.len() > rows / ROWS_A_KEY {
-            return HashMap::new();
-        }
-        let mut sorted: Vec<&[u8]> = keys.iter().map(|(key, _)| key).collect();
-        sorted.sort_unstable();
-        sorted.dedup();
-        match index.search(&sorted).await {
-            Ok(places) => {
-                let mut found: HashMap<u64, RoaringBitmap> =
-                    covered.iter().map(|fragment| (fragment.id, RoaringBitmap::new())).collect();
-                for (_, fragment, offset) in places {
-                    if let Some(dead) = found.get_mut(&u64::from(fragment)) {
-                        dead.insert(offset);
-                    }
-                }
-                found
-            }
-            Err(error) => {
-                index.give_up(&error);
-                HashMap::new()
-            }
-        }
-    }
 }
 
 /// The rows of a fragment whose keys are among `newer`, by a look at all of its keys.
@@ -128,7 +88,8 @@ async fn compared(
     key: &Arc<[String]>,
     newer: &Arc<NewerKeys>,
 ) -> Result<RoaringBitmap> {
-    let stream = key_batches(base, key, fragment).await?;
+    let fragment = fragment_of(base, fragment).context(ACTION)?;
+    let stream = key_batches(&fragment, key).await.context(ACTION)?;
     let mut start = 0;
     let mut found = stream
         .map(|batch| {
@@ -166,31 +127,6 @@ fn rows_of(
     let offset =
         |row| u32::try_from(row).map_err(|_| Error::Internal(format!("row {row} of a fragment")));
     rows.into_iter().map(offset).collect()
-}
-
-/// Positions of the rows that only delete.
-async fn tombstones(run: &SsTableHandle) -> Result<RoaringBitmap> {
-    let name = run.name();
-    let mut scanner = run.dataset.scan();
-    scanner.project(&[TOMBSTONE]).in_run(&name)?;
-    scanner.with_row_address();
-    let mut stream = scanner.try_into_stream().await.in_run(&name)?;
-    let mut found = RoaringBitmap::new();
-    while let Some(batch) = stream.try_next().await.in_run(&name)? {
-        let column = |column: &str| {
-            let found = batch.column_by_name(column);
-            found.ok_or_else(|| Error::Internal(format!("{name} was read without {column}")))
-        };
-        let (marks, addresses) = (column(TOMBSTONE)?.as_boolean(), column(ROW_ADDR)?);
-        let addresses = addresses.as_primitive::<UInt64Type>();
-        for row in marks.values().set_indices() {
-            let position = u32::try_from(addresses.value(row)).map_err(|_| {
-                Error::Internal(format!("{name} has a row outside its one fragment"))
-            })?;
-            found.insert(position);
-        }
-    }
-    Ok(found)
 }
 
 fn bytes_of(rows: &RoaringBitmap) -> Result<Vec<u8>> {

@@ -16,6 +16,11 @@ mod cover;
 mod fill;
 mod open;
 
+use std::collections::HashMap;
+
+use lance::Dataset;
+use lance::dataset::transaction::{Operation, UpdateMap, UpdateMapEntry};
+
 pub use cover::{Cover, Gap, RunCover, gaps};
 pub use open::{RunFile, VectorFiles};
 
@@ -23,16 +28,10 @@ pub use open::{RunFile, VectorFiles};
 const PROPERTY: &str = "lancemem.deletion_vectors";
 const ON: &str = "true";
 
-use std::collections::HashMap;
-
-use lance::Dataset;
-use lance::dataset::transaction::{Operation, UpdateMap, UpdateMapEntry};
-
 /// Whether a version of the base table says that the mode is on.
 #[must_use]
 pub fn is_on(base: &Dataset) -> bool {
-    let config: &HashMap<String, String> = base.config();
-    config.get(PROPERTY).is_some_and(|value| value == ON)
+    base.config().get(PROPERTY).is_some_and(|value| value == ON)
 }
 
 /// The commit to the base table that switches the mode on or off.

@@ -14,7 +14,7 @@ use lancemem_core::types::{Error, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use crate::index::key_files;
+use crate::index::has_keys_of;
 use crate::view::{Kept, KeptBound};
 
 /// A file of deletion vectors, decoded. Every bitmap lies within its source.
@@ -41,6 +41,18 @@ struct KnownFragment {
 }
 
 impl RunFile {
+    /// One that covers nothing.
+    fn of_nothing(shard_id: ShardId, run: &str) -> Self {
+        Self {
+            shard_id,
+            run: run.to_owned(),
+            key_fields: Vec::new(),
+            fragments: HashMap::new(),
+            runs: HashMap::new(),
+            tombstones: None,
+        }
+    }
+
     /// Decodes the bytes of the file at `path`.
     ///
     /// # Errors
@@ -80,10 +92,8 @@ impl RunFile {
     #[must_use]
     pub fn of_fragment(&self, fragment: &Fragment, key_ids: &[i32]) -> Option<&RoaringBitmap> {
         let known = self.fragments.get(&fragment.id)?;
-        let is_same = self.key_fields == key_ids
-            && fragment.overlays.is_empty()
-            && fragment.physical_rows.map(|rows| rows as u64) == Some(known.physical_rows)
-            && key_files(fragment, key_ids) == known.key_files;
+        let (rows, files) = (known.physical_rows, &known.key_files);
+        let is_same = self.key_fields == key_ids && has_keys_of(fragment, key_ids, rows, files);
         is_same.then_some(&known.dead)
     }
 
@@ -103,13 +113,13 @@ impl RunFile {
 /// Shard and run of a file.
 type Place = (ShardId, String);
 /// A file, its path and its place.
-type Entry = (Arc<Kept<Option<RunFile>>>, String, Place);
+type Entry = (Arc<Kept<RunFile>>, String, Place);
 
 /// Files that this process has read, by path.
 #[derive(Debug)]
 pub struct VectorFiles {
     bound: Arc<KeptBound>,
-    known: Mutex<HashMap<String, Arc<Kept<Option<RunFile>>>>>,
+    known: Mutex<HashMap<String, Arc<Kept<RunFile>>>>,
 }
 
 impl VectorFiles {
@@ -124,11 +134,7 @@ impl VectorFiles {
     ///
     /// # Errors
     /// A storage error.
-    pub async fn of_shards(
-        &self,
-        store: &Store,
-        shards: &[ShardId],
-    ) -> Result<Vec<Arc<Option<RunFile>>>> {
+    pub async fn of_shards(&self, store: &Store, shards: &[ShardId]) -> Result<Vec<Arc<RunFile>>> {
         let listings = shards.iter().map(|shard_id| async move {
             let names = store.list_files(&paths::deletion_vectors(*shard_id)).await?;
             Ok::<_, Error>((*shard_id, names))
@@ -165,22 +171,19 @@ fn is_of(path: &str, shards: &[ShardId]) -> bool {
     shards.iter().any(|shard_id| path.starts_with(&paths::deletion_vectors(*shard_id)))
 }
 
-async fn read(
-    store: &Store,
-    path: &str,
-    shard_id: ShardId,
-    run: &str,
-) -> Result<(Option<RunFile>, usize)> {
+async fn read(store: &Store, path: &str, shard_id: ShardId, run: &str) -> Result<(RunFile, usize)> {
     // Its run may have been collected meanwhile, and the file with it.
-    let Some(bytes) = store.get(path).await? else { return Ok((None, 0)) };
+    let Some(bytes) = store.get(path).await? else {
+        return Ok((RunFile::of_nothing(shard_id, run), 0));
+    };
     match RunFile::decode(&bytes, path, shard_id, run) {
         Ok(file) => {
             let bytes = file.heap_bytes();
-            Ok((Some(file), bytes))
+            Ok((file, bytes))
         }
         Err(error) => {
             tracing::warn!(%error, "a file of deletion vectors is left out");
-            Ok((None, 0))
+            Ok((RunFile::of_nothing(shard_id, run), 0))
         }
     }
 }

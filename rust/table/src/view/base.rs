@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, TryStreamExt};
 use lance::Dataset;
-use lance::dataset::fragment::{FileFragment, FragReadConfig};
+use lance::dataset::fragment::FileFragment;
 use lance::index::{DatasetIndexExt, DatasetIndexInternalExt};
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::scalar::ScalarIndex;
@@ -26,12 +26,7 @@ use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use super::sstables::with_table;
 use crate::errors::Context;
-use crate::index::{IndexRuns, RecordIndex, key_files};
-
-/// Rows that are read at once.
-const BATCH_ROWS: u32 = 65_536;
-/// Batches that are read ahead.
-const BATCHES_AHEAD: usize = 4;
+use crate::index::{IndexRuns, RecordIndex, key_batches, key_files, key_ids};
 
 /// What is kept of the base table, over its versions.
 #[derive(Debug)]
@@ -100,6 +95,11 @@ impl BaseCache {
         *self.open.lock() = None;
     }
 
+    /// What the record index covers of `base` now, whatever the last lookup saw of it.
+    pub async fn record_index(&self, base: &Dataset, key: &[String]) -> RecordIndex {
+        self.runs.open(base, key).await
+    }
+
     /// What a lookup needs to know of `base`.
     ///
     /// # Errors
@@ -112,8 +112,7 @@ impl BaseCache {
         }
         let ((segments, covered), record_index) =
             futures::try_join!(open_index(base, key), self.runs.open(base, key).map(Ok))?;
-        let ids: Vec<i32> =
-            key.iter().filter_map(|name| base.schema().field(name)).map(|f| f.id).collect();
+        let ids = key_ids(base, key);
         let mut known = self.fragments.lock();
         let fragments: HashMap<String, BaseFragment> = base
             .manifest()
@@ -180,12 +179,7 @@ impl FragmentKeys {
 
 async fn read_keys(fragment: &FileFragment, key: &[String]) -> Result<RunKeys> {
     let action = "reading keys of the base table";
-    let names: Vec<&str> = key.iter().map(String::as_str).collect();
-    let schema = fragment.schema().project(&names).context(action)?;
-    let config = FragReadConfig::default().with_ignore_deletions(true);
-    let reader = fragment.open(&schema, config).await.context(action)?;
-    let stream = reader.read_all(BATCH_ROWS).await.context(action)?;
-    let mut stream = stream.buffered(BATCHES_AHEAD);
+    let mut stream = key_batches(fragment, key).await.context(action)?;
     let mut keys = KeyBlock::default();
     while let Some(batch) = stream.try_next().await.context(action)? {
         keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));

@@ -18,9 +18,10 @@ use lance::Dataset;
 use lance::dataset::fragment::FragReadConfig;
 use lance_core::ROW_ADDR;
 use lance_core::deepsize::DeepSizeOf;
-use lancemem_core::format::{KeyEncoder, SsTable};
+use lancemem_core::format::{KeyEncoder, SsTable, TOMBSTONE};
 use lancemem_core::types::{Error, Generation, KeyBlock, Result, ShardId};
 use parking_lot::Mutex;
+use roaring::RoaringBitmap;
 
 use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
@@ -130,6 +131,29 @@ impl SsTableHandle {
     /// What the run is called in errors.
     pub(crate) fn name(&self) -> String {
         format!("SSTable {} of shard {}", self.path, self.shard_id)
+    }
+
+    /// Positions of the rows that only delete.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn tombstones(&self) -> Result<RoaringBitmap> {
+        let action = &self.name();
+        let mut scanner = self.dataset.scan();
+        scanner.project(&[TOMBSTONE]).in_run(action)?;
+        scanner.scan_in_order(true).with_row_address();
+        let mut stream = scanner.try_into_stream().await.in_run(action)?;
+        let mut tombstones = RoaringBitmap::new();
+        while let Some(batch) = stream.try_next().await.in_run(action)? {
+            let marks = batch
+                .column_by_name(TOMBSTONE)
+                .ok_or_else(|| Error::Internal(format!("{action} was read without {TOMBSTONE}")))?
+                .as_boolean();
+            let mut positions = Vec::with_capacity(batch.num_rows());
+            add_positions(&batch, &mut positions)?;
+            tombstones.extend(marks.values().set_indices().map(|row| positions[row]));
+        }
+        Ok(tombstones)
     }
 
     async fn read_keys(&self, key: &[String]) -> Result<RunKeys> {
@@ -250,7 +274,8 @@ impl SsTableCache {
     }
 
     /// Opens those of `listed` that are not open, and reads what of their files every scan needs,
-    /// for a reader that is busy with something else meanwhile. What fails here is opened again by [`Self::open`], whose caller learns why.
+    /// for a reader that is busy with something else meanwhile. What fails here is opened again by
+    /// [`Self::open`], whose caller learns why.
     pub async fn open_ahead(
         &self,
         base: &Dataset,

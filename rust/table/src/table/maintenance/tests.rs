@@ -157,6 +157,30 @@ async fn an_error_is_counted_and_told_and_fails_no_put() {
 }
 
 #[tokio::test]
+async fn a_look_up_that_failed_is_told_until_the_next_one_makes_up_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = table_in(&folder).await;
+    table.set_deletion_vectors(true).await.unwrap();
+    let job = start(&table, WriterConfig::default()).await;
+    // A file where the folder of deletion vectors should be made.
+    let vectors = folder.path().join("_lancemem").join("deletion_vectors");
+    assert!(!vectors.exists());
+    std::fs::create_dir_all(vectors.parent().unwrap()).unwrap();
+    std::fs::write(&vectors, b"in the way").unwrap();
+    job.put(&rows(0..5, 1), WriteMode::default()).await.unwrap();
+    job.flush().await.unwrap();
+    let stats = until(&job, |stats| stats.maintenance_errors > 0).await;
+    assert!(!stats.last_maintenance_error.unwrap().is_empty());
+    assert_eq!(stats.deletion_vector_files, 0);
+    std::fs::remove_file(&vectors).unwrap();
+    job.put(&rows(0..5, 2), WriteMode::default()).await.unwrap();
+    job.flush().await.unwrap();
+    let stats = until(&job, |stats| stats.last_maintenance_error.is_none()).await;
+    assert_eq!(stats.deletion_vector_files, 2);
+    job.close(false).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_closed_and_a_dropped_job_leave_no_task_behind() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;

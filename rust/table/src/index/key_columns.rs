@@ -1,0 +1,63 @@
+//! The key columns of base fragments.
+//!
+//! Owns: what tells a fragment's key columns from any others, and the way to read all of them.
+//! Does not own: what is made of the keys.
+
+use arrow_array::RecordBatch;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use lance::Dataset;
+use lance::dataset::fragment::{FileFragment, FragReadConfig};
+use lance_core::{Error, Result};
+use lance_table::format::Fragment;
+
+/// Rows that are read at once, and how many such batches are read ahead.
+const BATCH_ROWS: u32 = 65_536;
+const BATCHES_AHEAD: usize = 4;
+
+/// Field ids of the key columns.
+#[must_use]
+pub fn key_ids(base: &Dataset, key: &[String]) -> Vec<i32> {
+    key.iter().filter_map(|name| base.schema().field(name)).map(|field| field.id).collect()
+}
+
+/// The data files of a fragment that hold key columns.
+#[must_use]
+pub fn key_files(fragment: &Fragment, key_ids: &[i32]) -> Vec<String> {
+    let holds_key = |fields: &[i32]| fields.iter().any(|field| key_ids.contains(field));
+    let files = fragment.files.iter().filter(|file| holds_key(&file.fields));
+    files.map(|file| file.path.clone()).collect()
+}
+
+/// Whether a fragment has the rows and the keys, at the same positions, of which only their number
+/// and their files were written down.
+#[must_use]
+pub fn has_keys_of(fragment: &Fragment, key_ids: &[i32], rows: u64, files: &[String]) -> bool {
+    fragment.overlays.is_empty()
+        && fragment.physical_rows.map(|rows| rows as u64) == Some(rows)
+        && key_files(fragment, key_ids) == files
+}
+
+/// The fragment `id` of the base table.
+///
+/// # Errors
+/// An internal error where it has none.
+pub fn fragment_of(base: &Dataset, id: u64) -> Result<FileFragment> {
+    let fragment = usize::try_from(id).ok().and_then(|id| base.get_fragment(id));
+    fragment.ok_or_else(|| Error::internal(format!("no fragment {id} in the base table")))
+}
+
+/// The key columns of all rows of a fragment's files, deleted ones included, in their order.
+///
+/// # Errors
+/// A storage error.
+pub async fn key_batches(
+    fragment: &FileFragment,
+    key: &[String],
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let names: Vec<&str> = key.iter().map(String::as_str).collect();
+    let schema = fragment.schema().project(&names)?;
+    let config = FragReadConfig::default().with_ignore_deletions(true);
+    let reader = fragment.open(&schema, config).await?;
+    Ok(reader.read_all(BATCH_ROWS).await?.buffered(BATCHES_AHEAD).boxed())
+}
