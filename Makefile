@@ -39,7 +39,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup build fmt fmt-check deny lint lint-text lint-python lint-rust \
+.PHONY: help setup build fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark sim schedules soak kills cuts mutants demo \
 	bench bench-write bench-compact bench-read bench-roaring bench-spark bench-build ci clean
 
@@ -93,6 +93,16 @@ lint: lint-text lint-python lint-rust ## everything that reads the code without 
 lint-text: fmt-check
 	$(BIN)/ruff check $(PYTHON_DIRS)
 	$(BIN)/typos
+
+# They need no crate, so that nobody waits for one to learn of a missing header.
+TIDY := tidy promises
+
+tidy: ## headers, sizes, layers, words, and that every promise has its test
+	@mkdir -p $(CARGO_TARGET_DIR)
+	@export CARGO_MANIFEST_DIR=$(CURDIR)/rust/testkit; for name in $(TIDY); do \
+		rustc --edition 2024 --test -o $(CARGO_TARGET_DIR)/$$name rust/testkit/tests/$$name.rs \
+			&& $(CARGO_TARGET_DIR)/$$name --quiet || exit 1; \
+	done
 
 # All lock files. Advisories are not asked for: they are in no package registry.
 deny: $(TOOLS) ## licences and sources of everything that is compiled
@@ -177,6 +187,7 @@ endef
 test: $(TOOLS) ## everything, as CI runs it
 	@$(SUBMAKE) say-how-long
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
+	@$(STAGE) "tidy" $(SUBMAKE) tidy
 	@$(STAGE) "licences and sources" $(SUBMAKE) deny
 	$(call both,$(STAGE) "simulation and model" $(SUBMAKE) test-sim,$(SUBMAKE) setup)
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
@@ -193,7 +204,9 @@ demo: setup ## the flight board: upserts and reads on real flights, from PySpark
 	$(BIN)/python -m demo.flight_board
 
 bench: $(TOOLS) ## run the benches of put, object store, flush and scan
-	cargo bench --workspace --bench put --bench object_store --bench flush --bench scan
+	cargo bench --workspace --bench put --bench object_store
+	cargo bench --workspace --bench table -- flush
+	cargo bench --workspace --bench table -- scan
 
 PEERS := .venv/.peers-installed
 

@@ -2,7 +2,7 @@
 
 Owns: five flushed runs above a base with a B-tree on the key, the same bytes for both sides,
 asked in turn in one process.
-Does not own: the Rust side without Python (`benches/lookup.rs`).
+Does not own: the Rust side without Python (`benches/table/lookup.rs`).
 """
 
 from __future__ import annotations

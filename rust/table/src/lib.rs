@@ -5,8 +5,9 @@
 //! running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `index`, `view`, `merge`, `plan`,
-//! `vectors`, `lookup`, `compact`; `provider` for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
+//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `index`, `view`, `merge`,
+//! `plan`, `vectors`, `lookup`, `compact`; `provider` for SQL over a table, `serve` last.
+//! `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]

@@ -4,7 +4,7 @@
 //! Owns: the table, the steps and their figures.
 //! Does not own: peers in other languages (`benches/read`).
 //!
-//! `cargo bench --workspace --bench record_index [-- ROWS]`; ten million rows unless told.
+//! `cargo bench --workspace --bench table -- record_index [ROWS]`; ten million rows unless told.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and stops")]
 
@@ -24,9 +24,10 @@ const BATCH_ROWS: i64 = 1_000_000;
 /// Coprime to every number of rows here: each key once, in no order.
 const STEP: i64 = 7_368_787;
 
-fn main() {
+/// Measures both kinds of key.
+pub fn run(arguments: &[String]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let rows = std::env::args().find_map(|it| it.parse().ok()).unwrap_or(10_000_000);
+    let rows = arguments.iter().find_map(|it| it.parse().ok()).unwrap_or(10_000_000);
     runtime.block_on(async {
         for text in [false, true] {
             measure(rows, text).await;

@@ -4,6 +4,8 @@
 //! runs of 20,000 newer rows each above it, warm; and the key index of a MemTable of 100,000
 //! rows.
 //! Does not own: peers (`read`).
+//!
+//! `cargo bench --workspace --bench table -- lookup`
 
 #![expect(
     clippy::print_stdout,
@@ -42,7 +44,8 @@ enum Kind {
     Uuid,
 }
 
-fn main() {
+/// Measures both kinds of key.
+pub fn run(_: &[String]) {
     for kind in [Kind::Int64, Kind::Uuid] {
         memtable(kind);
     }

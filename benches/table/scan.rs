@@ -3,7 +3,7 @@
 //! Owns: the tables, the sides, which take turns, and the table of medians.
 //! Does not own: peers in other languages (`benches/read`).
 //!
-//! `cargo bench --workspace --bench scan [-- ROWS]`; one million base rows unless told.
+//! `cargo bench --workspace --bench table -- scan [ROWS]`; one million base rows unless told.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and stops")]
 
@@ -46,9 +46,10 @@ enum Read {
     Count,
 }
 
-fn main() {
+/// Compares every case with both kinds of key.
+pub fn run(arguments: &[String]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let rows = std::env::args().find_map(|it| it.parse().ok()).unwrap_or(1_000_000);
+    let rows = arguments.iter().find_map(|it| it.parse().ok()).unwrap_or(1_000_000);
     runtime.block_on(async {
         println!("{rows} base rows; medians of {RUNS} turns, ms");
         println!("{:<44}{:>9}{:>9}{:>9}{:>7}{:>7}", "", "plain", "first", "again", "", "");

@@ -5,12 +5,12 @@
 //! of its files, and with the closing flush of lance's own MemTable writer (it syncs nothing).
 //! Does not own: the put path, or the WAL: every log is written before the clock starts.
 //!
-//! Two arguments choose shapes and what is timed by a part of their names.
+//! `cargo bench --workspace --bench table -- flush [SHAPE [WHAT]]`: a part of their names chooses
+//! shapes and what is timed.
 //! `LANCEMEM_BENCH_DIR` names another folder than the system's temporary one; on a memory file
 //! system the figures are those of the encoding alone.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and stops")]
-#![recursion_limit = "256"]
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -67,9 +67,9 @@ const SHAPES: [Shape; 4] = [
 /// What is timed, in the order of a round.
 const ARMS: [&str; 4] = ["lancemem flush", "lance write", "lance write, synced", "lance close"];
 
-fn main() {
-    let mut names = std::env::args().skip(1).filter(|name| !name.starts_with("--"));
-    let (wanted, arm) = (names.next(), names.next());
+/// Compares the chosen shapes.
+pub fn run(arguments: &[String]) {
+    let (wanted, arm) = (arguments.first(), arguments.get(1));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     println!(
         "{:<14} {:<20} {:>11} {:>7} {:>7} {:>7}  lancemem is",
@@ -77,7 +77,7 @@ fn main() {
     );
     for shape in &SHAPES {
         if wanted.as_ref().is_none_or(|wanted| shape.name.contains(wanted.as_str())) {
-            runtime.block_on(compare(shape, arm.as_deref()));
+            runtime.block_on(compare(shape, arm.map(String::as_str)));
         }
     }
 }

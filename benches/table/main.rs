@@ -1,0 +1,37 @@
+//! The benches of a whole table, in one program: each links Lance, which takes a minute a program.
+//!
+//! Owns: which of them runs.
+//! Does not own: what they measure (a module each), or the benches of the core (`put`,
+//! `object_store`).
+//!
+//! `cargo bench --workspace --bench table -- NAME [ARGUMENTS]`
+
+#![recursion_limit = "256"]
+
+mod flush;
+mod lookup;
+mod record_index;
+mod scan;
+
+/// Name, and what gets the arguments behind it.
+const BENCHES: [(&str, fn(&[String])); 4] = [
+    ("flush", flush::run),
+    ("lookup", lookup::run),
+    ("record_index", record_index::run),
+    ("scan", scan::run),
+];
+
+fn main() {
+    // Cargo itself adds `--bench`.
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let wanted = arguments.first().map(String::as_str);
+    let found = BENCHES.iter().find(|(name, _)| Some(*name) == wanted);
+    if let Some((_, run)) = found {
+        run(&arguments[1..]);
+    } else {
+        let names = BENCHES.map(|(name, _)| name).join(", ");
+        eprintln!("name one of {names}: cargo bench --workspace --bench table -- NAME");
+        std::process::exit(2);
+    }
+}
