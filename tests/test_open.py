@@ -300,7 +300,8 @@ def test_a_schema_that_cannot_be_stored_leaves_no_table(
 def test_a_setting_that_cannot_work_is_refused_under_its_own_name(
     make_table: MakeTable, name: str
 ) -> None:
-    config = lancemem.WriterConfig(**{name: 0})
+    setting: dict[str, Any] = {name: 0}
+    config = lancemem.WriterConfig(**setting)
     with pytest.raises(lancemem.InvalidInputError, match=f"^{name} must be at least 1, got 0"):
         make_table(config=config)
     table = make_table()

@@ -6,6 +6,7 @@
 //!
 //! `cargo bench --workspace --bench table -- NAME [ARGUMENTS]`
 
+#![expect(clippy::print_stderr, reason = "a program that says what it wants")]
 #![recursion_limit = "256"]
 
 mod flush;
@@ -13,8 +14,10 @@ mod lookup;
 mod record_index;
 mod scan;
 
-/// Name, and what gets the arguments behind it.
-const BENCHES: [(&str, fn(&[String])); 4] = [
+/// Gets the arguments behind its name.
+type Bench = fn(&[String]);
+
+const BENCHES: [(&str, Bench); 4] = [
     ("flush", flush::run),
     ("lookup", lookup::run),
     ("record_index", record_index::run),
