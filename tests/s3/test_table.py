@@ -55,9 +55,7 @@ def test_what_is_upserted_deleted_and_compacted_is_read(
     other = lancemem.open_table(place.uri, storage_options=place.options)
     assert found(other.scan().to_table()) == expected
     assert other.get(pa.table({"id": [149, 60, 1]}))["name"].to_pylist() == ["two", "one"]
-    for shard in (0, 1):
-        with table.start_job(shard=shard) as job:
-            job.flush()
+    flush(table)
     assert found(other.scan(consistency="flushed").to_table()) == expected
     done = other.compact()
     assert (done.generations, done.rows_written) == (2, 148)
@@ -65,6 +63,47 @@ def test_what_is_upserted_deleted_and_compacted_is_read(
     assert table.stats().sstables == 0
     base = lance.dataset(place.uri, storage_options=place.options)
     assert found(base.to_table()) == expected
+
+
+def test_a_first_get_is_right_whatever_was_written_since_the_table_was_opened(
+    table: lancemem.Table, place: Place
+) -> None:
+    keys = pa.table({"id": [149, 60, 1, 0, 500, 75]})
+    expected: dict[int, str] = {}
+
+    def check(*handles: lancemem.Table) -> None:
+        for handle in handles:
+            for _ in range(2):
+                found = handle.get(keys, columns=["name", "id"])
+                wanted = [(key, expected[key]) for key in keys["id"].to_pylist() if key in expected]
+                lists = (found["id"].to_pylist(), found["name"].to_pylist())
+                assert list(zip(*lists, strict=True)) == wanted
+
+    def opened() -> lancemem.Table:
+        return lancemem.open_table(place.uri, storage_options=place.options)
+
+    early = [opened() for _ in range(4)]
+    table.upsert(rows(range(100), "one"))
+    expected |= named(range(100), "one")
+    check(early[0], opened())
+    flush(table)
+    table.compact()
+    check(early[1], opened())
+    table.upsert(rows(range(50, 150), "two"))
+    table.delete(pa.table({"id": [0, 149]}))
+    expected |= named(range(50, 149), "two")
+    del expected[0]
+    check(early[2], opened())
+    flush(table)
+    check(early[3], opened())
+    with pytest.raises(lancemem.InvalidInputError, match="column 'none' is not in the table"):
+        opened().get(keys, columns=["none"])
+
+
+def flush(table: lancemem.Table) -> None:
+    for shard in (0, 1):
+        with table.start_job(shard=shard) as job:
+            job.flush()
 
 
 def test_each_level_shows_what_it_promises(single: lancemem.Table, place: Place) -> None:

@@ -18,13 +18,16 @@ mod runs;
 mod take;
 mod wanted;
 
+use std::collections::HashSet;
+use std::future::{Future, ready};
+
 use arrow_array::RecordBatch;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::{Error, Result};
 
 use crate::view::ReadView;
-use pieces::Pieces;
+use pieces::{Answers, Pieces};
 use take::Columns;
 use wanted::Wanted;
 
@@ -36,6 +39,26 @@ pub struct Found {
     pub rows: RecordBatch,
     /// Positions in the call of the keys that have no row.
     pub missing: Vec<usize>,
+}
+
+/// What the base table alone answers, for a lookup of the same keys and columns in a cut over the
+/// same version: who reads a far store finds that out while it waits for the shards.
+pub struct Ahead {
+    version: u64,
+    answers: Vec<Answers>,
+}
+
+impl Ahead {
+    /// Asks the base table of `view` for all keys.
+    ///
+    /// # Errors
+    /// As [`find`].
+    pub async fn of(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Result<Self> {
+        let columns = Columns::of(view, columns)?;
+        let wanted = Wanted::new(&view.key, keys)?;
+        let answers = base::find(view, &wanted, &columns, &wanted.distinct()).await?;
+        Ok(Self { version: view.base.version().version, answers })
+    }
 }
 
 /// Reads that run at the same time: a far store answers many as soon as one.
@@ -52,6 +75,19 @@ async fn all<T>(reads: Vec<BoxFuture<'_, Result<T>>>) -> Result<Vec<T>> {
 /// # Errors
 /// An input error for an unknown column or a view without a primary key; a storage error.
 pub async fn find(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Result<Found> {
+    find_with(view, keys, columns, ready(None)).await
+}
+
+/// The same, where `ahead` may have asked the base table already.
+///
+/// # Errors
+/// As [`find`].
+pub async fn find_with(
+    view: &ReadView,
+    keys: &RecordBatch,
+    columns: &[String],
+    ahead: impl Future<Output = Option<Ahead>>,
+) -> Result<Found> {
     if view.key.is_empty() {
         return Err(Error::input("the table has no primary key, so rows cannot be found by key"));
     }
@@ -64,11 +100,23 @@ pub async fn find(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Re
         // What the base table will be asked for the rest is opened meanwhile.
         let opened = view.base_cache.open(&view.base, &view.key);
         let (in_runs, _) = futures::try_join!(runs::find(view, &wanted, &mut open), opened)?;
-        let (of_runs, of_base) = futures::try_join!(
-            runs::rows(&columns, in_runs),
-            base::find(view, &wanted, &columns, &open)
-        )?;
+        let of_base = async {
+            match ahead.await.filter(|ahead| ahead.version == view.base.version().version) {
+                Some(ahead) => Ok(only(ahead.answers, &open)),
+                None => base::find(view, &wanted, &columns, &open).await,
+            }
+        };
+        let (of_runs, of_base) = futures::try_join!(runs::rows(&columns, in_runs), of_base)?;
         of_runs.into_iter().chain(of_base).for_each(|rows| pieces.add(rows));
     }
     pieces.finish(&columns, &wanted)
+}
+
+/// The answers for the rows of `open`.
+fn only(mut answers: Vec<Answers>, open: &[u32]) -> Vec<Answers> {
+    let open: HashSet<u32> = open.iter().copied().collect();
+    for of in &mut answers {
+        of.of.retain(|(row, _)| open.contains(row));
+    }
+    answers
 }

@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use datafusion::common::runtime::SpawnedTask;
 use lancemem_core::types::{Error, Result};
 
+use super::read::Purpose;
 use super::{LiveJob, Table};
-use crate::lookup::{self, Found};
+use crate::lookup::{self, Ahead, Found};
 use crate::view::{Consistency, KeptStats, ReadView};
 
 impl Table {
@@ -25,8 +27,28 @@ impl Table {
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Found> {
         self.require_key()?;
-        let view = self.read_view(consistency, jobs).await?;
-        self.get_of_view(&view, keys, columns).await
+        let asked = self.ask_base(keys, columns.as_ref()).await;
+        let view = self.read_view_for(consistency, jobs, Purpose::Lookup).await?;
+        let call = call_of(&view, keys, columns)?;
+        let ahead = async { asked?.await.ok().flatten() };
+        lookup::find_with(&view, &call.0, &call.1, ahead).await
+    }
+
+    /// Asks the base version that is known while the cut is gathered, in the first read of a store
+    /// that is far away. It is the newest one as a rule; if not, or where this fails, the lookup
+    /// itself asks.
+    async fn ask_base(
+        &self,
+        keys: &RecordBatch,
+        columns: Option<&Vec<String>>,
+    ) -> Option<SpawnedTask<Option<Ahead>>> {
+        if !self.is_first_far_read() {
+            return None;
+        }
+        let view = self.view_over(self.base.known(), Vec::new()).await.ok()?;
+        let (keys, columns) = call_of(&view, keys, columns.cloned()).ok()?;
+        let ask = async move { Ahead::of(&view, &keys, &columns).await.ok() };
+        Some(SpawnedTask::spawn(ask))
     }
 
     /// The rows of `keys` in a cut that [`Self::read_view`] pinned; otherwise as [`Self::get`].
@@ -40,12 +62,8 @@ impl Table {
         columns: Option<Vec<String>>,
     ) -> Result<Found> {
         self.require_key()?;
-        let wanted = view.columns.rows.accept_keys(keys)?;
-        let columns = match columns {
-            Some(columns) => columns,
-            None => view.schema.fields().iter().map(|field| field.name().clone()).collect(),
-        };
-        lookup::find(view, &wanted.batch, &columns).await
+        let (keys, columns) = call_of(view, keys, columns)?;
+        lookup::find(view, &keys, &columns).await
     }
 
     pub(super) fn require_key(&self) -> Result<()> {
@@ -62,4 +80,15 @@ impl Table {
     pub fn kept(&self) -> KeptStats {
         self.sstables.stats()
     }
+}
+
+/// The keys in the table's types, and the columns that the caller gets.
+fn call_of(
+    view: &ReadView,
+    keys: &RecordBatch,
+    columns: Option<Vec<String>>,
+) -> Result<(RecordBatch, Vec<String>)> {
+    let keys = view.columns.rows.accept_keys(keys)?.batch;
+    let all = || view.schema.fields().iter().map(|field| field.name().clone()).collect();
+    Ok((keys, columns.unwrap_or_else(all)))
 }

@@ -69,6 +69,23 @@ pub(super) struct ShardParts {
     pub opening: Option<SpawnedTask<()>>,
 }
 
+/// What follows the cut, of which a store that is far away is asked ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Scan,
+    Lookup,
+}
+
+/// How the parts of a cut are read.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    consistency: Consistency,
+    jobs: &'a [Arc<dyn LiveJob>],
+    /// The columns of rows of WAL tails.
+    rows: &'a Arc<RowSchema>,
+    purpose: Purpose,
+}
+
 impl Table {
     /// Pins one cut.
     ///
@@ -79,11 +96,22 @@ impl Table {
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Arc<ReadView>> {
+        self.read_view_for(consistency, jobs, Purpose::Scan).await
+    }
+
+    /// The same for somebody who says what follows.
+    pub(super) async fn read_view_for(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<dyn LiveJob>],
+        purpose: Purpose,
+    ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let mut columns = self.base.known().schema;
         let _reading = self.read_ahead();
         let (parts, latest) = loop {
-            let parts = self.parts_of_all(consistency, jobs, &columns.rows).await?;
+            let reading = Reading { consistency, jobs, rows: &columns.rows, purpose };
+            let parts = self.parts_of_all(reading).await?;
             let latest = self.latest().await?;
             let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
             if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
@@ -99,11 +127,16 @@ impl Table {
     /// needs of the base version that is known. It is the newest one as a rule, and who waits for
     /// the shards need not wait for its files afterwards.
     fn read_ahead(&self) -> Option<SpawnedTask<()>> {
-        if self.location.is_local() || !self.tails.shards().is_empty() {
+        if !self.is_first_far_read() {
             return None;
         }
         let (base, key) = (self.base.known().dataset, self.key.clone());
         Some(SpawnedTask::spawn(async move { read_ahead(&base, &key).await }))
+    }
+
+    /// Whether nothing was read yet of a store that is far away.
+    pub(super) fn is_first_far_read(&self) -> bool {
+        !self.location.is_local() && self.tails.shards().is_empty()
     }
 
     /// The view of these parts over a version of the base table.
@@ -128,18 +161,10 @@ impl Table {
         }))
     }
 
-    /// The parts of every shard, rows of WAL tails under `rows`. Shards that are known already
-    /// are read beside the listing, which shows the others.
-    async fn parts_of_all(
-        &self,
-        consistency: Consistency,
-        jobs: &[Arc<dyn LiveJob>],
-        rows: &Arc<RowSchema>,
-    ) -> Result<Vec<ShardParts>> {
-        let read = |shard_id: ShardId| {
-            let job = jobs.iter().find(|job| job.shard_id() == shard_id);
-            self.shard_parts(shard_id, consistency, job, rows)
-        };
+    /// The parts of every shard. Shards that are known already are read beside the listing, which
+    /// shows the others.
+    async fn parts_of_all(&self, reading: Reading<'_>) -> Result<Vec<ShardParts>> {
+        let read = |shard_id: ShardId| self.shard_parts(shard_id, reading);
         let known = self.known_shards().await;
         let of_known = try_join_all(known.iter().map(|shard_id| read(*shard_id)));
         let (listed, of_known) = try_join(self.shard_ids(), of_known).await?;
@@ -199,24 +224,29 @@ impl Table {
 
     /// Begins to open the runs of a manifest, before the base version is known that may have
     /// some of them: that takes round trips which the reader would wait for one after the other.
-    async fn open_ahead(&self, manifest: &ShardManifest) -> Option<SpawnedTask<()>> {
+    async fn open_ahead(
+        &self,
+        manifest: &ShardManifest,
+        purpose: Purpose,
+    ) -> Option<SpawnedTask<()>> {
         let base = self.base.known().dataset;
         let compacted = self.compacted_at(&base).await.ok()?;
         let listed = uncompacted(manifest, &compacted);
         let (sstables, shard_id) = (self.sstables.clone(), manifest.shard_id);
         let key = self.key.clone();
-        let open = async move { sstables.open_ahead(&base, shard_id, &listed, &key).await };
+        let open = async move {
+            let is_lookup = purpose == Purpose::Lookup;
+            sstables.open_ahead(&base, shard_id, &listed, &key, is_lookup).await;
+        };
         Some(SpawnedTask::spawn(open))
     }
 
     async fn shard_parts(
         &self,
         shard_id: ShardId,
-        consistency: Consistency,
-        job: Option<&Arc<dyn LiveJob>>,
-        rows: &Arc<RowSchema>,
+        reading: Reading<'_>,
     ) -> Result<Option<ShardParts>> {
-        if let Some(job) = job {
+        if let Some(job) = reading.jobs.iter().find(|job| job.shard_id() == shard_id) {
             let snapshot = job.snapshot(self).await?;
             return Ok(Some(ShardParts {
                 manifest: snapshot.manifest,
@@ -229,7 +259,7 @@ impl Table {
         // Held over the whole step: another reader of this process could otherwise forget a
         // generation that the manifest which we hold does not list yet.
         let mut tail = tail.lock().await;
-        if consistency == Consistency::Flushed {
+        if reading.consistency == Consistency::Flushed {
             let manifest = tail.manifests.latest().await?;
             return Ok(manifest.map(|manifest| ShardParts {
                 manifest,
@@ -238,7 +268,7 @@ impl Table {
                 opening: None,
             }));
         }
-        let read = self.read_tail(shard_id, &mut tail, rows).await;
+        let read = self.read_tail(shard_id, &mut tail, reading).await;
         if read.is_err() {
             // A tail that stopped half-way starts again from the manifest.
             tail.place = None;
@@ -250,8 +280,9 @@ impl Table {
         &self,
         shard_id: ShardId,
         tail: &mut ShardTail,
-        rows: &Arc<RowSchema>,
+        reading: Reading<'_>,
     ) -> Result<Option<ShardParts>> {
+        let rows = reading.rows;
         // Rows that came to other columns may lack values of these.
         tail.place.take_if(|place| !Arc::ptr_eq(&place.rows, rows));
         let Place { wal, replay, .. } = tail.place.get_or_insert_with(|| {
@@ -260,7 +291,8 @@ impl Table {
         });
         let Some(look) = Look::now(wal, &tail.manifests).await? else { return Ok(None) };
         let (is_first, first) = (look.is_first(), look.manifest.clone());
-        let ahead = async { if is_first { self.open_ahead(&first).await } else { None } };
+        let ahead =
+            async { if is_first { self.open_ahead(&first, reading.purpose).await } else { None } };
         let (manifest, opening) = join(replay.catch_up(wal, &tail.manifests, look), ahead).await;
         Ok(Some(ShardParts {
             manifest: manifest?,

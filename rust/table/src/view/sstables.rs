@@ -13,7 +13,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_schema::SchemaRef;
 use futures::TryStreamExt;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use lance::Dataset;
 use lance::dataset::fragment::FragReadConfig;
 use lance_core::ROW_ADDR;
@@ -274,7 +274,7 @@ impl SsTableCache {
     }
 
     /// Opens those of `listed` that are not open, and reads what of their files every scan needs,
-    /// for a reader that is busy with something else meanwhile. What fails here is opened again by
+    /// or every lookup, for a reader that is busy with something else meanwhile. What fails here is opened again by
     /// [`Self::open`], whose caller learns why.
     pub async fn open_ahead(
         &self,
@@ -282,15 +282,16 @@ impl SsTableCache {
         shard_id: ShardId,
         listed: &[SsTable],
         key: &[String],
+        is_lookup: bool,
     ) {
         let mut opens = Vec::with_capacity(listed.len());
         for sstable in listed {
             let known = self.runs.lock().get(&(shard_id, sstable.path.clone())).cloned();
             if known.is_none_or(|run| run.present().is_none()) {
                 opens.push(async move {
-                    if let Ok(run) = self.open(base, shard_id, sstable).await {
-                        read_ahead(&run.dataset, key).await;
-                    }
+                    let Ok(run) = self.open(base, shard_id, sstable).await else { return };
+                    let filter = async { !is_lookup || run.filter().await.is_ok() };
+                    join(read_ahead(&run.dataset, key), filter).await;
                 });
             }
         }
