@@ -6,8 +6,6 @@ Does not own: what is read.
 
 from __future__ import annotations
 
-import random
-import uuid
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,6 +20,7 @@ import lancemem
 PUT_ROWS = 100_000
 PAYLOAD_BYTES = 100
 KINDS = ("int64", "uuid")
+UUID_BYTES, DASHES = 36, (8, 13, 18, 23)
 # Rows of these numbers have this tag, one in a thousand; an index finds them.
 TAGS = 1_000
 
@@ -48,7 +47,30 @@ def key(kind: str, number: int) -> int | str:
     """Give the key of a number: itself, or the text of a random UUID that belongs to it."""
     if kind == "int64":
         return number
-    return str(uuid.UUID(int=random.Random(number).getrandbits(128)))  # noqa: S311 - no secret
+    text: str = _uuids(np.array([number]))[0].as_py()
+    return text
+
+
+def _uuids(numbers: Any) -> pa.Array:  # noqa: ANN401 - numpy's array
+    """Make the text of a UUID of each number, 128 bits of SplitMix64."""
+    halves = [_mixed(numbers.astype(np.uint64) * np.uint64(2) + np.uint64(half)) for half in (0, 1)]
+    binary = np.stack(halves, axis=1).byteswap().view(np.uint8)
+    digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+    hexadecimal = np.stack([digits[binary >> 4], digits[binary & 15]], axis=2)
+    text = np.full((len(numbers), UUID_BYTES), ord("-"), dtype=np.uint8)
+    text[:, [place for place in range(UUID_BYTES) if place not in DASHES]] = hexadecimal.reshape(
+        len(numbers), -1
+    )
+    offsets = np.arange(0, text.size + 1, UUID_BYTES, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text.tobytes())]
+    return pa.Array.from_buffers(pa.string(), len(numbers), buffers)
+
+
+def _mixed(numbers: Any) -> Any:  # noqa: ANN401
+    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 @cache
@@ -74,8 +96,8 @@ def rows(kind: str, numbers: Any) -> pa.Table:  # noqa: ANN401 - a range or nump
     count = len(numbers)
     offsets = np.arange(0, count * PAYLOAD_BYTES + 1, PAYLOAD_BYTES, dtype=np.int32)
     payload = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), _noise()])
-    keys = numbers if kind == "int64" else [key(kind, number) for number in numbers.tolist()]
-    return pa.table([pa.array(keys), pa.array(numbers * 7 % TAGS), payload], schema=schema(kind))
+    keys = pa.array(numbers) if kind == "int64" else _uuids(numbers)
+    return pa.table([keys, pa.array(numbers * 7 % TAGS), payload], schema=schema(kind))
 
 
 def put(job: lancemem.Job, kind: str, numbers: Any, *, deletes: bool = False) -> None:  # noqa: ANN401

@@ -74,8 +74,8 @@ pub(super) async fn find(
 }
 
 async fn ask(run: &SsTableHandle, key: &[String], wanted: &Wanted, open: &[u32]) -> Result<Asked> {
-    if let Some(keys) = run.keys_in_memory() {
-        return Ok(Asked::InMemory(keys));
+    if run.keys_in_memory().is_some() {
+        return Ok(Asked::InMemory(run.keys_to_find(key).await?));
     }
     let mut rows = open.to_vec();
     if let Some(filter) = run.filter().await? {
@@ -85,7 +85,7 @@ async fn ask(run: &SsTableHandle, key: &[String], wanted: &Wanted, open: &[u32])
         return Ok(Asked::Answered(Vec::new()));
     }
     let Some(index) = run.index_for(rows.len()).await? else {
-        return Ok(Asked::InMemory(run.keys(key).await?));
+        return Ok(Asked::InMemory(run.keys_to_find(key).await?));
     };
     let answers = rows.into_iter().map(|row| in_index(run, &index, wanted, row).boxed());
     Ok(Asked::Answered(all(answers.collect()).await?.into_iter().flatten().collect()))

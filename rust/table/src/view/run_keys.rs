@@ -78,6 +78,12 @@ impl RunKeys {
         self.table().unique
     }
 
+    /// Whether the table of [`Self::find`] is built.
+    #[must_use]
+    pub fn has_table(&self) -> bool {
+        self.table.get().is_some()
+    }
+
     /// Number of keys.
     #[must_use]
     pub const fn len(&self) -> usize {

@@ -79,6 +79,19 @@ impl SsTableHandle {
         self.keys.get_or_read(read).await
     }
 
+    /// The same with the table by which they are found, which a scan does not need.
+    ///
+    /// # Errors
+    /// As [`Self::keys`].
+    pub async fn keys_to_find(&self, key: &[String]) -> Result<Arc<RunKeys>> {
+        let keys = self.keys(key).await?;
+        if !keys.has_table() {
+            let keys = keys.clone();
+            on_thread(move || keys.is_unique()).await?;
+        }
+        Ok(keys)
+    }
+
     /// The run's keys, where they are in memory.
     #[must_use]
     pub fn keys_in_memory(&self) -> Option<Arc<RunKeys>> {
@@ -169,18 +182,24 @@ impl SsTableHandle {
             keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
             add_positions(&batch, &mut positions)?;
         }
-        with_table(move || RunKeys::new(keys, positions)).await
+        Ok(RunKeys::new(keys, positions))
     }
 }
 
-/// Keys with their table built, on a thread of its own where that takes a while.
+/// Keys with their table built.
 pub(super) async fn with_table(make: impl FnOnce() -> RunKeys + Send + 'static) -> Result<RunKeys> {
-    let made = tokio::task::spawn_blocking(|| {
+    on_thread(|| {
         let keys = make();
         let _ = keys.is_unique();
         keys
-    });
-    made.await.map_err(|error| Error::Internal(format!("building a table of keys: {error}")))
+    })
+    .await
+}
+
+/// What is made on a thread of its own, because it takes a while.
+async fn on_thread<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let made = tokio::task::spawn_blocking(make).await;
+    made.map_err(|error| Error::Internal(format!("building a table of keys: {error}")))
 }
 
 /// Row positions of a run with one fragment: the offsets of the row addresses.
