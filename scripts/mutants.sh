@@ -2,7 +2,7 @@
 # Puts every known bug of the core back, one at a time, and writes who notices to docs/mutants.md.
 #
 #   MUTANTS="B2 B7" scripts/mutants.sh    only these; the other rows of the page stay
-#   HUNT_SECONDS=n                        how long the simulation looks for each (90)
+#   HUNT_SECONDS=n                        how long the simulation looks for each (90, and longer for the rare ones)
 #   STORY_SECONDS=n                       after which stories that hang are ended (120)
 #   BINARIES=folder                       where they are built already
 #
@@ -59,6 +59,8 @@ declare -A unseen=(
     [B19-checksum]="no life damages a log" [B19-cut]="no life damages a log" [B19-hole]="no life damages a log"
     [B20]="a life has one thread, the schedules find it"
 )
+# Seconds of a hunt for what few lives can show.
+declare -A longer=([B1]=300 [L3]=600)
 order="B1 B2 B3 B4 B5 B6 B7 B8 B9 B10 B11 B12 B13 B19-checksum B19-cut B19-hole B20 B21 B22 B23 L1 L2 L3"
 MUTANTS=${MUTANTS:-$order}
 
@@ -115,7 +117,7 @@ for mutant in $MUTANTS; do
     if [[ -n ${unseen[$mutant]:-} ]]; then
         lives="none: ${unseen[$mutant]}"
     else
-        lives=$(LANCEMEM_MUTANT=$mutant "$BINARIES/lancemem-sim" hunt "${HUNT_SECONDS:-90}")
+        lives=$(LANCEMEM_MUTANT=$mutant "$BINARIES/lancemem-sim" hunt "${HUNT_SECONDS:-${longer[$mutant]:-90}}")
     fi
     row[$mutant]="| $mutant | ${bug[$mutant]} | $lives | $count | \`${story[$mutant]}\` |"
     write_page

@@ -41,7 +41,7 @@ pub struct Climate {
 impl Climate {
     /// The conditions of a seed.
     pub fn of(chance: &Chance) -> Self {
-        Self {
+        let mut climate = Self {
             shape: chance.pick(&[KeyShape::Int64, KeyShape::Utf8, KeyShape::Composite]),
             latency_ms: chance.pick(&[0, 1, 5, 50]),
             faults: chance.pick(&[0, 5, 20, 60, 150]),
@@ -54,7 +54,13 @@ impl Climate {
             jumps: chance.odds(300),
             think_ms: chance.pick(&[0, 2, 20, 200]),
             cancels: chance.pick(&[0, 0, 20, 100]),
+        };
+        if climate.sleeps {
+            // A fence is missed only where somebody collects it behind another one.
+            climate.grace_ms = climate.grace_ms.map(|grace| grace.min(1_000)).or(Some(0));
+            climate.claims_ms = climate.claims_ms.min(400);
         }
+        climate
     }
 }
 
