@@ -23,9 +23,10 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use lance::dataset::mem_wal::{DatasetMemWalExt, ShardWriterConfig};
 use lance::dataset::{InsertBuilder, WriteParams};
-use lancemem::table::CreateOptions;
-use lancemem::{Sharding, Table, WriteMode, WriterConfig};
+use lancemem::{WriteMode, WriterConfig};
 use uuid::Uuid;
+
+use super::common::{created, job_of, median};
 
 const RUNS: usize = 7;
 const KEY_MARKER: &str = "lance-schema:unenforced-primary-key";
@@ -129,22 +130,16 @@ async fn compare(shape: &Shape, arm: Option<&str>) {
 
 /// Seconds of `flush()` with all rows in one MemTable and in the log. Its files are synced.
 async fn flush(uri: &str, batches: &[RecordBatch]) -> f64 {
-    let options = CreateOptions {
-        schema: batches[0].schema(),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Unsharded,
-        config: WriterConfig {
-            durable_write: false,
-            max_memtable_rows: 1 << 24,
-            max_memtable_batches: 1 << 24,
-            max_memtable_size: 1 << 30,
-            max_unflushed_memtable_bytes: 2 << 30,
-            ..WriterConfig::default()
-        },
+    let config = WriterConfig {
+        durable_write: false,
+        max_memtable_rows: 1 << 24,
+        max_memtable_batches: 1 << 24,
+        max_memtable_size: 1 << 30,
+        max_unflushed_memtable_bytes: 2 << 30,
+        ..WriterConfig::default()
     };
-    let table = Table::create(uri, &options).await.unwrap();
-    let shard_id = table.shards().await.unwrap()[0].shard_id;
-    let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+    let table = created(uri, batches[0].schema(), config).await;
+    let job = job_of(&table).await;
     for batch in batches {
         job.put(batch, WriteMode::default()).await.unwrap();
     }
@@ -279,9 +274,4 @@ fn sync_tree(folder: &Path) {
 #[expect(clippy::disallowed_methods, reason = "logs become quiet while nobody looks")]
 async fn wait_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }

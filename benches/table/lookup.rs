@@ -24,11 +24,12 @@ use lance::index::DatasetIndexExt;
 use lance_index::IndexType;
 use lance_index::scalar::ScalarIndexParams;
 use lancemem::lookup;
-use lancemem::table::CreateOptions;
-use lancemem::{Consistency, Sharding, Table, WriteMode, WriterConfig};
+use lancemem::{Consistency, Table, WriteMode, WriterConfig};
 use lancemem_core::format::{KeyEncoder, RowSchema};
 use lancemem_core::memtable::{EncodeKeys, MemTable, MemTableLayout, MemTableView};
 use lancemem_core::types::{Generation, KeyBlock, KeyIndexKind};
+
+use super::common::{created, job_of, median};
 
 const BASE_ROWS: i64 = 1_000_000;
 const RUNS: i64 = 5;
@@ -109,19 +110,14 @@ fn print(kind: Kind, what: &str, mut times: Vec<f64>) {
 }
 
 async fn built(kind: Kind, uri: &str) -> Arc<Table> {
-    let options = CreateOptions {
-        schema: schema(kind),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Unsharded,
-        config: WriterConfig {
-            durable_write: false,
-            fsync: false,
-            max_memtable_rows: 2_000_000,
-            max_memtable_size: 1 << 30,
-            ..WriterConfig::default()
-        },
+    let config = WriterConfig {
+        durable_write: false,
+        fsync: false,
+        max_memtable_rows: 2_000_000,
+        max_memtable_size: 1 << 30,
+        ..WriterConfig::default()
     };
-    let table = Table::create(uri, &options).await.unwrap();
+    let table = created(uri, schema(kind), config).await;
     put(&table, kind, 0..BASE_ROWS, 1).await;
     table.compact().await.unwrap();
     let mut base = Dataset::open(uri).await.unwrap();
@@ -138,8 +134,7 @@ async fn built(kind: Kind, uri: &str) -> Arc<Table> {
 }
 
 async fn put(table: &Arc<Table>, kind: Kind, numbers: std::ops::Range<i64>, step: i64) {
-    let shard_id = table.shards().await.unwrap()[0].shard_id;
-    let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+    let job = job_of(table).await;
     let numbers: Vec<i64> = numbers.step_by(usize::try_from(step).unwrap()).collect();
     for numbers in numbers.chunks(100_000) {
         job.put(&rows(kind, numbers.iter().copied()), WriteMode::default()).await.unwrap();
@@ -257,9 +252,4 @@ fn find_all(view: &MemTableView, asked: &KeyBlock) {
         rows += usize::from(row < batch.num_rows());
     }
     assert_eq!(rows, asked.len());
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }

@@ -1,14 +1,15 @@
 //! The benches of a whole table, in one program: each links Lance, which takes a minute a program.
 //!
 //! Owns: which of them runs.
-//! Does not own: what they measure (a module each), or the benches of the core (`put`,
-//! `object_store`).
+//! Does not own: what they measure (a module each; `common` is what they share), or the benches of the
+//! core (`put`, `object_store`).
 //!
 //! `cargo bench --workspace --bench table -- NAME [ARGUMENTS]`
 
 #![expect(clippy::print_stderr, reason = "a program that says what it wants")]
 #![recursion_limit = "256"]
 
+mod common;
 mod flush;
 mod lookup;
 mod record_index;

@@ -15,9 +15,10 @@ use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
 use lancemem::index::{IndexRuns, RecordIndex};
-use lancemem::table::CreateOptions;
-use lancemem::{Consistency, Sharding, Table, WriterConfig};
+use lancemem::{Consistency, Table, WriterConfig};
 use lancemem_core::format::KeyEncoder;
+
+use super::common::created;
 
 const RUNS: usize = 7;
 const BATCH_ROWS: i64 = 1_000_000;
@@ -94,13 +95,8 @@ fn ms(time: Duration) -> f64 {
 
 /// A table whose base has `rows` rows in no order, written by Lance.
 async fn filled(uri: &str, rows: i64, text: bool) -> Arc<Table> {
-    let options = CreateOptions {
-        schema: batch(0..0, rows, text).schema(),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Unsharded,
-        config: WriterConfig { fsync: false, ..WriterConfig::default() },
-    };
-    let table = Table::create(uri, &options).await.unwrap();
+    let config = WriterConfig { fsync: false, ..WriterConfig::default() };
+    let table = created(uri, batch(0..0, rows, text).schema(), config).await;
     let params = WriteParams { mode: WriteMode::Append, ..WriteParams::default() };
     let mut start = 0;
     while start < rows {

@@ -13,8 +13,9 @@ use std::time::Instant;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use futures::TryStreamExt;
-use lancemem::table::CreateOptions;
-use lancemem::{Consistency, Job, LiveJob, ScanOptions, Sharding, Table, WriteMode, WriterConfig};
+use lancemem::{Consistency, Job, LiveJob, ScanOptions, Table, WriteMode, WriterConfig};
+
+use super::common::{created, job_of, median};
 
 const RUNS: usize = 7;
 const PUT_ROWS: i64 = 100_000;
@@ -137,21 +138,15 @@ async fn table(
     text_key: bool,
     above: Above,
 ) -> (Arc<Table>, Vec<Arc<dyn LiveJob>>) {
-    let options = CreateOptions {
-        schema: schema(text_key),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Unsharded,
-        config: WriterConfig {
-            durable_write: false,
-            max_memtable_rows: 1_000_000,
-            max_memtable_size: 1 << 30,
-            max_unflushed_memtable_bytes: 4 << 30,
-            ..WriterConfig::default()
-        },
+    let config = WriterConfig {
+        durable_write: false,
+        max_memtable_rows: 1_000_000,
+        max_memtable_size: 1 << 30,
+        max_unflushed_memtable_bytes: 4 << 30,
+        ..WriterConfig::default()
     };
-    let table = Table::create(uri, &options).await.unwrap();
-    let shard_id = table.shards().await.unwrap()[0].shard_id;
-    let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+    let table = created(uri, schema(text_key), config).await;
+    let job = job_of(&table).await;
     put(&job, (0..rows).collect(), text_key, false).await;
     job.flush().await.unwrap();
     table.compact().await.unwrap();
@@ -210,9 +205,4 @@ fn uuid(id: i64) -> String {
         (rest >> 40) & 0xfff,
         rest & 0xffff_ffff_ffff
     )
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }

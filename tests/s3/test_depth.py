@@ -64,7 +64,7 @@ def test_a_cold_read_of_many_runs_is_no_deeper_than_one_of_a_single_run(
     place: Place, proxy: waves.Proxy
 ) -> None:
     one, many = layered(place, "one", 1, 1), layered(place, "many", 2, 4)
-    for what in ("scan", "get"):
+    for what in ("scan", "count", "get"):
         of_one = proxy.read("lancemem", what, one, KEYS)
         of_many = proxy.read("lancemem", what, many, KEYS)
         assert of_one.rows == of_many.rows == (len(KEYS) if what == "get" else 100)

@@ -203,7 +203,7 @@ fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
 }
 
 async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows) -> Result<()> {
-    let fragment = fragment_of(base, id).context(ACTION)?;
+    let fragment = fragment_of(base, id)?;
     let mut batches = key_batches(&fragment, key).await.context(ACTION)?;
     while let Some(batch) = batches.next().await {
         let batch = batch.context(ACTION)?;

@@ -124,7 +124,7 @@ fn ascends(keys: &KeyBlock, addresses: &[u64], last: Option<&(Vec<u8>, u64)>) ->
 }
 
 async fn of_base(base: &Dataset, key: &[String], fragment: u64) -> Result<Sum> {
-    let fragment = fragment_of(base, fragment).context(ACTION)?;
+    let fragment = fragment_of(base, fragment)?;
     let mut batches = key_batches(&fragment, key).await.context(ACTION)?;
     let mut sum = Sum::default();
     let mut offset = 0;

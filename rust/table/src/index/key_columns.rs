@@ -8,8 +8,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use lance::Dataset;
 use lance::dataset::fragment::{FileFragment, FragReadConfig};
-use lance_core::{Error, Result};
+use lance_core::Result as LanceResult;
 use lance_table::format::Fragment;
+use lancemem_core::types::{Error, Result};
 
 /// Rows that are read at once, and how many such batches are read ahead.
 const BATCH_ROWS: u32 = 65_536;
@@ -44,7 +45,7 @@ pub fn has_keys_of(fragment: &Fragment, key_ids: &[i32], rows: u64, files: &[Str
 /// An internal error where it has none.
 pub fn fragment_of(base: &Dataset, id: u64) -> Result<FileFragment> {
     let fragment = usize::try_from(id).ok().and_then(|id| base.get_fragment(id));
-    fragment.ok_or_else(|| Error::internal(format!("no fragment {id} in the base table")))
+    fragment.ok_or_else(|| Error::Internal(format!("no fragment {id} in the base table")))
 }
 
 /// The key columns of all rows of a fragment's files, deleted ones included, in their order.
@@ -54,7 +55,7 @@ pub fn fragment_of(base: &Dataset, id: u64) -> Result<FileFragment> {
 pub async fn key_batches(
     fragment: &FileFragment,
     key: &[String],
-) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+) -> LanceResult<BoxStream<'static, LanceResult<RecordBatch>>> {
     let names: Vec<&str> = key.iter().map(String::as_str).collect();
     let schema = fragment.schema().project(&names)?;
     let config = FragReadConfig::default().with_ignore_deletions(true);

@@ -24,6 +24,7 @@ use super::pieces::Answers;
 use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
 use crate::errors::Context;
+use crate::index::fragment_of;
 use crate::view::{BaseFragment, OpenBase, ReadView, RunKeys};
 
 const ACTION: &str = "looking up keys in the base table";
@@ -92,8 +93,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// The live rows among `rows`, offsets with the row of the call that each answers.
     async fn read(&self, fragment: u32, mut rows: Vec<(u32, u32)>) -> Result<Option<Answers>> {
-        let file = self.view.base.get_fragment(fragment as usize);
-        let file = file.ok_or_else(|| no_fragment(fragment))?;
+        let file = fragment_of(&self.view.base, fragment.into())?;
         if let Some(deleted) = file.get_deletion_vector().await.context(ACTION)? {
             rows.retain(|(offset, _)| !deleted.contains(*offset));
         }
@@ -183,8 +183,7 @@ impl Ways {
 }
 
 async fn keys_of(view: &ReadView, fragment: &BaseFragment) -> Result<(u32, Arc<RunKeys>)> {
-    let file = view.base.get_fragment(fragment.id as usize);
-    let file = file.ok_or_else(|| no_fragment(fragment.id))?;
+    let file = fragment_of(&view.base, fragment.id.into())?;
     Ok((fragment.id, fragment.keys.read(&file, &view.key).await?))
 }
 
@@ -214,10 +213,6 @@ fn bytes_a_row(view: &ReadView) -> u64 {
         })
         .sum();
     of_key + in_table
-}
-
-fn no_fragment(id: u32) -> Error {
-    Error::Internal(format!("no fragment {id} in the base table"))
 }
 
 fn in_memory(fragments: &[(u32, Arc<RunKeys>)], wanted: &Wanted, open: &[u32]) -> Places {

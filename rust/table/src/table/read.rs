@@ -108,7 +108,7 @@ impl Table {
     ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let mut columns = self.base.known().schema;
-        let _reading = self.read_ahead();
+        let _ahead = self.read_ahead();
         let (parts, latest) = loop {
             let reading = Reading { consistency, jobs, rows: &columns.rows, purpose };
             let parts = self.parts_of_all(reading).await?;

@@ -88,7 +88,7 @@ async fn compared(
     key: &Arc<[String]>,
     newer: &Arc<NewerKeys>,
 ) -> Result<RoaringBitmap> {
-    let fragment = fragment_of(base, fragment).context(ACTION)?;
+    let fragment = fragment_of(base, fragment)?;
     let stream = key_batches(&fragment, key).await.context(ACTION)?;
     let mut start = 0;
     let mut found = stream

@@ -1,0 +1,31 @@
+//! What the benches of a table share.
+//!
+//! Owns: a table of one shard with the key `id`, its job, and the median.
+//! Does not own: rows, or what is timed.
+
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use lancemem::table::CreateOptions;
+use lancemem::{Job, Sharding, Table, WriterConfig};
+
+/// A table of one shard with the key `id`.
+pub async fn created(uri: &str, schema: SchemaRef, config: WriterConfig) -> Arc<Table> {
+    let primary_key = vec!["id".to_owned()];
+    let options = CreateOptions { schema, primary_key, sharding: Sharding::Unsharded, config };
+    Table::create(uri, &options).await.unwrap()
+}
+
+/// A job of its shard, with the table's settings.
+pub async fn job_of(table: &Arc<Table>) -> Arc<Job> {
+    let shard_id = table.shards().await.unwrap()[0].shard_id;
+    table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap()
+}
+
+/// The time in the middle.
+pub fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
