@@ -40,7 +40,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
-	test test-core test-sim test-rust test-py test-spark sim schedules soak kills cuts mutants demo \
+	test test-core test-sim test-rust test-py test-spark sim schedules soak kills cuts takeovers mutants demo \
 	bench bench-write bench-compact bench-read bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
@@ -161,6 +161,11 @@ CUTS ?= 400
 
 cuts: $(MODULE) ## power cuts: CUTS=n random moments of each life, beside those after each acknowledgement
 	LANCEMEM_CUTS=$(CUTS) $(BIN)/python -m pytest tests/durability -k power_cut --timeout 7200
+
+TAKEOVERS ?= 10000
+
+takeovers: $(MODULE) ## processes that take a shard from each other: TAKEOVERS=n, on S3 a fifth; LANCEMEM_SEED=text
+	LANCEMEM_TAKEOVERS=$(TAKEOVERS) $(BIN)/python -m pytest tests/takeovers -s
 
 mutants: ## put every known bug back and show who catches it
 	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import lancemem
     from tests.conftest import MakeTable
@@ -45,24 +45,50 @@ class KeyedRows:
 
     def put(self, numbers: Iterable[int], value: str, job: lancemem.Job | None = None) -> None:
         """Upsert a row for each number, through `job` where there is one."""
-        new = {self.key(n): value for n in numbers}
-        self.rows.update(new)
+        new = self.replace(numbers, value)
         if job is None:
-            self.table.upsert(self.batch(new))
+            self.table.upsert(new)
         else:
-            job.put(self.batch(new))
+            job.put(new)
 
     def delete(self, numbers: Iterable[int]) -> None:
         """Delete the key of each number."""
-        gone = {self.key(n) for n in numbers}
-        self.rows = {key: value for key, value in self.rows.items() if key not in gone}
-        self.table.delete(self.batch(dict.fromkeys(gone, "")).drop_columns(["value"]))
+        self.table.delete(self.forget(numbers))
+
+    def replace(self, numbers: Iterable[int], value: str) -> pa.Table:
+        """Note a row for each number, and give them: somebody else writes them."""
+        new = {self.key(n): value for n in numbers}
+        self.rows.update(new)
+        return self.batch(new)
+
+    def forget(self, numbers: Iterable[int]) -> pa.Table:
+        """Note that the key of each number is gone, and give the keys."""
+        gone = self.keys(numbers)
+        for key in _tuples(gone):
+            self.rows.pop(key, None)
+        return gone
+
+    def keys(self, numbers: Iterable[int]) -> pa.Table:
+        """Give the key of each number."""
+        keys = {self.key(n): "" for n in numbers}
+        return self.batch(keys).drop_columns(["value"])
+
+    def of(self, found: pa.Table) -> dict[Key, str]:
+        """Give rows that were read, as they are noted; a key that is there twice is a failure."""
+        keys = list(_tuples(found.select(self.table.primary_key)))
+        rows = dict(zip(keys, found.column("value").to_pylist(), strict=True))
+        assert len(rows) == len(keys), "a key was read twice"
+        return rows
 
     def batch(self, rows: dict[Key, str]) -> pa.Table:
         """Give rows as the table has them."""
         names = range(len(self.table.primary_key))
         columns: list[list[Any]] = [[key[place] for key in rows] for place in names]
         return pa.table([*columns, list(rows.values())], schema=pa.schema(self.table.schema))
+
+
+def _tuples(table: pa.Table) -> Iterator[Key]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
 def empty_table(make_table: MakeTable, kind: str) -> tuple[lancemem.Table, Callable[[int], Key]]:
