@@ -2,7 +2,7 @@
 
 Owns: linearizability of a register whose every write has a value of its own. That makes the check
 quick: each value is one zone of time, and zones decide (Gibbons and Korach, "Testing Shared
-Memories", SIAM J. Comput. 26(4), 1997, section 4.2). Does not own: who reads and writes.
+Memories", SIAM Journal on Computing 26(4), 1997). Does not own: who reads and writes.
 """
 
 from __future__ import annotations
