@@ -69,15 +69,26 @@ TYPES: dict[str, tuple[pa.DataType, str, Any]] = {
         "array<struct<a:bigint,m:decimal(5,1)>>",
         [{"a": 1, "m": Decimal("1.5")}, None],
     ),
+    "map": (pa.map_(pa.string(), pa.int32()), "map<string,int>", {"a": 1, "b": None}),
+    "map_of_structs": (
+        pa.map_(pa.int64(), pa.struct([("x", pa.large_string()), ("y", pa.list_(pa.int32()))])),
+        "map<bigint,struct<x:string,y:array<int>>>",
+        {7: {"x": "seven", "y": [7, None]}},
+    ),
+    "array_of_maps": (
+        pa.list_(pa.map_(pa.string(), pa.uint8())),
+        "array<map<string,smallint>>",
+        [{"a": 255}, None],
+    ),
 }
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - a value of any type
-    return (
-        value.asDict(recursive=True)
-        if hasattr(value, "asDict")
-        else ([plain(each) for each in value] if isinstance(value, list) else value)
-    )
+    if hasattr(value, "asDict"):
+        return value.asDict(recursive=True)
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list) else value
 
 
 @pytest.fixture(scope="module")
@@ -125,16 +136,6 @@ def test_a_vector_of_another_length_is_named_with_its_column_and_row(
         table.upsert(frame)
     table.upsert(spark.createDataFrame([(1, [1.0, 2.0, 3.0]), (2, None)], frame.schema))
     assert table.toDF().sort("id").collect() == [(1, [1.0, 2.0, 3.0]), (2, None)]
-
-
-def test_a_map_is_refused_with_its_column_and_nothing_is_written(
-    spark: SparkSession, table_uri: str
-) -> None:
-    frame = spark.createDataFrame([(1, {"a": 1})], "id long, m map<string,int>")
-    table = LancememTable.create(spark, table_uri, schema=frame.schema, primary_key="id")
-    with pytest.raises(Exception, match="column 'm' is of type Map"):
-        table.upsert(frame)
-    assert table.toDF(columns=["id"]).count() == 0
 
 
 @pytest.mark.parametrize("data_type", ["interval year to month", "void"])

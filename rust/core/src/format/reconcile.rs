@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, FixedSizeListArray, GenericListArray, OffsetSizeTrait,
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait,
     RecordBatch, RecordBatchOptions, StructArray, new_null_array,
 };
 use arrow_buffer::BooleanBuffer;
@@ -98,6 +98,7 @@ enum Way {
     Cast,
     /// For each child of the struct its origin among the stored children; null where `None`.
     Struct(Vec<Option<(usize, Self)>>),
+    /// Of each value of a list, or each entry of a map.
     List(Box<Self>),
 }
 
@@ -192,7 +193,7 @@ fn refused(stored: &Field, field: &Field) -> Error {
 
 /// How values of one type become values of another; `None` where that could lose some.
 fn way(stored: &DataType, table: &DataType) -> Option<Way> {
-    use DataType::{FixedSizeList, Float32, Float64, Int32, Int64, LargeList, List, Struct};
+    use DataType::{FixedSizeList, Float32, Float64, Int32, Int64, LargeList, List, Map, Struct};
     match (stored, table) {
         _ if stored == table => Some(Way::Take),
         (Int32, Int64) | (Float32, Float64) => Some(Way::Cast),
@@ -210,6 +211,9 @@ fn way(stored: &DataType, table: &DataType) -> Option<Way> {
             Some(Way::List(Box::new(way(stored.data_type(), table.data_type())?)))
         }
         (FixedSizeList(stored, length), FixedSizeList(table, wanted)) if length == wanted => {
+            Some(Way::List(Box::new(way(stored.data_type(), table.data_type())?)))
+        }
+        (Map(stored, was_sorted), Map(table, is_sorted)) if was_sorted == is_sorted => {
             Some(Way::List(Box::new(way(stored.data_type(), table.data_type())?)))
         }
         _ => stored.equals_datatype(table).then_some(Way::Cast),
@@ -245,6 +249,14 @@ fn bring(column: &ArrayRef, way: &Way, to: &DataType) -> Result<ArrayRef, ArrowE
             let values = bring(stored.values(), way, item.data_type())?;
             let nulls = stored.nulls().cloned();
             Ok(Arc::new(FixedSizeListArray::try_new(item.clone(), *length, values, nulls)?))
+        }
+        (Way::List(way), DataType::Map(entries, is_sorted)) => {
+            let stored = column.as_map();
+            let values: ArrayRef = Arc::new(stored.entries().clone());
+            let values = bring(&values, way, entries.data_type())?.as_struct().clone();
+            let (offsets, nulls) = (stored.offsets().clone(), stored.nulls().cloned());
+            let brought = MapArray::try_new(entries.clone(), offsets, values, nulls, *is_sorted)?;
+            Ok(Arc::new(brought))
         }
         _ if column.data_type() == to => Ok(column.clone()),
         // A wider type, or the same one whose inner fields carry other metadata.

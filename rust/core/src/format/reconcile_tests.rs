@@ -4,9 +4,11 @@
 
 use std::collections::HashMap;
 
+use arrow_array::builder::{Int32Builder, MapBuilder, StringBuilder};
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Float32Array, Int32Array, Int64Array, ListArray, StringArray};
 use arrow_buffer::OffsetBuffer;
+use arrow_cast::cast;
 
 use super::*;
 
@@ -143,6 +145,29 @@ fn children_of_structs_in_lists_are_told_by_id_too() {
     let second = second.as_struct();
     assert_eq!(second.column(0).as_primitive::<Int64Type>().values(), &[20, 30]);
     assert_eq!(second.column(1).null_count(), 2);
+}
+
+#[test]
+fn values_of_maps_widen_and_get_children_and_keys_stay() {
+    let entries = |value: Field| {
+        let key = field(3, "key", DataType::Utf8).with_nullable(false);
+        let entries = Fields::from(vec![key, value]);
+        Arc::new(Field::new("entries", DataType::Struct(entries), false))
+    };
+    let map = |value: Field| field(1, "m", DataType::Map(entries(value), false));
+    let narrow = map(field(4, "value", DataType::Int32));
+    let mut builder = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
+    builder.keys().append_value("a");
+    builder.values().append_value(7);
+    builder.append(true).unwrap();
+    builder.append(false).unwrap();
+    let stored = cast(&builder.finish(), narrow.data_type()).unwrap();
+    let table = schema(vec![map(field(4, "value", DataType::Int64))]);
+    let rows = brought(vec![(narrow, stored)], &table).unwrap();
+    let found = rows.column(0).as_map();
+    assert_eq!(found.keys().as_string::<i32>().value(0), "a");
+    assert_eq!(found.values().as_primitive::<Int64Type>().values(), &[7]);
+    assert!(found.is_null(1));
 }
 
 #[test]

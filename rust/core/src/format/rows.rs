@@ -421,6 +421,7 @@ fn is_castable(from: &DataType, to: &DataType) -> bool {
         DataType::Date32 | DataType::Date64 => Family::Date,
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(_, _) => Family::List,
         DataType::Struct(_) => Family::Struct,
+        DataType::Map(_, is_sorted) => Family::Map(*is_sorted),
         other if other.is_integer() => Family::Integer,
         _ => Family::Other,
     };
@@ -443,6 +444,7 @@ enum Family {
     Date,
     List,
     Struct,
+    Map(bool),
     Other,
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns: the stories of `format::rows`. Does not own: helpers for other tests.
 
+use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
 use arrow_array::{Float64Array, Int32Array, Int64Array, LargeStringArray, StringArray};
 
 use super::*;
@@ -31,6 +32,30 @@ fn columns_in_another_order_and_wider_text_are_accepted() {
     ]);
     let accepted = schema().accept(&rows).unwrap();
     assert_eq!(accepted.batch.schema(), *schema().storage());
+}
+
+#[test]
+fn a_map_is_accepted_whatever_its_entries_are_called_and_its_values_are_kept() {
+    let map = |entries: &str, key: &str, value: Field| {
+        let key = Field::new(key, DataType::Utf8, false);
+        let of = DataType::Struct(vec![key, value].into());
+        DataType::Map(Arc::new(Field::new(entries, of, false)), false)
+    };
+    let ours = map("entries", "key", Field::new("value", DataType::Int32, true));
+    let logical =
+        vec![Field::new("id", DataType::Int64, false), Field::new("m", ours.clone(), true)];
+    let schema = RowSchema::new(Arc::new(Schema::new(logical)), &["id".to_owned()]).unwrap();
+    let rows = |value: i64| {
+        let mut maps = MapBuilder::new(None, StringBuilder::new(), Int64Builder::new());
+        maps.keys().append_value("a");
+        maps.values().append_value(value);
+        maps.append(true).unwrap();
+        batch(vec![("id", Arc::new(Int64Array::from(vec![1]))), ("m", Arc::new(maps.finish()))])
+    };
+    let accepted = schema.accept(&rows(7)).unwrap().batch;
+    assert_eq!(accepted.column(1).data_type(), &ours);
+    let error = schema.accept(&rows(1 << 40)).unwrap_err().to_string();
+    assert!(error.starts_with("column 'm' is of type Map"), "{error}");
 }
 
 #[test]

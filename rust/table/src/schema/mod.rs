@@ -14,10 +14,11 @@ mod stored;
 
 use std::sync::Arc;
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use lance::Dataset;
 use lance::dataset::mem_wal::arrow_schema_with_field_ids;
-use lance_core::datatypes::Schema as LanceSchema;
+use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
+use lance_file::version::ConcreteFileVersion;
 use lancemem_core::format::RowSchema;
 use lancemem_core::types::{Error, Result};
 
@@ -41,8 +42,10 @@ impl TableSchema {
     /// The columns of `base`.
     ///
     /// # Errors
-    /// An input error for a key that cannot be one, or a column with a reserved name.
+    /// An input error for a key that cannot be one, a column with a reserved name, or a column
+    /// that the table's file format cannot store.
     pub fn of(base: &Dataset) -> Result<Self> {
+        refuse_maps_of_old_formats(base)?;
         let with_ids = Arc::new(with_ids(base.schema()));
         let rows =
             RowSchema::new(with_ids, &key_of(base)).map_err(|error| in_table(base.uri(), error))?;
@@ -52,6 +55,29 @@ impl TableSchema {
             rows: Arc::new(rows),
         })
     }
+}
+
+/// Lance makes a table with maps in a format without them, and refuses its first rows: they would
+/// be acknowledged here, and no flush would ever succeed.
+fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
+    use ConcreteFileVersion::{V1, V2_0, V2_1};
+    let format = base.manifest().data_storage_format.lance_file_format();
+    if !matches!(format, V1 | V2_0 | V2_1) {
+        return Ok(());
+    }
+    let Some(column) = base.schema().fields.iter().find(|field| has_map(field)) else {
+        return Ok(());
+    };
+    Err(Error::input(format!(
+        "table {}: column '{}' has maps, which file format 2.2 stores and that of this table, \
+         {format}, does not",
+        base.uri(),
+        column.name,
+    )))
+}
+
+fn has_map(field: &LanceField) -> bool {
+    matches!(field.data_type(), DataType::Map(_, _)) || field.children.iter().any(has_map)
 }
 
 /// Columns of a dataset with their field ids.

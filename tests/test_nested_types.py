@@ -1,0 +1,106 @@
+"""Columns of maps, structs and lists, on every level of the tree.
+
+Owns: that nested values come back as they went, from memory, log, runs and base, and that pylance
+reads the same. Not here: how Spark holds them (tests/spark/test_types), schema changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTable
+
+POINT = pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string()))])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("counts", pa.map_(pa.string(), pa.int32())),
+        pa.field("points", pa.map_(pa.int64(), POINT)),
+        pa.field("history", pa.list_(pa.map_(pa.string(), pa.int32()))),
+        pa.field("point", POINT),
+    ]
+)
+
+
+def row(number: int, turn: int) -> dict[str, Any]:
+    """Give a row; some values are null, some are empty, some have nulls inside."""
+    point = {"x": number / 4, "tags": ["a", None] if number % 2 else []}
+    return {
+        "id": number,
+        "counts": None if number % 5 == 0 else [(f"k{n}", turn * n) for n in range(number % 4)],
+        "points": [(n, point if n % 2 else None) for n in range(number % 3)],
+        "history": [[("turn", turn)], None, [("none", None)]],
+        "point": None if number % 7 == 0 else point,
+    }
+
+
+def rows(numbers: range, turn: int) -> list[dict[str, Any]]:
+    return [row(number, turn) for number in numbers]
+
+
+def by_id(found: pa.Table) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = found.to_pylist()
+    return sorted(listed, key=lambda each: int(each["id"]))
+
+
+def check(table: lancemem.Table, wanted: list[dict[str, Any]], job: lancemem.Job | None) -> None:
+    """Compare a scan, its filter, a projection and every row by key."""
+    level: dict[str, Any] = {"consistency": "live", "jobs": [job]} if job else {}
+    assert by_id(table.scan(**level).to_table()) == wanted
+    some = by_id(table.scan(filter="id % 3 = 0", columns=["id", "counts"], **level).to_table())
+    names = ("id", "counts")
+    assert some == [{name: each[name] for name in names} for each in wanted if each["id"] % 3 == 0]
+    keys = pa.table({"id": [each["id"] for each in wanted]})
+    assert by_id(table.get(keys, **level)) == wanted
+
+
+def test_nested_values_come_back_from_memory_log_runs_and_base(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    with table.start_job(shard=0) as job:
+        job.put(pa.Table.from_pylist(rows(range(30), 1), schema=SCHEMA))
+        check(table, rows(range(30), 1), job)
+        check(table, rows(range(30), 1), None)
+        job.flush()
+        check(table, rows(range(30), 1), None)
+        table.compact()
+        job.put(pa.Table.from_pylist(rows(range(20, 40), 2), schema=SCHEMA))
+        job.flush()
+        job.put(pa.Table.from_pylist(rows(range(35, 50), 3), schema=SCHEMA))
+        job.delete(pa.table({"id": [0, 1]}))
+        wanted = rows(range(2, 20), 1) + rows(range(20, 35), 2) + rows(range(35, 50), 3)
+        check(table, wanted, job)
+        check(lancemem.open_table(table.uri), wanted, None)
+        job.flush()
+    table.compact()
+    check(table, wanted, None)
+    assert by_id(lance.dataset(table.uri).to_table()) == wanted
+
+
+def test_a_map_whose_values_do_not_fit_is_refused(make_table: MakeTable) -> None:
+    schema = pa.schema([SCHEMA.field("id"), SCHEMA.field("counts")])
+    table = make_table(schema)
+    wide = pa.schema([schema.field("id"), pa.field("counts", pa.map_(pa.string(), pa.int64()))])
+    with table.start_job(shard=0) as job:
+        job.put(pa.Table.from_pylist([{"id": 1, "counts": [("a", 7)]}], schema=wide))
+        with pytest.raises(lancemem.InvalidInputError, match="column 'counts' is of type Map"):
+            job.put(pa.Table.from_pylist([{"id": 1, "counts": [("a", 1 << 40)]}], schema=wide))
+    assert table.scan().to_table().to_pylist() == [{"id": 1, "counts": [("a", 7)]}]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+def test_a_table_of_a_file_format_without_maps_is_refused_before_anything_is_written(
+    table_uri: str, version: Literal["2.0", "2.1"]
+) -> None:
+    """Lance makes such a table as long as it has no rows; no flush could ever succeed."""
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    schema = SCHEMA.set(0, SCHEMA.field("id").with_metadata(key))
+    lance.write_dataset(schema.empty_table(), table_uri, data_storage_version=version)
+    with pytest.raises(lancemem.InvalidInputError, match=f"'counts' has maps.* {version},"):
+        lancemem.open_table(table_uri)
