@@ -141,6 +141,12 @@ impl Compaction {
         })
     }
 
+    /// The version of the base table that it is planned for.
+    #[must_use]
+    pub fn base_version(&self) -> u64 {
+        self.base.version().version
+    }
+
     /// The runs that it moves.
     pub fn moved(&self) -> impl Iterator<Item = (ShardId, Generation)> {
         self.runs.runs.iter().map(|run| (run.handle.shard_id, run.handle.generation))

@@ -29,6 +29,8 @@ use crate::view::{Consistency, is_compacted};
 /// Commits that may come first before a compaction gives up. Each costs it the look-up of the
 /// keys in what that commit added, not the whole plan.
 const ATTEMPTS: u32 = 50;
+/// Commits that may fail although none came first, before it gives up: the storage fails then.
+const FAILURES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -71,14 +73,14 @@ impl Table {
         Ok(result)
     }
 
-    /// The commit, repeated as long as others come first. Also says which runs it moved, and which
-    /// of them it adopted.
+    /// The commit, repeated as long as others come first, and a few times where the storage fails.
+    /// Also says which runs it moved, and which of them it adopted.
     async fn move_runs(
         &self,
         settings: &CompactionSettings,
     ) -> Result<(CompactionResult, HashSet<(ShardId, Generation)>, Vec<Adopted>)> {
         let mut compaction = self.plan_compaction(settings).await?;
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut failures) = (FIRST_PAUSE, 0);
         for attempt in 1.. {
             let error = match compaction.run().await {
                 Ok(result) => {
@@ -98,6 +100,10 @@ impl Table {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             let base = self.latest_base().await?;
+            failures += u32::from(base.version().version == compaction.base_version());
+            if failures == FAILURES {
+                return Err(error);
+            }
             let has_other_columns = compaction.has_other_columns(&base);
             if has_other_columns || compaction.is_overtaken(&compacted_of(&base).await?) {
                 compaction = self.plan_compaction(settings).await?;
