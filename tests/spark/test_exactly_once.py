@@ -200,7 +200,7 @@ def test_two_writers_of_the_same_keys_leave_one_row_a_key(
         assert values in ({1003}, {2003})
 
 
-def write_events(folder: Path, number: int, events: list[dict[str, int]]) -> None:
+def write_events(folder: Path, number: int, events: list[dict[str, Any]]) -> None:
     folder.mkdir(exist_ok=True)
     staged = folder.parent / f"{number:05}.json"
     staged.write_text("\n".join(json.dumps(event) for event in events))

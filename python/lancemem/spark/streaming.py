@@ -1,12 +1,16 @@
 """Streams into a table: each micro-batch once, whatever is repeated.
 
-Owns the query that `stream_upsert` starts. Spark gives a repeated micro-batch its old number and a
-restarted query its old id, and the two are the mark of the batch in every shard.
+Owns the query that `stream_upsert` starts, and what its progress says of each micro-batch. Spark
+gives a repeated micro-batch its old number and a restarted query its old id, and the two are the
+mark of the batch in every shard. It writes no rows itself.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from lancemem.spark import marks
 
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
     from lancemem.spark.table import LancememTable
     from lancemem.spark.writing import WritePlan
+
+# The name of the metrics in the `observedMetrics` of a query's progress.
+METRICS = "lancemem"
 
 
 def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the user's call
@@ -35,7 +42,8 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
         mark = marks.of_micro_batch(marks.streaming_query_id(batch.sparkSession), batch_id)
         table._write(batch, plan, sequence_by, mark)  # noqa: SLF001 - the same package
 
-    writer = rows.writeStream.foreachBatch(write_batch).outputMode("update")
+    observed = _observed(rows, sequence_by)
+    writer = observed.writeStream.foreachBatch(write_batch).outputMode("update")
     writer = writer.option("checkpointLocation", checkpoint)
     if query_name is not None:
         writer = writer.queryName(query_name)
@@ -44,3 +52,16 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
     elif trigger is not None:
         writer = writer.trigger(**trigger)  # type: ignore[arg-type]
     return writer.start()
+
+
+def _observed(rows: DataFrame, sequence_by: str | None) -> DataFrame:
+    """Count the rows of each micro-batch, and say how far behind the newest of them is."""
+    metrics = [sf.count(sf.lit(1)).alias("rows")]
+    if sequence_by is not None:
+        metrics.append(sf.max(rows[sequence_by]).alias("newest"))
+        if isinstance(rows.schema[sequence_by].dataType, TimestampType | TimestampNTZType):
+            # Spark takes the time of the batch as an argument of an aggregate only.
+            at = rows[sequence_by].cast(TimestampType())
+            lag = sf.unix_millis(sf.current_timestamp()) - sf.unix_millis(at)
+            metrics.append(sf.min(lag).alias("lag_ms"))
+    return rows.observe(METRICS, *metrics)

@@ -238,6 +238,10 @@ class LancememTable:
 
         With `op_column` the rows are changes as in `apply_changes`, without it upserts. `trigger`
         is an interval such as "1 second", or the arguments of Spark's `trigger`.
+
+        Each progress of the query has `observedMetrics["lancemem"]`: `rows` of the micro-batch,
+        `newest`, the largest `sequence_by` of them, and where that is a timestamp `lag_ms`, how
+        much older it is than the batch.
         """
         if op_column is None and not keep_newest:
             plan = writing.WritePlan(tuple(self.schema.names), tuple(self.primary_key))
@@ -247,6 +251,8 @@ class LancememTable:
             )
         else:
             plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
+        extra = [name for name in (op_column, sequence_by) if name is not None]
+        self._check_has(rows, [*plan.columns, *extra])
         return streaming.start(self, rows, plan, sequence_by, checkpoint, trigger, query_name)
 
     def toDF(  # noqa: N802 - Delta's name

@@ -1,0 +1,79 @@
+"""What a stream into a table says of itself while it runs.
+
+Owns: the metrics of each micro-batch, and columns that are missing. Not here: that each micro-batch
+is written once (test_exactly_once).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import lancemem
+from lancemem.spark import LancememTable
+from tests.spark.test_exactly_once import write_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.timestamp("us", tz="UTC"))]
+)
+
+
+@pytest.fixture
+def table(spark: SparkSession, table_uri: str) -> LancememTable:
+    return LancememTable.create(
+        spark, table_uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 2)
+    )
+
+
+def source(spark: SparkSession, folder: Path) -> DataFrame:
+    reader = spark.readStream.schema("id long, at timestamp").option("maxFilesPerTrigger", 1)
+    return reader.json(str(folder))
+
+
+def test_the_progress_of_a_stream_has_its_rows_and_its_lag(
+    spark: SparkSession, table: LancememTable, tmp_path: Path
+) -> None:
+    now = dt.datetime.now(dt.UTC)
+    sizes = [5, 8, 3]
+    newest = [now - dt.timedelta(minutes=10 - number) for number in range(3)]
+    for number, size in enumerate(sizes):
+        times = [newest[number] - dt.timedelta(seconds=n) for n in range(size)]
+        events = [{"id": n, "at": at.isoformat()} for n, at in enumerate(times)]
+        write_events(tmp_path / "events", number, events)
+    query = table.stream_upsert(
+        source(spark, tmp_path / "events"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"availableNow": True},
+        sequence_by="at",
+    )
+    assert query.awaitTermination(120)
+    told = [progress["observedMetrics"]["lancemem"] for progress in query.recentProgress]
+    assert [batch["rows"] for batch in told if batch["rows"]] == sizes
+    lags = [batch["lag_ms"] / 60_000 for batch in told if batch["rows"]]
+    for number, lag in enumerate(lags):
+        # Minutes, and as long as the query took to come to it.
+        assert 10 - number <= lag < 15 - number
+    assert table.toDF().count() == max(sizes)
+
+
+def test_a_stream_without_a_column_of_the_table_does_not_start(
+    spark: SparkSession, table: LancememTable, tmp_path: Path
+) -> None:
+    write_events(tmp_path / "events", 0, [{"id": 1}])
+    rows = source(spark, tmp_path / "events")
+    with pytest.raises(lancemem.InvalidInputError, match="no column 'at'"):
+        table.stream_upsert(rows.select("id"), checkpoint=str(tmp_path / "checkpoint"))
+    with pytest.raises(lancemem.InvalidInputError, match="no column 'when'"):
+        table.stream_upsert(rows, checkpoint=str(tmp_path / "checkpoint"), sequence_by="when")
