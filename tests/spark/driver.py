@@ -1,8 +1,13 @@
-"""A Spark driver in a process of its own, to be killed; `test_kills` runs it: STORY FOLDER."""
+"""A Spark driver in a process of its own; `test_kills` runs it: STORY FOLDER ARGUMENTS.
+
+Owns: what it does with executors that it kills, and where it dies itself. Does not own: what must
+be in the table afterwards.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import threading
@@ -18,6 +23,8 @@ import lancemem.spark.table
 from lancemem.spark import LancememTable, configure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame
 
 SCHEMA = pa.schema(
@@ -27,6 +34,10 @@ SCHEMA = pa.schema(
         pa.field("seq", pa.int64()),
     ]
 )
+
+
+# After the first rows, until the executors are killed.
+LONGEST_WAIT_SECONDS = 0.5
 
 
 def session(master: str, folder: Path) -> SparkSession:
@@ -40,6 +51,10 @@ def session(master: str, folder: Path) -> SparkSession:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.shuffle.partitions": "2",
         "spark.executor.memory": "512m",
+        "spark.speculation": "true",
+        # As many executors as die here would end the application otherwise.
+        "spark.task.maxFailures": "8",
+        "spark.deploy.maxExecutorRetries": "-1",
     }
     builder = SparkSession.builder.master(master)
     for name, value in settings.items():
@@ -61,34 +76,51 @@ def executors(application: str) -> list[int]:
     return found
 
 
-def kill_executors_in_mid_put(folder: Path) -> None:
-    """Upsert while both executors are killed as soon as the first rows are in a log."""
-    spark = session("local-cluster[2,1,1024]", folder)
+def kill_executors_in_mid_put(folder: Path, master: str, rounds: str, seed: str) -> None:
+    """Upsert, and kill all executors as soon as the first rows are in a log, or a little later."""
+    spark = session(master, folder)
     lancemem.spark.table.DRIVER_BYTES = 0
     uri = str(folder / "table.lance")
     table = LancememTable.create(
         spark, uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 4)
     )
     table.upsert(spark.range(10).selectExpr("id", "0L v", "0L seq"))
-    before = set(Path(uri).rglob("wal/*.arrow"))
-    killed: list[int] = []
-
-    def kill() -> None:
-        deadline = time.monotonic() + 120
-        while set(Path(uri).rglob("wal/*.arrow")) == before and time.monotonic() < deadline:
-            time.sleep(0.001)
-        for pid in executors(spark.sparkContext.applicationId):
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    done = table.upsert(spark.range(5000).selectExpr("id", "id * 3 v", "1L seq"))
-    killer.join()
-    print(  # noqa: T201 - the test reads it
-        f"killed={len(killed)} rows={done.rows} shards={done.shards}"
-    )
+    chance = random.Random(seed)  # noqa: S311 - a fixed seed is the point
+    for number in range(int(rounds)):
+        wait = chance.uniform(0, LONGEST_WAIT_SECONDS) if number else 0
+        killer = Killer(uri, spark.sparkContext.applicationId, wait)
+        rows = spark.range(5000).selectExpr("id", f"id * {number + 3} v", f"{number + 1}L seq")
+        killer.start()
+        done = table.upsert(rows)
+        killer.join()
+        [read] = table.toDF(columns=["v"], splits=4).agg({"v": "sum"}).collect()
+        print(  # noqa: T201 - the test reads it
+            f"killed={killer.killed} rows={done.rows} shards={done.shards} sum={read[0]}"
+        )
     spark.stop()
+
+
+class Killer(threading.Thread):
+    """Waits for a new log entry of a table, then some time, and kills the executors."""
+
+    def __init__(self, uri: str, application: str, wait: float) -> None:
+        super().__init__()
+        self.uri, self.application, self.wait, self.killed = uri, application, wait, 0
+        self.before = self.entries()
+
+    def entries(self) -> set[Path]:
+        """Give the log entries of all shards."""
+        return set(Path(self.uri).rglob("wal/*.arrow"))
+
+    def run(self) -> None:
+        """Do it."""
+        deadline = time.monotonic() + 120
+        while self.entries() == self.before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(self.wait)
+        for pid in executors(self.application):
+            os.kill(pid, signal.SIGKILL)
+            self.killed += 1
 
 
 def die_behind_a_batch(folder: Path) -> None:
@@ -114,10 +146,10 @@ def die_behind_a_batch(folder: Path) -> None:
     query.awaitTermination()
 
 
-STORIES = {
+STORIES: dict[str, Callable[..., None]] = {
     "kill_executors_in_mid_put": kill_executors_in_mid_put,
     "die_behind_a_batch": die_behind_a_batch,
 }
 
 if __name__ == "__main__":
-    STORIES[sys.argv[1]](Path(sys.argv[2]))
+    STORIES[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])

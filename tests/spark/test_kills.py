@@ -1,6 +1,8 @@
 """Processes that are killed with SIGKILL: an executor in mid-put, a driver behind its write.
 
-Owns: stories that need a Spark of their own, in a child process (`driver`).
+Owns: stories that need a Spark of their own, in a child process (`driver`), on Spark's local
+cluster and on a standalone one (`cluster`). Not here: failures inside one Spark
+(test_exactly_once).
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ pytest.importorskip("pyspark")
 
 import lancemem
 from lancemem.spark import LancememTable
+from tests.spark.cluster import standalone
 from tests.spark.test_exactly_once import SCHEMA, source, stored, write_events
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
@@ -28,28 +33,49 @@ pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 ROOT = Path(__file__).parents[2]
 
 
-def drive(story: str, folder: Path) -> subprocess.CompletedProcess[str]:
+# As many as a soak asks for, on each cluster.
+KILLS = os.environ.get("LANCEMEM_SPARK_KILLS", "1")
+SEED = os.environ.get("LANCEMEM_SEED", "0")
+MINUTES = 4 + int(KILLS)
+
+
+def drive(story: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     package = str(Path(lancemem.__file__).parents[1])
     path = os.pathsep.join([package, str(ROOT)])
     return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-m", "tests.spark.driver", story, str(folder)],
+        [sys.executable, "-m", "tests.spark.driver", story, str(folder), *arguments],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=60 * MINUTES,
         check=False,
     )
 
 
+@pytest.fixture(params=["local-cluster", "standalone"])
+def master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Give the address of a cluster of two workers."""
+    if request.param == "local-cluster":
+        yield "local-cluster[2,1,1024]"
+        return
+    with standalone(tmp_path / "cluster") as address:
+        yield address
+
+
 @pytest.mark.spark
-def test_executors_killed_in_mid_put_leave_each_row_once(tmp_path: Path) -> None:
-    done = drive("kill_executors_in_mid_put", tmp_path)
+@pytest.mark.timeout(60 * MINUTES + 60)
+def test_executors_killed_in_mid_put_leave_each_row_once(master: str, tmp_path: Path) -> None:
+    done = drive("kill_executors_in_mid_put", tmp_path, master, KILLS, SEED)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "killed=2 rows=5000 shards=4" in done.stdout
+    told = [line for line in done.stdout.splitlines() if line.startswith("killed=")]
+    sums = [sum(range(5000)) * (number + 3) for number in range(int(KILLS))]
+    expected = [f"rows=5000 shards=4 sum={total}" for total in sums]
+    assert [line.split(" ", 1)[1] for line in told] == expected
+    assert told[0].startswith("killed=2 ")
     found = lancemem.open_table(str(tmp_path / "table.lance")).scan().to_table()
     rows = zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)
-    assert sorted(rows) == [(n, 3 * n) for n in range(5000)]
+    assert sorted(rows) == [(n, (int(KILLS) + 2) * n) for n in range(5000)]
 
 
 def test_a_driver_killed_behind_its_write_goes_on_at_its_checkpoint(
