@@ -1,4 +1,4 @@
-"""Fixtures of the durability tests: the library that logs what a process asks of the disk."""
+"""Fixtures of the durability tests: libraries between a process and its disk, and a fast place."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="session")
-def syscalls_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile `syscalls.c`. A Linux machine without a C compiler fails, it does not skip."""
+def compiled(name: str, folder: Path) -> Path:
+    """Compile a library of this folder. A Linux machine without a C compiler fails."""
     if sys.platform != "linux":
         pytest.skip("LD_PRELOAD and /proc are Linux's")
-    library = tmp_path_factory.mktemp("syscalls") / "syscalls.so"
-    source = Path(__file__).with_name("syscalls.c")
+    library, source = folder / f"{name}.so", Path(__file__).with_name(f"{name}.c")
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
     command = ["cc", *flags, "-o", str(library), str(source), "-ldl", "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)  # noqa: S603
     assert done.returncode == 0, done.stderr
     return library
+
+
+@pytest.fixture(scope="session")
+def syscalls_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile `syscalls.c`."""
+    return compiled("syscalls", tmp_path_factory.mktemp("syscalls"))
 
 
 @pytest.fixture

@@ -1,0 +1,258 @@
+"""The program of a child that runs out of something: space, the right to write, handles, time.
+
+Owns: the stories, each with the state that has to be read before, during and after. The library of
+`shortage.c` is loaded into this process and takes away what it is told to. Does not own: starting
+the child (test_shortage).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import itertools
+import os
+import random
+import resource
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import lancemem
+
+from . import oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+YEAR_SECONDS = 365 * 24 * 3600
+ROUNDS = 8
+# More operations than any of the shortages leaves room for.
+MANY = 60
+MOST_BYTES = 6_000
+NO_SPACE, READ_ONLY, NO_HANDLES = map(os.strerror, (errno.ENOSPC, errno.EROFS, errno.EMFILE))
+SMALL = lancemem.WriterConfig(max_memtable_rows=40)
+
+
+def says(error: lancemem.LancememError, reason: str) -> None:
+    """Expect the reason in the text of an error."""
+    assert reason in str(error), repr(error)
+
+
+class Library:
+    """What `shortage.c` offers."""
+
+    def __init__(self) -> None:
+        self.calls = ctypes.CDLL(None)
+        self.calls.shortage_begin.argtypes = [ctypes.c_int, ctypes.c_long]
+        self.calls.shortage_count.restype = ctypes.c_long
+        self.calls.clock_jump.argtypes = [ctypes.c_long]
+        # How many there were, and how many refused something.
+        self.shortages = self.noticed = 0
+
+    @contextmanager
+    def shortage(self, number: int, left: int = 0) -> Iterator[None]:
+        """Let every write behind `left` bytes fail."""
+        self.calls.shortage_begin(number, left)
+        try:
+            yield
+        finally:
+            self.shortages += 1
+            self.noticed += self.calls.shortage_count() > 0
+            self.calls.shortage_end()
+
+    def jump(self, seconds: int) -> None:
+        """Let the clock be wrong by so much."""
+        self.calls.clock_jump(seconds)
+
+
+class Story:
+    """A table, a job and how many operations survived."""
+
+    def __init__(self, uri: str) -> None:
+        self.library = Library()
+        self.table = lancemem.create_table(uri, oracle.SCHEMA, primary_key="id")
+        self.chance = random.Random(os.environ.get("LANCEMEM_SEED", "0"))  # noqa: S311 - a kept seed
+        self.done = 0
+        self.job = self.table.start_job(shard=0, config=SMALL)
+
+    def operate(self, count: int) -> None:
+        """Do operations that nothing hinders."""
+        for _ in range(count):
+            assert oracle.apply(self.job, self.done + 1)
+            self.done += 1
+
+    def operate_until_refused(self, reason: str) -> None:
+        """Go on until one fails; it may be there or not, what came before is there."""
+        acknowledged = self.done
+        try:
+            for _ in range(MANY):
+                self.done += 1
+                oracle.apply(self.job, self.done)
+                acknowledged = self.done
+        except (lancemem.RetryableError, lancemem.JobStoppedError) as error:
+            says(error, reason)
+        self.done = self.survivors(acknowledged)
+
+    def survivors(self, at_least: int) -> int:
+        """Read, and say how many operations are there."""
+        found = oracle.state_of(self.table.scan().to_table())
+        return oracle.prefix_length(found, at_least, self.done)
+
+    def check(self) -> None:
+        """Compare what this table and one that was just opened read."""
+        assert self.survivors(self.done) == self.done
+        fresh = oracle.state_of(lancemem.open_table(self.table.uri).scan().to_table())
+        assert fresh == oracle.states(self.done)[-1]
+
+    def restart(self) -> None:
+        """Start a job again, as whoever got an error does."""
+        self.job = self.table.start_job(shard=0, config=SMALL)
+        self.check()
+
+    def fails(self, call: Callable[[], object], reason: str) -> bool:
+        """Say whether a call fails; then it says why."""
+        try:
+            call()
+        except lancemem.LancememError as error:
+            says(error, reason)
+            return True
+        return False
+
+    def refused(self, call: Callable[[], object], reason: str) -> None:
+        """Expect that a call fails, and says why."""
+        assert self.fails(call, reason), "it was not refused"
+
+
+def puts_on_a_full_disk(story: Story) -> None:
+    """Puts fail, are read or not, and go on when there is space again."""
+    for _ in range(ROUNDS):
+        story.operate(5)
+        with story.library.shortage(errno.ENOSPC, story.chance.randrange(MOST_BYTES)):
+            story.operate_until_refused(NO_SPACE)
+        story.restart()
+    story.operate(5)
+    story.check()
+
+
+def flushes_on_a_full_disk(story: Story) -> None:
+    """A flush fails, its rows stay readable, and the next flush takes them."""
+    failures = 0
+    for _ in range(ROUNDS):
+        story.operate(3)
+        with story.library.shortage(errno.ENOSPC, story.chance.randrange(MOST_BYTES)):
+            failures += story.fails(story.job.flush, NO_SPACE)
+            story.check()
+        story.restart()
+        story.operate(1)
+        story.job.flush()
+        story.check()
+    assert failures > 0
+
+
+def compactions_on_a_full_disk(story: Story) -> None:
+    """A compaction fails, every read is the same, and the next one does it."""
+    failures = 0
+    for _ in range(ROUNDS):
+        story.operate(7)
+        story.job.flush()
+        with story.library.shortage(errno.ENOSPC, story.chance.randrange(MOST_BYTES)):
+            failures += story.fails(story.table.compact, NO_SPACE)
+            story.check()
+        story.table.compact()
+        story.check()
+        assert story.table.stats().sstables == 0
+    # What fails behind the commit is done by the next one.
+    assert failures > 0
+
+
+def a_folder_that_became_read_only(story: Story) -> None:
+    """Everything reads, nothing writes, and it says so; then it goes on."""
+    story.operate(9)
+    story.job.flush()
+    story.operate(3)
+    with story.library.shortage(errno.EROFS):
+        story.check()
+        keys = pa.table({"id": [oracle.HEAD]}, schema=pa.schema([oracle.SCHEMA.field("id")]))
+        head = oracle.states(story.done)[-1][oracle.HEAD]
+        assert story.table.get(keys).column("value").to_pylist() == [head]
+        story.refused(story.table.compact, READ_ONLY)
+        story.operate_until_refused(READ_ONLY)
+        story.refused(lambda: story.table.start_job(shard=0), READ_ONLY)
+        story.check()
+    story.restart()
+    story.operate(5)
+    assert story.table.compact().generations > 0
+    story.check()
+
+
+def no_more_handles(story: Story) -> None:
+    """With few or no handles left calls fail and say so; with handles again they work."""
+    story.operate(5)
+    story.check()
+    story.table.compact()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    failures = 0
+    for spare in range(ROUNDS):
+        story.operate(2)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit_with(spare // 3), hard))
+        calls: list[Callable[[], object]] = [
+            story.table.compact,
+            story.job.flush,
+            lambda: oracle.apply(story.job, story.done + 1),
+            lambda: lancemem.open_table(story.table.uri).scan().to_table(),
+        ]
+        try:
+            failures += sum(story.fails(call, NO_HANDLES) for call in calls)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        story.done = story.done + 1
+        story.done = story.survivors(story.done - 1)
+        story.restart()
+    assert failures > ROUNDS // 2
+    story.check()
+
+
+def limit_with(spare: int) -> int:
+    """Give the limit on the number of a handle under which so many are left."""
+    used = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+    free = (number for number in itertools.count() if number not in used)
+    return next(itertools.islice(free, spare, None))
+
+
+def a_clock_that_jumps(story: Story) -> None:
+    """Years forward and back: nothing is lost, and a pinned cut stays."""
+    for years in (1, -3, 0, 20, -20, 0):
+        story.library.jump(years * YEAR_SECONDS)
+        view = story.table.pin()
+        before = oracle.state_of(view.scan().to_table())
+        story.operate(7)
+        story.job.flush()
+        story.operate(3)
+        story.check()
+        story.table.compact()
+        story.table.collect_garbage()
+        story.check()
+        assert oracle.state_of(view.scan().to_table()) == before
+        story.restart()
+
+
+STORIES = {
+    story.__name__: story
+    for story in (
+        puts_on_a_full_disk,
+        flushes_on_a_full_disk,
+        compactions_on_a_full_disk,
+        a_folder_that_became_read_only,
+        no_more_handles,
+        a_clock_that_jumps,
+    )
+}
+
+if __name__ == "__main__":
+    told = Story(sys.argv[2])
+    STORIES[sys.argv[1]](told)
+    # What is left is sometimes enough.
+    assert told.library.noticed >= told.library.shortages / 3, "hardly anything was refused"
