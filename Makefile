@@ -40,8 +40,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
-	test test-core test-sim test-rust test-py test-spark sim schedules soak kills cuts takeovers mutants demo \
-	bench bench-write bench-compact bench-read bench-roaring bench-spark bench-build ci clean
+	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
+	kills spark-kills cuts takeovers fuzz mutants demo bench bench-write bench-compact bench-read \
+	bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -167,6 +168,20 @@ TAKEOVERS ?= 10000
 takeovers: $(MODULE) ## processes that take a shard from each other: TAKEOVERS=n, on S3 a fifth; LANCEMEM_SEED=text
 	LANCEMEM_TAKEOVERS=$(TAKEOVERS) $(BIN)/python -m pytest tests/takeovers -s
 
+SPARK_KILLS ?= 20
+
+spark-kills: $(MODULE) ## executors killed in mid-write, SPARK_KILLS=n times on each of two clusters
+	LANCEMEM_SPARK_KILLS=$(SPARK_KILLS) $(BIN)/python -m pytest -m spark tests/spark/test_kills.py
+
+# Of a decoder; nightly's flag on the compiler that is here, and all that is not the host's own instrumented.
+FUZZ ?= 2000000
+HOST = $$(rustc -vV | sed -n 's/^host: //p')
+
+fuzz: ## decoders on bytes that nobody wrote, under AddressSanitizer; FUZZ=n mutations for each
+	cd rust/sim && CARGO_TARGET_DIR=$(SIM_TARGET)/asan RUSTC_BOOTSTRAP=1 FUZZ_CASES=$(FUZZ) \
+		RUSTFLAGS="--cfg tokio_unstable --cfg lancemem_mutants -Zsanitizer=address" \
+		cargo test --release --locked --target $(HOST) --test fuzz
+
 mutants: ## put every known bug back and show who catches it
 	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh
 
@@ -181,14 +196,32 @@ test-spark: $(MODULE) ## Python tests on a local Spark (needs Java 17)
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { echo "the Spark tests need Java 17"; exit 1; }
 	$(BIN)/python -m pytest -m spark
 
-# Two commands at the same time: long parts of each have work for one processor only.
+# The oldest Spark that is supported; its folder goes before that of .venv. It leaves sockets open.
+OLDEST_SPARK := 4.1.0
+OLDEST_SPARK_FOLDER := .venv/pyspark-$(OLDEST_SPARK)
+
+$(OLDEST_SPARK_FOLDER): $(TOOLS)
+	@$(STAGE) "pyspark $(OLDEST_SPARK)" $(BIN)/python -m pip install --disable-pip-version-check --no-input \
+		--progress-bar off --quiet --no-deps --target $@.new pyspark==$(OLDEST_SPARK)
+	@rm -rf $@ && mv $@.new $@
+
+smoke-oldest-spark: $(MODULE) $(OLDEST_SPARK_FOLDER) ## the verbs and the format on the oldest Spark that is supported
+	export PYTHONPATH=$(CURDIR)/$(OLDEST_SPARK_FOLDER); \
+		$(BIN)/python -c 'import pyspark; assert pyspark.__version__ == "$(OLDEST_SPARK)", pyspark.__version__' && \
+		$(BIN)/python -m pytest -m spark -W ignore::ResourceWarning \
+			tests/test_spark_table.py tests/spark/test_source.py
+
+# Two commands at the same time: long parts of each have work for one processor only. The first is
+# the one that nobody waits for, and takes what the second leaves. Each is a group of processes of
+# its own: where one fails, the compilers of the other end with it.
 define both
-@$(1) & one=$$!; $(2) & other=$$!; \
-wait $$one || { kill $$other; wait; exit 1; }; \
-wait $$other
+@set -m; nice -n 10 $(1) & one=$$!; $(2) & other=$$!; set +m; \
+trap 'kill -- -$$one -$$other 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
+wait $$other && wait $$one
 endef
 
-# What fails quickly comes first: nobody should wait for Lance to learn of a missing comma.
+# What fails quickly comes first: nobody should wait for Lance to learn of a missing comma. Cargo
+# compiles for one command at a time in a folder, so beside each is one that compiles nothing there.
 test: $(TOOLS) ## everything, as CI runs it
 	@$(SUBMAKE) say-how-long
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
@@ -196,10 +229,20 @@ test: $(TOOLS) ## everything, as CI runs it
 	@$(STAGE) "licences and sources" $(SUBMAKE) deny
 	$(call both,$(STAGE) "simulation and model" $(SUBMAKE) test-sim,$(SUBMAKE) setup)
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
+	$(call both,$(SUBMAKE) all-compiled,$(SUBMAKE) all-run)
+
+.PHONY: all-compiled all-run all-spark
+all-compiled:
 	@$(STAGE) "Rust tests" $(SUBMAKE) test-rust
-	$(call both,$(STAGE) "Python tests" $(SUBMAKE) test-py,$(STAGE) "clippy" $(SUBMAKE) lint-rust)
-	@$(STAGE) "Spark tests" $(SUBMAKE) test-spark
+	@$(STAGE) "clippy" $(SUBMAKE) lint-rust
 	@$(STAGE) "benches compile" $(SUBMAKE) bench-build
+
+all-run:
+	$(call both,$(SUBMAKE) all-spark,$(STAGE) "Python tests" $(SUBMAKE) test-py)
+
+all-spark:
+	@$(STAGE) "Spark tests" $(SUBMAKE) test-spark
+	@$(STAGE) "oldest Spark" $(SUBMAKE) smoke-oldest-spark
 
 ci: test ## the same as test
 
