@@ -71,7 +71,7 @@ pub async fn sync_base(base: &Dataset) -> Result<()> {
     let folders = folders.into_iter().filter(|folder| folder.exists()).collect();
     let mut paths = list_trees(folders).await?;
     paths.push(root.clone());
-    sync_version(&root, paths, sync_one).await?;
+    sync_version(&root, paths).await?;
     sync_names_above(root).await
 }
 
@@ -83,7 +83,7 @@ pub async fn sync_table(base: &Dataset) -> Result<()> {
     let store = base.object_store(None).await?;
     let Some(root) = local_path(&store, &base.branch_location().path) else { return Ok(()) };
     let paths = list_trees(vec![root.clone()]).await?;
-    sync_version(&root, paths, sync_if_there).await?;
+    sync_version(&root, paths).await?;
     sync_names_above(root).await
 }
 
@@ -103,14 +103,14 @@ async fn sync_names_above(root: PathBuf) -> Result<()> {
     Ok(synced.await??)
 }
 
-/// Syncs files and folders of a base table. Each step ends before the next begins: a power cut
-/// must not leave the name of a version whose files are not there.
-async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>, sync: SyncOne) -> Result<()> {
+/// Syncs files and folders of a base table in which others may be at work. Each step ends before
+/// the next begins: a power cut must not leave the name of a version whose files are not there.
+async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
     let versions = root.join(VERSIONS);
     let (last, paths): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| *path == versions);
     let (folders, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.is_dir());
     for step in [files, folders, last] {
-        sync_paths(step, sync).await?;
+        sync_paths(step, sync_if_there).await?;
     }
     Ok(())
 }
