@@ -84,6 +84,16 @@ def test_an_empty_lance_table_is_adopted(table_uri: str) -> None:
     assert table.scan().count_rows() == 1
 
 
+def test_files_that_are_gone_before_they_are_synced_are_passed_over(table_uri: str) -> None:
+    """Others write beside us: a name that was listed may be gone, as that of a temporary file."""
+    before = lance_table(table_uri, ["a", "c"])
+    for folder in ("data", "_transactions", "_versions"):
+        # It is listed, and cannot be opened.
+        Path(table_uri, folder, ".tmp-gone").symlink_to("nowhere")
+    table = lancemem.open_table(table_uri, sharding=lancemem.bucket("c", 3))
+    assert by_columns(table.scan().to_table()) == by_columns(before)
+
+
 def test_a_second_opener_finds_the_same_table(make_table: MakeTable) -> None:
     first = make_table(sharding=lancemem.bucket("id", 4))
     first.upsert(pa.table({"id": range(20), "name": ["a"] * 20, "value": [0.5] * 20}))
