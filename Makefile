@@ -24,6 +24,7 @@ endif
 STAGE := scripts/stage.sh
 SUBMAKE := $(MAKE) --no-print-directory
 BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off
 NEXTEST := $(BIN)/cargo-nextest nextest run --cargo-profile release
 
 # Folders that hold Python, and only those: mypy stops at a folder without any.
@@ -63,7 +64,7 @@ $(TOOLS): requirements/dev.txt
 	@command -v cargo >/dev/null || { echo "lancemem needs cargo (Rust 1.94 or newer) on the PATH"; exit 1; }
 	@$(STAGE) "Python environment in .venv" $(PYTHON) -m venv .venv
 	@$(STAGE) "tools from requirements/dev.txt (one to three minutes)" \
-		$(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off -r requirements/dev.txt
+		$(PIP_INSTALL) -r requirements/dev.txt
 	@touch $@
 
 $(MODULE): $(TOOLS) $(RUST_SOURCES) Cargo.toml Cargo.lock pyproject.toml
@@ -201,8 +202,8 @@ OLDEST_SPARK := 4.1.0
 OLDEST_SPARK_FOLDER := .venv/pyspark-$(OLDEST_SPARK)
 
 $(OLDEST_SPARK_FOLDER): $(TOOLS)
-	@$(STAGE) "pyspark $(OLDEST_SPARK)" $(BIN)/python -m pip install --disable-pip-version-check --no-input \
-		--progress-bar off --quiet --no-deps --target $@.new pyspark==$(OLDEST_SPARK)
+	@$(STAGE) "pyspark $(OLDEST_SPARK)" $(PIP_INSTALL) --quiet --no-deps \
+		--target $@.new pyspark==$(OLDEST_SPARK)
 	@rm -rf $@ && mv $@.new $@
 
 smoke-oldest-spark: $(MODULE) $(OLDEST_SPARK_FOLDER) ## the verbs on the oldest Spark that is supported
@@ -258,8 +259,7 @@ bench: $(TOOLS) ## run the benches of put, object store, flush and scan
 PEERS := .venv/.peers-installed
 
 $(PEERS): $(TOOLS) requirements/bench.txt
-	@$(STAGE) "peers from requirements/bench.txt" $(BIN)/python -m pip install \
-		--disable-pip-version-check --no-input --progress-bar off --only-binary :all: -r requirements/bench.txt
+	@$(STAGE) "peers from requirements/bench.txt" $(PIP_INSTALL) --only-binary :all: -r requirements/bench.txt
 	@touch $@
 
 bench-write: $(MODULE) $(PEERS) ## the write path beside its peers; BENCH_ARGS="--quick --only put"

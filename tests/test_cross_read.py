@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,10 +24,10 @@ lance = pytest.importorskip("lance")
 from lance.mem_wal import (  # noqa: E402 - after the check that it is there
     CompactedSsTable,
     LsmPointLookupPlanner,
-    LsmScanner,
-    ShardSnapshot,
     evaluate_sharding_spec,
 )
+
+from tests.upstream import AT_ONCE, flushed_rows, snapshots  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTable
@@ -42,9 +43,6 @@ KEYS: dict[str, list[pa.Field]] = {
     ],
 }
 PAYLOAD = [pa.field("name", pa.string()), pa.field("value", pa.float64())]
-
-# How pylance's writer is opened: its defaults wait 100 ms for every put.
-AT_ONCE = {"durable_write": True, "max_wal_flush_interval_ms": 1}
 
 
 def schema_of(kind: str) -> pa.Schema:
@@ -77,21 +75,8 @@ def in_order(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["id"], row.get("sub")))
 
 
-def snapshots(table: lancemem.Table) -> list[Any]:
-    """Tell pylance, which cannot list them, the shards and their runs."""
-    found: list[Any] = []
-    for shard in table.shards():
-        snapshot: Any = ShardSnapshot(shard.shard_id)
-        snapshot.with_current_generation(shard.current_generation)
-        for sstable in shard.sstables:
-            snapshot.with_sstable(sstable.generation, sstable.path)
-        found.append(snapshot)
-    return found
-
-
 def read_flushed_by_pylance(table: lancemem.Table) -> list[dict[str, Any]]:
-    scanner = LsmScanner.from_snapshots(lance.dataset(table.uri), snapshots(table))
-    return in_order(scanner.to_table())
+    return in_order(flushed_rows(table))
 
 
 def write_three_rounds(table: lancemem.Table, kind: str, flush: bool) -> list[dict[str, Any]]:
@@ -247,9 +232,9 @@ def test_what_a_killed_pylance_left_in_its_wal_is_read_and_taken_over(
     shard = str(uuid.uuid4())
     body = f"""
         import os, signal, sys
-        sys.path.insert(0, {__file__.rpartition("/")[0]!r})
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
         import lance
-        from test_cross_read import AT_ONCE, key_rows, rows
+        from tests.test_cross_read import AT_ONCE, key_rows, rows
         writer = lance.dataset({table_uri!r}).mem_wal_writer({shard!r}, **AT_ONCE)
         writer.put(rows({kind!r}, range(60), "pylance"))
         writer.delete(key_rows({kind!r}, range(55, 65)))

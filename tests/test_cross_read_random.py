@@ -17,7 +17,7 @@ from tests.keyed_rows import KeyedRows, empty_table
 
 lance = pytest.importorskip("lance")
 
-from lance.mem_wal import LsmScanner, ShardSnapshot  # noqa: E402 - after the check that it is there
+from tests.upstream import AT_ONCE, flushed_rows  # noqa: E402 - after the check that it is there
 
 if TYPE_CHECKING:
     import lancemem
@@ -27,7 +27,6 @@ LIVES = int(os.environ.get("LANCEMEM_LIVES", "100"))
 KINDS = ["int64", "utf8", "two columns"]
 TURNS = 4
 KEYS = 60
-AT_ONCE: dict[str, Any] = {"durable_write": True, "max_wal_flush_interval_ms": 1}
 
 
 class Shard:
@@ -77,13 +76,7 @@ class Shard:
     def check_flushed(self) -> None:
         """Compare what both read where the log holds nothing that is not in runs."""
         self.table.start_job(shard=0).close(flush=True)
-        [shard] = self.table.shards()
-        snapshot: Any = ShardSnapshot(shard.shard_id)
-        snapshot.with_current_generation(shard.current_generation)
-        for sstable in shard.sstables:
-            snapshot.with_sstable(sstable.generation, sstable.path)
-        scanner = LsmScanner.from_snapshots(lance.dataset(self.table.uri), [snapshot])
-        assert self.rows.of(scanner.to_table()) == self.rows.rows
+        assert self.rows.of(flushed_rows(self.table)) == self.rows.rows
         flushed = self.table.scan(consistency="flushed").to_table()
         assert self.rows.of(flushed) == self.rows.rows
 

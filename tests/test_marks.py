@@ -7,7 +7,7 @@ table. Not here: every step of one shard between put and manifest (the core's te
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -149,7 +149,7 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
     make_table: MakeTable,
 ) -> None:
     lance = pytest.importorskip("lance")
-    from lance.mem_wal import LsmScanner, ShardSnapshot  # noqa: PLC0415 - pylance may be missing
+    from tests.upstream import flushed_rows  # noqa: PLC0415 - pylance may be missing
 
     table = make_table()
     table.upsert(rows(range(10), 1), mark=("flushed", 1))
@@ -172,12 +172,7 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
     assert [after.recorded(0, name) for name in ("flushed", "linked")] == [1, 2]
 
     after.start_job(shard=0).close(flush=True)
-    shard = after.shards()[0]
-    snapshot: Any = ShardSnapshot(shard.shard_id)
-    snapshot.with_current_generation(shard.current_generation)
-    for run in shard.sstables:
-        snapshot.with_sstable(run.generation, run.path)
-    found = LsmScanner.from_snapshots(lance.dataset(table.uri), [snapshot]).to_table()
+    found = flushed_rows(after)
     seen = dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
     assert seen == expected
 

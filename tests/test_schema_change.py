@@ -419,20 +419,14 @@ def test_widening_leaves_deleted_rows_and_other_columns_in_their_places(tmp_path
 
 def test_pylance_reads_entries_and_runs_of_older_columns(tmp_path: Path) -> None:
     """The field ids are lance's own, so its reader finds the columns too."""
-    from lance.mem_wal import LsmScanner, ShardSnapshot  # noqa: PLC0415 - of this story alone
+    from tests.upstream import flushed_rows  # noqa: PLC0415 - of this story alone
 
     table = create(tmp_path)
     flushed(table)
     want = expected(range(10))
     rename(table, want)
     add(table, want)
-    [shard] = table.shards()
-    snapshot: Any = ShardSnapshot(shard.shard_id)
-    snapshot.with_current_generation(shard.current_generation)
-    for run in shard.sstables:
-        snapshot.with_sstable(run.generation, run.path)
-    found = LsmScanner.from_snapshots(base_of(table), [snapshot]).to_table()
-    found = found.select(base_of(table).schema.names)
+    found = flushed_rows(table).select(base_of(table).schema.names)
     assert seen(found) == want
 
 

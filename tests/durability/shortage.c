@@ -6,28 +6,18 @@
  * Does not own: calls that go around libc; `shortage_count` says whether any was refused.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
-#include <unistd.h>
 
-static char root[PATH_MAX];
+#include "preload.h"
+
 static atomic_int error;
 static atomic_long left, refused, jumped;
-
-#define REAL(name)                                        \
-    static __typeof__(name) *real;                        \
-    if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 
 __attribute__((constructor)) static void start(void) {
     const char *folder = getenv("SHORTAGE_ROOT");
@@ -43,23 +33,14 @@ void shortage_end(void) { error = 0; }
 long shortage_count(void) { return refused; }
 void clock_jump(long seconds) { jumped = seconds; }
 
-static int below_root(const char *path) {
-    size_t length = strlen(root);
-    return length && strncmp(path, root, length) == 0 && (path[length] == '/' || !path[length]);
-}
-
 static int fd_below_root(int fd) {
-    char link[64], path[PATH_MAX];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, PATH_MAX - 1);
-    if (length <= 0) return 0;
-    path[length] = 0;
-    return below_root(path);
+    char path[PATH_MAX];
+    return path_of_fd(fd, path);
 }
 
 static int name_below_root(int folder, const char *name) {
-    if (name[0] == '/') return below_root(name);
-    return folder != AT_FDCWD && fd_below_root(folder);
+    char path[PATH_MAX];
+    return path_at(folder, name, path);
 }
 
 static int refuse(void) {
@@ -115,38 +96,12 @@ static int no_room_for(int folder, const char *name) {
     return error && left <= 0 && name_below_root(folder, name);
 }
 
-static int open_or_refuse(int folder, const char *name, int flags, mode_t mode) {
-    int creates = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
+static int opened(int folder, const char *name, int flags, mode_t mode) {
     int writes = error == EROFS && (flags & O_ACCMODE) != O_RDONLY;
-    if ((creates || writes) && no_room_for(folder, name)) return refuse();
+    if ((may_create(flags) || writes) && no_room_for(folder, name)) return refuse();
     return (int)syscall(SYS_openat, folder, name, flags, mode);
 }
 
-#define MODE_OF(flags)                                             \
-    mode_t mode = 0;                                               \
-    if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {   \
-        va_list rest;                                              \
-        va_start(rest, flags);                                     \
-        mode = va_arg(rest, mode_t);                               \
-        va_end(rest);                                              \
-    }
-
-int open(const char *name, int flags, ...) {
-    MODE_OF(flags)
-    return open_or_refuse(AT_FDCWD, name, flags, mode);
-}
-int open64(const char *name, int flags, ...) {
-    MODE_OF(flags)
-    return open_or_refuse(AT_FDCWD, name, flags, mode);
-}
-int openat(int folder, const char *name, int flags, ...) {
-    MODE_OF(flags)
-    return open_or_refuse(folder, name, flags, mode);
-}
-int openat64(int folder, const char *name, int flags, ...) {
-    MODE_OF(flags)
-    return open_or_refuse(folder, name, flags, mode);
-}
 int mkdirat(int folder, const char *name, mode_t mode) {
     REAL(mkdirat);
     return no_room_for(folder, name) ? refuse() : real(folder, name, mode);

@@ -9,63 +9,23 @@
  * logged twice, before and after: what was changed before the first is on disk after the second.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <ucontext.h>
-#include <unistd.h>
+
+#include "preload.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int log_fd = -1;
-static char root[PATH_MAX];
-
-#define REAL(name)                                        \
-    static __typeof__(name) *real;                        \
-    if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
-
-static int below_root(const char *path) {
-    size_t length = strlen(root);
-    return log_fd >= 0 && strncmp(path, root, length) == 0 &&
-           (path[length] == '/' || path[length] == 0);
-}
-
-static int path_of_fd(int fd, char *path) {
-    char link[64];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, PATH_MAX - 1);
-    path[length > 0 ? length : 0] = 0;
-    return length > 0 && below_root(path);
-}
-
-static int path_at(int folder, const char *name, char *path) {
-    if (log_fd < 0 || !name) return 0;
-    if (name[0] == '/') {
-        snprintf(path, PATH_MAX, "%s", name);
-    } else {
-        char base[PATH_MAX];
-        if (folder == AT_FDCWD) {
-            if (!getcwd(base, sizeof base)) return 0;
-        } else {
-            path_of_fd(folder, base);
-        }
-        if (snprintf(path, PATH_MAX, "%s/%s", base, name) >= PATH_MAX) return 0;
-    }
-    return below_root(path);
-}
 
 static void record(const char *call, unsigned long inode, long offset, size_t length,
                    const char *path, const void *bytes) {
@@ -92,44 +52,17 @@ static unsigned long inode_of_path(const char *path) {
 
 /* --- opening: "create" where the call may make a file, "open" where it only looks for one --- */
 
-static int open_logged(int folder, const char *name, int flags, mode_t mode) {
+static int opened(int folder, const char *name, int flags, mode_t mode) {
     char path[PATH_MAX];
     int fd = (int)syscall(SYS_openat, folder, name, flags, mode);
     if (!path_at(folder, name, path)) return fd;
-    int creates = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
     if (fd < 0) {
         record("look", 0, 0, 0, path, NULL);
     } else {
-        record(creates ? "create" : "open", inode_of_fd(fd), 0, 0, path, NULL);
+        record(may_create(flags) ? "create" : "open", inode_of_fd(fd), 0, 0, path, NULL);
         if (flags & O_TRUNC) record("truncate", inode_of_fd(fd), 0, 0, path, NULL);
     }
     return fd;
-}
-
-#define MODE_OF(flags)                                             \
-    mode_t mode = 0;                                               \
-    if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {   \
-        va_list rest;                                              \
-        va_start(rest, flags);                                     \
-        mode = va_arg(rest, mode_t);                               \
-        va_end(rest);                                              \
-    }
-
-int open(const char *name, int flags, ...) {
-    MODE_OF(flags)
-    return open_logged(AT_FDCWD, name, flags, mode);
-}
-int open64(const char *name, int flags, ...) {
-    MODE_OF(flags)
-    return open_logged(AT_FDCWD, name, flags, mode);
-}
-int openat(int folder, const char *name, int flags, ...) {
-    MODE_OF(flags)
-    return open_logged(folder, name, flags, mode);
-}
-int openat64(int folder, const char *name, int flags, ...) {
-    MODE_OF(flags)
-    return open_logged(folder, name, flags, mode);
 }
 
 /* --- contents --- */
@@ -272,6 +205,7 @@ __attribute__((constructor)) static void start(void) {
     snprintf(root, sizeof root, "%s", folder);
     log_fd = (int)syscall(SYS_openat, AT_FDCWD, file,
                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (log_fd < 0) root[0] = 0;
     stop_renames();
 }
 

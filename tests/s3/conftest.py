@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +45,7 @@ def s3() -> Iterator[S3]:
 @pytest.fixture
 def place(s3: S3) -> Iterator[Place]:
     """Name a place in a bucket of its own, where no table is yet."""
-    bucket = f"bucket-{uuid.uuid4().hex}"
-    assert s3.request("PUT", f"/{bucket}")[0] == 200
+    bucket = s3.make_bucket()
     yield Place(s3, bucket, f"s3://{bucket}/folder/table.lance", s3.options())
     s3.switch("")
 

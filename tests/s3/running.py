@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,12 @@ class S3:
             return response.status, response.read()
         finally:
             connection.close()
+
+    def make_bucket(self) -> str:
+        """Make a bucket that nobody else has, and return its name."""
+        bucket = f"bucket-{uuid.uuid4().hex}"
+        assert self.request("PUT", f"/{bucket}")[0] == 200
+        return bucket
 
     def log(self) -> list[dict[str, Any]]:
         """Return every request so far."""

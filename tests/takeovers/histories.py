@@ -8,6 +8,7 @@ Memories", SIAM Journal on Computing 26(4), 1997). Does not own: who reads and w
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -69,13 +70,18 @@ def check(operations: Sequence[Operation]) -> None:
                 f"'{earlier.value}' was there until {earlier.high} and '{later.value}' from "
                 f"{later.low} on"
             )
+    lows = [zone.low for zone in forward]
     for zone in zones:
-        for around in forward:
-            if not zone.forward and around.low < zone.low and zone.high < around.high:
-                raise HistoryError(
-                    f"'{zone.value}' came and went from {zone.low} to {zone.high}, while "
-                    f"'{around.value}' was there"
-                )
+        # Forward zones do not overlap, so no other begins before this one and may be around it.
+        before = bisect_left(lows, zone.low)
+        if zone.forward or before == 0:
+            continue
+        around = forward[before - 1]
+        if zone.high < around.high:
+            raise HistoryError(
+                f"'{zone.value}' came and went from {zone.low} to {zone.high}, while "
+                f"'{around.value}' was there"
+            )
 
 
 def _zone(operations: Sequence[Operation]) -> list[_Zone]:

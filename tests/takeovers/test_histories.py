@@ -1,4 +1,7 @@
-"""The check of histories says what trying every order says."""
+"""The check of histories says what trying every order says.
+
+Owns: small histories, found by chance and by hand. Not here: histories of real processes.
+"""
 
 from __future__ import annotations
 

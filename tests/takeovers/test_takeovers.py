@@ -8,7 +8,6 @@ death (`durability`).
 from __future__ import annotations
 
 import os
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,9 +35,7 @@ pytestmark = pytest.mark.timeout(DEADLINE_SECONDS + 30)
 def far_place() -> Iterator[tuple[str, dict[str, str]]]:
     """Give a place on an S3 server, and the options that reach it."""
     with running() as s3:
-        bucket = f"bucket-{uuid.uuid4().hex}"
-        assert s3.request("PUT", f"/{bucket}")[0] == 200
-        yield f"s3://{bucket}/table.lance", s3.options()
+        yield f"s3://{s3.make_bucket()}/table.lance", s3.options()
 
 
 def contend(folder: Path, uri: str, options: dict[str, str] | None, claims: int) -> int:

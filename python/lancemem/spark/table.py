@@ -251,8 +251,7 @@ class LancememTable:
             )
         else:
             plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
-        extra = [name for name in (op_column, sequence_by) if name is not None]
-        self._check_has(rows, [*plan.columns, *extra])
+        self._check_has(rows, _needed(plan, sequence_by))
         return streaming.start(self, rows, plan, sequence_by, checkpoint, trigger, query_name)
 
     def toDF(  # noqa: N802 - Delta's name
@@ -357,8 +356,8 @@ class LancememTable:
         mark: marks.Mark | None = None,
     ) -> list[Report]:
         """Route, write with one task a shard, and return what each task reported."""
-        extra = [name for name in (plan.op_column, sequence_by) if name is not None]
-        self._check_has(rows, [*plan.columns, *extra])
+        needed = _needed(plan, sequence_by)
+        self._check_has(rows, needed)
         sharding = self._table.sharding
         if sharding is None:
             raise lancemem.InvalidInputError(
@@ -367,7 +366,7 @@ class LancememTable:
         if len(self._table.shards()) < sharding.shards:
             # An adopted table has no shards yet. This makes them, before tasks ask what they hold.
             self._table.start_stage()
-        rows = rows.select(*dict.fromkeys([*plan.columns, *extra]))
+        rows = rows.select(*needed)
         if mark is None:
             mark = marks.once()
         if _is_small(rows):
@@ -387,6 +386,12 @@ class LancememTable:
             raise lancemem.InvalidInputError(
                 f"table {self.uri}: the DataFrame has no column {missing[0]!r}"
             )
+
+
+def _needed(plan: writing.WritePlan, sequence_by: str | None) -> list[str]:
+    """Columns that a write reads, each once."""
+    names = (*plan.columns, plan.op_column, sequence_by)
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def _is_small(rows: DataFrame) -> bool:
