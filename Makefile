@@ -109,8 +109,8 @@ tidy: ## headers, sizes, layers, words, and that every promise has its test
 # All lock files. Advisories are not asked for: they are in no package registry.
 deny: $(TOOLS) ## licences and sources of everything that is compiled
 	$(BIN)/cargo-deny --locked check licenses bans sources
-	$(BIN)/cargo-deny --locked --manifest-path rust/sim/Cargo.toml --config deny.toml check licenses bans sources
-	$(BIN)/cargo-deny --locked --manifest-path rust/sim/schedules/Cargo.toml --config deny.toml check licenses bans sources
+	$(BIN)/cargo-deny --locked --workspace --manifest-path rust/sim/Cargo.toml --config deny.toml \
+		check licenses bans sources
 
 lint-python: $(MODULE)
 	$(BIN)/mypy $(PYTHON_DIRS)
@@ -127,32 +127,35 @@ test-core: $(TOOLS) ## the engine without Lance: less than a minute
 
 # --- simulate --------------------------------------------------------------
 
-# Compiled in a folder of its own, because its flags are its own (rust/sim/.cargo/config.toml).
+# Compiled in a folder of its own, because its flags are its own (rust/sim/.cargo/config.toml), and always all
+# of it: for other packages or targets cargo resolves other features, and compiles most of it again.
 SIM_TARGET := $(CARGO_TARGET_DIR)/sim
-SIM := cd rust/sim && CARGO_TARGET_DIR=$(SIM_TARGET) cargo
+SIM = cd rust/sim && CARGO_TARGET_DIR=$(SIM_TARGET) SCHEDULES=$(SCHEDULES) cargo
+SIM_ALL := --workspace --release --quiet --locked
+LANCEMEM_SIM := $(SIM_TARGET)/release/lancemem-sim
 SEEDS ?= 10000
 HOURS ?= 1
 MINUTES ?= $$(($(HOURS) * 60))
 
 sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one again
-	$(SIM) run --release --quiet --locked -- seeds $(SEEDS)
+	$(SIM) test $(SIM_ALL) --no-run
+	$(LANCEMEM_SIM) seeds $(SEEDS)
 
 # As many lives, and orders of each story, as take about four minutes on two cores (docs/simulation.md).
 CI_SEEDS := 2000
 SCHEDULES ?= 100000
 
 test-sim: ## the core's stories, the model of the protocol, schedules, and CI_SEEDS lives
-	$(SIM) test --release --quiet --locked
-	@$(SUBMAKE) schedules
+	$(SIM) test $(SIM_ALL)
 	@$(SUBMAKE) sim SEEDS=$(CI_SEEDS)
 
 schedules: ## orders of the core's threads and tasks; SCHEDULES=n of each story
-	cd rust/sim/schedules && CARGO_TARGET_DIR=$(SIM_TARGET) SCHEDULES=$(SCHEDULES) cargo test --release --quiet --locked
+	$(SIM) test $(SIM_ALL) --test schedules --test cursors
 
 soak: ## the simulation for HOURS=n hours or MINUTES=n; the report goes to docs/soak
 	@mkdir -p docs/soak
-	$(SIM) build --release --quiet --locked
-	set -o pipefail; $(SIM_TARGET)/release/lancemem-sim minutes $(MINUTES) | tee docs/soak/$$(git rev-parse --short HEAD).txt
+	$(SIM) test $(SIM_ALL) --no-run
+	set -o pipefail; $(LANCEMEM_SIM) minutes $(MINUTES) | tee docs/soak/$$(git rev-parse --short HEAD).txt
 
 KILLS ?= 72
 

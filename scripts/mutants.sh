@@ -66,11 +66,11 @@ MUTANTS=${MUTANTS:-$order}
 
 cd rust/sim
 if [[ -z ${BINARIES:-} ]]; then
-    cargo build --release --quiet --locked
     # Copies, so that a build beside this run changes nothing.
     BINARIES=$(mktemp -d)
     trap 'rm -r "$BINARIES"' EXIT
-    cargo test --release --locked --no-run --test stories --test sleepers 2>&1 |
+    # The simulation is built for its tests.
+    cargo test --workspace --release --locked --no-run --test stories --test sleepers 2>&1 |
         sed -n 's/^ *Executable .*(\(.*\))$/\1/p' | xargs -I{} cp {} "$BINARIES/"
     cp "${CARGO_TARGET_DIR:-target}/release/lancemem-sim" "$BINARIES/"
 fi

@@ -65,7 +65,7 @@ def sides(uri: str, table: lancemem.Table, kind: str) -> dict[str, dict[str, Ask
 
     def plain(keys: pa.Table) -> int:
         # Base rows only: what Lance itself takes, without a choice between versions of a key.
-        quote = "" if kind == "int64" else "'"
+        quote = "'" if kind == "uuid" else ""
         values = ", ".join(f"{quote}{key}{quote}" for key in keys.column("id").to_pylist())
         return int(dataset.to_table(filter=f"id IN ({values})").num_rows)
 

@@ -1,6 +1,6 @@
-"""A scan of a large table: its peak memory and the time to its first batch.
+"""A scan of a large table: its peak memory and the time to its first batch, beside plain Lance.
 
-Owns: a child process that reads everything and keeps nothing.
+Owns: child processes that read everything and keep nothing. Lance reads the base table alone.
 Does not own: the time of the whole scan (`scans`).
 """
 
@@ -30,19 +30,30 @@ RUNS = 4
 # Not `ru_maxrss`: it remembers the process that started this one.
 READER = """
 import json, sys, time
-import lancemem
 
 def memory():
     status = open("/proc/self/status").read()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
-table = lancemem.open_table(sys.argv[1])
-if sys.argv[2] == "again":
-    # The keys of the runs and the files' footers are in memory, the dead rows are not.
-    table.scan(["id"], "tag < 0").count_rows()
+side, turn = sys.argv[2:]
+if side == "lancemem":
+    import lancemem
+
+    table = lancemem.open_table(sys.argv[1])
+    read = table.scan
+    if turn == "again":
+        # The keys of the runs and the files' footers are in memory, the dead rows are not.
+        table.scan(["id"], "tag < 0").count_rows()
+else:
+    import lance
+
+    dataset = lance.dataset(sys.argv[1])
+    read = dataset.to_batches
+    if turn == "again":
+        dataset.count_rows("tag < 0")
 begun = time.perf_counter()
 first, rows = None, 0
-for batch in table.scan():
+for batch in read():
     first = first or time.perf_counter() - begun
     rows += batch.num_rows
 print(json.dumps([rows, first * 1e3, memory() / 1024]))
@@ -53,7 +64,8 @@ print(json.dumps([rows, first * 1e3, memory() / 1024]))
 class Scanned:
     """What one scan took."""
 
-    label: str
+    side: str
+    turn: str
     rows: int
     first_batch_ms: float
     peak_mib: float
@@ -80,17 +92,19 @@ def measure(settings: Settings, base_rows: int) -> list[Scanned]:
         )
         table = lancemem.open_table(uri, sharding=lancemem.unsharded(), config=config)
         tables.lay(table, "int64", base_rows, tables.FOUR).close(flush=True)
-        return [_scan(uri, label, base_rows) for label in ("opened anew", "again")]
+        sides = ("lancemem", "plain Lance")
+        turns = ("opened anew", "again")
+        return [_scan(uri, side, turn, base_rows) for turn in turns for side in sides]
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _scan(uri: str, label: str, expected: int) -> Scanned:
+def _scan(uri: str, side: str, turn: str, expected: int) -> Scanned:
     done = subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-c", READER, uri, label], check=True, capture_output=True, text=True
+        [sys.executable, "-c", READER, uri, side, turn], check=True, capture_output=True, text=True
     )
     rows, first, peak = json.loads(done.stdout)
     if rows != expected:
         message = f"{rows} rows, not {expected}"
         raise RuntimeError(message)
-    return Scanned(label, rows, first, peak)
+    return Scanned(side, turn, rows, first, peak)

@@ -216,9 +216,10 @@ def _delete_by_lance(table: lancemem.Table, kind: str, chosen: range) -> None:
     if kind == "int64":
         dataset.delete(f"id % {chosen.step} = 0")
         return
+    quote = "'" if kind == "uuid" else ""
     for start in range(0, len(chosen), 10_000):
         keys = [tables.key(kind, number) for number in chosen[start : start + 10_000]]
-        dataset.delete("id IN ({})".format(", ".join(f"'{key}'" for key in keys)))
+        dataset.delete("id IN ({})".format(", ".join(f"{quote}{key}{quote}" for key in keys)))
 
 
 def filtered(settings: Settings, kind: str, base_rows: int) -> list[Comparison]:

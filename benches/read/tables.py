@@ -19,7 +19,8 @@ import lancemem
 
 PUT_ROWS = 100_000
 PAYLOAD_BYTES = 100
-KINDS = ("int64", "uuid")
+# Integers that count up, integers of all 64 bits, and text.
+KINDS = ("int64", "scattered", "uuid")
 UUID_BYTES, DASHES = 36, (8, 13, 18, 23)
 # Rows of these numbers have this tag, one in a thousand; an index finds them.
 TAGS = 1_000
@@ -44,11 +45,20 @@ DELETED = Above("10 % deleted, 1 SSTable", 1, 10, deletes=True)
 
 
 def key(kind: str, number: int) -> int | str:
-    """Give the key of a number: itself, or the text of a random UUID that belongs to it."""
+    """Give the key of a number: itself, or what `_keys` makes of it."""
     if kind == "int64":
         return number
-    text: str = _uuids(np.array([number]))[0].as_py()
-    return text
+    found: int | str = _keys(kind, np.array([number]))[0].as_py()
+    return found
+
+
+def _keys(kind: str, numbers: Any) -> pa.Array:  # noqa: ANN401 - numpy's array
+    """Make the keys of numbers: themselves, 64 bits of SplitMix64 of each, or a UUID of 128."""
+    if kind == "uuid":
+        return _uuids(numbers)
+    if kind == "scattered":
+        numbers = _mixed(numbers.astype(np.uint64)).view(np.int64)
+    return pa.array(numbers)
 
 
 def _uuids(numbers: Any) -> pa.Array:  # noqa: ANN401 - numpy's array
@@ -80,7 +90,7 @@ def _noise() -> pa.Buffer:
 
 def schema(kind: str) -> pa.Schema:
     """Give the table's columns."""
-    key_type = pa.int64() if kind == "int64" else pa.string()
+    key_type = pa.string() if kind == "uuid" else pa.int64()
     return pa.schema(
         [
             pa.field("id", key_type, nullable=False),
@@ -96,8 +106,9 @@ def rows(kind: str, numbers: Any) -> pa.Table:  # noqa: ANN401 - a range or nump
     count = len(numbers)
     offsets = np.arange(0, count * PAYLOAD_BYTES + 1, PAYLOAD_BYTES, dtype=np.int32)
     payload = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), _noise()])
-    keys = pa.array(numbers) if kind == "int64" else _uuids(numbers)
-    return pa.table([keys, pa.array(numbers * 7 % TAGS), payload], schema=schema(kind))
+    return pa.table(
+        [_keys(kind, numbers), pa.array(numbers * 7 % TAGS), payload], schema=schema(kind)
+    )
 
 
 def put(job: lancemem.Job, kind: str, numbers: Any, *, deletes: bool = False) -> None:  # noqa: ANN401

@@ -10,15 +10,14 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance_table::format::{DataFile, Fragment};
 use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
-use super::keys::KeySet;
-use super::runs::{BATCH_ROWS, ROW_ADDRESS, split_address};
+use super::runs::{BATCH_ROWS, KeysOfRuns, ROW_ADDRESS, split_address};
 use super::throttle::Throttle;
 use crate::errors::Context;
 use crate::index::RecordIndex;
@@ -27,6 +26,9 @@ use crate::index::RecordIndex;
 const READ_AHEAD_BYTES: u64 = 64 << 20;
 /// Batches whose keys are looked up at the same time.
 const CONCURRENT_LOOKUPS: usize = 2;
+
+/// Deletion files that are written at the same time.
+const CONCURRENT_WRITES: usize = 8;
 
 /// What a limit on bytes counts of an entry of the record index.
 const ENTRY_BYTES: usize = 16;
@@ -94,7 +96,7 @@ impl DeadRows {
         &mut self,
         base: &Dataset,
         key: &Arc<[String]>,
-        keys: &Arc<KeySet>,
+        keys: &Arc<KeysOfRuns>,
         index: &RecordIndex,
         throttle: &Throttle,
     ) -> Result<()> {
@@ -137,7 +139,7 @@ impl DeadRows {
         base: &Dataset,
         fragments: Vec<Fragment>,
         key: &Arc<[String]>,
-        keys: &Arc<KeySet>,
+        keys: &Arc<KeysOfRuns>,
         throttle: &Throttle,
     ) -> Result<()> {
         let action = "looking up the base rows of a compaction";
@@ -155,18 +157,14 @@ impl DeadRows {
                 async move {
                     let batch = batch.context(action)?;
                     throttle.take(batch.get_array_memory_size()).await;
-                    let looked =
-                        tokio::task::spawn_blocking(move || addresses(&batch, &key, &keys));
+                    let looked = tokio::task::spawn_blocking(move || rows_of(&batch, &key, &keys));
                     looked.await.map_err(|error| Error::Internal(format!("{action}: {error}")))?
                 }
             })
             .buffered(CONCURRENT_LOOKUPS);
-        while let Some(addresses) = found.try_next().await? {
-            for address in addresses {
-                let (fragment, offset) = split_address(address);
-                if let Some(looked) = self.0.get_mut(&u64::from(fragment)) {
-                    looked.dead.insert(offset);
-                }
+        while let Some(found) = found.try_next().await? {
+            for (fragment, rows) in found {
+                self.0.entry(fragment).and_modify(|looked| looked.dead |= rows);
             }
         }
         Ok(())
@@ -189,12 +187,15 @@ impl DeadRows {
     /// A storage error.
     pub async fn write(&self, base: &Dataset) -> Result<(Vec<u64>, Vec<Fragment>)> {
         let action = "writing the deletion files of a compaction";
-        let mut removed = Vec::new();
-        let mut updated = Vec::new();
-        for fragment in base.get_fragments() {
+        let writes = base.get_fragments().into_iter().filter_map(|fragment| {
             let id = fragment.id() as u64;
-            let Some(dead) = self.of(id) else { continue };
-            match fragment.extend_deletions(dead.iter()).await.context(action)? {
+            let dead = self.of(id)?;
+            Some(async move { (id, fragment.extend_deletions(dead.iter()).await) })
+        });
+        let mut writes = stream::iter(writes).buffered(CONCURRENT_WRITES);
+        let (mut removed, mut updated) = (Vec::new(), Vec::new());
+        while let Some((id, written)) = writes.next().await {
+            match written.context(action)? {
                 Some(fragment) => updated.push(fragment.metadata().clone()),
                 None => removed.push(id),
             }
@@ -203,12 +204,23 @@ impl DeadRows {
     }
 }
 
-/// Addresses of the rows whose key is one of `keys`.
-fn addresses(batch: &RecordBatch, key: &[String], keys: &KeySet) -> Result<Vec<u64>> {
-    let block = KeyEncoder::new(batch.schema_ref(), key)?.encode_block(batch);
+/// The rows whose key is one of `keys`: offsets by fragment.
+fn rows_of(
+    batch: &RecordBatch,
+    key: &[String],
+    keys: &KeysOfRuns,
+) -> Result<Vec<(u64, RoaringBitmap)>> {
+    let encoder = KeyEncoder::new(batch.schema_ref(), key)?;
     let addresses = batch
         .column_by_name(ROW_ADDRESS)
         .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
         .as_primitive::<UInt64Type>();
-    Ok(keys.places_in(&block).into_iter().map(|row| addresses.value(row)).collect())
+    let mut places = Vec::new();
+    keys.visit_found(&encoder.view(batch), |row| {
+        places.push(split_address(addresses.value(row)));
+    });
+    let of_fragment = |rows: &[(u32, u32)]| {
+        (u64::from(rows[0].0), rows.iter().map(|(_, offset)| *offset).collect())
+    };
+    Ok(places.chunk_by(|one, next| one.0 == next.0).map(of_fragment).collect())
 }

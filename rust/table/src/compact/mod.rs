@@ -5,7 +5,7 @@
 //! Does not own: which cut is compacted, repetition after a conflict, or the shard manifests
 //! (`table`). It never fences a writer and needs none to stop.
 //!
-//! Reading order: `policy` (which way a run goes), `runs` and `keys` (which rows are alive),
+//! Reading order: `policy` (which way a run goes), `runs` (which rows are alive),
 //! `base` (which base rows die), `adopt`, `rewrite`, `commit`, then `debt` and `indexes`, which
 //! follow as commits of their own.
 
@@ -14,7 +14,6 @@ mod base;
 mod commit;
 mod debt;
 mod indexes;
-mod keys;
 mod policy;
 mod rewrite;
 mod runs;

@@ -1,22 +1,21 @@
 //! What each run of a compaction holds: which of its rows are alive, and all keys.
 //!
-//! Owns: one pass over the key columns of the runs, newest first, so that the first row of a key
-//! is its newest.
+//! Owns: the keys of the runs, each with the newest run that has it, and the rows of every run
+//! that a later row of their key supersedes.
 //! Does not own: rows of the base table, or what becomes of a run.
 
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
-use futures::TryStreamExt;
-use lancemem_core::format::{KeyEncoder, TOMBSTONE};
-use lancemem_core::types::{Error, Result};
+use datafusion::common::runtime::SpawnedTask;
+use futures::try_join;
+use lancemem_core::format::{KeyForm, KeyView};
+use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
-use super::keys::KeySet;
 use crate::errors::RunContext;
+use crate::merge::{NewerKeys, SourceKeys};
 use crate::vectors::RunCover;
-use crate::view::{ReadView, SsTableHandle};
+use crate::view::{ReadView, RunKeys, SsTableHandle};
 
 /// The column of row addresses in lance's scans.
 pub const ROW_ADDRESS: &str = "_rowaddr";
@@ -43,10 +42,70 @@ impl Run {
         self.physical_rows - self.dead.len()
     }
 
+    fn freshness(&self) -> Freshness {
+        Freshness::SsTable(self.handle.generation)
+    }
+
+    /// Positions of the rows whose key has a later row, here or in another run.
+    fn superseded(&self, keys: &RunKeys, newest: &NewerKeys) -> RoaringBitmap {
+        let freshness = self.freshness();
+        let of_others = |key: &[u8]| newest.newest(key) != Some(freshness);
+        // Runs of other writers may show two rows of a key.
+        let of_itself = |key: &[u8], row| !self.handle.is_trusted() && keys.find(key) != Some(row);
+        if newest.newest_source() == Some(freshness) && self.handle.is_trusted() {
+            return RoaringBitmap::new();
+        }
+        let rows = keys.iter().filter(|(key, row)| of_others(key) || of_itself(key, *row));
+        rows.map(|(_, row)| row).collect()
+    }
+
+    /// Counts rows as dead.
+    fn bury(&mut self, superseded: &RoaringBitmap, tombstones: &RoaringBitmap) {
+        self.dead |= superseded;
+        self.tombstones = (tombstones - &self.dead).len();
+        self.dead |= tombstones;
+    }
+
     /// Its name in messages.
     #[must_use]
     pub fn name(&self) -> String {
         format!("SSTable {} of shard {}", self.handle.path, self.handle.shard_id)
+    }
+}
+
+/// The keys of some runs.
+#[derive(Debug, Default)]
+pub struct KeysOfRuns {
+    of_runs: Vec<Arc<RunKeys>>,
+    newest: NewerKeys,
+}
+
+impl KeysOfRuns {
+    fn new(form: KeyForm, runs: &[Run], of_runs: Vec<Arc<RunKeys>>) -> Result<Self> {
+        let sources = runs.iter().zip(&of_runs).map(|(run, keys)| SourceKeys {
+            freshness: run.freshness(),
+            at_most: keys.len(),
+            keys: keys.iter().map(|(key, _)| key),
+        });
+        Ok(Self { newest: NewerKeys::of(form, sources.collect())?, of_runs })
+    }
+
+    /// Every key; one that two runs have comes twice.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let keys: Vec<&[u8]> =
+            self.of_runs.iter().flat_map(|keys| keys.iter().map(|(key, _)| key)).collect();
+        keys.into_iter()
+    }
+
+    /// Visits each row of `keys` whose key is here.
+    pub fn visit_found(&self, keys: &KeyView<'_>, mut visit: impl FnMut(usize)) {
+        self.newest.visit_found(keys, |row, _| visit(row));
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.newest.is_empty()
     }
 }
 
@@ -56,7 +115,7 @@ pub struct Runs {
     /// In the order of the view.
     pub runs: Vec<Run>,
     /// Every key that a run has a row or a tombstone of; `None` where nobody has read them.
-    keys: Option<Arc<KeySet>>,
+    keys: Option<Arc<KeysOfRuns>>,
 }
 
 impl Runs {
@@ -69,21 +128,27 @@ impl Runs {
         for handle in view.shards.iter().flat_map(|shard| &shard.sstables) {
             runs.push(open(handle).await?);
         }
-        let rows: u64 = if view.key.is_empty() {
-            0
-        } else {
-            runs.iter().map(|run| run.physical_rows - run.dead.len()).sum()
-        };
-        let mut keys = KeySet::with_capacity(usize::try_from(rows).unwrap_or(0));
-        // Newest first. Keys of different shards never meet, so their order does not matter.
-        let mut order: Vec<usize> = (0..runs.len()).collect();
-        order.sort_by_key(|run| std::cmp::Reverse(runs[*run].handle.generation));
-        for run in order {
-            if !view.key.is_empty() {
-                read_keys(&mut runs[run], &view.key, &mut keys).await?;
-            }
+        if view.key.is_empty() {
+            return Ok(Self { runs, keys: Some(Arc::default()) });
         }
-        Ok(Self { runs, keys: Some(Arc::new(keys)) })
+        let (mut of_runs, mut tombstones) = (Vec::new(), Vec::new());
+        for run in &runs {
+            let (keys, dead) = try_join!(run.handle.keys(&view.key), run.handle.tombstones())?;
+            of_runs.push(keys);
+            tombstones.push(dead);
+        }
+        let form = KeyForm::of(&view.schema, &view.key);
+        // Millions of keys take a while, and writers share these threads.
+        let compared = SpawnedTask::spawn_blocking(move || {
+            let keys = KeysOfRuns::new(form, &runs, of_runs)?;
+            for ((run, of_run), tombstones) in runs.iter_mut().zip(&keys.of_runs).zip(&tombstones) {
+                let superseded = run.superseded(of_run, &keys.newest);
+                run.bury(&superseded, tombstones);
+            }
+            Ok(Self { runs, keys: Some(Arc::new(keys)) })
+        });
+        let compared = compared.await;
+        compared.map_err(|error| Error::Internal(format!("comparing the keys of runs: {error}")))?
     }
 
     /// The same runs where it is known which of their rows are dead. Reads no keys.
@@ -95,9 +160,7 @@ impl Runs {
         let handles = view.shards.iter().flat_map(|shard| &shard.sstables);
         for (handle, cover) in handles.zip(cover) {
             let mut run = open(handle).await?;
-            run.dead |= &cover.superseded;
-            run.tombstones = (&cover.tombstones - &run.dead).len();
-            run.dead |= &cover.tombstones;
+            run.bury(&cover.superseded, &cover.tombstones);
             runs.push(run);
         }
         Ok(Self { runs, keys: None })
@@ -107,7 +170,7 @@ impl Runs {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn keys(&mut self, view: &ReadView) -> Result<Arc<KeySet>> {
+    pub async fn keys(&mut self, view: &ReadView) -> Result<Arc<KeysOfRuns>> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
         }
@@ -129,36 +192,6 @@ async fn open(handle: &Arc<SsTableHandle>) -> Result<Run> {
     let superseded = fragment.get_deletion_vector().await.in_run(&name)?;
     let dead = superseded.map_or_else(RoaringBitmap::new, |rows| RoaringBitmap::from(&*rows));
     Ok(Run { handle: handle.clone(), physical_rows, dead, tombstones: 0 })
-}
-
-/// Adds the keys of one run; its rows whose key is known already, and its tombstones, are dead.
-async fn read_keys(run: &mut Run, key: &[String], keys: &mut KeySet) -> Result<()> {
-    let name = run.name();
-    let mut columns: Vec<&str> = key.iter().map(String::as_str).collect();
-    columns.push(TOMBSTONE);
-    let mut scanner = run.handle.dataset.scan();
-    scanner.project(&columns).in_run(&name)?;
-    scanner.with_row_address();
-    scanner.batch_size(BATCH_ROWS);
-    let mut stream = scanner.try_into_stream().await.in_run(&name)?;
-    while let Some(batch) = stream.try_next().await.in_run(&name)? {
-        let block = KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch);
-        let missing = |column| Error::Internal(format!("{name} was read without {column}"));
-        let tombstones =
-            batch.column_by_name(TOMBSTONE).ok_or_else(|| missing(TOMBSTONE))?.as_boolean();
-        let addresses = batch
-            .column_by_name(ROW_ADDRESS)
-            .ok_or_else(|| missing(ROW_ADDRESS))?
-            .as_primitive::<UInt64Type>();
-        for (row, key) in block.iter().enumerate() {
-            let newest = keys.insert(key)?;
-            if !newest || tombstones.value(row) {
-                run.dead.insert(split_address(addresses.value(row)).1);
-                run.tombstones += u64::from(newest);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Fragment and offset of a row address.

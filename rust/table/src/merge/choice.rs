@@ -12,15 +12,11 @@ use std::sync::Arc;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use futures::future::try_join_all;
 use lancemem_core::format::{KeyForm, KeyView};
-use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Freshness, Result};
 use tokio::sync::OnceCell;
 
-use super::{MergeCache, NewerKeys};
+use super::{MergeCache, NewerKeys, SourceKeys};
 use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
-
-/// Bytes of a key for which room is made at first: an integer's.
-const USUAL_KEY_BYTES: usize = 9;
 
 /// For every key above the base table the freshness of its newest row, tombstones included.
 ///
@@ -74,27 +70,24 @@ impl KeyChoice {
     /// a newer row.
     #[must_use]
     pub fn newest_of_runs(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
-        newest_among(&self.runs, keys, freshness, freshness == Freshness::Base)
+        if freshness == Freshness::Base {
+            return self.runs.absent(keys);
+        }
+        newest_among(&self.runs, keys, freshness)
     }
 
     /// For each of `keys`, of rows in a MemTable of this freshness, whether no MemTable has a
     /// newer row. Every MemTable of a shard is newer than every run of it.
     #[must_use]
     pub fn newest_of_memory(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
-        newest_among(&self.memory, keys, freshness, false)
+        newest_among(&self.memory, keys, freshness)
     }
 
     /// For each of `keys`, of rows in the base or a run, whether no MemTable has a row; `None`
     /// where none has any.
     #[must_use]
     pub fn not_in_memory(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
-        if self.memory.is_empty() {
-            return None;
-        }
-        let mut absent = BooleanBufferBuilder::new(keys.len());
-        absent.append_n(keys.len(), true);
-        self.memory.visit_found(keys, |row, _| absent.set_bit(row, false));
-        Some(absent.finish())
+        (!self.memory.is_empty()).then(|| self.memory.absent(keys))
     }
 
     /// Keys that have a row above the base table; one in a run and in memory counts twice.
@@ -186,16 +179,10 @@ impl LazyChoice {
     }
 }
 
-/// For each of `keys` whether `newer` has its newest row at `freshness`; `absent` for keys that it
-/// does not have.
-fn newest_among(
-    newer: &NewerKeys,
-    keys: &KeyView<'_>,
-    freshness: Freshness,
-    absent: bool,
-) -> BooleanBuffer {
+/// For each of `keys` whether `newer` has its newest row at `freshness`.
+fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
     let mut newest = BooleanBufferBuilder::new(keys.len());
-    newest.append_n(keys.len(), absent);
+    newest.append_n(keys.len(), false);
     newer.visit_found(keys, |row, found| newest.set_bit(row, found == freshness));
     newest.finish()
 }
@@ -206,12 +193,12 @@ async fn keys_of_runs(view: &ReadView) -> Result<NewerKeys> {
         Source::MemTable(_) => None,
     });
     let runs = try_join_all(runs).await?;
-    let count = runs.iter().map(|(_, keys)| keys.len()).sum();
-    let mut newer = NewerKeys::with_capacity(form_of(view), count, count * USUAL_KEY_BYTES);
-    for (freshness, keys) in &runs {
-        newer.add(*freshness, keys.iter().map(|(key, _)| key))?;
-    }
-    Ok(newer)
+    let sources = runs.iter().map(|(freshness, keys)| SourceKeys {
+        freshness: *freshness,
+        at_most: keys.len(),
+        keys: keys.iter().map(|(key, _)| key),
+    });
+    NewerKeys::of(form_of(view), sources.collect())
 }
 
 async fn keys_of_run(
@@ -227,17 +214,11 @@ fn form_of(view: &ReadView) -> KeyForm {
 }
 
 fn keys_in_memory(view: &ReadView) -> Result<NewerKeys> {
-    let memtables: Vec<(Freshness, &MemTableView)> = view
-        .sources()
-        .filter_map(|(freshness, source)| match source {
-            Source::MemTable(rows) => Some((freshness, rows)),
-            Source::SsTable(_) => None,
-        })
-        .collect();
-    let count = memtables.iter().map(|(_, rows)| rows.rows()).sum();
-    let mut newer = NewerKeys::with_capacity(form_of(view), count, count * USUAL_KEY_BYTES);
-    for (freshness, rows) in memtables {
-        newer.add(freshness, rows.newest_keys())?;
-    }
-    Ok(newer)
+    let memtables = view.sources().filter_map(|(freshness, source)| match source {
+        Source::MemTable(rows) => {
+            Some(SourceKeys { freshness, at_most: rows.rows(), keys: rows.newest_keys() })
+        }
+        Source::SsTable(_) => None,
+    });
+    NewerKeys::of(form_of(view), memtables.collect())
 }

@@ -8,6 +8,8 @@
 mod cache;
 mod choice;
 mod dead_rows;
+mod dense_numbers;
+mod key_bits;
 mod newer_keys;
 mod newest_rows;
 mod selector;
@@ -15,6 +17,6 @@ mod selector;
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
 pub use choice::{KeyChoice, LazyChoice};
 pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask};
-pub use newer_keys::NewerKeys;
+pub use newer_keys::{NewerKeys, SourceKeys};
 pub use newest_rows::NewestRowsExec;
 pub use selector::Newest;

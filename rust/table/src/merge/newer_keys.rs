@@ -1,20 +1,39 @@
 //! The keys of a group of sources, each with the newest source that holds it.
 //!
-//! Owns: one hash table over keys, built once and then only read, by any number of threads, and
-//! the few bits a key before it that turn most other keys away. Whole keys are compared: two
-//! keys of one hash never stand for each other.
+//! Owns: one table over keys, built once and then only read, by any number of threads. Integers
+//! that lie close together are bits (`dense_numbers`); other keys are hashed, with a few bits
+//! a key before the table that turn most other keys away (`key_bits`). Whole keys are compared:
+//! two keys of one hash never stand for each other.
 //! Does not own: which sources there are, or what a reader does with the answer.
 //!
-//! Most rows of a scan have no newer row, and their keys are not here. The bits fit a
-//! processor's own cache where the table does not, so such a row costs a hash and one word.
+//! Most rows of a scan have no newer row, and their keys are not here.
 
 use std::hash::{BuildHasher, Hasher};
 
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use lancemem_core::format::key_view::{bytes_of, number_of};
 use lancemem_core::format::{KeyForm, KeyView};
 use lancemem_core::types::{Error, Freshness, KeyBlock, Result};
+
+use super::dense_numbers::DenseNumbers;
+use super::key_bits::KeyBits;
+
+/// Bytes of a key for which room is made at first: an integer's.
+const USUAL_KEY_BYTES: usize = 9;
+
+/// The encoded keys of one source.
+#[derive(Debug)]
+pub struct SourceKeys<K> {
+    /// The freshness of its rows.
+    pub freshness: Freshness,
+    /// How many keys there are, or a few more.
+    pub at_most: usize,
+    /// The keys, in any order.
+    pub keys: K,
+}
 
 /// For every key of some sources the freshness of its newest row among them.
 #[derive(Debug, Default)]
@@ -22,13 +41,21 @@ pub struct NewerKeys {
     hasher: RandomState,
     bits: KeyBits,
     table: Table,
+    /// The newest last.
     sources: Vec<Freshness>,
 }
 
 /// From a key to its place in the list of sources.
 #[derive(Debug)]
 enum Table {
-    Numbers(HashTable<(u64, u32)>),
+    Dense(DenseNumbers),
+    /// The keys and their sources lie in the lists, each at the place of its entry: the table has
+    /// free entries, and for small ones they cost little.
+    Numbers {
+        numbers: Vec<u64>,
+        sources: Vec<u32>,
+        entries: HashTable<u32>,
+    },
     /// The keys lie in the block, each at the place of its entry.
     Bytes {
         form: KeyForm,
@@ -39,75 +66,112 @@ enum Table {
 
 impl Default for Table {
     fn default() -> Self {
-        Self::with_capacity(KeyForm::Encoded, 0, 0)
+        Self::bytes(KeyForm::Encoded, 0)
     }
 }
 
 impl Table {
-    fn with_capacity(form: KeyForm, keys: usize, bytes: usize) -> Self {
-        match form {
-            KeyForm::Number => Self::Numbers(HashTable::with_capacity(keys)),
-            KeyForm::Bytes | KeyForm::Encoded => Self::Bytes {
-                form,
-                keys: KeyBlock::with_capacity(keys, bytes),
-                entries: HashTable::with_capacity(keys),
-            },
+    fn bytes(form: KeyForm, keys: usize) -> Self {
+        Self::Bytes {
+            form,
+            keys: KeyBlock::with_capacity(keys, keys * USUAL_KEY_BYTES),
+            entries: HashTable::with_capacity(keys),
         }
     }
 }
 
 impl NewerKeys {
-    /// No keys yet, with room for `keys` of `bytes` bytes together that are compared as `form`.
-    pub fn with_capacity(form: KeyForm, keys: usize, bytes: usize) -> Self {
-        Self {
-            bits: KeyBits::with_capacity(keys),
-            table: Table::with_capacity(form, keys, bytes),
-            ..Self::default()
-        }
-    }
-
-    /// Adds the keys of one source, encoded. Sources come in any order.
+    /// The keys of `sources`, in any order, which are compared as `form`.
     ///
     /// # Errors
     /// An internal error beyond 2^32 keys, or for a null where a key is one column.
-    pub fn add<'a>(
-        &mut self,
-        freshness: Freshness,
-        mut keys: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<()> {
-        let source = place(self.sources.len())?;
-        self.sources.push(freshness);
-        match &self.table {
-            Table::Numbers(_) => {
-                keys.try_for_each(|key| self.add_number(number_of(key).ok_or_else(null)?, source))
-            }
-            Table::Bytes { form: KeyForm::Bytes, .. } => {
-                keys.try_for_each(|key| self.add_bytes(&bytes_of(key).ok_or_else(null)?, source))
-            }
-            Table::Bytes { .. } => keys.try_for_each(|key| self.add_bytes(key, source)),
+    pub fn of<'a, K>(form: KeyForm, mut sources: Vec<SourceKeys<K>>) -> Result<Self>
+    where
+        K: Iterator<Item = &'a [u8]>,
+    {
+        // A newer source comes later, and takes over what an older one has.
+        sources.sort_by_key(|source| source.freshness);
+        let freshness = sources.iter().map(|source| source.freshness).collect();
+        let mut newer = Self { sources: freshness, ..Self::default() };
+        match form {
+            KeyForm::Number => newer.add_all_numbers(sources)?,
+            KeyForm::Bytes | KeyForm::Encoded => newer.add_all_bytes(form, sources)?,
         }
+        Ok(newer)
     }
 
-    fn add_number(&mut self, number: u64, source: u32) -> Result<()> {
-        let hash = self.hash_number(number);
-        let Table::Numbers(table) = &mut self.table else { return Err(mixed()) };
-        if let Some((_, known)) = table.find_mut(hash, |(other, _)| *other == number) {
-            raise(&self.sources, known, source);
+    fn add_all_numbers<'a, K>(&mut self, sources: Vec<SourceKeys<K>>) -> Result<()>
+    where
+        K: Iterator<Item = &'a [u8]>,
+    {
+        let mut numbers = Vec::with_capacity(sources.len());
+        for source in sources {
+            let mut of_source = Vec::with_capacity(source.at_most);
+            for key in source.keys {
+                of_source.push(number_of(key).ok_or_else(null)?);
+            }
+            numbers.push(of_source);
+        }
+        if let Some(dense) = DenseNumbers::of(&numbers) {
+            self.table = Table::Dense(dense);
             return Ok(());
         }
-        self.bits.add(hash);
-        table.insert_unique(hash, (number, source), |(other, _)| self.hasher.hash_one(other));
+        self.add_far_numbers(numbers)
+    }
+
+    fn add_far_numbers(&mut self, of_sources: Vec<Vec<u64>>) -> Result<()> {
+        let count = of_sources.iter().map(Vec::len).sum();
+        let mut entries = HashTable::with_capacity(count);
+        let (mut numbers, mut sources) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        self.bits = KeyBits::with_capacity(count);
+        for (source, of_source) in of_sources.into_iter().enumerate() {
+            let source = place(source)?;
+            for number in of_source {
+                let hash = self.hash_number(number);
+                self.bits.add(hash);
+                let is_number = |other: &u32| numbers[*other as usize] == number;
+                let hash_of = |other: &u32| self.hash_number(numbers[*other as usize]);
+                match entries.entry(hash, is_number, hash_of) {
+                    Entry::Occupied(older) => sources[*older.get() as usize] = source,
+                    Entry::Vacant(free) => {
+                        free.insert(place(numbers.len())?);
+                        numbers.push(number);
+                        sources.push(source);
+                    }
+                }
+            }
+        }
+        self.table = Table::Numbers { numbers, sources, entries };
+        Ok(())
+    }
+
+    fn add_all_bytes<'a, K>(&mut self, form: KeyForm, sources: Vec<SourceKeys<K>>) -> Result<()>
+    where
+        K: Iterator<Item = &'a [u8]>,
+    {
+        let count = sources.iter().map(|source| source.at_most).sum();
+        self.bits = KeyBits::with_capacity(count);
+        self.table = Table::bytes(form, count);
+        for (source, SourceKeys { keys, .. }) in sources.into_iter().enumerate() {
+            let source = place(source)?;
+            for key in keys {
+                match form {
+                    KeyForm::Bytes => self.add_bytes(&bytes_of(key).ok_or_else(null)?, source)?,
+                    KeyForm::Number | KeyForm::Encoded => self.add_bytes(key, source)?,
+                }
+            }
+        }
         Ok(())
     }
 
     fn add_bytes(&mut self, key: &[u8], source: u32) -> Result<()> {
         let hash = self.hash_bytes(key);
         let Self { hasher, table: Table::Bytes { keys, entries, .. }, .. } = self else {
-            return Err(mixed());
+            return Err(Error::Internal("keys of two forms met in one table".to_owned()));
         };
         let is_key = |(other, _): &(u32, u32)| keys.get(*other as usize) == key;
         if let Some((_, known)) = entries.find_mut(hash, is_key) {
-            raise(&self.sources, known, source);
+            *known = source;
             return Ok(());
         }
         let entry = (place(keys.len())?, source);
@@ -122,7 +186,7 @@ impl NewerKeys {
     #[must_use]
     pub fn newest(&self, key: &[u8]) -> Option<Freshness> {
         let source = match &self.table {
-            Table::Numbers(_) => self.find_number(number_of(key)?),
+            Table::Dense(_) | Table::Numbers { .. } => self.find_number(number_of(key)?),
             Table::Bytes { form: KeyForm::Bytes, .. } => self.find_bytes(&bytes_of(key)?),
             Table::Bytes { .. } => self.find_bytes(key),
         };
@@ -130,15 +194,39 @@ impl NewerKeys {
     }
 
     fn find_number(&self, number: u64) -> Option<u32> {
-        let Table::Numbers(table) = &self.table else { return None };
-        let found = table.find(self.hash_number(number), |(other, _)| *other == number);
-        found.map(|(_, source)| *source)
+        match &self.table {
+            Table::Dense(dense) => dense.find(number),
+            Table::Numbers { numbers, sources, entries } => {
+                let is_number = |other: &u32| numbers[*other as usize] == number;
+                let entry = entries.find(self.hash_number(number), is_number);
+                entry.map(|entry| sources[*entry as usize])
+            }
+            Table::Bytes { .. } => None,
+        }
     }
 
     fn find_bytes(&self, key: &[u8]) -> Option<u32> {
         let Table::Bytes { keys, entries, .. } = &self.table else { return None };
         let is_key = |(other, _): &(u32, u32)| keys.get(*other as usize) == key;
         entries.find(self.hash_bytes(key), is_key).map(|(_, source)| *source)
+    }
+
+    /// The freshness that no source surpasses.
+    #[must_use]
+    pub fn newest_source(&self) -> Option<Freshness> {
+        self.sources.last().copied()
+    }
+
+    /// For each of `keys` whether it is not here.
+    #[must_use]
+    pub fn absent(&self, keys: &KeyView<'_>) -> BooleanBuffer {
+        if let (KeyView::Numbers(numbers), Table::Dense(dense)) = (keys, &self.table) {
+            return !&dense.held(numbers);
+        }
+        let mut absent = BooleanBufferBuilder::new(keys.len());
+        absent.append_n(keys.len(), true);
+        self.visit_found(keys, |row, _| absent.set_bit(row, false));
+        absent.finish()
     }
 
     /// Visits each row of `keys` whose key is here, with the newest source that holds it.
@@ -153,11 +241,17 @@ impl NewerKeys {
         };
         let index = |offset: i64| usize::try_from(offset).unwrap_or_default();
         match (keys, &self.table) {
-            (KeyView::Numbers(numbers), Table::Numbers(table)) => {
-                let hashes = numbers.iter().map(|number| self.hash_number(*number));
+            (KeyView::Numbers(numbers), Table::Dense(dense)) => {
+                for row in dense.held(numbers).set_indices() {
+                    found(row, dense.find(numbers[row]));
+                }
+            }
+            (KeyView::Numbers(asked), Table::Numbers { numbers, sources, entries }) => {
+                let hashes = asked.iter().map(|number| self.hash_number(*number));
                 for (row, hash) in self.bits.maybe(hashes) {
-                    let entry = table.find(hash, |(other, _)| *other == numbers[row]);
-                    found(row, entry.map(|(_, source)| *source));
+                    let is_number = |other: &u32| numbers[*other as usize] == asked[row];
+                    let entry = entries.find(hash, is_number);
+                    found(row, entry.map(|entry| sources[*entry as usize]));
                 }
             }
             (KeyView::Short { bytes, offsets }, Table::Bytes { form: KeyForm::Bytes, .. }) => self
@@ -207,7 +301,8 @@ impl NewerKeys {
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.table {
-            Table::Numbers(table) => table.len(),
+            Table::Dense(dense) => dense.len(),
+            Table::Numbers { numbers, .. } => numbers.len(),
             Table::Bytes { entries, .. } => entries.len(),
         }
     }
@@ -222,7 +317,11 @@ impl NewerKeys {
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let table = match &self.table {
-            Table::Numbers(table) => table.allocation_size(),
+            Table::Dense(dense) => dense.heap_bytes(),
+            Table::Numbers { numbers, sources, entries } => {
+                let lists = numbers.capacity() * size_of::<u64>();
+                lists + sources.capacity() * size_of::<u32>() + entries.allocation_size()
+            }
             Table::Bytes { keys, entries, .. } => keys.heap_bytes() + entries.allocation_size(),
         };
         table + self.bits.heap_bytes()
@@ -243,13 +342,6 @@ fn hash_bytes(hasher: &RandomState, key: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Keeps the newer one of two sources of a key.
-fn raise(sources: &[Freshness], known: &mut u32, source: u32) {
-    if sources[source as usize] > sources[*known as usize] {
-        *known = source;
-    }
-}
-
 fn place(index: usize) -> Result<u32> {
     u32::try_from(index)
         .map_err(|_| Error::input("more than 4 billion keys lie above the base; compact the table"))
@@ -257,76 +349,6 @@ fn place(index: usize) -> Result<u32> {
 
 fn null() -> Error {
     Error::Internal("a row above the base table has null for its key".to_owned())
-}
-
-fn mixed() -> Error {
-    Error::Internal("keys of two forms met in one table".to_owned())
-}
-
-/// A Bloom filter whose bits of one key lie in one word.
-#[derive(Debug)]
-struct KeyBits {
-    words: Vec<u64>,
-    /// What is left of a hash after this shift is the place of its word.
-    shift: u32,
-}
-
-/// A word for four keys: of the keys that are not there it lets one in a hundred through.
-const KEYS_A_WORD: usize = 4;
-
-impl Default for KeyBits {
-    fn default() -> Self {
-        Self::with_capacity(0)
-    }
-}
-
-impl KeyBits {
-    fn with_capacity(keys: usize) -> Self {
-        let words = (keys / KEYS_A_WORD).next_power_of_two().max(2);
-        Self { words: vec![0; words], shift: u64::BITS - words.trailing_zeros() }
-    }
-
-    fn add(&mut self, hash: u64) {
-        let word = self.place(hash);
-        self.words[word] |= bits_of(hash);
-    }
-
-    fn may_hold(&self, hash: u64) -> bool {
-        let bits = bits_of(hash);
-        self.words[self.place(hash)] & bits == bits
-    }
-
-    /// The rows, counted from 0, whose hashes it may hold, with the hash. All hashes are tested
-    /// first: the look-ups that follow are then independent of each other, and the processor
-    /// waits for the memory of several at once.
-    fn maybe(
-        &self,
-        hashes: impl ExactSizeIterator<Item = u64>,
-    ) -> impl Iterator<Item = (usize, u64)> {
-        let mut rows = vec![(0, 0); hashes.len()];
-        let mut count = 0;
-        for (row, hash) in hashes.enumerate() {
-            // No branch: which rows are held follows no pattern.
-            rows[count] = (row, hash);
-            count += usize::from(self.may_hold(hash));
-        }
-        rows.truncate(count);
-        rows.into_iter()
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves a place in `words`")]
-    const fn place(&self, hash: u64) -> usize {
-        (hash >> self.shift) as usize
-    }
-
-    const fn heap_bytes(&self) -> usize {
-        self.words.capacity() * size_of::<u64>()
-    }
-}
-
-/// Three bits out of the low end of a hash; its high end chooses the word.
-const fn bits_of(hash: u64) -> u64 {
-    (1 << (hash & 63)) | (1 << ((hash >> 6) & 63)) | (1 << ((hash >> 12) & 63))
 }
 
 #[cfg(test)]
@@ -346,23 +368,38 @@ mod tests {
         (encoder, KeyForm::of(batch.schema_ref(), &names))
     }
 
-    /// Keys of each form: a number, a text, both.
-    fn batches(numbers: impl Iterator<Item = i64> + Clone) -> Vec<RecordBatch> {
+    /// Keys of each form: a number, numbers far apart, a text, number and text.
+    fn batches(numbers: impl Iterator<Item = i64> + Clone) -> [RecordBatch; 4] {
         let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers.clone()));
+        let far = numbers.clone().map(|number| number.wrapping_mul(0x1234_5678_9abc_def1));
+        let far: ArrayRef = Arc::new(Int64Array::from_iter_values(far));
         let texts = numbers.map(|number| format!("{number}\0{}", number % 7));
         let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
         let batch = |columns: Vec<(&str, ArrayRef)>| RecordBatch::try_from_iter(columns).unwrap();
-        vec![
+        [
             batch(vec![("id", ids.clone())]),
+            batch(vec![("id", far)]),
             batch(vec![("text", texts.clone())]),
             batch(vec![("id", ids), ("text", texts)]),
         ]
     }
 
+    fn newer_keys(form: KeyForm, sources: &[(Freshness, &KeyBlock)]) -> Result<NewerKeys> {
+        let sources = sources.iter().map(|(freshness, keys)| SourceKeys {
+            freshness: *freshness,
+            at_most: 0,
+            keys: keys.iter(),
+        });
+        NewerKeys::of(form, sources.collect())
+    }
+
     fn found(table: &NewerKeys, batch: &RecordBatch) -> Vec<(usize, Freshness)> {
         let (encoder, _) = keys_of(batch);
         let mut found = Vec::new();
-        table.visit_found(&encoder.view(batch), |row, freshness| found.push((row, freshness)));
+        let keys = encoder.view(batch);
+        table.visit_found(&keys, |row, freshness| found.push((row, freshness)));
+        let rows = found.iter().map(|(row, _)| *row);
+        assert!((!&table.absent(&keys)).set_indices().eq(rows));
         found
     }
 
@@ -373,12 +410,9 @@ mod tests {
         for (both, one) in batches(0..1).iter().zip(&batches(1..2)) {
             let (encoder, form) = keys_of(both);
             let (both_key, one_key) = (encoder.encode_block(both), encoder.encode_block(one));
-            for order in [[older, newer], [newer, older]] {
-                let mut table = NewerKeys::with_capacity(form, 0, 0);
-                for freshness in order {
-                    table.add(freshness, both_key.iter()).unwrap();
-                }
-                table.add(older, one_key.iter()).unwrap();
+            for [first, second] in [[older, newer], [newer, older]] {
+                let sources = [(first, &both_key), (second, &both_key), (older, &one_key)];
+                let table = newer_keys(form, &sources).unwrap();
                 assert_eq!(table.newest(both_key.get(0)), Some(newer));
                 assert_eq!(table.newest(one_key.get(0)), Some(older));
                 assert_eq!(found(&table, both), [(0, newer)]);
@@ -395,9 +429,9 @@ mod tests {
         let asked = batches(-1_000..1_000);
         for (held, asked) in held.iter().zip(&asked) {
             let (encoder, form) = keys_of(held);
-            let mut table = NewerKeys::with_capacity(form, 10, 80);
             let keys = encoder.encode_block(held);
-            table.add(source, keys.iter()).unwrap();
+            let table = newer_keys(form, &[(source, &keys)]).unwrap();
+            assert_eq!(table.len(), 50_000);
             assert!(keys.iter().all(|key| table.newest(key) == Some(source)));
             let expected: Vec<(usize, Freshness)> = (-1_000_i64..1_000)
                 .enumerate()
@@ -411,25 +445,26 @@ mod tests {
 
     #[test]
     fn a_null_of_a_foreign_table_is_nobodys_key() {
-        let [held, _, _] = <[RecordBatch; 3]>::try_from(batches(0..10)).unwrap();
+        let [held, _, _, _] = batches(0..10);
         let (encoder, form) = keys_of(&held);
         let source = Freshness::SsTable(Generation(1));
-        let mut table = NewerKeys::with_capacity(form, 10, 90);
-        table.add(source, encoder.encode_block(&held).iter()).unwrap();
+        let table = newer_keys(form, &[(source, &encoder.encode_block(&held))]).unwrap();
         let ids: ArrayRef = Arc::new(Int64Array::from(vec![None, Some(4), Some(99)]));
         let asked = RecordBatch::try_from_iter([("id", ids)]).unwrap();
         assert_eq!(found(&table, &asked), [(1, source)]);
-        assert!(table.add(source, [[0_u8].as_slice()].into_iter()).is_err());
+        assert!(newer_keys(form, &[(source, &KeyBlock::fixed(1, vec![0]))]).is_err());
     }
 
     #[test]
-    fn most_keys_that_are_not_there_are_turned_away_by_the_bits() {
-        let mut table = NewerKeys::with_capacity(KeyForm::Number, 20_000, 0);
-        for number in 0..20_000 {
-            table.add_number(number, 0).unwrap();
-        }
-        let let_through =
-            (20_000..120_000).filter(|it| table.bits.may_hold(table.hash_number(*it))).count();
-        assert!(let_through < 5_000, "{let_through} of 100,000");
+    fn numbers_are_bits_where_they_lie_close_together_and_hashed_where_not() {
+        let [near, far, _, _] = batches(0..1_000);
+        let source = Freshness::SsTable(Generation(1));
+        let of = |batch| {
+            let (encoder, form) = keys_of(batch);
+            newer_keys(form, &[(source, &encoder.encode_block(batch))]).unwrap()
+        };
+        assert!(matches!(of(&near).table, Table::Dense(_)));
+        assert!(matches!(of(&far).table, Table::Numbers { .. }));
+        assert!(of(&near).heap_bytes() < of(&far).heap_bytes() / 10);
     }
 }

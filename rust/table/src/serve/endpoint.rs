@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
+use async_recursion::async_recursion as boxed;
 use lancemem_core::types::{Error, Result};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
@@ -77,6 +78,7 @@ pub struct Endpoint {
 /// # Errors
 /// An input error for an address that cannot be bound, or a certificate that cannot be used; an
 /// error where the job is closed.
+#[boxed]
 pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
     let has_ended = *job.ended().borrow();
     if has_ended {
@@ -143,6 +145,7 @@ impl Endpoint {
     }
 
     /// Ends the endpoint: reads that run fail, and when this returns nobody listens any more.
+    #[boxed]
     pub async fn close(&self) {
         self.stop.send_replace(true);
         let Some(mut server) = self.server.lock().await.take() else { return };

@@ -18,6 +18,7 @@ use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{FlightDescriptor, Ticket};
+use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
 use lancemem_core::format::RowSchema;
@@ -67,6 +68,7 @@ impl RemoteJob {
     /// # Errors
     /// An input error for a location that is none, certificates that are none, or a token that is
     /// refused; a storage error where nobody answers.
+    #[boxed]
     pub async fn connect(
         location: &str,
         token: &Token,

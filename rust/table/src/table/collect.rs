@@ -11,6 +11,7 @@ use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::cleanup::CleanupPolicy;
@@ -39,6 +40,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error. What was removed until then is gone, and nothing is damaged: call again.
+    #[boxed]
     pub async fn collect_garbage(&self, settings: &CollectionSettings) -> Result<CollectionResult> {
         if !settings.dry_run {
             // A run that a crash left listed is drained first, and goes a grace period later.

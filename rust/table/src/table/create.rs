@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{Field, Schema, SchemaRef};
+use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lance::Dataset;
 use lance::dataset::mem_wal::DatasetMemWalExt;
@@ -50,7 +51,11 @@ impl Table {
         location: impl Into<Location>,
         options: &CreateOptions,
     ) -> Result<Arc<Self>> {
-        let location = location.into().resolved()?;
+        Self::create_at(location.into().resolved()?, options).await
+    }
+
+    #[boxed]
+    async fn create_at(location: Location, options: &CreateOptions) -> Result<Arc<Self>> {
         options.config.validate()?;
         let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
         options.sharding.validate(&schema, &options.primary_key)?;
@@ -76,7 +81,15 @@ impl Table {
         sharding: &Sharding,
         config: &WriterConfig,
     ) -> Result<Arc<Self>> {
-        let location = location.into().resolved()?;
+        Self::enable_at(location.into().resolved()?, sharding, config).await
+    }
+
+    #[boxed]
+    async fn enable_at(
+        location: Location,
+        sharding: &Sharding,
+        config: &WriterConfig,
+    ) -> Result<Arc<Self>> {
         let base = location.open().await?;
         if let Some(details) = details_of(&base).await? {
             let (_, existing) = sharding_of(&base, &details)?;

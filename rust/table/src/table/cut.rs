@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lancemem_core::format::RowSchema;
 use lancemem_core::shard::Replay;
@@ -23,6 +24,7 @@ impl Table {
     /// # Errors
     /// An input error where something that the cut consists of was removed since, or where the
     /// name is of another table.
+    #[boxed]
     pub async fn view_of(&self, name: &CutName) -> Result<Arc<ReadView>> {
         if let Some((known, view)) = &*self.named_cut.lock().await
             && known == name

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
 use lancemem_core::types::{Error, Result};
 
@@ -19,6 +20,7 @@ impl Table {
     ///
     /// # Errors
     /// An input error where key columns are missing or of another type, or a column is unknown.
+    #[boxed]
     pub async fn get(
         &self,
         keys: &RecordBatch,
@@ -55,6 +57,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Self::get`].
+    #[boxed]
     pub async fn get_of_view(
         &self,
         view: &ReadView,

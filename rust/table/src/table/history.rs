@@ -5,6 +5,7 @@
 
 use std::time::SystemTime;
 
+use async_recursion::async_recursion as boxed;
 use lance::dataset::transaction::Operation;
 use lancemem_core::types::Result;
 
@@ -31,6 +32,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error.
+    #[boxed]
     pub async fn history(&self, limit: Option<usize>) -> Result<Vec<TableVersion>> {
         let action = "reading the versions of the base table";
         let base = self.latest_base().await?;

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
+use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, SsTable, paths};
@@ -100,6 +101,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Self::start_job`].
+    #[boxed]
     pub(super) async fn open_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Job> {
         config.validate()?;
         let base = self.without_reused_ids().await?;
@@ -145,6 +147,7 @@ impl Table {
 
 impl Table {
     /// The newest version, in which no field id is given twice from now on.
+    #[boxed]
     pub(super) async fn without_reused_ids(&self) -> Result<BaseVersion> {
         let newest = self.latest().await?;
         if newest.dataset.manifest().uses_non_reusable_field_ids() {
@@ -169,6 +172,7 @@ impl Job {
     ///
     /// # Errors
     /// As [`ShardWriter::put`].
+    #[boxed]
     pub async fn put(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
         let done = self.writer.put_with(rows, mode).await;
         if self.fits_now(&done).await? { self.writer.put_with(rows, mode).await } else { done }
@@ -178,6 +182,7 @@ impl Job {
     ///
     /// # Errors
     /// As [`ShardWriter::delete`].
+    #[boxed]
     pub async fn delete(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
         let done = self.writer.delete_with(keys, mode).await;
         if self.fits_now(&done).await? { self.writer.delete_with(keys, mode).await } else { done }
@@ -187,6 +192,7 @@ impl Job {
     ///
     /// # Errors
     /// As [`ShardWriter::put_marked`].
+    #[boxed]
     pub async fn put_marked(
         &self,
         rows: &RecordBatch,
@@ -204,6 +210,7 @@ impl Job {
     ///
     /// # Errors
     /// As [`ShardWriter::delete_marked`].
+    #[boxed]
     pub async fn delete_marked(
         &self,
         keys: &RecordBatch,
@@ -221,6 +228,7 @@ impl Job {
     ///
     /// # Errors
     /// As [`ShardWriter::apply_with`].
+    #[boxed]
     pub async fn apply(
         &self,
         rows: &RecordBatch,
@@ -239,6 +247,7 @@ impl Job {
     ///
     /// # Errors
     /// As [`ShardWriter::flush`].
+    #[boxed]
     pub async fn flush(&self) -> Result<()> {
         self.writer.flush().await
     }
@@ -248,6 +257,7 @@ impl Job {
     ///
     /// # Errors
     /// As [`ShardWriter::close`].
+    #[boxed]
     pub async fn close(&self, flush: bool) -> Result<()> {
         self.ended.send_replace(true);
         if let Some(maintenance) = &self.maintenance {

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lance::Dataset;
 use lance::dataset::transaction::Operation;
@@ -39,6 +40,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Self::compact_with`].
+    #[boxed]
     pub async fn compact(&self) -> Result<CompactionResult> {
         self.compact_with(&CompactionSettings::default()).await
     }
@@ -51,6 +53,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error after repeated conflicts; nothing is half done.
+    #[boxed]
     pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
         self.writable_store(self.writer_defaults().fsync).await?;
         let (mut result, moved, adopted) = self.move_runs(settings).await?;

@@ -11,6 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lancemem_core::shard::JobWatch;
 use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
@@ -77,6 +78,7 @@ impl Maintenance {
     }
 
     /// Cancels what the task does and returns when it does nothing any more.
+    #[boxed]
     pub async fn stop(&self) {
         self.task.abort();
         // Nothing is ever sent: the only news is that the sender is gone.
@@ -84,6 +86,7 @@ impl Maintenance {
     }
 
     /// Looks up what the last flush of a job that has ended supersedes.
+    #[boxed]
     pub async fn look_up(&self) {
         look_up(&self.table, self.shard_id, &self.stats).await;
     }

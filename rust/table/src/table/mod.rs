@@ -27,6 +27,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
+use async_recursion::async_recursion as boxed;
 use lance::Dataset;
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance_index::mem_wal::MemWalIndexDetails;
@@ -89,6 +90,7 @@ impl Table {
         Self::open_at(location.into().resolved()?).await
     }
 
+    #[boxed]
     async fn open_at(location: Location) -> Result<Arc<Self>> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
@@ -171,6 +173,7 @@ impl Table {
     /// # Errors
     /// A storage error, or an input error for columns that changed in a way that rows cannot
     /// follow.
+    #[boxed]
     pub async fn latest_base(&self) -> Result<Arc<Dataset>> {
         Ok(self.latest().await?.dataset)
     }
@@ -212,11 +215,13 @@ impl Table {
 }
 
 /// The MemWAL index of a base version.
+#[boxed]
 pub async fn details_of(base: &Dataset) -> Result<Option<MemWalIndexDetails>> {
     base.mem_wal_index_details().await.context("reading the MemWAL index")
 }
 
 /// Newest compacted generation of each shard at a base version.
+#[boxed]
 pub async fn compacted_of(base: &Dataset) -> Result<HashMap<ShardId, Generation>> {
     let details = details_of(base)
         .await?

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::{join, try_join, try_join_all};
 use lance::Dataset;
@@ -91,6 +92,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
+    #[boxed]
     pub async fn read_view(
         &self,
         consistency: Consistency,

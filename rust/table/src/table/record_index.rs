@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use async_recursion::async_recursion as boxed;
 use lance::Dataset;
 use lance_table::format::Fragment;
 use lancemem_core::format::paths;
@@ -37,6 +38,7 @@ impl Table {
     ///
     /// # Errors
     /// An input error for a table without a primary key; a storage error.
+    #[boxed]
     pub async fn rebuild_record_index(&self) -> Result<RecordIndexReport> {
         self.require_key()?;
         let store = self.writable_store(self.writer_defaults().fsync).await?;
@@ -60,6 +62,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error. What is wrong with the index is no error but in the report.
+    #[boxed]
     pub async fn check_record_index(&self) -> Result<RecordIndexReport> {
         self.require_key()?;
         let base = self.latest_base().await?;

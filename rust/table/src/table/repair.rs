@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use lancemem_core::shard::{WalReport, check_wal, cut_wal};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Result, ShardId, WalPosition};
@@ -16,6 +17,7 @@ impl Table {
     ///
     /// # Errors
     /// An input error for a shard that does not exist; a storage error or a damaged manifest.
+    #[boxed]
     pub async fn check_wal(&self, shard_id: ShardId) -> Result<WalReport> {
         let manifests = self.manifests_of(self.store.clone(), shard_id).await?;
         check_wal(&self.store, &manifests).await
@@ -27,6 +29,7 @@ impl Table {
     /// # Errors
     /// An input error, with nothing written, for a position that must not be cut. After another
     /// error the cut may be half done: call again.
+    #[boxed]
     pub async fn cut_wal(&self, shard_id: ShardId, from: WalPosition) -> Result<WalReport> {
         // Copies are on disk before an entry is replaced, whatever the table's jobs promise.
         let store = self.writable_store(true).await?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use async_recursion::async_recursion as boxed;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{displayable, execute_stream};
@@ -75,6 +76,7 @@ impl Scan {
     ///
     /// # Errors
     /// An input error for an unknown column or a condition that does not parse.
+    #[boxed]
     pub async fn stream(&self) -> Result<SendableRecordBatchStream> {
         let (ScanPlan { plan, .. }, session) = self.plan(self.options.columns.clone()).await?;
         execute_stream(plan, session.task_ctx()).context("scanning")
@@ -84,6 +86,7 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Self::stream`].
+    #[boxed]
     pub async fn batches(&self) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
         let stream = self.stream().await?;
         let schema = stream.schema();
@@ -94,6 +97,7 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Self::stream`], and whatever fails while the plan runs.
+    #[boxed]
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         let stream = self.stream().await?;
         let schema = stream.schema();
@@ -106,6 +110,7 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Self::stream`].
+    #[boxed]
     pub async fn count_rows(&self) -> Result<usize> {
         let view = self.view().await?;
         if self.options.filter.is_none()
@@ -136,6 +141,7 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Self::stream`].
+    #[boxed]
     pub async fn explain(&self) -> Result<String> {
         let (planned, _) = self.plan(self.options.columns.clone()).await?;
         let nodes = displayable(planned.plan.as_ref()).indent(true).to_string();
@@ -146,6 +152,7 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Self::collect`].
+    #[boxed]
     pub async fn explain_analyze(&self) -> Result<String> {
         let (planned, session) = self.plan(self.options.columns.clone()).await?;
         let plan = planned.plan.clone();
@@ -160,6 +167,7 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Self::stream`].
+    #[boxed]
     pub async fn schema(&self) -> Result<SchemaRef> {
         let (ScanPlan { plan, .. }, _) = self.plan(self.options.columns.clone()).await?;
         Ok(plan.schema())

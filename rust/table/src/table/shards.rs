@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lancemem_core::format::{ShardManifest, Sharding, SsTable, paths};
 use lancemem_core::store::ManifestStore;
@@ -56,6 +57,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error.
+    #[boxed]
     pub async fn stats(&self) -> Result<TableStats> {
         let shards = self.shards().await?;
         let base = self.latest_base().await?;
@@ -74,6 +76,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error or a damaged manifest.
+    #[boxed]
     pub async fn shards(&self) -> Result<Vec<Shard>> {
         let manifests = self.manifests().await?;
         let compacted = compacted_of(&*self.latest_base().await?).await?;
@@ -113,6 +116,7 @@ impl Table {
     /// # Errors
     /// An input error for a table whose shards the caller names, or where a shard does not say
     /// which bucket it holds: rows could then land in two shards.
+    #[boxed]
     pub async fn routing(&self) -> Result<HashMap<i32, ShardId>> {
         let Some(sharding) = &self.sharding else {
             return Err(Error::input(format!(

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use arrow::compute::{take, take_record_batch};
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
-use futures::future::try_join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths};
 use lancemem_core::shard::{SsTableSink, unlisted_rows};
 use lancemem_core::store::Created;
@@ -98,6 +100,7 @@ impl Table {
     /// An input error where the write was discarded or a run is not there, with nothing linked.
     /// Stale as [`Self::write`]. Otherwise each shard has all of its runs or none of them, and
     /// the call can be repeated with the same mark.
+    #[boxed]
     pub async fn link(
         &self,
         runs: &[StagedRun],
@@ -131,6 +134,7 @@ impl Table {
     /// # Errors
     /// An input error, with nothing removed, where a run is linked under another name or under
     /// none; a storage error; runs may be left behind, which mean nothing.
+    #[boxed]
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
         if !self.decide(write, DISCARD).await? {
@@ -238,7 +242,15 @@ impl Stage {
     ///
     /// # Errors
     /// An input error that names column and row, with nothing of these rows staged.
-    pub async fn write(&mut self, rows: &RecordBatch, verb: Verb<'_>) -> Result<()> {
+    pub fn write<'a>(
+        &'a mut self,
+        rows: &'a RecordBatch,
+        verb: Verb<'a>,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.add(rows, verb).boxed()
+    }
+
+    async fn add(&mut self, rows: &RecordBatch, verb: Verb<'_>) -> Result<()> {
         if rows.num_rows() == 0 {
             return Ok(());
         }
@@ -286,6 +298,7 @@ impl Stage {
     ///
     /// # Errors
     /// Why a run could not be written.
+    #[boxed]
     pub async fn finish(&mut self) -> Result<Vec<StagedRun>> {
         let shards: Vec<ShardId> = self.waiting.keys().copied().collect();
         for shard_id in shards {

@@ -12,6 +12,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Instant;
 
+use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lancemem_core::format::paths;
 use lancemem_core::store::{Created, Store};
@@ -53,6 +54,7 @@ impl Table {
     /// # Errors
     /// An input error for a table without a primary key; a storage error, also after repeated
     /// conflicts. Where only the look-up failed the mode is on.
+    #[boxed]
     pub async fn set_deletion_vectors(&self, on: bool) -> Result<u64> {
         self.require_key()?;
         let base = self.latest_base().await?;
@@ -81,6 +83,7 @@ impl Table {
     /// # Errors
     /// An input error for a table whose deletion-vector mode is off; a storage error. What was
     /// written until then stays and is true.
+    #[boxed]
     pub async fn write_deletion_vectors(
         &self,
         shard: Option<ShardId>,

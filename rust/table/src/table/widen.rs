@@ -14,6 +14,7 @@ use std::sync::Arc;
 use arrow::compute::cast;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{DataType, Schema, SchemaRef};
+use async_recursion::async_recursion as boxed;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::{FileFragment, FragReadConfig};
@@ -49,6 +50,7 @@ impl Table {
     /// # Errors
     /// An input error, with nothing written, for a column of another type, of the primary key,
     /// inside a struct or with an index. A storage error after repeated conflicts.
+    #[boxed]
     pub async fn widen_column(&self, column: &str) -> Result<u64> {
         let operation = |base: Arc<Dataset>| async move {
             let plan = Widening::plan(&base, column).await?;

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use arrow::compute::{take, take_record_batch};
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch, UInt32Array};
-use futures::future::try_join_all;
+use async_recursion::async_recursion as boxed;
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::shard::{WriteMode, is_new, recorded_marks};
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{Error, Mark, Marks, Result, ShardId, WriterConfig};
@@ -49,6 +51,7 @@ impl Table {
     ///
     /// # Errors
     /// An input error that names column and row, with nothing written.
+    #[boxed]
     pub async fn upsert(&self, rows: &RecordBatch) -> Result<WriteResult> {
         self.write(rows, Verb::Upsert, None).await
     }
@@ -57,6 +60,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Self::upsert`].
+    #[boxed]
     pub async fn delete(&self, keys: &RecordBatch) -> Result<WriteResult> {
         self.write(keys, Verb::Delete, None).await
     }
@@ -79,6 +83,7 @@ impl Table {
     ///
     /// # Errors
     /// An input error for a shard that does not exist; damage of its log.
+    #[boxed]
     pub async fn recorded(&self, shard_id: ShardId, application: &str) -> Result<Option<i64>> {
         Ok(self.marks_of(shard_id).await?.get(application))
     }
@@ -88,7 +93,16 @@ impl Table {
     ///
     /// # Errors
     /// As [`Self::upsert`]; stale where a shard has a newer version of the mark's application.
-    pub async fn write(
+    pub fn write<'a>(
+        &'a self,
+        rows: &'a RecordBatch,
+        verb: Verb<'a>,
+        mark: Option<&'a Mark>,
+    ) -> BoxFuture<'a, Result<WriteResult>> {
+        self.write_routed(rows, verb, mark).boxed()
+    }
+
+    async fn write_routed(
         &self,
         rows: &RecordBatch,
         verb: Verb<'_>,

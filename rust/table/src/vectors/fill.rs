@@ -17,7 +17,7 @@ use roaring::RoaringBitmap;
 use super::Gap;
 use crate::errors::Context;
 use crate::index::{RecordIndex, fragment_of, key_batches, key_files, key_ids};
-use crate::merge::NewerKeys;
+use crate::merge::{NewerKeys, SourceKeys};
 use crate::view::{ReadView, RunKeys};
 
 const ACTION: &str = "looking up the rows that a run supersedes";
@@ -32,10 +32,12 @@ impl Gap {
     pub async fn fill(&self, view: &ReadView, index: &RecordIndex) -> Result<RunVectors> {
         let keys = self.run.keys(&view.key).await?;
         let form = KeyForm::of(&view.schema, &view.key);
-        let mut newer = NewerKeys::with_capacity(form, keys.len(), 0);
-        let freshness = Freshness::SsTable(self.run.generation);
-        newer.add(freshness, keys.iter().map(|(key, _)| key))?;
-        let newer = Arc::new(newer);
+        let of_run = SourceKeys {
+            freshness: Freshness::SsTable(self.run.generation),
+            at_most: keys.len(),
+            keys: keys.iter().map(|(key, _)| key),
+        };
+        let newer = Arc::new(NewerKeys::of(form, vec![of_run])?);
         let key_fields = key_ids(&view.base, &view.key);
         let mut runs = Vec::with_capacity(self.older.len());
         for older in &self.older {

@@ -1,0 +1,172 @@
+//! Integer keys that lie close together, a bit each.
+//!
+//! Owns: which numbers of a narrow span are there, and the newest source of each. Asking is one
+//! word at the number's own place, without a hash, and rows of a table in the order of its key
+//! ask neighbouring words. The bits are those of a bitmap with ranks (Jacobson, "Space-efficient
+//! Static Trees and Graphs", FOCS 1989): a number's place among the sources is how many numbers
+//! are there below it.
+//! Does not own: numbers that lie far apart (`newer_keys` hashes them).
+
+use arrow_buffer::BooleanBuffer;
+
+/// The widest span, as numbers for each key that is there. Bits and ranks then take 12 bytes a
+/// key, less than a hash table's entry.
+const SPAN_A_KEY: u64 = 64;
+const WORD: u64 = 64;
+
+/// Some numbers, each with the source that holds its newest row.
+#[derive(Debug)]
+pub struct DenseNumbers {
+    /// The least number.
+    first: u64,
+    /// Bit `n % 64` of word `n / 64` says whether `first + n` is here.
+    words: Vec<u64>,
+    /// How many numbers are in the words before each.
+    before: Vec<u32>,
+    /// By rank the source of each number; empty where there is but one source.
+    sources: Vec<u16>,
+    len: usize,
+}
+
+impl DenseNumbers {
+    /// The numbers of some sources, the newest source last; `None` where they lie too far apart,
+    /// or are more than can be counted here.
+    pub fn of(sources: &[Vec<u64>]) -> Option<Self> {
+        let all = || sources.iter().flatten().copied();
+        let (first, last) = (all().min()?, all().max()?);
+        let count = u32::try_from(sources.iter().map(Vec::len).sum::<usize>()).ok()?;
+        if (last - first) / SPAN_A_KEY >= u64::from(count) {
+            return None;
+        }
+        let mut words = vec![0; usize::try_from((last - first) / WORD).ok()? + 1];
+        for number in all() {
+            let (word, bit) = place(number - first)?;
+            words[word] |= bit;
+        }
+        let mut len = 0;
+        let before = words.iter().map(|word: &u64| {
+            let before = len;
+            len += word.count_ones();
+            before
+        });
+        let before = before.collect();
+        let mut dense = Self { first, words, before, sources: Vec::new(), len: len as usize };
+        if sources.len() > 1 {
+            dense.sources = dense.newest_of(sources)?;
+        }
+        Some(dense)
+    }
+
+    /// By rank the last of `sources` that has the number.
+    fn newest_of(&self, sources: &[Vec<u64>]) -> Option<Vec<u16>> {
+        let mut newest = vec![0; self.len];
+        for (source, numbers) in sources.iter().enumerate() {
+            let source = u16::try_from(source).ok()?;
+            for number in numbers {
+                newest[self.rank(*number)?] = source;
+            }
+        }
+        Some(newest)
+    }
+
+    /// The place among the sources of the newest that has `number`.
+    pub fn find(&self, number: u64) -> Option<u32> {
+        let rank = self.rank(number)?;
+        Some(self.sources.get(rank).copied().unwrap_or_default().into())
+    }
+
+    /// For each of `numbers` whether it is here.
+    pub fn held(&self, numbers: &[u64]) -> BooleanBuffer {
+        BooleanBuffer::collect_bool(numbers.len(), |row| self.holds(numbers[row]))
+    }
+
+    fn holds(&self, number: u64) -> bool {
+        let word = place(number.wrapping_sub(self.first));
+        word.is_some_and(|(word, bit)| self.words.get(word).is_some_and(|word| word & bit != 0))
+    }
+
+    /// How many numbers below `number` are here, which is here itself.
+    fn rank(&self, number: u64) -> Option<usize> {
+        let (word, bit) = place(number.wrapping_sub(self.first))?;
+        let bits = self.words.get(word)?;
+        let below = (bits & (bit - 1)).count_ones();
+        (bits & bit != 0).then(|| (self.before[word] + below) as usize)
+    }
+
+    /// Number of numbers.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes on the heap.
+    pub const fn heap_bytes(&self) -> usize {
+        self.words.capacity() * size_of::<u64>()
+            + self.before.capacity() * size_of::<u32>()
+            + self.sources.capacity() * size_of::<u16>()
+    }
+}
+
+/// The word and the bit of the number that lies `offset` above the least. Those of a number below
+/// it, whose offset wraps, are beyond all words.
+fn place(offset: u64) -> Option<(usize, u64)> {
+    Some((usize::try_from(offset / WORD).ok()?, 1 << (offset % WORD)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_far_apart_are_left_to_the_hash_table() {
+        assert!(DenseNumbers::of(&[]).is_none());
+        assert!(DenseNumbers::of(&[Vec::new()]).is_none());
+        assert!(DenseNumbers::of(&[vec![0, u64::MAX]]).is_none());
+        assert!(DenseNumbers::of(&[vec![0], vec![128]]).is_none());
+        assert!(DenseNumbers::of(&[vec![0], vec![127]]).is_some());
+    }
+
+    #[test]
+    fn the_ends_of_all_numbers_are_numbers_like_others() {
+        for number in [0, 1, 63, 64, u64::MAX - 64, u64::MAX] {
+            let dense = DenseNumbers::of(&[vec![number]]).unwrap();
+            assert_eq!((dense.len(), dense.find(number)), (1, Some(0)));
+            let others = [number.wrapping_sub(1), number.wrapping_add(1), number ^ (1 << 63)];
+            assert_eq!(dense.held(&others).count_set_bits(), 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn each_number_has_its_newest_source(
+            first in prop_oneof![Just(0), Just((1_u64 << 63) - 100), Just(u64::MAX - 700), any::<u64>()],
+            sources in prop::collection::vec(prop::collection::vec(0_u64..700, 1..40), 1..6),
+        ) {
+            let first = first.min(u64::MAX - 700);
+            let sources: Vec<Vec<u64>> = sources
+                .iter()
+                .map(|numbers| numbers.iter().map(|number| first + number).collect())
+                .collect();
+            let mut model = BTreeMap::new();
+            for (source, numbers) in (0..).zip(&sources) {
+                model.extend(numbers.iter().map(|number| (*number, source)));
+            }
+            let span = model.last_key_value().unwrap().0 - model.first_key_value().unwrap().0;
+            let count: usize = sources.iter().map(Vec::len).sum();
+            let Some(dense) = DenseNumbers::of(&sources) else {
+                prop_assert!(span >= 64 * count as u64);
+                return Ok(());
+            };
+            prop_assert_eq!(dense.len(), model.len());
+            let asked: Vec<u64> = (0..900).map(|step| first.wrapping_add(step).wrapping_sub(100)).collect();
+            let held = dense.held(&asked);
+            for (row, number) in asked.iter().enumerate() {
+                prop_assert_eq!(dense.find(*number), model.get(number).copied());
+                prop_assert_eq!(held.value(row), model.contains_key(number));
+            }
+        }
+    }
+}

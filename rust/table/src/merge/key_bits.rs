@@ -1,0 +1,100 @@
+//! A few bits a key that turn most other keys away.
+//!
+//! Owns: a Bloom filter whose bits of one key lie in one word. It fits a processor's own cache
+//! where a table of the keys does not, so that a key that is not there costs a hash and one word.
+//! Does not own: the hash, or the keys.
+
+/// A word for four keys: of the keys that are not there it lets one in a hundred through.
+const KEYS_A_WORD: usize = 4;
+
+/// The bits of some hashes.
+#[derive(Debug)]
+pub struct KeyBits {
+    words: Vec<u64>,
+    /// What is left of a hash after this shift is the place of its word.
+    shift: u32,
+}
+
+impl Default for KeyBits {
+    fn default() -> Self {
+        Self::with_capacity(0)
+    }
+}
+
+impl KeyBits {
+    /// No hashes yet, with bits for `keys` of them.
+    pub fn with_capacity(keys: usize) -> Self {
+        let words = (keys / KEYS_A_WORD).next_power_of_two().max(2);
+        Self { words: vec![0; words], shift: u64::BITS - words.trailing_zeros() }
+    }
+
+    /// Adds a hash.
+    pub fn add(&mut self, hash: u64) {
+        let word = self.place(hash);
+        self.words[word] |= bits_of(hash);
+    }
+
+    /// Whether the hash may be here; never false for one that is.
+    pub fn may_hold(&self, hash: u64) -> bool {
+        let bits = bits_of(hash);
+        self.words[self.place(hash)] & bits == bits
+    }
+
+    /// The rows, counted from 0, whose hashes may be here, with the hash. All hashes are tested
+    /// first: the look-ups that follow are then independent of each other, and the processor
+    /// waits for the memory of several at once.
+    pub fn maybe(
+        &self,
+        hashes: impl ExactSizeIterator<Item = u64>,
+    ) -> impl Iterator<Item = (usize, u64)> {
+        let mut rows = vec![(0, 0); hashes.len()];
+        let mut count = 0;
+        for (row, hash) in hashes.enumerate() {
+            // No branch: which rows are held follows no pattern.
+            rows[count] = (row, hash);
+            count += usize::from(self.may_hold(hash));
+        }
+        rows.truncate(count);
+        rows.into_iter()
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves a place in `words`")]
+    const fn place(&self, hash: u64) -> usize {
+        (hash >> self.shift) as usize
+    }
+
+    /// Bytes on the heap.
+    pub const fn heap_bytes(&self) -> usize {
+        self.words.capacity() * size_of::<u64>()
+    }
+}
+
+/// Three bits out of the low end of a hash; its high end chooses the word.
+const fn bits_of(hash: u64) -> u64 {
+    (1 << (hash & 63)) | (1 << ((hash >> 6) & 63)) | (1 << ((hash >> 12) & 63))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use foldhash::fast::RandomState;
+
+    use super::*;
+
+    #[test]
+    fn most_hashes_that_are_not_there_are_turned_away_and_none_that_is() {
+        let hasher = RandomState::default();
+        let mut bits = KeyBits::with_capacity(20_000);
+        for number in 0..20_000_u64 {
+            bits.add(hasher.hash_one(number));
+        }
+        let hashes: Vec<u64> = (0..120_000_u64).map(|number| hasher.hash_one(number)).collect();
+        assert!(hashes[..20_000].iter().all(|hash| bits.may_hold(*hash)));
+        let through = hashes[20_000..].iter().filter(|hash| bits.may_hold(**hash)).count();
+        assert!(through < 5_000, "{through} of 100,000");
+        let maybe = bits.maybe(hashes.iter().copied());
+        let expected = (0..).zip(hashes.iter().copied());
+        assert!(maybe.eq(expected.filter(|(_, hash)| bits.may_hold(*hash))));
+    }
+}
