@@ -109,7 +109,7 @@ impl DeadRows {
             return Ok(());
         }
         let mut scanned = new.clone();
-        if let Some(found) = index.positions(&new, keys.iter()).await {
+        if let Some(found) = index.positions(&new, keys.len(), keys.iter()).await {
             throttle.take(found.entries * ENTRY_BYTES).await;
             scanned.retain(|fragment| !found.rows.contains_key(&fragment.id));
             for (fragment, rows) in found.rows {

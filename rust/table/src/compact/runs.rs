@@ -85,16 +85,20 @@ impl KeysOfRuns {
         let sources = runs.iter().zip(&of_runs).map(|(run, keys)| SourceKeys {
             freshness: run.freshness(),
             at_most: keys.len(),
-            keys: keys.iter().map(|(key, _)| key),
+            keys: keys.keys(),
         });
         Ok(Self { newest: NewerKeys::of(form, sources.collect())?, of_runs })
     }
 
     /// Every key; one that two runs have comes twice.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        let keys: Vec<&[u8]> =
-            self.of_runs.iter().flat_map(|keys| keys.iter().map(|(key, _)| key)).collect();
-        keys.into_iter()
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.of_runs.iter().flat_map(|keys| keys.keys())
+    }
+
+    /// Number of distinct keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.newest.len()
     }
 
     /// Visits each row of `keys` whose key is here.

@@ -196,18 +196,20 @@ impl RecordIndex {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The rows of those of `fragments` that are covered whose key is one of `keys`; `None` where
-    /// reading the key columns costs less, or where the search failed and nothing is asked any more.
+    /// The rows of those of `fragments` that are covered whose key is one of `keys`, `count` of them
+    /// in any order; `None` where reading the key columns costs less, or where the search failed and
+    /// nothing is asked any more.
     pub async fn positions<'a>(
         &self,
         fragments: &[Fragment],
-        keys: impl ExactSizeIterator<Item = &'a [u8]>,
+        count: usize,
+        keys: impl Iterator<Item = &'a [u8]>,
     ) -> Option<Found> {
         let is_covered =
             |fragment: &&Fragment| u32::try_from(fragment.id).is_ok_and(|id| self.covers(id));
         let covered: Vec<&Fragment> = fragments.iter().filter(is_covered).collect();
         let rows: usize = covered.iter().filter_map(|fragment| fragment.physical_rows).sum();
-        if rows == 0 || keys.len() > rows / ROWS_A_KEY {
+        if rows == 0 || count > rows / ROWS_A_KEY {
             return None;
         }
         let mut keys: Vec<&[u8]> = keys.collect();

@@ -196,7 +196,7 @@ async fn keys_of_runs(view: &ReadView) -> Result<NewerKeys> {
     let sources = runs.iter().map(|(freshness, keys)| SourceKeys {
         freshness: *freshness,
         at_most: keys.len(),
-        keys: keys.iter().map(|(key, _)| key),
+        keys: keys.keys(),
     });
     NewerKeys::of(form_of(view), sources.collect())
 }

@@ -35,7 +35,7 @@ impl Gap {
         let of_run = SourceKeys {
             freshness: Freshness::SsTable(self.run.generation),
             at_most: keys.len(),
-            keys: keys.iter().map(|(key, _)| key),
+            keys: keys.keys(),
         };
         let newer = Arc::new(NewerKeys::of(form, vec![of_run])?);
         let key_fields = key_ids(&view.base, &view.key);
@@ -64,7 +64,7 @@ impl Gap {
         newer: &Arc<NewerKeys>,
         key_fields: &[i32],
     ) -> Result<Vec<FragmentVector>> {
-        let found = index.positions(&self.fragments, keys.iter().map(|(key, _)| key)).await;
+        let found = index.positions(&self.fragments, keys.len(), keys.keys()).await;
         let mut found = found.map(|found| found.rows).unwrap_or_default();
         let mut vectors = Vec::with_capacity(self.fragments.len());
         for fragment in &self.fragments {

@@ -101,6 +101,11 @@ impl RunKeys {
         self.keys.iter().enumerate().map(|(place, key)| (key, self.position(place)))
     }
 
+    /// Every key, in the order of [`Self::iter`].
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.keys.iter()
+    }
+
     /// The row position of `key`.
     #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<u32> {
