@@ -7,8 +7,11 @@ which rows a cut has at each level (test_jobs, test_model).
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
+import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -144,6 +147,36 @@ def test_limit_and_offset_cut_a_view_into_pages(make_table: MakeTable) -> None:
     assert view.scan(offset=40).to_table().num_rows == 0
     assert table.scan(["id"], None, 5, 27).count_rows() == 3
     assert view.scan(["id"], "id < 10", 20, 4).to_table().num_rows == 6
+
+
+def test_the_newest_source_of_a_large_scan_begins_and_the_others_follow(
+    make_table: MakeTable,
+) -> None:
+    width, count = 1_024, 70_000
+    vectors = pa.list_(pa.float32(), width)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("vector", vectors)])
+
+    def wide(ids: Iterable[int], value: float) -> pa.RecordBatch:
+        ids = pa.array(ids, pa.int64())
+        values = pa.array(np.full(len(ids) * width, value, np.float32))
+        columns = [ids, pa.FixedSizeListArray.from_arrays(values, width)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    table = make_table(schema)
+    base = (wide(range(start, start + 1_000), 0) for start in range(0, count, 1_000))
+    lance.write_dataset(base, table.uri, schema=table.schema, mode="append")
+    with table.start_job(shard=0) as job:
+        for value, ids in (1, range(100)), (2, range(50)):
+            job.put(wide(ids, value))
+            job.flush()
+    begins = [line for line in table.scan().explain().splitlines() if "begins" in line]
+    assert [line.count("all rows, SSTable") for line in begins] == [1]
+    assert "begins" not in table.scan(["id"]).explain()
+    sums: Counter[float] = Counter()
+    for batch in table.scan():
+        assert batch.schema.field("vector").type == vectors
+        sums.update(batch["vector"].flatten().to_numpy()[::width].tolist())
+    assert sums == {0: count - 100, 1: 50, 2: 50}
 
 
 def read_in_child(view: lancemem.ReadView, results: multiprocessing.Queue[str]) -> None:

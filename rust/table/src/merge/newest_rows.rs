@@ -31,6 +31,7 @@ use datafusion::physical_plan::{
 use futures::future::join;
 use futures::{StreamExt, TryStreamExt};
 
+use super::Turn;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
 use crate::errors::RunContext;
 
@@ -41,6 +42,7 @@ pub struct NewestRowsExec {
     newest: Newest,
     record: Record,
     run: Option<Arc<str>>,
+    turn: Option<Turn>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -57,13 +59,21 @@ impl NewestRowsExec {
             Boundedness::Bounded,
         ));
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { input, newest, record: None, run: None, schema, properties, metrics }
+        let (record, run, turn) = (None, None, None);
+        Self { input, newest, record, run, turn, schema, properties, metrics }
     }
 
     /// The same node over a flushed run, which its errors and the plan's text name.
     #[must_use]
     pub fn of_run(mut self, run: Option<Arc<str>>) -> Self {
         self.run = run;
+        self
+    }
+
+    /// The same node, which begins when its turn comes.
+    #[must_use]
+    pub fn in_turn(mut self, turn: Option<Turn>) -> Self {
+        self.turn = turn;
         self
     }
 
@@ -92,7 +102,8 @@ impl DisplayAs for NewestRowsExec {
                 write!(f, "NewestRowsExec: by key [{}], source={freshness:?}", key.join(", "))
             }
         }?;
-        self.run.as_ref().map_or(Ok(()), |run| write!(f, ", {run}"))
+        self.run.as_ref().map_or(Ok(()), |run| write!(f, ", {run}"))?;
+        if matches!(self.turn, Some(Turn::First(_))) { write!(f, ", begins") } else { Ok(()) }
     }
 }
 
@@ -120,7 +131,8 @@ impl ExecutionPlan for NewestRowsExec {
         let [input] = <[_; 1]>::try_from(children)
             .map_err(|_| DataFusionError::Internal("NewestRowsExec has one input".to_owned()))?;
         let node = Self::new(input, self.newest.clone(), self.schema.clone());
-        Ok(Arc::new(node.recording(self.record.clone()).of_run(self.run.clone())))
+        let node = node.recording(self.record.clone()).of_run(self.run.clone());
+        Ok(Arc::new(node.in_turn(self.turn.clone())))
     }
 
     fn execute(
@@ -131,17 +143,21 @@ impl ExecutionPlan for NewestRowsExec {
         let input = named(self.input.execute(partition, context)?, self.run.clone());
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let dropped = MetricBuilder::new(&self.metrics).counter("rows_dropped", partition);
-        let (newest, record) = (self.newest.clone(), self.record.clone());
+        let (newest, record, turn) = (self.newest.clone(), self.record.clone(), self.turn.clone());
         let schema = self.schema.clone();
         let input_schema = input.schema();
         let mut input = input.peekable();
         let selected = async move {
+            if let Some(turn) = &turn {
+                turn.come().await;
+            }
             let selector = Selector::new(&newest, &record, &input_schema, &schema);
             // The source is opened and its first rows are read while keys are.
             let first = async { Pin::new(&mut input).peek().await.is_some() };
             let (selector, _) = join(selector, first).await;
             let selected = selected(input, selector?, metrics);
-            Ok::<_, DataFusionError>(noted(selected, record, dropped))
+            let given = move |_: &_| turn.iter().for_each(Turn::given);
+            Ok::<_, DataFusionError>(noted(selected, record, dropped).inspect(given))
         };
         let stream = futures::stream::once(selected).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))

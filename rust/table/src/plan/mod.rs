@@ -13,6 +13,7 @@ mod planner;
 mod prune;
 pub mod pushdown;
 mod substrait;
+mod turns;
 mod zeros;
 
 pub use condition::Condition;

@@ -46,6 +46,7 @@ use lancemem_core::types::{Error, Freshness, Result};
 
 use super::memtable_scan::MemTableScanExec;
 use super::prune::{Pruned, prune};
+use super::turns::Turns;
 use super::{Filter, ReadPart};
 use crate::errors::Context;
 use crate::merge::{KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec};
@@ -102,11 +103,12 @@ pub async fn plan_scan(
 ) -> Result<ScanPlan> {
     let output = output_columns(view, request)?;
     let pruned = prune(view, request.filter.as_ref()).await?;
-    let planner = Planner::new(session, view, &pruned, cache, request, &output);
     let is_left_out = |place: usize| {
         pruned.iter().any(|it| it.source == place)
             || request.part.is_some_and(|part| !part.has_source(place))
     };
+    let turns = Turns::of(view, width_of_columns(&view.schema, &output), is_left_out);
+    let planner = Planner::new(session, view, &pruned, cache, request, &output, turns);
     let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(view.sources()) {
         if is_left_out(arm - 1) {
@@ -147,6 +149,7 @@ struct Planner<'a> {
     /// The choice among rows in memory; `None` where there are none.
     memory: Option<Arc<LazyChoice>>,
     recorder: Option<Arc<MaskRecorder>>,
+    turns: Turns,
 }
 
 impl<'a> Planner<'a> {
@@ -157,6 +160,7 @@ impl<'a> Planner<'a> {
         cache: &Arc<MergeCache>,
         request: &ScanRequest,
         output: &'a [String],
+        turns: Turns,
     ) -> Self {
         let left = if pruned.is_empty() {
             view.clone()
@@ -192,6 +196,7 @@ impl<'a> Planner<'a> {
             }),
             recorder: records
                 .then(|| Arc::new(MaskRecorder::new(view.clone(), cache.clone(), arms))),
+            turns,
         }
     }
 
@@ -349,7 +354,7 @@ impl<'a> Planner<'a> {
     ) -> Arc<dyn ExecutionPlan> {
         let record = self.recorder.clone().map(|recorder| (recorder, arm));
         let node = NewestRowsExec::new(scan, newest, fields(&self.view.schema, kept));
-        Arc::new(node.recording(record).of_run(run))
+        Arc::new(node.recording(record).of_run(run).in_turn(self.turns.of_arm(arm)))
     }
 
     /// Columns of the result and of `filter`, in the order of the table.
@@ -370,10 +375,14 @@ impl<'a> Planner<'a> {
 /// Rows of a batch of these columns: as many as Lance reads by itself, more of narrow ones, because
 /// each batch costs about as much as a thousand keys.
 fn batch_rows(schema: &Schema, names: &[String]) -> usize {
-    let fields = names.iter().filter_map(|name| schema.field_with_name(name).ok());
-    let width: usize = fields.map(|field| width_of(field.data_type())).sum();
-    let rows = BATCH_BYTES / (width + size_of::<u64>());
+    let rows = BATCH_BYTES / (width_of_columns(schema, names) + size_of::<u64>());
     rows.clamp(LEAST_BATCH_ROWS, MOST_BATCH_ROWS)
+}
+
+/// Bytes of these columns of a row, about.
+fn width_of_columns(schema: &Schema, names: &[String]) -> usize {
+    let fields = names.iter().filter_map(|name| schema.field_with_name(name).ok());
+    fields.map(|field| width_of(field.data_type())).sum()
 }
 
 /// Bytes of a value, about.

@@ -1,0 +1,38 @@
+//! Which source of a large scan begins.
+//!
+//! Owns: what scan is large, and that the newest source of a shard begins it, because no key of
+//! its rows need be looked up.
+//! Does not own: how the others wait (`merge`).
+
+use std::sync::Arc;
+
+use crate::merge::{HeadStart, Turn};
+use crate::view::ReadView;
+
+/// A scan of fewer bytes ends before anybody has waited for its first rows.
+const LARGE_BYTES: usize = 256 << 20;
+
+/// The turns of the arms of one plan.
+#[derive(Debug)]
+pub struct Turns {
+    /// The arm that begins; `None` where all do.
+    first: Option<(usize, Arc<HeadStart>)>,
+}
+
+impl Turns {
+    /// The turns in a scan of `view` that reads about `row_bytes` of a row of the base table, and
+    /// not the sources that `is_left_out` names by their place.
+    pub fn of(view: &ReadView, row_bytes: usize, is_left_out: impl Fn(usize) -> bool) -> Self {
+        let rows: usize = view.base.fragments().iter().filter_map(|it| it.physical_rows).sum();
+        let is_large = rows.saturating_mul(row_bytes) > LARGE_BYTES;
+        let begins = |place: &usize| view.is_newest_source(*place) && !is_left_out(*place);
+        let first = is_large.then(|| (0..view.sources().count()).find(begins)).flatten();
+        Self { first: first.map(|place| (place + 1, Arc::default())) }
+    }
+
+    /// The turn of an arm: the base table's is 0, and that of the source at a place one more.
+    pub fn of_arm(&self, arm: usize) -> Option<Turn> {
+        let (first, start) = self.first.as_ref()?;
+        Some(if arm == *first { Turn::First(start.clone()) } else { Turn::Later(start.clone()) })
+    }
+}
