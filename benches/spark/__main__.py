@@ -11,10 +11,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benches.spark import cases
+from benches.spark import cases, files, peers
 from benches.write.machine import commit, load, machine
 from lancemem.spark import configure
 
+HERE = {**cases.CASES, "files": files.measure}
 RESULTS = Path(__file__).parents[1] / "RESULTS-spark.md"
 
 
@@ -39,26 +40,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.spark")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds of each case")
-    parser.add_argument("--only", choices=sorted(cases.CASES), help="one case")
+    parser.add_argument("--only", choices=sorted({*HERE, *peers.cases(1)}), help="one case")
     chosen = parser.parse_args()
     scale = 10 if chosen.quick else 1
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        spark = session(folder)
-        lines = []
-        for name, case in cases.CASES.items():
-            if chosen.only in (None, name):
-                print(f"{name} ...", flush=True)
-                found = case(spark, folder, scale, chosen.rounds)
-                print("\n".join(found), flush=True)
-                lines += found
+        lines = here(folder, scale, chosen.rounds, chosen.only)
         facts = machine(folder)
-        spark.stop()
+    beside = []
+    for name, case in peers.cases(scale).items():
+        if chosen.only in (None, name):
+            beside += shown(peers.measure(name, case, chosen.rounds))
     if chosen.only is None:
-        RESULTS.write_text(report(facts, lines, quick=chosen.quick))
+        RESULTS.write_text(report(facts, lines, beside, quick=chosen.quick))
 
 
-def report(facts: dict[str, str], lines: list[str], *, quick: bool) -> str:
+def here(folder: Path, scale: int, rounds: int, only: str | None) -> list[str]:
+    """Measure the cases of one session."""
+    chosen = {name: case for name, case in HERE.items() if only in (None, name)}
+    if not chosen:
+        return []
+    spark = session(folder)
+    lines = []
+    for name, case in chosen.items():
+        print(f"{name} ...", flush=True)
+        lines += shown(case(spark, folder, scale, rounds))
+    spark.stop()
+    return lines
+
+
+def shown(lines: list[str]) -> list[str]:
+    """Print lines as they come."""
+    print("\n".join(lines), flush=True)
+    return lines
+
+
+def report(facts: dict[str, str], lines: list[str], beside: list[str], *, quick: bool) -> str:
     """Return the page."""
     return "\n".join(
         [
@@ -73,7 +90,14 @@ def report(facts: dict[str, str], lines: list[str], *, quick: bool) -> str:
             "| --- | --- | --- | --- |",
             *lines,
             "",
-            cases.PEERS,
+            "Each engine in a process and a Spark of its own, `local[2]`, in turn: the newest",
+            "release of Spark that it has a jar for and that lancemem supports, or else 3.5.",
+            "Every write is durable when it returns as the engine means it; lancemem syncs its",
+            "files, the others do not. `writers` counts refused commits, which were tried again.",
+            "",
+            "| case | engine | time | times lancemem's |",
+            "| --- | --- | --- | --- |",
+            *beside,
             "",
         ]
     )

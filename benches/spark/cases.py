@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-PEERS = (
-    "Not beside it: delta-spark, Hudi and Paimon. Their jars for this release of Spark were not "
-    "looked for; the peer of the micro-batch is pylance's `merge_insert` in the driver."
-)
 COLUMNS = ["id", "concat('name-', lpad(id, 10, '0')) name", "id / 3 v", "cast(id % 1000 as int) k"]
 SCHEMA = pa.schema(
     [
@@ -169,42 +165,4 @@ def read(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str
     return [line]
 
 
-def micro_batch(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str]:
-    """Upsert 1,000 rows into a large table, beside pylance's merge_insert in the driver."""
-    import lance  # noqa: PLC0415 - only this case needs it
-
-    count = 10_000_000 // scale
-    table = create(spark, folder, "micro")
-    table.upsert(rows(spark, 0, count))
-    table.flush()
-    table.compact()
-    peer = str(folder / "peer.lance")
-    base = table.toDF().toArrow()
-    lance.write_dataset(base.cast(SCHEMA), peer)
-    number = 0
-
-    def change() -> DataFrame:
-        nonlocal number
-        number += 1
-        step = count // 1000
-        return spark.range(number, count, step, 1).limit(1000).selectExpr(*COLUMNS)
-
-    def ours() -> None:
-        table.upsert(change())
-
-    def theirs() -> None:
-        dataset = lance.dataset(peer)
-        merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(change().toArrow().cast(SCHEMA))
-
-    ours()
-    theirs()
-    mine, pylance = interleaved(max(rounds * 5, 10), ours, theirs)
-    line = (
-        f"| micro-batch of 1,000 rows into {count:,}, p50 | {mine * 1000:.0f} ms | "
-        f"{pylance * 1000:.0f} ms (pylance `merge_insert` in the driver) | {pylance / mine:.1f} x |"
-    )
-    return [line]
-
-
-CASES = {"upsert": upsert, "read": read, "micro_batch": micro_batch}
+CASES = {"upsert": upsert, "read": read}

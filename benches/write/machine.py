@@ -53,7 +53,9 @@ def versions() -> dict[str, str]:
 def commit() -> str:
     """Name the commit, and say if the tree differs from it where it matters."""
     head = _git("rev-parse", "--short=12", "HEAD") or "unknown"
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "rust", "Cargo.lock")
+    changed = _git(
+        "status", "--porcelain", "--untracked-files=no", "--", "rust", "Cargo.toml", "Cargo.lock"
+    )
     notes = [" with changes in rust/"] if changed else []
     if _module_is_older():
         notes.append(", but the module is older than the sources")

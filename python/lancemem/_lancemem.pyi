@@ -1211,6 +1211,10 @@ class JobStats:
     @property
     def active_rows(self) -> int: ...
     @property
+    def active_batches(self) -> int:
+        """Puts whose rows those are, also of earlier jobs: a claim reads about as many entries."""
+
+    @property
     def frozen_memtables(self) -> int:
         """MemTables that wait for their flush."""
 

@@ -121,6 +121,21 @@ def test_a_task_that_dies_behind_its_write_is_repeated_and_writes_nothing(
     assert stored(table) == {1: 10}
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_shard_that_takes_many_small_batches_keeps_its_log_short(table: LancememTable) -> None:
+    plan = writing.WritePlan(tuple(SCHEMA.names), ("id",))
+    batches = 2 * writing.FLUSHED_TAIL_PUTS + 3
+    shard = int(pa.array(table._table.shard_ordinals(pa.table({"id": [0]})))[0].as_py())
+    for number in range(batches):
+        columns = {"id": [0, 1 + number], "v": [number, 0], "seq": [0, 0]}
+        rows = pa.table(columns, schema=SCHEMA)
+        writing.write_here(table._table, plan, rows, None, ("app:x", number))
+        with table._table.start_job(shard=shard) as job:
+            assert job.stats().active_batches < writing.FLUSHED_TAIL_PUTS
+    assert len(table.shards()[shard].sstables) == 2
+    assert stored(table) == {0: batches - 1} | dict.fromkeys(range(1, 1 + batches), 0)
+
+
 def test_many_rows_go_into_runs_that_are_linked_once(
     spark: SparkSession, table: LancememTable
 ) -> None:

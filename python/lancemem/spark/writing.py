@@ -46,8 +46,10 @@ INSERT_OP = "I"
 
 # More than this goes into runs of its own instead of the log, which every open reads.
 SINGLE_PUT_BYTES = 16 << 20
-# A log of more than this is flushed before the task lets go of the shard.
+# A log of more than this is flushed before the task lets go of the shard: bytes, and puts, because
+# the next task opens a file for each.
 FLUSHED_TAIL_BYTES = 32 << 20
+FLUSHED_TAIL_PUTS = 64
 # Another writer of the shard needs milliseconds for its rows; then it is our turn.
 ATTEMPTS = 50
 
@@ -249,7 +251,8 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     except BaseException:
         _close_quietly(job)
         raise
-    job.close(flush=stats.memtable_bytes > FLUSHED_TAIL_BYTES)
+    long = stats.active_batches >= FLUSHED_TAIL_PUTS
+    job.close(flush=long or stats.memtable_bytes > FLUSHED_TAIL_BYTES)
 
 
 def _close_quietly(job: lancemem.Job) -> None:

@@ -52,6 +52,7 @@ pub fn prometheus(stats: &JobStats) -> String {
         ("wal_position", "Position of the newest WAL entry.", stats.wal_position),
         ("active_generation", "Generation of the active MemTable.", stats.active_generation),
         ("active_rows", "Rows in the active MemTable.", stats.active_rows),
+        ("active_batches", "Puts in the active MemTable.", stats.active_batches),
         ("frozen_memtables", "MemTables that wait for their flush.", stats.frozen_memtables),
         (
             "uncompacted_generations",

@@ -44,6 +44,8 @@ pub struct JobStats {
     pub active_generation: Generation,
     /// Rows in the active MemTable.
     pub active_rows: u64,
+    /// Puts whose rows those are; who claims the shard next reads about as many WAL entries.
+    pub active_batches: u64,
     /// MemTables that wait for their flush.
     pub frozen_memtables: u64,
     /// Flushed generations that the manifest lists and that wait for compaction.

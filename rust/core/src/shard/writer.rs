@@ -488,6 +488,7 @@ impl Shared {
             flush_ms: read(&counters.flush_ms),
             active_generation: state.active.memtable.generation(),
             active_rows: state.active.memtable.rows() as u64,
+            active_batches: state.active.memtable.batches() as u64,
             frozen_memtables: state.frozen.len() as u64,
             uncompacted_generations: state.manifest.sstables.len() as u64,
             memtable_bytes: self.admission.bytes() as u64,

@@ -220,7 +220,10 @@ fn rows_of(
         places.push(split_address(addresses.value(row)));
     });
     let of_fragment = |rows: &[(u32, u32)]| {
-        (u64::from(rows[0].0), rows.iter().map(|(_, offset)| *offset).collect())
+        let offsets = || rows.iter().map(|(_, offset)| *offset);
+        // A scan gives them in order, and then none has to be searched for.
+        let bitmap = RoaringBitmap::from_sorted_iter(offsets());
+        (u64::from(rows[0].0), bitmap.unwrap_or_else(|_| offsets().collect()))
     };
     Ok(places.chunk_by(|one, next| one.0 == next.0).map(of_fragment).collect())
 }

@@ -1,0 +1,55 @@
+"""What 1,000 micro-batches leave behind: objects of the table and open files, with maintenance on.
+
+Owns: the stream of batches, and `python -m lancemem maintain` beside it, as a person would run it.
+Does not own: times (`cases`, `peers`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benches.spark import cases
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 1_000
+SAMPLES = 20
+# Seconds: a person's are 60 and 3,600; the bench ends sooner than those.
+INTERVAL, OLDER_THAN = 2, 10
+
+
+def measure(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str]:
+    """Upsert the batches, and count twenty times on the way; once, whatever the rounds."""
+    del rounds
+    batches = 1_000 // scale
+    table = cases.create(spark, folder, "files")
+    command = [sys.executable, "-m", "lancemem", "maintain", table.uri]
+    command += ["--interval", str(INTERVAL), "--older-than", str(OLDER_THAN)]
+    objects, handles = [], []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as maintainer:  # noqa: S603 - ours
+        try:
+            for number in range(1, 1 + batches):
+                table.upsert(cases.rows(spark, number * 100, number * 100 + ROWS, 1))
+                if number % (batches // SAMPLES) == 0:
+                    objects.append(sum(1 for path in Path(table.uri).rglob("*") if path.is_file()))
+                    handles.append(max(_handles(os.getpid()), _handles(maintainer.pid)))
+        finally:
+            maintainer.terminate()
+    half = SAMPLES // 2
+    return [
+        (
+            f"| {what} after {batches:,} micro-batches of {ROWS:,} rows, 4 shards, maintenance "
+            f"every {INTERVAL} s, garbage after {OLDER_THAN} s | at most {max(found[half:])} | "
+            f"at most {max(found[:half])} (in the first half) | |"
+        )
+        for what, found in (("objects", objects), ("open files of a process", handles))
+    ]
+
+
+def _handles(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
