@@ -156,10 +156,9 @@ def test_the_newest_source_of_a_large_scan_begins_and_the_others_follow(
     vectors = pa.list_(pa.float32(), width)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("vector", vectors)])
 
-    def wide(ids: Iterable[int], value: float) -> pa.RecordBatch:
-        ids = pa.array(ids, pa.int64())
+    def wide(ids: range, value: float) -> pa.RecordBatch:
         values = pa.array(np.full(len(ids) * width, value, np.float32))
-        columns = [ids, pa.FixedSizeListArray.from_arrays(values, width)]
+        columns = [pa.array(ids, pa.int64()), pa.FixedSizeListArray.from_arrays(values, width)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     table = make_table(schema)

@@ -94,8 +94,8 @@ def _cost(name: str, runs: list[dict[str, Any]]) -> float:
 
 def _seconds(name: str, run: dict[str, Any]) -> float:
     if name == "micro":
-        return statistics.median(run["seconds"])
-    return run["seconds"] if name == "writers" else run["upserts"] + run["read"]
+        return float(statistics.median(run["seconds"]))
+    return float(run["seconds"] if name == "writers" else run["upserts"] + run["read"])
 
 
 def _text(name: str, runs: list[dict[str, Any]]) -> str:
@@ -131,7 +131,8 @@ def _run(engine: str, name: str, case: Case) -> dict[str, Any]:
             raise RuntimeError(f"not done after {MINUTES} minutes") from None
     if done.returncode:
         raise RuntimeError(_reason(done.stderr))
-    return json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _reason(errors: str) -> str:
