@@ -103,15 +103,10 @@ pub async fn plan_scan(
 ) -> Result<ScanPlan> {
     let output = output_columns(view, request)?;
     let pruned = prune(view, request.filter.as_ref()).await?;
-    let is_left_out = |place: usize| {
-        pruned.iter().any(|it| it.source == place)
-            || request.part.is_some_and(|part| !part.has_source(place))
-    };
-    let turns = Turns::of(view, width_of_columns(&view.schema, &output), is_left_out);
-    let planner = Planner::new(session, view, &pruned, cache, request, &output, turns);
+    let planner = Planner::new(session, view, &pruned, cache, request, &output);
     let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(view.sources()) {
-        if is_left_out(arm - 1) {
+        if is_left_out(&pruned, request, arm - 1) {
             continue;
         }
         arms.push(match source {
@@ -130,6 +125,12 @@ pub async fn plan_scan(
     let single = Arc::new(CoalescePartitionsExec::new(rows));
     let plan = Arc::new(GlobalLimitExec::new(single, request.offset, request.limit));
     Ok(ScanPlan { plan, pruned })
+}
+
+/// Whether the source at `place` of the view has no arm.
+fn is_left_out(pruned: &[Pruned], request: &ScanRequest, place: usize) -> bool {
+    pruned.iter().any(|it| it.source == place)
+        || request.part.is_some_and(|part| !part.has_source(place))
 }
 
 /// What all arms of one plan have in common.
@@ -160,7 +161,6 @@ impl<'a> Planner<'a> {
         cache: &Arc<MergeCache>,
         request: &ScanRequest,
         output: &'a [String],
-        turns: Turns,
     ) -> Self {
         let left = if pruned.is_empty() {
             view.clone()
@@ -178,6 +178,8 @@ impl<'a> Planner<'a> {
         let records = chooses && is_whole && known.is_none();
         let arms = 1 + view.sources().count();
         let (pushed, rest) = request.filter.as_ref().map_or((None, None), Filter::split_fallible);
+        let row_bytes = width_of_columns(&view.schema, output);
+        let turns = Turns::of(view, row_bytes, |place| is_left_out(pruned, request, place));
         Self {
             session,
             view,
