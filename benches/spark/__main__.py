@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benches.spark import cases, files, peers
+from benches.spark import cases, engines, files, peers
 from benches.write.machine import commit, load, machine
 from lancemem.spark import configure
 
@@ -23,9 +23,7 @@ def session(folder: Path) -> SparkSession:
     """Start Spark on two cores, quietly."""
     builder = configure(SparkSession.builder.master("local[2]").appName("lancemem bench"))
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        **engines.QUIET,
         "spark.driver.memory": "3g",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.shuffle.partitions": "2",
@@ -90,10 +88,10 @@ def report(facts: dict[str, str], lines: list[str], beside: list[str], *, quick:
             "| --- | --- | --- | --- |",
             *lines,
             "",
-            "Each engine in a process and a Spark of its own, `local[2]`, in turn: the newest",
-            "release of Spark that it has a jar for and that lancemem supports, or else 3.5.",
-            "Every write is durable when it returns as the engine means it; lancemem syncs its",
-            "files, the others do not. `writers` counts refused commits, which were tried again.",
+            "Each engine in a process and a Spark of its own, `local[2]`, in turn. Delta has no",
+            "jar for the newest Spark, so it, pylance and lancemem run on the oldest that lancemem",
+            "supports; Hudi and Paimon have one for 3.5. lancemem syncs its files before a write",
+            "returns. `writers` counts refused commits, which were tried again.",
             "",
             "| case | engine | time | times lancemem's |",
             "| --- | --- | --- | --- |",

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import lancemem
+from benches.spark.engines import DDL, seconds
 from lancemem.spark import LancememTable
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ SCHEMA = pa.schema(
         pa.field("k", pa.int32()),
     ]
 )
-DDL = "id long, name string, v double, k int"
 
 
 def rows(spark: SparkSession, start: int, end: int, parts: int = 4) -> DataFrame:
@@ -43,13 +42,6 @@ def count_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Take every batch across the boundary and do nothing else."""
     seen = sum(batch.num_rows for batch in batches)
     yield pa.RecordBatch.from_pydict({"n": pa.array([seen], pa.int64())})
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    """Time one call."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def interleaved(rounds: int, *sides: Callable[[], Any]) -> list[float]:

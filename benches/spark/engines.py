@@ -28,6 +28,12 @@ DDL = "id long, name string, v double, k int"
 MICRO_ROWS = 1_000
 WRITERS = 4
 WARM = 2
+# Of every session here: no page of its own, no progress, no log.
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
 # An engine that refuses a commit this often in a row will not take it at all.
 TRIES = 50
 
@@ -48,9 +54,7 @@ class Engine(ABC):
         if self._session is None:
             folder = Path(self.place).parent
             settings = {
-                "spark.ui.enabled": "false",
-                "spark.ui.showConsoleProgress": "false",
-                "spark.log.level": "ERROR",
+                **QUIET,
                 "spark.driver.memory": "4g",
                 "spark.local.dir": str(folder / "local"),
                 "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -277,7 +281,8 @@ def rows_of(spark: SparkSession, number: int, step: int, count: int, parts: int 
     )
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def seconds(work: Callable[[], object]) -> float:
+    """Time one call."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
@@ -289,7 +294,7 @@ def micro(engine: Engine, rows: int, batches: int) -> dict[str, Any]:
 
     def one(number: int) -> float:
         changed = rows_of(engine.spark, number, rows // MICRO_ROWS, MICRO_ROWS, 1)
-        return _seconds(lambda: engine.upsert(changed))
+        return seconds(lambda: engine.upsert(changed))
 
     times = [one(1 + number) for number in range(WARM + batches)]
     return {"seconds": times[WARM:]}
@@ -320,20 +325,20 @@ def writers(engine: Engine, rows: int, batches: int) -> dict[str, Any]:
         with ThreadPoolExecutor(WRITERS) as pool:
             list(pool.map(write, range(WRITERS)))
 
-    return {"seconds": _seconds(all_of_them), "refused": refused}
+    return {"seconds": seconds(all_of_them), "refused": refused}
 
 
 def load(engine: Engine, rows: int, batches: int) -> dict[str, Any]:
     """Lay a table, upsert a fifth of its rows `batches` times, and read everything."""
     spark = engine.spark
     spark.range(10).count()
-    lay = _seconds(lambda: engine.lay(rows_of(spark, 0, 1, rows)))
+    lay = seconds(lambda: engine.lay(rows_of(spark, 0, 1, rows)))
 
     def upserts() -> None:
         for number in range(1, 1 + batches):
             engine.upsert(rows_of(spark, number, 5, rows // 5))
 
-    return {"lay": lay, "upserts": _seconds(upserts), "read": _seconds(engine.read)}
+    return {"lay": lay, "upserts": seconds(upserts), "read": seconds(engine.read)}
 
 
 CASES = {"micro": micro, "writers": writers, "load": load}

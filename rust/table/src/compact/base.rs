@@ -21,6 +21,7 @@ use super::runs::{BATCH_ROWS, KeysOfRuns, ROW_ADDRESS, split_address};
 use super::throttle::Throttle;
 use crate::errors::Context;
 use crate::index::RecordIndex;
+use crate::merge::bitmap_of;
 
 /// Bytes of the key columns that may wait to be decoded.
 const READ_AHEAD_BYTES: u64 = 64 << 20;
@@ -220,10 +221,7 @@ fn rows_of(
         places.push(split_address(addresses.value(row)));
     });
     let of_fragment = |rows: &[(u32, u32)]| {
-        let offsets = || rows.iter().map(|(_, offset)| *offset);
-        // A scan gives them in order, and then none has to be searched for.
-        let bitmap = RoaringBitmap::from_sorted_iter(offsets());
-        (u64::from(rows[0].0), bitmap.unwrap_or_else(|_| offsets().collect()))
+        (u64::from(rows[0].0), bitmap_of(rows.iter().map(|(_, offset)| *offset)))
     };
     Ok(places.chunk_by(|one, next| one.0 == next.0).map(of_fragment).collect())
 }

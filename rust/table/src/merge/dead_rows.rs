@@ -83,13 +83,18 @@ impl FromIterator<u64> for DeadRows {
         }
         addresses.dedup();
         let of_fragment = |rows: &[u64]| {
-            let offsets = || rows.iter().map(|address| split_address(*address).1);
-            let bitmap = RoaringBitmap::from_sorted_iter(offsets());
-            (split_address(rows[0]).0, bitmap.unwrap_or_else(|_| offsets().collect()))
+            let offsets = rows.iter().map(|address| split_address(*address).1);
+            (split_address(rows[0]).0, bitmap_of(offsets))
         };
         let fragments = addresses.chunk_by(|one, next| one >> 32 == next >> 32);
         Self(fragments.map(of_fragment).collect())
     }
+}
+
+/// A bitmap of offsets. Where they ascend, as a scan gives them, no place is searched for.
+pub fn bitmap_of(offsets: impl Iterator<Item = u32> + Clone) -> RoaringBitmap {
+    let sorted = RoaringBitmap::from_sorted_iter(offsets.clone());
+    sorted.unwrap_or_else(|_| offsets.collect())
 }
 
 /// The dead rows of every source of one view.

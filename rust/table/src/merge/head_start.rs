@@ -54,16 +54,22 @@ impl Turn {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures::poll;
+
     use super::*;
 
     #[tokio::test]
     async fn the_others_wait_for_the_first_rows_of_the_one_that_begins() {
         let start = Arc::<HeadStart>::default();
         let (first, later) = (Turn::First(start.clone()), Turn::Later(start));
-        first.come().await;
-        let waits = tokio::spawn(async move { later.come().await });
+        assert!(poll!(pin!(first.come())).is_ready());
+        let mut waits = pin!(later.come());
+        assert!(poll!(&mut waits).is_pending());
         first.given();
-        waits.await.expect("its turn came");
+        assert!(poll!(&mut waits).is_ready());
+        assert!(poll!(pin!(later.come())).is_ready(), "who asks later does not wait");
     }
 
     #[tokio::test]

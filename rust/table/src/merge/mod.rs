@@ -17,7 +17,7 @@ mod selector;
 
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
 pub use choice::{KeyChoice, LazyChoice};
-pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask};
+pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask, bitmap_of};
 pub use head_start::{HeadStart, Turn};
 pub use newer_keys::{NewerKeys, SourceKeys};
 pub use newest_rows::NewestRowsExec;
