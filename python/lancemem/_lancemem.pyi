@@ -559,8 +559,16 @@ class Job:
     ) -> Acknowledged:
         """Delete keys of this shard, whether they exist or not; otherwise as `put`."""
 
-    def apply(self, data: _Data, deletes: _Array, *, mark: _Mark | None = None) -> Acknowledged:
-        """Put and delete in one step, in the order of the rows; see `Table.apply`."""
+    def apply(
+        self,
+        data: _Data,
+        deletes: _Array,
+        *,
+        durable: bool | None = None,
+        sync_index: bool | None = None,
+        mark: _Mark | None = None,
+    ) -> Acknowledged:
+        """Put and delete in one step, in the order of the rows; see `Table.apply` and `put`."""
 
     def flush(self) -> None:
         """Flush what was put; returns when the shard manifest lists it."""

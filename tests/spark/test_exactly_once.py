@@ -129,7 +129,7 @@ def test_a_shard_that_takes_many_small_batches_keeps_its_log_short(table: Lancem
     for number in range(batches):
         columns = {"id": [0, 1 + number], "v": [number, 0], "seq": [0, 0]}
         rows = pa.table(columns, schema=SCHEMA)
-        writing.write_here(table._table, plan, rows, None, ("app:x", number))
+        writing.write_here(table._table, plan, rows, None, ("app:x", number), None)
         with table._table.start_job(shard=shard) as job:
             assert job.stats().active_batches < writing.FLUSHED_TAIL_PUTS
     assert len(table.shards()[shard].sstables) == 2

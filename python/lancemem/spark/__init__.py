@@ -9,8 +9,11 @@ from lancemem.spark.table import (
     ChangesResult,
     DeleteResult,
     LancememTable,
+    LancememTableStats,
     MergeBuilder,
     MergeResult,
+    ShardJobs,
+    StreamStats,
     UpsertResult,
 )
 from lancemem.spark.tables import open_cached
@@ -19,8 +22,11 @@ __all__ = [
     "ChangesResult",
     "DeleteResult",
     "LancememTable",
+    "LancememTableStats",
     "MergeBuilder",
     "MergeResult",
+    "ShardJobs",
+    "StreamStats",
     "UpsertResult",
     "configure",
     "open_cached",

@@ -7,7 +7,8 @@ mark of the batch in every shard. It writes no rows itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
@@ -25,6 +26,44 @@ if TYPE_CHECKING:
 
 # The name of the metrics in the `observedMetrics` of a query's progress.
 METRICS = "lancemem"
+
+
+@dataclass(frozen=True)
+class StreamStats:
+    """How far a stream is: the newest of its micro-batches that Spark remembers and that had rows.
+
+    `newest` is the largest `sequence_by` of those rows, and `lag_ms`, where that is a timestamp,
+    how much older it was than the micro-batch. None before the first one, and without
+    `sequence_by`.
+    """
+
+    query_id: str
+    name: str | None
+    is_active: bool
+    batch_id: int | None = None
+    rows: int = 0
+    rows_per_second: float | None = None
+    newest: Any = None
+    lag_ms: int | None = None
+
+
+def progress(query: StreamingQuery) -> StreamStats:
+    """Say how far a query of `stream_upsert` is."""
+    known = StreamStats(str(query.id), query.name, query.isActive)
+    for batch in reversed(query.recentProgress):
+        told = batch["observedMetrics"].get(METRICS)
+        if told is None or not told["rows"]:
+            continue
+        metrics = told.asDict()
+        return replace(
+            known,
+            batch_id=batch["batchId"],
+            rows=metrics["rows"],
+            rows_per_second=batch["processedRowsPerSecond"],
+            newest=metrics.get("newest"),
+            lag_ms=metrics.get("lag_ms"),
+        )
+    return known
 
 
 def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the user's call

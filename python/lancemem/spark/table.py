@@ -16,7 +16,9 @@ import lancemem
 from lancemem.spark import maintaining, marks, reading, routing, streaming, writing
 from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.merging import MergeBuilder, MergeResult
+from lancemem.spark.running import ShardJobs
 from lancemem.spark.session import check_workers
+from lancemem.spark.streaming import StreamStats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,8 +31,11 @@ __all__ = [
     "ChangesResult",
     "DeleteResult",
     "LancememTable",
+    "LancememTableStats",
     "MergeBuilder",
     "MergeResult",
+    "ShardJobs",
+    "StreamStats",
     "UpsertResult",
 ]
 
@@ -81,6 +86,15 @@ class ChangesResult:
     late: int = 0
 
 
+@dataclass(frozen=True)
+class LancememTableStats:
+    """A table at one moment, the streams into it, and the jobs of `start_jobs` by shard."""
+
+    table: lancemem.TableStats
+    streams: tuple[StreamStats, ...]
+    jobs: Mapping[int, lancemem.JobStats]
+
+
 class LancememTable:
     """A lancemem table, bound to a Spark session."""
 
@@ -88,6 +102,8 @@ class LancememTable:
         """Bind an open table; most code uses `forPath` or `create`."""
         self._spark = spark
         self._table = table
+        self._jobs: ShardJobs | None = None
+        self._streams: list[StreamingQuery] = []
 
     @classmethod
     def forPath(cls, spark: SparkSession, uri: str) -> LancememTable:  # noqa: N802 - Delta's name
@@ -252,7 +268,24 @@ class LancememTable:
         else:
             plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
         self._check_has(rows, _needed(plan, sequence_by))
-        return streaming.start(self, rows, plan, sequence_by, checkpoint, trigger, query_name)
+        query = streaming.start(self, rows, plan, sequence_by, checkpoint, trigger, query_name)
+        self._streams.append(query)
+        return query
+
+    def start_jobs(self, config: lancemem.WriterConfig | None = None) -> ShardJobs:
+        """Keep the jobs of this table's shards between the writes of this object.
+
+        While they run, writes and micro-batches of 1 MiB or less (see `upsert`) are put into the
+        MemTables of the driver's jobs: nothing is claimed, no log is read again, and no object is
+        left behind but the entries of the log. Larger ones are written by tasks, which claim the
+        shards; the next small one takes them back. `config` is that of the jobs; with its
+        `maintenance` they compact beside the writes. Close what is returned, or use it in a
+        `with` block, which outlives the queries that write through it.
+        """
+        if self._jobs is not None and not self._jobs.closed:
+            raise lancemem.InvalidInputError(f"table {self.uri}: the jobs of this object run")
+        self._jobs = ShardJobs(self._table, config)
+        return self._jobs
 
     def toDF(  # noqa: N802 - Delta's name
         self,
@@ -325,9 +358,11 @@ class LancememTable:
         ]
         return self._spark.createDataFrame(versions, HISTORY_DDL)
 
-    def stats(self) -> lancemem.TableStats:
-        """Return the table's counters."""
-        return self._table.stats()
+    def stats(self) -> LancememTableStats:
+        """Return the table's counters, and how far the streams that this object started are."""
+        streams = tuple(streaming.progress(query) for query in self._streams)
+        jobs = {} if self._jobs is None else self._jobs.stats()
+        return LancememTableStats(self._table.stats(), streams, jobs)
 
     def shards(self) -> list[lancemem.Shard]:
         """Describe every shard."""
@@ -371,7 +406,11 @@ class LancememTable:
             mark = marks.once()
         if _is_small(rows):
             # Two shuffled stages with Python workers take longer than rows of one micro-batch.
-            return writing.write_here(self._table, plan, rows.toArrow(), sequence_by, mark)
+            here = rows.toArrow()
+            return writing.write_here(self._table, plan, here, sequence_by, mark, self._jobs)
+        if self._jobs is not None:
+            # The tasks claim the shards.
+            self._jobs.release()
         check_workers(self._spark)
         routed = routing.partition_by_shard(
             rows, self.uri, self.primary_key, sharding.shards, sequence_by

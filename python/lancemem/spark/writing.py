@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +26,8 @@ from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from lancemem.spark.running import ShardJobs
 
 REPORT_DDL = (
     "shard int, rows bigint, deletes bigint, inserts bigint, late bigint, "
@@ -121,14 +124,18 @@ def shard_writer(
     return write_shard
 
 
-def write_here(
+def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     table: lancemem.Table,
     plan: WritePlan,
     rows: pa.Table,
     sequence_by: str | None,
     mark: marks.Mark,
+    jobs: ShardJobs | None,
 ) -> list[dict[str, int]]:
-    """Write few rows in this process, all shards at once; report as the tasks would."""
+    """Write few rows in this process, all shards at once; report as the tasks would.
+
+    Through `jobs` if there are any; otherwise each shard is claimed and let go again.
+    """
     if rows.num_rows == 0:
         return []
     if sequence_by is not None:
@@ -142,7 +149,7 @@ def write_here(
 
     def write(shard: int) -> dict[str, int]:
         part = batch.filter(pc.equal(ordinals, shard))
-        counts = _write(table, shard, plan, _changes_of(table, plan, [part]), mark)
+        counts = _write(table, shard, plan, _changes_of(table, plan, [part]), mark, jobs)
         return {"shard": shard} | {n: getattr(counts, n) for n in _REPORT_SCHEMA.names[1:]}
 
     shards = pc.unique(ordinals).to_pylist()
@@ -173,12 +180,13 @@ def _changes_of(
         yield change_of(plan, schema, batch)
 
 
-def _write(
+def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     table: lancemem.Table,
     shard: int,
     plan: WritePlan,
     changes: Iterator[_Change],
     mark: marks.Mark,
+    jobs: ShardJobs | None = None,
 ) -> _Counts:
     counts = _Counts()
     waiting: list[_Change] = []
@@ -192,7 +200,7 @@ def _write(
     whole = _joined(waiting)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, whole.rows)
-    try_again(lambda: _put(table, shard, plan, whole, mark, counts))
+    try_again(lambda: _put(table, shard, plan, whole, mark, counts, jobs))
     return counts
 
 
@@ -226,28 +234,43 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     change: _Change,
     mark: marks.Mark,
     counts: _Counts,
+    jobs: ShardJobs | None,
 ) -> None:
-    application, version = mark
-    recorded = table.recorded(shard, application)
-    # Asked before the claim: who has nothing to do must not fence whoever works there.
-    if recorded == version:
+    if jobs is not None and jobs.closed:
+        jobs = None
+    if (jobs is None or not jobs.runs(shard)) and _is_written(table, shard, mark):
         counts.already_written = True
         return
+    with _claimed(table, shard) if jobs is None else jobs.lend(shard) as job:
+        entries = job.stats().wal_entries
+        counts.late = 0
+        if plan.newer_by is not None:
+            # While the job holds the shard nobody else can write a newer row.
+            change, counts.late = _without_late(table, plan, change, job)
+        done = job.apply(change.rows, change.deletes, durable=True, mark=mark)
+        counts.already_written = done.already_written
+        counts.wal_entries = job.stats().wal_entries - entries
+
+
+def _is_written(table: lancemem.Table, shard: int, mark: marks.Mark) -> bool:
+    """Whether a shard has a write; asked before a claim, which would fence who works there."""
+    application, version = mark
+    recorded = table.recorded(shard, application)
     if recorded is not None and recorded > version:
         raise lancemem.StaleMarkError(
             f"version {version} of application {application!r} comes too late for shard {shard}: "
             f"version {recorded} is written already"
         )
+    return recorded == version
+
+
+@contextmanager
+def _claimed(table: lancemem.Table, shard: int) -> Iterator[lancemem.Job]:
+    """Start a job for one write; a long log does not outlive it."""
     job = table.start_job(shard=shard)
     try:
-        counts.late = 0
-        if plan.newer_by is not None:
-            # While the job holds the shard nobody else can write a newer row.
-            change, counts.late = _without_late(table, plan, change)
-        done = job.apply(change.rows, change.deletes, mark=mark)
-        counts.already_written = done.already_written
+        yield job
         stats = job.stats()
-        counts.wal_entries = stats.wal_entries
     except BaseException:
         _close_quietly(job)
         raise
@@ -282,10 +305,13 @@ def _joined(changes: list[_Change]) -> _Change:
     return _Change(rows.to_batches()[0], deletes, 0)
 
 
-def _without_late(table: lancemem.Table, plan: WritePlan, change: _Change) -> tuple[_Change, int]:
+def _without_late(
+    table: lancemem.Table, plan: WritePlan, change: _Change, job: lancemem.Job
+) -> tuple[_Change, int]:
     """Leave out rows that are older than the stored row of their key."""
     key, by = list(plan.primary_key), str(plan.newer_by)
-    stored = table.get(change.rows.select(key), columns=[*key, by])
+    keys = change.rows.select(key)
+    stored = table.get(keys, columns=[*key, by], consistency="live", jobs=[job])
     if stored.num_rows == 0:
         return change, 0
     stored = stored.rename_columns([*key, "stored"]).group_by(key).aggregate([("stored", "max")])

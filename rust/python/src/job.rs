@@ -78,19 +78,22 @@ impl Job {
             .map(Acknowledged::from)
     }
 
-    #[pyo3(signature = (data, deletes, *, mark=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    #[pyo3(signature = (data, deletes, *, durable=None, sync_index=None, mark=None))]
     fn apply(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         deletes: &Bound<'_, PyAny>,
+        durable: Option<bool>,
+        sync_index: Option<bool>,
         mark: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
         let deletes = stage::deletes(deletes)?;
         let rows = input::batch(data)?;
-        let mode = WriteMode::default();
+        let mode = WriteMode { durable, sync_index };
         run(py, async move { job.apply(&rows, &deletes, mode, mark.as_ref()).await })
             .map(Acknowledged::from)
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use lancemem::waiting_here;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
@@ -51,7 +52,8 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
 /// How long a call waits before it looks for Ctrl-C and hands log lines on.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Runs `work` to its end without the GIL.
+/// Runs `work` to its end without the GIL. The calling thread waits for it, so it may as well wait
+/// for a local disk.
 ///
 /// A wait is interruptible: a signal whose Python handler raises, such as Ctrl-C, ends it. The
 /// work is then cancelled where it stands, so a put may or may not have been written.
@@ -69,7 +71,7 @@ pub fn run<T: Send>(
         }
         py.check_signals()?;
         let turn = async { tokio::time::timeout(TURN, work.as_mut()).await.ok() };
-        done = py.detach(|| runtime.block_on(turn));
+        done = py.detach(|| waiting_here(|| runtime.block_on(turn)));
     }
 }
 
@@ -78,7 +80,7 @@ pub fn run<T: Send>(
 fn poll_once<T>(runtime: &Runtime, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     let _context = runtime.enter();
     let mut unwoken = Context::from_waker(Waker::noop());
-    match work.poll(&mut unwoken) {
+    match waiting_here(|| work.poll(&mut unwoken)) {
         Poll::Ready(done) => Some(done),
         Poll::Pending => None,
     }

@@ -36,7 +36,7 @@ pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::{
     Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,
 };
-pub use lancemem_core::store::scrub;
+pub use lancemem_core::store::{scrub, waiting_here};
 pub use lancemem_core::types::{
     Error, ErrorKind, Generation, KeyIndexKind, Mark, Result, ShardId, WalPosition, WriterConfig,
     WriterEpoch,

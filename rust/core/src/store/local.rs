@@ -1,6 +1,6 @@
-//! Reads of a local disk: each is one call on one blocking thread.
+//! Reads of a local disk: each is one call, on a thread that may wait for it.
 //!
-//! Owns: whole files, file names of one folder, and whether a file exists, below a table's root.
+//! Owns: whole files, names in one folder, and whether a file exists, below a table's root.
 //! Does not own: writes, which need the object store's staging, or names that the object store
 //! spells otherwise than the disk does: those are left to it.
 
@@ -52,6 +52,17 @@ pub(super) fn exists(path: &Path) -> io::Result<bool> {
 
 /// Names of the files in `folder`, less those that are still being written.
 pub(super) fn file_names(folder: &Path) -> io::Result<Vec<String>> {
+    names(folder, |name, is_folder| !is_folder && !name.contains('#'))
+}
+
+/// Names of the folders in `folder`, sorted.
+pub(super) fn folder_names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = names(folder, |_, is_folder| is_folder)?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn names(folder: &Path, keep: impl Fn(&str, bool) -> bool) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -61,9 +72,23 @@ pub(super) fn file_names(folder: &Path) -> io::Result<Vec<String>> {
     for entry in entries {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if !name.contains('#') && !entry.file_type()?.is_dir() {
+        if keep(&name, is_folder(&entry)?) {
             names.push(name);
         }
     }
     Ok(names)
+}
+
+/// Whether an entry is a folder, also behind a symbolic link.
+fn is_folder(entry: &fs::DirEntry) -> io::Result<bool> {
+    let kind = entry.file_type()?;
+    if !kind.is_symlink() {
+        return Ok(kind.is_dir());
+    }
+    match fs::metadata(entry.path()) {
+        Ok(target) => Ok(target.is_dir()),
+        // A link that leads nowhere.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }

@@ -9,6 +9,7 @@ mod listing;
 mod local;
 mod manifests;
 mod secrets;
+mod thread;
 
 use std::fmt;
 use std::io;
@@ -26,6 +27,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 pub use listing::Listed;
 pub use manifests::ManifestStore;
 pub use secrets::{hide, scrub};
+pub use thread::{may_wait_here, waiting_here};
 
 use crate::format::paths;
 use crate::types::{Error, Result};
@@ -199,13 +201,20 @@ impl Store {
     /// A storage error.
     pub async fn exists(&self, path: &str) -> Result<bool> {
         if let Some(file) = self.local_path(path) {
-            return on_disk(format!("looking for {path}"), move || local::exists(&file)).await;
+            return looked(format!("looking for {path}"), move || local::exists(&file)).await;
         }
         match self.inner.head(&self.at(path)).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(failed(format!("looking for {path}"), &error)),
         }
+    }
+
+    /// Whether a look that takes no request and no other thread shows that an object is absent.
+    #[must_use]
+    pub fn shows_absent(&self, path: &str) -> bool {
+        let file = self.local_path(path).filter(|_| may_wait_here());
+        file.is_some_and(|file| matches!(local::exists(&file), Ok(false)))
     }
 
     /// Removes an object; one that is gone already counts as removed.
@@ -225,7 +234,7 @@ impl Store {
     /// A storage error.
     pub async fn list_files(&self, folder: &str) -> Result<Vec<String>> {
         if let Some(path) = self.local_path(folder) {
-            return on_disk(format!("listing {folder}"), move || local::file_names(&path)).await;
+            return looked(format!("listing {folder}"), move || local::file_names(&path)).await;
         }
         let prefix = self.at(folder);
         self.inner
@@ -250,6 +259,9 @@ impl Store {
     /// # Errors
     /// A storage error.
     pub async fn list_folders(&self, folder: &str) -> Result<Vec<String>> {
+        if let Some(path) = self.local_path(folder) {
+            return looked(format!("listing {folder}"), move || local::folder_names(&path)).await;
+        }
         let listing = self
             .inner
             .list_with_delimiter(Some(&self.at(folder)))
@@ -273,7 +285,18 @@ impl Store {
     }
 }
 
-/// Runs a call of the file system where it holds up nobody.
+/// Runs a short call of the file system where it holds up nobody but who waits for it.
+async fn looked<T: Send + 'static>(
+    action: String,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T> {
+    if may_wait_here() {
+        return call().map_err(|error| Error::storage(action, error));
+    }
+    on_disk(action, call).await
+}
+
+/// Runs a call of the file system on a thread of its own, so that many of them run at once.
 async fn on_disk<T: Send + 'static>(
     action: String,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,

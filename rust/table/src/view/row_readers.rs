@@ -16,6 +16,7 @@ use lance_core::datatypes::Schema;
 use lance_core::{Error, Result};
 use lance_io::object_store::ObjectStore;
 use lance_io::scheduler::{ScanScheduler, SchedulerConfig};
+use lancemem_core::store::may_wait_here;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
@@ -69,6 +70,9 @@ impl RowReaders {
             return reader.reader.take_as_batch(offsets, None).await;
         }
         let threads = (offsets.len() / ROWS_A_THREAD).clamp(1, THREADS);
+        if threads == 1 && may_wait_here() {
+            return reader.reader.take_as_batch(offsets, None).await;
+        }
         let parts = offsets.chunks(offsets.len().div_ceil(threads).max(1));
         let parts = try_join_all(parts.map(|part| take_on_thread(&reader, part.to_vec()))).await?;
         let Some(first) = parts.first() else {

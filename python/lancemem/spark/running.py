@@ -1,0 +1,195 @@
+"""Jobs that stay between the writes of a driver, one a shard.
+
+Owns when such a job starts, is given to a write, is let go and started again, and its endpoint for
+readers in other processes. A write without them claims each shard, reads its log, and lets go of
+it; with them it puts its rows into MemTables that are there already. It writes no rows itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import lancemem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+    from types import TracebackType
+    from typing import Self
+
+# Of these a job is as good as before: they were told before anything was written.
+_HARMLESS = (lancemem.InvalidInputError, lancemem.StaleMarkError)
+
+
+class _Running:
+    """The job of one shard, which one write has at a time, and where it is offered."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.job: lancemem.Job | None = None
+        self.endpoint: lancemem.Endpoint | None = None
+
+
+class ShardJobs:
+    """The running jobs of a driver; a context manager. Made by `LancememTable.start_jobs`.
+
+    A shard is claimed by the first rows that come to it. Where another writer takes it, the next
+    rows claim it again. A write returns when its rows are durable, whatever the settings say, so
+    what ends a job loses none of them: the next claim reads the log.
+    """
+
+    def __init__(self, table: lancemem.Table, config: lancemem.WriterConfig | None) -> None:
+        """Start no job yet."""
+        self._table = table
+        self._config = config
+        self._offer: tuple[str, str | None, tuple[str | PathLike[str], ...] | None] | None = None
+        self._shards: dict[int, _Running] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def runs(self, shard: int) -> bool:
+        """Whether the shard's job runs, so that a write need not claim the shard."""
+        return self._of(shard).job is not None
+
+    @contextmanager
+    def lend(self, shard: int) -> Iterator[lancemem.Job]:
+        """Give the job of a shard to one write, started where none runs.
+
+        The job does not outlive an error of the storage, or of a writer that took its shard.
+        """
+        running = self._of(shard)
+        with running.lock:
+            if running.job is None:
+                self._start(shard, running)
+            assert running.job is not None  # noqa: S101 - for the type checker
+            try:
+                yield running.job
+            except _HARMLESS:
+                raise
+            except BaseException:
+                _end_quietly(running)
+                raise
+
+    def serve(
+        self,
+        address: str = "grpc://127.0.0.1:0",
+        token: str | None = None,
+        tls: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
+    ) -> dict[int, lancemem.Endpoint]:
+        """Offer the rows in the jobs' memory to other processes, as `Job.serve` does; all shards.
+
+        Starts the jobs that do not run, and returns an endpoint a shard. A job that is started
+        again is offered with the same token, and at the same place where that is still free;
+        `endpoints` has the new one. `address` has port 0 where the table has several shards.
+        """
+        self._offer = (address, token, tls)
+        for ordinal in self._ordinals():
+            with self.lend(ordinal) as job:
+                self._serve(job, self._of(ordinal))
+        return self.endpoints
+
+    @property
+    def endpoints(self) -> dict[int, lancemem.Endpoint]:
+        """Where the jobs that run are offered, by shard."""
+        with self._lock:
+            shards = dict(self._shards)
+        return {
+            shard: running.endpoint
+            for shard, running in sorted(shards.items())
+            if running.job is not None and running.endpoint is not None
+        }
+
+    def stats(self) -> dict[int, lancemem.JobStats]:
+        """Return the counters of the jobs that run, by shard."""
+        with self._lock:
+            shards = dict(self._shards)
+        jobs = [(shard, running.job) for shard, running in sorted(shards.items())]
+        return {shard: job.stats() for shard, job in jobs if job is not None}
+
+    def release(self) -> None:
+        """Let go of the shards, whose next rows claim them again; rows stay in the log."""
+        self._end(flush=False)
+
+    def close(self, *, flush: bool = False) -> None:
+        """End the jobs for good. Without `flush` rows stay in the log, as `Job.close` has it."""
+        self._closed = True
+        self._end(flush=flush)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called; writes then claim shards as they need them."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        """Return the jobs."""
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _of(self, shard: int) -> _Running:
+        with self._lock:
+            return self._shards.setdefault(shard, _Running())
+
+    def _ordinals(self) -> list[int]:
+        return [shard.ordinal for shard in self._table.shards() if shard.ordinal is not None]
+
+    def _start(self, shard: int, running: _Running) -> None:
+        if self._closed:
+            raise lancemem.JobStoppedError("the jobs were closed")
+        running.job = self._table.start_job(shard=shard, config=self._config)
+        if self._offer is not None:
+            self._serve(running.job, running)
+
+    def _serve(self, job: lancemem.Job, running: _Running) -> None:
+        if self._offer is None:
+            return
+        address, token, tls = self._offer
+        before = running.endpoint
+        if before is not None:
+            before.close()
+            token = before.token
+            try:
+                running.endpoint = job.serve(before.location, token, tls)  # type: ignore[arg-type]
+            except lancemem.LancememError:
+                # Somebody else listens there by now.
+                running.endpoint = None
+            else:
+                return
+        running.endpoint = job.serve(address, token, tls)  # type: ignore[arg-type]
+
+    def _end(self, *, flush: bool) -> None:
+        with self._lock:
+            shards = list(self._shards.values())
+        first: lancemem.LancememError | None = None
+        for running in shards:
+            with running.lock:
+                job, running.job = running.job, None
+                try:
+                    if job is not None:
+                        job.close(flush=flush)
+                except lancemem.WriterFencedError:
+                    # Another writer has the shard, and with it every row of ours.
+                    continue
+                except lancemem.LancememError as error:
+                    first = first or error
+        if first is not None:
+            raise first
+
+
+def _end_quietly(running: _Running) -> None:
+    job, running.job = running.job, None
+    try:
+        if job is not None:
+            job.close()
+    except lancemem.LancememError:
+        # The error that brought us here says more.
+        return

@@ -1,0 +1,208 @@
+"""Jobs that stay between a driver's writes: claimed once, given back, taken again, read by others.
+
+Owns: `LancememTable.start_jobs`. Not here: what a repeated write does (test_exactly_once).
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import lancemem
+from lancemem.spark import LancememTable
+from tests.spark.test_exactly_once import DDL, SCHEMA, source, stored, write_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+
+# What another process sees of jobs that are offered to it.
+READER = """
+import sys
+import lancemem
+uri, token, *locations = sys.argv[1:]
+jobs = [lancemem.connect_job(location, token) for location in locations]
+print(lancemem.open_table(uri).scan(consistency="live", jobs=jobs).count_rows())
+"""
+
+
+@pytest.fixture
+def table(spark: SparkSession, table_uri: str) -> LancememTable:
+    return LancememTable.create(
+        spark, table_uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 2)
+    )
+
+
+def rows(spark: SparkSession, ids: range, v: int) -> DataFrame:
+    return spark.createDataFrame([(n, v, v) for n in ids], DDL)
+
+
+def epochs(table: LancememTable) -> list[int]:
+    return [shard.writer_epoch for shard in lancemem.open_table(table.uri).shards()]
+
+
+def test_writes_through_running_jobs_claim_each_shard_once(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    with table.start_jobs() as jobs:
+        for number in range(5):
+            done = table.upsert(rows(spark, range(20), number))
+            assert (done.rows, done.shards, done.wal_entries) == (20, 2, 2)
+        assert stored(table) == dict.fromkeys(range(20), 4), "acknowledged is durable"
+        table.delete(rows(spark, range(5), 0))
+        assert epochs(table) == [1, 1]
+        assert {shard: job.puts for shard, job in jobs.stats().items()} == {0: 6, 1: 6}
+        with pytest.raises(lancemem.InvalidInputError, match="jobs of this object run"):
+            table.start_jobs()
+    assert stored(table) == dict.fromkeys(range(5, 20), 4)
+    table.upsert(rows(spark, range(20), 9))
+    assert stored(table) == dict.fromkeys(range(20), 9), "without jobs it goes on"
+    assert epochs(table) == [2, 2]
+
+
+def test_a_shard_that_another_writer_took_is_claimed_again_and_loses_no_row(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    other = LancememTable.forPath(spark, table.uri)
+    expected: dict[int, int] = {}
+    chance = random.Random(3)  # noqa: S311 - a seed
+    with table.start_jobs(), other.start_jobs():
+        for number in range(12):
+            start = chance.randrange(30)
+            writer = chance.choice([table, other])
+            writer.upsert(rows(spark, range(start, start + 10), number))
+            expected |= dict.fromkeys(range(start, start + 10), number)
+            assert stored(table) == expected
+    assert stored(table) == expected
+
+
+def test_a_large_write_between_small_ones_is_written_by_tasks(
+    spark: SparkSession, table: LancememTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with table.start_jobs() as jobs:
+        table.upsert(rows(spark, range(10), 1))
+        monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", 0)
+        table.upsert(rows(spark, range(5, 15), 2))
+        assert jobs.stats() == {}, "the tasks have the shards"
+        monkeypatch.undo()
+        table.upsert(rows(spark, range(12, 20), 3))
+        assert len(jobs.stats()) == 2
+    expected = dict.fromkeys(range(5), 1) | dict.fromkeys(range(5, 12), 2)
+    assert stored(table) == expected | dict.fromkeys(range(12, 20), 3)
+
+
+def test_a_refused_write_leaves_the_jobs_running(spark: SparkSession, table: LancememTable) -> None:
+    with table.start_jobs():
+        table.upsert(rows(spark, range(4), 1), txn_app_id="load", txn_version=7)
+        again = table.upsert(rows(spark, range(4), 2), txn_app_id="load", txn_version=7)
+        assert (again.already_written, again.wal_entries) == (2, 0)
+        with pytest.raises(lancemem.StaleMarkError, match="load"):
+            table.upsert(rows(spark, range(4), 3), txn_app_id="load", txn_version=6)
+        table.upsert(rows(spark, range(4, 6), 4))
+        assert epochs(table) == [1, 1]
+    assert stored(table) == dict.fromkeys(range(4), 1) | {4: 4, 5: 4}
+
+
+def test_late_changes_are_left_out_by_the_rows_in_the_jobs_memory(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    def change(seq: int) -> DataFrame:
+        return spark.createDataFrame([(1, seq * 10, seq, "U")], f"{DDL}, op string")
+
+    with table.start_jobs():
+        late = [
+            table.apply_changes(
+                change(seq), op_column="op", sequence_by="seq", keep_newest=True
+            ).late
+            for seq in (3, 1, 5, 4)
+        ]
+    assert late == [0, 1, 0, 1]
+    assert stored(table) == {1: 50}
+
+
+def test_a_stream_through_running_jobs_writes_each_batch_once_and_says_how_far_it_is(
+    spark: SparkSession, table: LancememTable, tmp_path: Path
+) -> None:
+    events, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
+    for number in range(4):
+        written = [{"id": n, "v": number, "seq": 10 * number + n} for n in range(number, 9)]
+        write_events(events, number, written)
+
+    def run() -> None:
+        query = table.stream_upsert(
+            source(spark, events),
+            checkpoint=str(checkpoint),
+            trigger={"availableNow": True},
+            sequence_by="seq",
+            query_name="board",
+        )
+        assert query.awaitTermination(120)
+
+    with table.start_jobs():
+        run()
+        [stream] = table.stats().streams
+        assert (stream.name, stream.batch_id, stream.rows) == ("board", 3, 6)
+        assert (stream.newest, stream.lag_ms, stream.is_active) == (38, None, False)
+        assert sorted(table.stats().jobs) == [0, 1]
+        for name in ("3", ".3.crc"):
+            (checkpoint / "commits" / name).unlink(missing_ok=True)
+        # A second write of the last batch would hide this row.
+        table.upsert(rows(spark, range(5, 6), -5))
+        run()
+        assert epochs(table) == [1, 1]
+    assert stored(table) == {0: 0, 1: 1, 2: 2} | dict.fromkeys(range(3, 9), 3) | {5: -5}
+
+
+def test_another_process_reads_what_the_jobs_hold_also_after_they_were_started_again(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    def count(endpoints: dict[int, lancemem.Endpoint]) -> int:
+        locations = [endpoint.location for endpoint in endpoints.values()]
+        token = endpoints[0].token
+        command = [sys.executable, "-c", READER, table.uri, token, *locations]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    with table.start_jobs() as jobs:
+        assert jobs.endpoints == {}
+        endpoints = jobs.serve(token="sixteen characters and more")  # noqa: S106 - for the test
+        table.upsert(rows(spark, range(30), 1))
+        assert count(endpoints) == 30
+        jobs.release()
+        assert jobs.endpoints == {}
+        table.upsert(rows(spark, range(60), 2))
+        again = jobs.endpoints
+        assert [each.location for each in again.values()] == [
+            each.location for each in endpoints.values()
+        ]
+        assert count(again) == 60
+    assert jobs.endpoints == {}
+
+
+def test_a_driver_that_never_closes_its_jobs_loses_nothing(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    config = lancemem.WriterConfig(durable=False)
+    jobs = table.start_jobs(config)
+    table.upsert(rows(spark, range(50), 1))
+    assert stored(table) == dict.fromkeys(range(50), 1)
+    with lancemem.open_table(table.uri).start_job(shard=0) as job:
+        job.delete(pa.table({"id": pa.array([n for n in range(50) if owned(table, n) == 0])}))
+    jobs.close()
+    assert stored(table) == {n: 1 for n in range(50) if owned(table, n) == 1}
+
+
+def owned(table: LancememTable, key: int) -> int:
+    [shard] = pa.array(table._table.shard_ordinals(pa.table({"id": [key]}))).to_pylist()
+    return int(shard)
