@@ -91,7 +91,7 @@ def test_a_large_write_between_small_ones_is_written_by_tasks(
 ) -> None:
     with table.start_jobs() as jobs:
         table.upsert(rows(spark, range(10), 1))
-        monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", 0)
+        monkeypatch.setattr("lancemem.spark.table.DRIVER_ROWS", 9)
         table.upsert(rows(spark, range(5, 15), 2))
         assert jobs.stats() == {}, "the tasks have the shards"
         monkeypatch.undo()
@@ -176,7 +176,10 @@ def test_another_process_reads_what_the_jobs_hold_also_after_they_were_started_a
 
     with table.start_jobs() as jobs:
         assert jobs.endpoints == {}
-        endpoints = jobs.serve(token="sixteen characters and more")  # noqa: S106 - for the test
+        with pytest.raises(lancemem.InvalidInputError, match="at least 16 characters"):
+            jobs.serve(token="short")  # noqa: S106 - for the test
+        assert jobs.endpoints == {}
+        endpoints = jobs.serve(token="sixteen-characters-and-more")  # noqa: S106 - for the test
         table.upsert(rows(spark, range(30), 1))
         assert count(endpoints) == 30
         jobs.release()

@@ -85,9 +85,17 @@ class ShardJobs:
         `endpoints` has the new one. `address` has port 0 where the table has several shards.
         """
         self._offer = (address, token, tls)
-        for ordinal in self._ordinals():
-            with self.lend(ordinal) as job:
-                self._serve(job, self._of(ordinal))
+        try:
+            for ordinal in self._ordinals():
+                running = self._of(ordinal)
+                with running.lock:
+                    if running.job is None:
+                        self._start(ordinal, running)
+                    else:
+                        self._serve(running.job, running)
+        except BaseException:
+            self._offer = None
+            raise
         return self.endpoints
 
     @property
@@ -146,8 +154,11 @@ class ShardJobs:
         if self._closed:
             raise lancemem.JobStoppedError("the jobs were closed")
         running.job = self._table.start_job(shard=shard, config=self._config)
-        if self._offer is not None:
+        try:
             self._serve(running.job, running)
+        except BaseException:
+            _end_quietly(running)
+            raise
 
     def _serve(self, job: lancemem.Job, running: _Running) -> None:
         if self._offer is None:

@@ -6,6 +6,7 @@ open the table by its URI, because a handle belongs to the process that opened i
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from lancemem.spark.session import check_workers
 from lancemem.spark.streaming import StreamStats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +42,10 @@ __all__ = [
 
 # As many bytes of a DataFrame, by Spark's estimate, are written by the driver itself.
 DRIVER_BYTES = 1 << 20
+# As many rows of one that Spark cannot estimate, while jobs run there.
+DRIVER_ROWS = 1 << 14
+# An estimate above this is none: Spark takes what it does not know for as large as can be.
+UNKNOWN_BYTES = 1 << 40
 
 HISTORY_DDL = "version long, timestamp timestamp, operation string, compacted_shards int"
 
@@ -275,10 +280,11 @@ class LancememTable:
     def start_jobs(self, config: lancemem.WriterConfig | None = None) -> ShardJobs:
         """Keep the jobs of this table's shards between the writes of this object.
 
-        While they run, writes and micro-batches of 1 MiB or less (see `upsert`) are put into the
-        MemTables of the driver's jobs: nothing is claimed, no log is read again, and no object is
-        left behind but the entries of the log. Larger ones are written by tasks, which claim the
-        shards; the next small one takes them back. `config` is that of the jobs; with its
+        While they run, writes and micro-batches of 1 MiB or less by Spark's estimate, or of 16,384
+        rows or less where it has none, are put into the MemTables of the driver's jobs: nothing is
+        claimed, no log is read again, and no object is left behind but the entries of the log.
+        Larger ones are written by tasks, which claim the shards; the next small one takes them
+        back. `config` is that of the jobs; with its
         `maintenance` they compact beside the writes. Close what is returned, or use it in a
         `with` block, which outlives the queries that write through it.
         """
@@ -404,20 +410,21 @@ class LancememTable:
         rows = rows.select(*needed)
         if mark is None:
             mark = marks.once()
-        if _is_small(rows):
-            # Two shuffled stages with Python workers take longer than rows of one micro-batch.
-            here = rows.toArrow()
-            return writing.write_here(self._table, plan, here, sequence_by, mark, self._jobs)
-        if self._jobs is not None:
-            # The tasks claim the shards.
-            self._jobs.release()
-        check_workers(self._spark)
-        routed = routing.partition_by_shard(
-            rows, self.uri, self.primary_key, sharding.shards, sequence_by
-        )
-        task = writing.shard_writer(self.uri, plan, mark)
-        written = routed.mapInArrow(task, writing.REPORT_DDL)
-        return [report.asDict() for report in written.collect()]
+        jobs = self._jobs if self._jobs is not None and not self._jobs.closed else None
+        with _few_rows(rows, peek=jobs is not None) as (rows, few):
+            if few is not None:
+                # Two shuffled stages with Python workers take longer than rows of one micro-batch.
+                return writing.write_here(self._table, plan, few, sequence_by, mark, jobs)
+            if jobs is not None:
+                # The tasks claim the shards.
+                jobs.release()
+            check_workers(self._spark)
+            routed = routing.partition_by_shard(
+                rows, self.uri, self.primary_key, sharding.shards, sequence_by
+            )
+            task = writing.shard_writer(self.uri, plan, mark)
+            written = routed.mapInArrow(task, writing.REPORT_DDL)
+            return [report.asDict() for report in written.collect()]
 
     def _check_has(self, rows: DataFrame, columns: Sequence[str]) -> None:
         missing = [name for name in columns if name not in rows.columns]
@@ -433,10 +440,26 @@ def _needed(plan: writing.WritePlan, sequence_by: str | None) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _is_small(rows: DataFrame) -> bool:
-    """Whether Spark's planner takes the rows for few; it takes what it does not know for many."""
+@contextmanager
+def _few_rows(rows: DataFrame, *, peek: bool) -> Iterator[tuple[DataFrame, pa.Table | None]]:
+    """Give the DataFrame to write, and its rows where they are few enough for the driver.
+
+    With `peek` a DataFrame of unknown size is looked into; it is computed once all the same.
+    """
     stats = rows._jdf.queryExecution().optimizedPlan().stats()  # noqa: SLF001 - no public name
-    return int(str(stats.sizeInBytes())) <= DRIVER_BYTES
+    size = int(str(stats.sizeInBytes()))
+    if size <= DRIVER_BYTES:
+        yield rows, rows.toArrow()
+        return
+    if not peek or size < UNKNOWN_BYTES:
+        yield rows, None
+        return
+    kept = rows.persist()
+    try:
+        few = kept.limit(DRIVER_ROWS + 1).toArrow()
+        yield kept, few if few.num_rows <= DRIVER_ROWS else None
+    finally:
+        kept.unpersist()
 
 
 def _where(reports: list[Report]) -> tuple[int, int, int, int]:

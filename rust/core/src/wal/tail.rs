@@ -84,8 +84,7 @@ impl WalTail {
         P: Fn(WalPosition, WalEntry) -> Result<T> + Clone + Send + 'static,
     {
         // Most polls find nothing.
-        if self.gap_checked
-            && self.store.shows_absent(&paths::wal_entry(self.shard_id, self.next))
+        if self.gap_checked && self.store.shows_absent(&paths::wal_entry(self.shard_id, self.next))
         {
             return Ok(());
         }

@@ -106,7 +106,8 @@ pub async fn find_with(
                 None => base::find(view, &wanted, &columns, &open).await,
             }
         };
-        let (of_runs, of_base) = futures::try_join!(runs::rows(&columns, in_runs), of_base)?;
+        // The base table has the most rows as a rule, which other threads may read meanwhile.
+        let (of_base, of_runs) = futures::try_join!(of_base, runs::rows(&columns, in_runs))?;
         of_runs.into_iter().chain(of_base).for_each(|rows| pieces.add(rows));
     }
     pieces.finish(&columns, &wanted)

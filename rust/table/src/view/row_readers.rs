@@ -1,10 +1,12 @@
 //! Rows of a Lance dataset by fragment and offset, through files that stay open.
 //!
 //! Owns: one open reader for each fragment and choice of columns that somebody asked for, and
-//! the threads that rows of local files are read and decoded on, some rows each.
+//! the threads that rows of local files are read and decoded on, some rows each. Each has readers
+//! of its own: the queue of a reader's requests is behind a lock, for which they would wait.
 //! Does not own: which rows are read (`lookup`).
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::Arc;
 
 use arrow::compute::concat_batches;
@@ -34,15 +36,22 @@ const BLOCK_BYTES: usize = 4_096;
 const READS_AT_ONCE: usize = 8;
 const TRIES: usize = 0;
 
-/// A fragment and the ids of the columns that are read, outermost ones.
-type Place = (u32, Vec<i32>);
+/// A fragment, the ids of the columns that are read, outermost ones, and which of the threads reads.
+type Place = (u32, Vec<i32>, usize);
 
 /// The open readers of one dataset, which is one version.
 #[derive(Debug, Default)]
 pub struct RowReaders {
     open: Mutex<HashMap<Place, Arc<OpenReader>>>,
     /// What local files are read through; made by the first of them.
-    local: Mutex<Option<Arc<ScanScheduler>>>,
+    local: Mutex<Option<LocalReads>>,
+}
+
+/// The files that are open, and for each thread the queue of its requests.
+#[derive(Debug)]
+struct LocalReads {
+    files: Arc<LocalFiles>,
+    schedulers: [Option<Arc<ScanScheduler>>; THREADS],
 }
 
 #[derive(Debug)]
@@ -65,16 +74,27 @@ impl RowReaders {
         offsets: &[u32],
         columns: &Schema,
     ) -> Result<RecordBatch> {
-        let reader = self.reader(dataset, fragment, columns).await?;
-        if !reader.is_local {
-            return reader.reader.take_as_batch(offsets, None).await;
+        let first = self.reader(dataset, fragment, columns, 0).await?;
+        if !first.is_local {
+            return first.reader.take_as_batch(offsets, None).await;
         }
         let threads = (offsets.len() / ROWS_A_THREAD).clamp(1, THREADS);
-        if threads == 1 && may_wait_here() {
-            return reader.reader.take_as_batch(offsets, None).await;
+        let mut parts = offsets.chunks(offsets.len().div_ceil(threads).max(1));
+        // A thread that waits anyway reads the first part itself, while others read the rest.
+        let here = if may_wait_here() { parts.next() } else { None };
+        let from = usize::from(here.is_some());
+        let readers = (from..threads).map(|thread| self.reader(dataset, fragment, columns, thread));
+        let readers = try_join_all(readers).await?;
+        let others: Vec<_> = readers
+            .into_iter()
+            .zip(parts)
+            .map(|(reader, part)| take_on_thread(reader, part))
+            .collect();
+        let mut parts = Vec::with_capacity(threads);
+        if let Some(part) = here {
+            parts.push(first.reader.take_as_batch(part, None).await?);
         }
-        let parts = offsets.chunks(offsets.len().div_ceil(threads).max(1));
-        let parts = try_join_all(parts.map(|part| take_on_thread(&reader, part.to_vec()))).await?;
+        parts.extend(try_join_all(others).await?);
         let Some(first) = parts.first() else {
             return Err(Error::internal("no offsets to read rows at"));
         };
@@ -89,15 +109,17 @@ impl RowReaders {
         dataset: &Dataset,
         fragment: u32,
         columns: &Schema,
+        thread: usize,
     ) -> Result<Arc<OpenReader>> {
-        let place = (fragment, columns.fields.iter().map(|field| field.id).collect::<Vec<_>>());
+        let ids = columns.fields.iter().map(|field| field.id).collect();
+        let place: Place = (fragment, ids, thread);
         let known = self.open.lock().get(&place).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
         let file = dataset.get_fragment(fragment as usize);
         let file = file.ok_or_else(|| Error::internal(format!("no fragment {fragment}")))?;
-        let opened = Arc::new(self.open(dataset, &file, columns).await?);
+        let opened = Arc::new(self.open(dataset, &file, columns, thread).await?);
         let mut open = self.open.lock();
         if open.len() >= READERS {
             open.clear();
@@ -111,27 +133,34 @@ impl RowReaders {
         dataset: &Dataset,
         file: &FileFragment,
         columns: &Schema,
+        thread: usize,
     ) -> Result<OpenReader> {
         // Who asks for offsets knows that their rows are live.
         let mut config = FragReadConfig::default().with_ignore_deletions(true);
         let elsewhere = file.metadata().files.iter().any(|file| file.base_id.is_some());
         let is_local = !elsewhere && dataset.object_store(None).await?.has_direct_local_paths();
         if is_local {
-            config = config.with_scan_scheduler(self.local_scheduler()?);
+            config = config.with_scan_scheduler(self.local_scheduler(thread)?);
         }
         Ok(OpenReader { reader: file.open(columns, config).await?, is_local })
     }
 
-    fn local_scheduler(&self) -> Result<Arc<ScanScheduler>> {
+    fn local_scheduler(&self, thread: usize) -> Result<Arc<ScanScheduler>> {
         let mut local = self.local.lock();
-        if let Some(scheduler) = local.as_ref() {
-            return Ok(scheduler.clone());
+        let LocalReads { files, schedulers } = local.get_or_insert_with(|| LocalReads {
+            files: Arc::new(LocalFiles::new()),
+            schedulers: Default::default(),
+        });
+        let Some(known) = schedulers.get_mut(thread) else {
+            return Err(Error::internal(format!("thread {thread} of {THREADS} reads rows")));
+        };
+        if let Some(known) = known {
+            return Ok(known.clone());
         }
         // Lance opens files of a scheme of its own by itself; those of this one through the store.
         let scheme = "memory:///".parse().map_err(|error| Error::internal(format!("{error}")))?;
-        let store = Arc::new(LocalFiles::new());
         let store = ObjectStore::new(
-            store,
+            files.clone(),
             scheme,
             Some(BLOCK_BYTES),
             None,
@@ -144,15 +173,21 @@ impl RowReaders {
         // The lite one reads where it is polled and has no tasks of its own.
         let config = SchedulerConfig::max_bandwidth(&store).with_lite_scheduler();
         let scheduler = ScanScheduler::new(Arc::new(store), config);
-        *local = Some(scheduler.clone());
+        *known = Some(scheduler.clone());
         Ok(scheduler)
     }
 }
 
-/// Reads and decodes on a thread that may wait for the disk.
-async fn take_on_thread(reader: &Arc<OpenReader>, offsets: Vec<u32>) -> Result<RecordBatch> {
-    let (reader, runtime) = (reader.clone(), Handle::current());
+/// Reads and decodes on a thread that may wait for the disk, from now on.
+fn take_on_thread(
+    reader: Arc<OpenReader>,
+    offsets: &[u32],
+) -> impl Future<Output = Result<RecordBatch>> + use<> {
+    let (offsets, runtime) = (offsets.to_vec(), Handle::current());
     let take = move || runtime.block_on(Box::pin(reader.reader.take_as_batch(&offsets, None)));
-    let taken = tokio::task::spawn_blocking(take).await;
-    taken.map_err(|error| Error::internal(format!("reading rows by offset ended: {error}")))?
+    let taking = tokio::task::spawn_blocking(take);
+    async move {
+        let taken = taking.await;
+        taken.map_err(|error| Error::internal(format!("reading rows by offset ended: {error}")))?
+    }
 }
