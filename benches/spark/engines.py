@@ -129,6 +129,25 @@ class Lancemem(Engine):
         _drain(self._table().toDF())
 
 
+class RunningJobs(Lancemem):
+    """Ours, with the jobs of the driver kept between the writes."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start no job yet."""
+        super().__init__(folder)
+        self._writer: Any = None
+
+    def lay(self, rows: DataFrame) -> None:
+        """Lay the table, and start the jobs."""
+        super().lay(rows)
+        self._writer = self._table()
+        self._writer.start_jobs()
+
+    def upsert(self, rows: DataFrame) -> None:
+        """Put into the jobs' MemTables, and into the log."""
+        self._writer.upsert(rows)
+
+
 class Pylance(Engine):
     """Lance's merge_insert, in the driver: Lance has no upsert from PySpark."""
 
@@ -259,6 +278,7 @@ class Paimon(Engine):
 
 ENGINES: dict[str, type[Engine]] = {
     "lancemem": Lancemem,
+    "lancemem-jobs": RunningJobs,
     "pylance": Pylance,
     "delta": Delta,
     "hudi": Hudi,

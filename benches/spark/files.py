@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,14 +25,23 @@ INTERVAL, OLDER_THAN = 2, 10
 
 
 def measure(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str]:
-    """Upsert the batches, and count twenty times on the way; once, whatever the rounds."""
+    """Upsert the batches both ways, and count on the way; once, whatever the rounds."""
     del rounds
-    batches = 1_000 // scale
+    return [
+        *_counted(spark, folder, 1_000 // scale, jobs=False),
+        *_counted(spark, folder, 1_000 // scale, jobs=True),
+    ]
+
+
+def _counted(spark: SparkSession, folder: Path, batches: int, *, jobs: bool) -> list[str]:
     table = cases.create(spark, folder, "files")
     command = [sys.executable, "-m", "lancemem", "maintain", table.uri]
     command += ["--interval", str(INTERVAL), "--older-than", str(OLDER_THAN)]
     objects, handles = [], []
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as maintainer:  # noqa: S603 - ours
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL) as maintainer,  # noqa: S603 - ours
+        table.start_jobs() if jobs else nullcontext(),
+    ):
         try:
             for number in range(1, 1 + batches):
                 table.upsert(cases.rows(spark, number * 100, number * 100 + ROWS, 1))
@@ -41,11 +51,12 @@ def measure(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[
         finally:
             maintainer.terminate()
     half = SAMPLES // 2
+    way = "through running jobs" if jobs else "each with its claims"
     return [
         (
-            f"| {what} after {batches:,} micro-batches of {ROWS:,} rows, 4 shards, maintenance "
-            f"every {INTERVAL} s, garbage after {OLDER_THAN} s | at most {max(found[half:])} | "
-            f"at most {max(found[:half])} (in the first half) | |"
+            f"| {what} after {batches:,} micro-batches of {ROWS:,} rows {way}, 4 shards, "
+            f"maintenance every {INTERVAL} s, garbage after {OLDER_THAN} s | "
+            f"at most {max(found[half:])} | at most {max(found[:half])} (in the first half) | |"
         )
         for what, found in (("objects", objects), ("open files of a process", handles))
     ]
