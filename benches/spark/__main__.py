@@ -38,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.spark")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds of each case")
+    parser.add_argument("--minutes", type=int, default=30, help="of one engine in one case")
     parser.add_argument("--only", choices=sorted({*HERE, *peers.cases(1)}), help="one case")
     chosen = parser.parse_args()
     scale = 10 if chosen.quick else 1
@@ -48,7 +49,7 @@ def main() -> None:
     beside = []
     for name, case in peers.cases(scale).items():
         if chosen.only in (None, name):
-            beside += shown(peers.measure(name, case, chosen.rounds))
+            beside += shown(peers.measure(name, case, chosen.rounds, chosen.minutes))
     if chosen.only is None:
         RESULTS.write_text(report(facts, lines, beside, quick=chosen.quick))
 

@@ -34,7 +34,6 @@ NAMES = {
     "hudi": "Hudi 1.2.0, merge on read",
     "paimon": "Paimon 0.9.0",
 }
-MINUTES = 30
 _PARTS = ("lay", "upserts", "read")
 
 
@@ -64,8 +63,8 @@ def cases(scale: int) -> dict[str, Case]:
     }
 
 
-def measure(name: str, case: Case, rounds: int) -> list[str]:
-    """Run the engines in turn and give the lines of the report."""
+def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
+    """Run the engines in turn, each for so long at most, and give the lines of the report."""
     found: dict[str, list[dict[str, Any]]] = {}
     failed: dict[str, str] = {}
     for _ in range(rounds):
@@ -74,7 +73,7 @@ def measure(name: str, case: Case, rounds: int) -> list[str]:
                 continue
             print(f"{name}: {engine} ...", flush=True)
             try:
-                found.setdefault(engine, []).append(_run(engine, name, case))
+                found.setdefault(engine, []).append(_run(engine, name, case, minutes))
             except RuntimeError as error:
                 if engine == "lancemem":
                     raise  # there is nothing to compare with
@@ -113,7 +112,7 @@ def _text(name: str, runs: list[dict[str, Any]]) -> str:
     return f"{cost:.1f} s ({', '.join(parts)})"
 
 
-def _run(engine: str, name: str, case: Case) -> dict[str, Any]:
+def _run(engine: str, name: str, case: Case, minutes: int) -> dict[str, Any]:
     release = SPARKS[engine]
     folder = f".venv/pyspark-{release}"
     environment = {**os.environ, "PYTHONPATH": folder, "PYSPARK_PYTHON": sys.executable}
@@ -127,10 +126,10 @@ def _run(engine: str, name: str, case: Case) -> dict[str, Any]:
                 capture_output=True,
                 text=True,
                 env=environment,
-                timeout=MINUTES * 60,
+                timeout=minutes * 60,
             )
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"not done after {MINUTES} minutes") from None
+            raise RuntimeError(f"not done after {minutes} minutes") from None
     if done.returncode:
         raise RuntimeError(_reason(done.stderr))
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -59,6 +59,8 @@ def test_writes_through_running_jobs_claim_each_shard_once(
             done = table.upsert(rows(spark, range(20), number))
             assert (done.rows, done.shards, done.wal_entries) == (20, 2, 2)
         assert stored(table) == dict.fromkeys(range(20), 4), "acknowledged is durable"
+        table.flush()
+        assert [len(shard.sstables) for shard in table.shards()] == [1, 1]
         table.delete(rows(spark, range(5), 0))
         assert epochs(table) == [1, 1]
         assert {shard: job.puts for shard, job in jobs.stats().items()} == {0: 6, 1: 6}

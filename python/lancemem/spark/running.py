@@ -116,6 +116,12 @@ class ShardJobs:
         jobs = [(shard, running.job) for shard, running in sorted(shards.items())]
         return {shard: job.stats() for shard, job in jobs if job is not None}
 
+    def flush(self) -> None:
+        """Flush every shard, as `Job.flush` does."""
+        for ordinal in self._ordinals():
+            with self.lend(ordinal) as job:
+                job.flush()
+
     def release(self) -> None:
         """Let go of the shards, whose next rows claim them again; rows stay in the log."""
         self._end(flush=False)

@@ -324,7 +324,10 @@ class LancememTable:
         return reading.lookup(keys, self._table, columns)
 
     def flush(self) -> None:
-        """Move the log of every shard into a flushed run; fences a job that runs there."""
+        """Move the log of every shard into a flushed run; fences a job that runs elsewhere."""
+        if self._jobs is not None and not self._jobs.closed:
+            self._jobs.flush()
+            return
         for shard in self._table.shards():
             self._table.start_job(shard=shard.shard_id).close(flush=True)
 
