@@ -7,27 +7,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
-use futures::{StreamExt, TryStreamExt, stream};
+use datafusion::common::runtime::SpawnedTask;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance_table::format::{DataFile, Fragment};
-use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
-use super::runs::{BATCH_ROWS, KeysOfRuns, ROW_ADDRESS, split_address};
+use super::runs::KeysOfRuns;
 use super::throttle::Throttle;
 use crate::errors::Context;
-use crate::index::RecordIndex;
-use crate::merge::bitmap_of;
+use crate::index::{RecordIndex, fragment_of};
+use crate::merge::{Pace, found_rows};
 
-/// Bytes of the key columns that may wait to be decoded.
-const READ_AHEAD_BYTES: u64 = 64 << 20;
-/// Batches whose keys are looked up at the same time.
-const CONCURRENT_LOOKUPS: usize = 2;
-
+const LOOKING: &str = "looking up the base rows of a compaction";
+/// Fragments whose keys are looked at at the same time.
+const CONCURRENT_LOOKS: usize = 2;
 /// Deletion files that are written at the same time.
 const CONCURRENT_WRITES: usize = 8;
 
@@ -99,7 +94,7 @@ impl DeadRows {
         key: &Arc<[String]>,
         keys: &Arc<KeysOfRuns>,
         index: &RecordIndex,
-        throttle: &Throttle,
+        throttle: &Arc<Throttle>,
     ) -> Result<()> {
         let new = self.unknown(base);
         for fragment in &new {
@@ -141,32 +136,25 @@ impl DeadRows {
         fragments: Vec<Fragment>,
         key: &Arc<[String]>,
         keys: &Arc<KeysOfRuns>,
-        throttle: &Throttle,
+        throttle: &Arc<Throttle>,
     ) -> Result<()> {
-        let action = "looking up the base rows of a compaction";
-        let mut scanner = base.scan();
-        scanner.project(key).context(action)?;
-        scanner.with_row_address();
-        scanner.with_fragments(fragments);
-        scanner.batch_size(BATCH_ROWS);
-        scanner.io_buffer_size(READ_AHEAD_BYTES);
-        scanner.batch_readahead(CONCURRENT_LOOKUPS * 2);
-        let stream = scanner.try_into_stream().await.context(action)?;
-        let mut found = stream
-            .map(|batch| {
-                let (key, keys) = (key.clone(), keys.clone());
-                async move {
-                    let batch = batch.context(action)?;
-                    throttle.take(batch.get_array_memory_size()).await;
-                    let looked = tokio::task::spawn_blocking(move || rows_of(&batch, &key, &keys));
-                    looked.await.map_err(|error| Error::Internal(format!("{action}: {error}")))?
-                }
-            })
-            .buffered(CONCURRENT_LOOKUPS);
-        while let Some(found) = found.try_next().await? {
-            for (fragment, rows) in found {
-                self.0.entry(fragment).and_modify(|looked| looked.dead |= rows);
+        let throttle = throttle.clone();
+        let pace: Pace = Arc::new(move |bytes| {
+            let throttle = throttle.clone();
+            async move { throttle.take(bytes).await }.boxed()
+        });
+        let looks = fragments.into_iter().map(|Fragment { id, .. }| {
+            let (key, newest, pace) = (key.clone(), keys.newest(), pace.clone());
+            async move {
+                let rows = found_rows(fragment_of(base, id)?, key, newest, Some(pace), LOOKING);
+                let rows = SpawnedTask::spawn(rows).await;
+                let rows = rows.map_err(|error| Error::Internal(format!("{LOOKING}: {error}")))?;
+                Ok::<_, Error>((id, rows?))
             }
+        });
+        let mut found = stream::iter(looks).buffered(CONCURRENT_LOOKS);
+        while let Some((fragment, rows)) = found.try_next().await? {
+            self.0.entry(fragment).and_modify(|looked| looked.dead |= rows);
         }
         Ok(())
     }
@@ -203,25 +191,4 @@ impl DeadRows {
         }
         Ok((removed, updated))
     }
-}
-
-/// The rows whose key is one of `keys`: offsets by fragment.
-fn rows_of(
-    batch: &RecordBatch,
-    key: &[String],
-    keys: &KeysOfRuns,
-) -> Result<Vec<(u64, RoaringBitmap)>> {
-    let encoder = KeyEncoder::new(batch.schema_ref(), key)?;
-    let addresses = batch
-        .column_by_name(ROW_ADDRESS)
-        .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
-        .as_primitive::<UInt64Type>();
-    let mut places = Vec::new();
-    keys.visit_found(&encoder.view(batch), |row| {
-        places.push(split_address(addresses.value(row)));
-    });
-    let of_fragment = |rows: &[(u32, u32)]| {
-        (u64::from(rows[0].0), bitmap_of(rows.iter().map(|(_, offset)| *offset)))
-    };
-    Ok(places.chunk_by(|one, next| one.0 == next.0).map(of_fragment).collect())
 }

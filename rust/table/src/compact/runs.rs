@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use datafusion::common::runtime::SpawnedTask;
 use futures::try_join;
-use lancemem_core::format::{KeyForm, KeyView};
+use lancemem_core::format::KeyForm;
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
@@ -19,8 +19,6 @@ use crate::view::{ReadView, RunKeys, SsTableHandle};
 
 /// The column of row addresses in lance's scans.
 pub const ROW_ADDRESS: &str = "_rowaddr";
-/// Rows that are decoded at once.
-pub const BATCH_ROWS: usize = 65_536;
 
 /// A run, with the positions that must not come to the base table.
 #[derive(Debug)]
@@ -77,7 +75,7 @@ impl Run {
 #[derive(Debug, Default)]
 pub struct KeysOfRuns {
     of_runs: Vec<Arc<RunKeys>>,
-    newest: NewerKeys,
+    newest: Arc<NewerKeys>,
 }
 
 impl KeysOfRuns {
@@ -87,7 +85,7 @@ impl KeysOfRuns {
             at_most: keys.len(),
             keys: keys.keys(),
         });
-        Ok(Self { newest: NewerKeys::of(form, sources.collect())?, of_runs })
+        Ok(Self { newest: Arc::new(NewerKeys::of(form, sources.collect())?), of_runs })
     }
 
     /// Every key; one that two runs have comes twice.
@@ -101,9 +99,10 @@ impl KeysOfRuns {
         self.newest.len()
     }
 
-    /// Visits each row of `keys` whose key is here.
-    pub fn visit_found(&self, keys: &KeyView<'_>, mut visit: impl FnMut(usize)) {
-        self.newest.visit_found(keys, |row, _| visit(row));
+    /// Every key, each with the newest run that has it.
+    #[must_use]
+    pub fn newest(&self) -> Arc<NewerKeys> {
+        self.newest.clone()
     }
 
     /// Whether there is no key.

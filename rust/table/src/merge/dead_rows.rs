@@ -92,7 +92,7 @@ impl FromIterator<u64> for DeadRows {
 }
 
 /// A bitmap of offsets. Where they ascend, as a scan gives them, no place is searched for.
-pub fn bitmap_of(offsets: impl Iterator<Item = u32> + Clone) -> RoaringBitmap {
+fn bitmap_of(offsets: impl Iterator<Item = u32> + Clone) -> RoaringBitmap {
     let sorted = RoaringBitmap::from_sorted_iter(offsets.clone());
     sorted.unwrap_or_else(|_| offsets.collect())
 }

@@ -9,6 +9,7 @@ mod cache;
 mod choice;
 mod dead_rows;
 mod dense_numbers;
+mod found_rows;
 mod head_start;
 mod key_bits;
 mod newer_keys;
@@ -17,7 +18,8 @@ mod selector;
 
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
 pub use choice::{KeyChoice, LazyChoice};
-pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask, bitmap_of};
+pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask};
+pub use found_rows::{Pace, found_rows};
 pub use head_start::{HeadStart, Turn};
 pub use newer_keys::{NewerKeys, SourceKeys};
 pub use newest_rows::NewestRowsExec;

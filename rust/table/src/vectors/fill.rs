@@ -7,22 +7,16 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use futures::{StreamExt, TryStreamExt};
-use lance::Dataset;
-use lancemem_core::format::{FragmentVector, KeyEncoder, KeyForm, OlderRunVector, RunVectors};
+use lancemem_core::format::{FragmentVector, KeyForm, OlderRunVector, RunVectors};
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use super::Gap;
-use crate::errors::Context;
-use crate::index::{RecordIndex, fragment_of, key_batches, key_files, key_ids};
-use crate::merge::{NewerKeys, SourceKeys};
+use crate::index::{RecordIndex, fragment_of, key_files, key_ids};
+use crate::merge::{NewerKeys, SourceKeys, found_rows};
 use crate::view::{ReadView, RunKeys};
 
 const ACTION: &str = "looking up the rows that a run supersedes";
-/// Batches that are compared at the same time.
-const COMPARED: usize = 2;
 
 impl Gap {
     /// Looks up everything that is missing.
@@ -70,7 +64,11 @@ impl Gap {
         for fragment in &self.fragments {
             let dead = match found.remove(&fragment.id) {
                 Some(dead) => dead,
-                None => compared(&view.base, fragment.id, &view.key, newer).await?,
+                None => {
+                    let fragment = fragment_of(&view.base, fragment.id)?;
+                    let key = view.key.clone();
+                    found_rows(fragment, key, newer.clone(), None, ACTION).await?
+                }
             };
             vectors.push(FragmentVector {
                 id: fragment.id,
@@ -81,54 +79,6 @@ impl Gap {
         }
         Ok(vectors)
     }
-}
-
-/// The rows of a fragment whose keys are among `newer`, by a look at all of its keys.
-async fn compared(
-    base: &Dataset,
-    fragment: u64,
-    key: &Arc<[String]>,
-    newer: &Arc<NewerKeys>,
-) -> Result<RoaringBitmap> {
-    let fragment = fragment_of(base, fragment)?;
-    let stream = key_batches(&fragment, key).await.context(ACTION)?;
-    let mut start = 0;
-    let mut found = stream
-        .map(|batch| {
-            let batch = batch.context(ACTION)?;
-            let first = start;
-            start += batch.num_rows();
-            Ok((batch, first))
-        })
-        .map_ok(|(batch, first)| {
-            let (key, newer) = (key.clone(), newer.clone());
-            async move {
-                let rows = move || rows_of(&batch, first, &key, &newer);
-                let rows = tokio::task::spawn_blocking(rows).await;
-                rows.map_err(|error| Error::Internal(format!("{ACTION}: {error}")))?
-            }
-        })
-        .try_buffered(COMPARED);
-    let mut dead = RoaringBitmap::new();
-    while let Some(rows) = found.try_next().await? {
-        dead.extend(rows);
-    }
-    Ok(dead)
-}
-
-/// Offsets of the rows of `batch`, the first of which is row `first`, whose keys are in `newer`.
-fn rows_of(
-    batch: &RecordBatch,
-    first: usize,
-    key: &[String],
-    newer: &NewerKeys,
-) -> Result<Vec<u32>> {
-    let encoder = KeyEncoder::new(batch.schema_ref(), key)?;
-    let mut rows = Vec::new();
-    newer.visit_found(&encoder.view(batch), |row, _| rows.push(first + row));
-    let offset =
-        |row| u32::try_from(row).map_err(|_| Error::Internal(format!("row {row} of a fragment")));
-    rows.into_iter().map(offset).collect()
 }
 
 fn bytes_of(rows: &RoaringBitmap) -> Result<Vec<u8>> {
