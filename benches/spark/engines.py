@@ -148,6 +148,21 @@ class RunningJobs(Lancemem):
         self._writer.upsert(rows)
 
 
+class Collect(Engine):
+    """No engine: what Spark itself takes to hand the rows to the driver."""
+
+    def lay(self, rows: DataFrame) -> None:
+        """Make nothing."""
+
+    def upsert(self, rows: DataFrame) -> None:
+        """Collect the rows, and drop them."""
+        rows.toArrow()
+
+    def read(self) -> None:
+        """Refuse: there is nothing to read."""
+        raise NotImplementedError
+
+
 class Pylance(Engine):
     """Lance's merge_insert, in the driver: Lance has no upsert from PySpark."""
 
@@ -279,6 +294,7 @@ class Paimon(Engine):
 ENGINES: dict[str, type[Engine]] = {
     "lancemem": Lancemem,
     "lancemem-jobs": RunningJobs,
+    "collect": Collect,
     "pylance": Pylance,
     "delta": Delta,
     "hudi": Hudi,
@@ -288,7 +304,7 @@ ENGINES: dict[str, type[Engine]] = {
 
 def _drain(rows: DataFrame) -> None:
     # Delta's deletion vectors cannot be read into the format "noop".
-    rows.selectExpr("sum(xxhash64(id, name, v, k))").collect()
+    rows.selectExpr("bit_xor(xxhash64(id, name, v, k))").collect()
 
 
 def rows_of(spark: SparkSession, number: int, step: int, count: int, parts: int = 4) -> DataFrame:

@@ -21,6 +21,7 @@ from typing import Any
 SPARKS = {
     "lancemem": "4.1.0",
     "lancemem-jobs": "4.1.0",
+    "collect": "4.1.0",
     "pylance": "4.1.0",
     "delta": "4.1.0",
     "hudi": "3.5.9",
@@ -29,6 +30,7 @@ SPARKS = {
 NAMES = {
     "lancemem": "lancemem",
     "lancemem-jobs": "lancemem with running jobs",
+    "collect": "Spark alone: the rows are collected and dropped",
     "pylance": "pylance 14.0.2 `merge_insert` in the driver",
     "delta": "Delta 4.4.0 `MERGE`",
     "hudi": "Hudi 1.2.0, merge on read",
@@ -49,7 +51,7 @@ class Case:
 
 def cases(scale: int) -> dict[str, Case]:
     """Name the cases, `scale` times smaller."""
-    rows, some = 10_000_000 // scale, ("lancemem", "lancemem-jobs", "pylance", "delta")
+    rows, some = 10_000_000 // scale, ("lancemem", "lancemem-jobs", "collect", "pylance", "delta")
     every = ("lancemem", "delta", "hudi", "paimon")
     return {
         "micro": Case(f"micro-batch of 1,000 rows into {rows:,}, p50", some, rows, 15),

@@ -41,7 +41,8 @@ def draw(found: dict[str, list[Comparison]], path: Path) -> bool:
     return True
 
 
-def _style(axes: Any, title: str) -> None:  # noqa: ANN401 - matplotlib's axes
+def style(axes: Any, title: str) -> None:  # noqa: ANN401 - matplotlib's axes
+    """Give axes the look of the pictures."""
     axes.set_facecolor(GROUND)
     axes.set_title(title, color=INK, size=11)
     axes.tick_params(colors=INK)
@@ -54,17 +55,17 @@ def _style(axes: Any, title: str) -> None:  # noqa: ANN401 - matplotlib's axes
 
 
 def _draw_puts(axes: Any, puts: list[Comparison]) -> None:  # noqa: ANN401 - as above
-    _style(axes, "times as fast as pylance's ShardWriter")
+    style(axes, "times as fast as pylance's ShardWriter")
     lines: dict[tuple[str, str], list[Comparison]] = {}
     for line in puts:
         lines.setdefault((line.facts["kind"], line.facts["order"]), []).append(line)
     for (kind, order), group in lines.items():
-        style, mark = STYLES[order]
+        stroke, mark = STYLES[order]
         sizes = [line.facts["batch"] for line in group]
         found = [line.interval() for line in group]
         middle = [ratio for ratio, _, _ in found]
         errors = [[m - low for m, low, _ in found], [high - m for m, _, high in found]]
-        look = {"color": COLOURS[kind], "linestyle": style, "marker": mark, "markersize": 5}
+        look = {"color": COLOURS[kind], "linestyle": stroke, "marker": mark, "markersize": 5}
         label = f"{kind}, {order}"
         axes.errorbar(
             sizes, middle, yerr=errors, linewidth=1.6, elinewidth=0.7, label=label, **look
@@ -85,7 +86,7 @@ def _draw_puts(axes: Any, puts: list[Comparison]) -> None:  # noqa: ANN401 - as 
 
 def _draw_peers(axes: Any, others: list[Comparison]) -> None:  # noqa: ANN401 - as above
     """Ratios against the key-value engines; each comes of a run of its own with lancemem."""
-    _style(axes, "key-value engines, batch 1,000")
+    style(axes, "key-value engines, batch 1,000")
     names = [f"{line.peer}\n{line.facts['order']}" for line in others]
     found = [line.interval() for line in others]
     middle = [ratio for ratio, _, _ in found]

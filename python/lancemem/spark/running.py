@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
     from types import TracebackType
-    from typing import Self
+    from typing import Self, TypeAlias
+
+    # The paths of a certificate and of its private key.
+    _Tls: TypeAlias = tuple[str | PathLike[str], str | PathLike[str]]
 
 # Of these a job is as good as before: they were told before anything was written.
 _HARMLESS = (lancemem.InvalidInputError, lancemem.StaleMarkError)
@@ -44,7 +47,7 @@ class ShardJobs:
         """Start no job yet."""
         self._table = table
         self._config = config
-        self._offer: tuple[str, str | None, tuple[str | PathLike[str], ...] | None] | None = None
+        self._offer: tuple[str, str | None, _Tls | None] | None = None
         self._shards: dict[int, _Running] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -61,11 +64,9 @@ class ShardJobs:
         """
         running = self._of(shard)
         with running.lock:
-            if running.job is None:
-                self._start(shard, running)
-            assert running.job is not None  # noqa: S101 - for the type checker
+            job = running.job or self._start(shard, running)
             try:
-                yield running.job
+                yield job
             except _HARMLESS:
                 raise
             except BaseException:
@@ -76,7 +77,7 @@ class ShardJobs:
         self,
         address: str = "grpc://127.0.0.1:0",
         token: str | None = None,
-        tls: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
+        tls: _Tls | None = None,
     ) -> dict[int, lancemem.Endpoint]:
         """Offer the rows in the jobs' memory to other processes, as `Job.serve` does; all shards.
 
@@ -156,15 +157,16 @@ class ShardJobs:
     def _ordinals(self) -> list[int]:
         return [shard.ordinal for shard in self._table.shards() if shard.ordinal is not None]
 
-    def _start(self, shard: int, running: _Running) -> None:
+    def _start(self, shard: int, running: _Running) -> lancemem.Job:
         if self._closed:
             raise lancemem.JobStoppedError("the jobs were closed")
-        running.job = self._table.start_job(shard=shard, config=self._config)
+        job = running.job = self._table.start_job(shard=shard, config=self._config)
         try:
-            self._serve(running.job, running)
+            self._serve(job, running)
         except BaseException:
             _end_quietly(running)
             raise
+        return job
 
     def _serve(self, job: lancemem.Job, running: _Running) -> None:
         if self._offer is None:
@@ -175,13 +177,13 @@ class ShardJobs:
             before.close()
             token = before.token
             try:
-                running.endpoint = job.serve(before.location, token, tls)  # type: ignore[arg-type]
+                running.endpoint = job.serve(before.location, token, tls)
             except lancemem.LancememError:
                 # Somebody else listens there by now.
                 running.endpoint = None
             else:
                 return
-        running.endpoint = job.serve(address, token, tls)  # type: ignore[arg-type]
+        running.endpoint = job.serve(address, token, tls)
 
     def _end(self, *, flush: bool) -> None:
         with self._lock:
