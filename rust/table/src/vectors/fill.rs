@@ -62,13 +62,11 @@ impl Gap {
         let mut found = found.map(|found| found.rows).unwrap_or_default();
         let mut vectors = Vec::with_capacity(self.fragments.len());
         for fragment in &self.fragments {
-            let dead = match found.remove(&fragment.id) {
-                Some(dead) => dead,
-                None => {
-                    let fragment = fragment_of(&view.base, fragment.id)?;
-                    let key = view.key.clone();
-                    found_rows(fragment, key, newer.clone(), None, ACTION).await?
-                }
+            let dead = if let Some(dead) = found.remove(&fragment.id) {
+                dead
+            } else {
+                let fragment = fragment_of(&view.base, fragment.id)?;
+                found_rows(fragment, view.key.clone(), newer.clone(), None, ACTION).await?
             };
             vectors.push(FragmentVector {
                 id: fragment.id,
