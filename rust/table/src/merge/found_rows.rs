@@ -51,37 +51,70 @@ pub async fn found_rows(
                 if let Some(pace) = pace {
                     pace(batch.get_array_memory_size()).await;
                 }
-                let offsets = move || offsets_of(&batch, first, &key, &newer);
-                let offsets = tokio::task::spawn_blocking(offsets).await;
-                offsets.map_err(|error| Error::Internal(format!("{action}: {error}")))?
+                let rows = move || rows_of(&batch, first, &key, &newer);
+                let rows = tokio::task::spawn_blocking(rows).await;
+                rows.map_err(|error| Error::Internal(format!("{action}: {error}")))?
             }
         })
         .try_buffered(COMPARED);
     let mut rows = RoaringBitmap::new();
-    while let Some(offsets) = found.try_next().await? {
-        // They ascend, within a batch and from one to the next.
-        let refused = |_| Error::Internal(format!("{action}: offsets went back"));
-        rows.append(offsets).map_err(refused)?;
+    while let Some(found) = found.try_next().await? {
+        rows |= found;
     }
     Ok(rows)
 }
 
 /// Offsets of the rows of `batch`, the first of which is row `first`.
-fn offsets_of(
+fn rows_of(
     batch: &RecordBatch,
     first: usize,
     key: &[String],
     newer: &NewerKeys,
-) -> Result<Vec<u32>> {
-    let encoder = KeyEncoder::new(batch.schema_ref(), key)?;
+) -> Result<RoaringBitmap> {
     let last = first + batch.num_rows();
     let first = u32::try_from(last)
         .and_then(|_| u32::try_from(first))
         .map_err(|_| Error::Internal(format!("row {last} of a fragment")))?;
-    let mut offsets = Vec::new();
-    newer.visit_found(&encoder.view(batch), |row, _| {
-        #[expect(clippy::cast_possible_truncation, reason = "the last row's offset fits")]
-        offsets.push(first + row as u32);
-    });
-    Ok(offsets)
+    let held = newer.held(&KeyEncoder::new(batch.schema_ref(), key)?.view(batch));
+    let bytes = held.len().div_ceil(8);
+    // The bits behind the last row are 0, and where the first begins nothing is moved.
+    Ok(RoaringBitmap::from_lsb0_bytes(first, &held.sliced()[..bytes]))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Int64Array;
+    use lancemem_core::format::KeyForm;
+    use lancemem_core::types::{Freshness, Generation};
+
+    use super::*;
+    use crate::merge::SourceKeys;
+
+    fn batch(ids: impl Iterator<Item = i64>) -> RecordBatch {
+        let ids = Arc::new(Int64Array::from_iter_values(ids));
+        RecordBatch::try_from_iter([("id", ids as _)]).unwrap()
+    }
+
+    #[test]
+    fn rows_are_found_at_their_offsets_wherever_a_batch_begins_and_ends() {
+        let key = ["id".to_owned()];
+        // Close together, so that they are bits, and far apart, so that they are hashed.
+        for step in [1, 1 << 40] {
+            let held = batch((0..1_000).map(|number| number * 3 * step));
+            let encoder = KeyEncoder::new(held.schema_ref(), &key).unwrap();
+            let keys = encoder.encode_block(&held);
+            let freshness = Freshness::SsTable(Generation(1));
+            let source = SourceKeys { freshness, at_most: 1_000, keys: keys.iter() };
+            let form = KeyForm::of(held.schema_ref(), &key);
+            let newer = NewerKeys::of(form, vec![source]).unwrap();
+            for (first, rows) in [(0, 0), (0, 1), (5, 70), (65_536, 64), (131_071, 999)] {
+                let asked = batch((0..rows).map(|row| row * step));
+                let found = rows_of(&asked, first, &key, &newer).unwrap();
+                let expected = (0..rows).filter(|row| row % 3 == 0);
+                let first = u32::try_from(first).unwrap();
+                let expected = expected.map(|row| first + u32::try_from(row).unwrap());
+                assert_eq!(found, expected.collect(), "{rows} rows from {first} on");
+            }
+        }
+    }
 }

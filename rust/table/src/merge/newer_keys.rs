@@ -220,13 +220,19 @@ impl NewerKeys {
     /// For each of `keys` whether it is not here.
     #[must_use]
     pub fn absent(&self, keys: &KeyView<'_>) -> BooleanBuffer {
+        !&self.held(keys)
+    }
+
+    /// For each of `keys` whether it is here.
+    #[must_use]
+    pub fn held(&self, keys: &KeyView<'_>) -> BooleanBuffer {
         if let (KeyView::Numbers(numbers), Table::Dense(dense)) = (keys, &self.table) {
-            return !&dense.held(numbers);
+            return dense.held(numbers);
         }
-        let mut absent = BooleanBufferBuilder::new(keys.len());
-        absent.append_n(keys.len(), true);
-        self.visit_found(keys, |row, _| absent.set_bit(row, false));
-        absent.finish()
+        let mut held = BooleanBufferBuilder::new(keys.len());
+        held.append_n(keys.len(), false);
+        self.visit_found(keys, |row, _| held.set_bit(row, true));
+        held.finish()
     }
 
     /// Visits each row of `keys` whose key is here, with the newest source that holds it.
