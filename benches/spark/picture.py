@@ -61,7 +61,7 @@ def beside(rows: list[list[str]]) -> list[Beside]:
     found = []
     for cells in rows:
         case = next((name for start, name in CASES.items() if cells[0].startswith(start)), None)
-        if case is None or cells[1].startswith("lancemem"):
+        if case is None or cells[1].startswith(("lancemem", "Spark alone")):
             continue
         engine = " ".join(cells[1].split(" (")[0].split()[:2]).rstrip(",")
         times = float(cells[3].split()[0]) if cells[3] else None
