@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -192,7 +193,28 @@ def test_another_process_reads_what_the_jobs_hold_also_after_they_were_started_a
             each.location for each in endpoints.values()
         ]
         assert count(again) == 60
+        with pytest.raises(lancemem.InvalidInputError, match="at least 16 characters"):
+            jobs.serve(token="short")  # noqa: S106 - for the test
+        renewed = jobs.serve(token="another-token-for-all-of-them")  # noqa: S106 - for the test
+        assert {each.token for each in renewed.values()} == {"another-token-for-all-of-them"}
+        assert count(renewed) == 60
     assert jobs.endpoints == {}
+
+
+def test_jobs_with_maintenance_compact_what_they_flushed(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    config = lancemem.WriterConfig(
+        maintenance=True, maintenance_generations=1, maintenance_interval_ms=50
+    )
+    with table.start_jobs(config):
+        table.upsert(rows(spark, range(30), 1))
+        table.flush()
+        deadline = time.monotonic() + 60
+        while table.stats().table.base_rows < 30 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert table.stats().table.base_rows == 30
+    assert stored(table) == dict.fromkeys(range(30), 1)
 
 
 def test_a_driver_that_never_closes_its_jobs_loses_nothing(

@@ -83,38 +83,38 @@ class ShardJobs:
 
         Starts the jobs that do not run, and returns an endpoint a shard. A job that is started
         again is offered with the same token, and at the same place where that is still free;
-        `endpoints` has the new one. `address` has port 0 where the table has several shards.
+        `endpoints` has the new one. `address` has port 0 where the table has several shards. A
+        second call ends the endpoints of the first.
         """
-        self._offer = (address, token, tls)
+        offered, self._offer = self._offer, (address, token, tls)
         try:
             for ordinal in self._ordinals():
                 running = self._of(ordinal)
                 with running.lock:
+                    before, running.endpoint = running.endpoint, None
+                    if before is not None:
+                        before.close()
                     if running.job is None:
                         self._start(ordinal, running)
                     else:
                         self._serve(running.job, running)
         except BaseException:
-            self._offer = None
+            self._offer = offered
             raise
         return self.endpoints
 
     @property
     def endpoints(self) -> dict[int, lancemem.Endpoint]:
         """Where the jobs that run are offered, by shard."""
-        with self._lock:
-            shards = dict(self._shards)
         return {
             shard: running.endpoint
-            for shard, running in sorted(shards.items())
+            for shard, running in self._all()
             if running.job is not None and running.endpoint is not None
         }
 
     def stats(self) -> dict[int, lancemem.JobStats]:
         """Return the counters of the jobs that run, by shard."""
-        with self._lock:
-            shards = dict(self._shards)
-        jobs = [(shard, running.job) for shard, running in sorted(shards.items())]
+        jobs = [(shard, running.job) for shard, running in self._all()]
         return {shard: job.stats() for shard, job in jobs if job is not None}
 
     def flush(self) -> None:
@@ -154,6 +154,10 @@ class ShardJobs:
         with self._lock:
             return self._shards.setdefault(shard, _Running())
 
+    def _all(self) -> list[tuple[int, _Running]]:
+        with self._lock:
+            return sorted(self._shards.items())
+
     def _ordinals(self) -> list[int]:
         return [shard.ordinal for shard in self._table.shards() if shard.ordinal is not None]
 
@@ -186,10 +190,8 @@ class ShardJobs:
         running.endpoint = job.serve(address, token, tls)
 
     def _end(self, *, flush: bool) -> None:
-        with self._lock:
-            shards = list(self._shards.values())
         first: lancemem.LancememError | None = None
-        for running in shards:
+        for _, running in self._all():
             with running.lock:
                 job, running.job = running.job, None
                 try:
@@ -206,9 +208,13 @@ class ShardJobs:
 
 def _end_quietly(running: _Running) -> None:
     job, running.job = running.job, None
+    if job is not None:
+        close_quietly(job)
+
+
+def close_quietly(job: lancemem.Job) -> None:
+    """Close a job after an error, which says more than one of the closing would."""
     try:
-        if job is not None:
-            job.close()
+        job.close()
     except lancemem.LancememError:
-        # The error that brought us here says more.
         return

@@ -274,7 +274,7 @@ class LancememTable:
             plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
         self._check_has(rows, _needed(plan, sequence_by))
         query = streaming.start(self, rows, plan, sequence_by, checkpoint, trigger, query_name)
-        self._streams.append(query)
+        self._streams = [*(stream for stream in self._streams if stream.isActive), query]
         return query
 
     def start_jobs(self, config: lancemem.WriterConfig | None = None) -> ShardJobs:
@@ -288,7 +288,7 @@ class LancememTable:
         `maintenance` they compact beside the writes. Close what is returned, or use it in a
         `with` block, which outlives the queries that write through it.
         """
-        if self._jobs is not None and not self._jobs.closed:
+        if self._running_jobs() is not None:
             raise lancemem.InvalidInputError(f"table {self.uri}: the jobs of this object run")
         self._jobs = ShardJobs(self._table, config)
         return self._jobs
@@ -325,8 +325,8 @@ class LancememTable:
 
     def flush(self) -> None:
         """Move the log of every shard into a flushed run; fences a job that runs elsewhere."""
-        if self._jobs is not None and not self._jobs.closed:
-            self._jobs.flush()
+        if (jobs := self._running_jobs()) is not None:
+            jobs.flush()
             return
         for shard in self._table.shards():
             self._table.start_job(shard=shard.shard_id).close(flush=True)
@@ -368,14 +368,22 @@ class LancememTable:
         return self._spark.createDataFrame(versions, HISTORY_DDL)
 
     def stats(self) -> LancememTableStats:
-        """Return the table's counters, and how far the streams that this object started are."""
+        """Return the table's counters, and how far the streams of this object are.
+
+        They are those that run, and the one that was started last.
+        """
         streams = tuple(streaming.progress(query) for query in self._streams)
-        jobs = {} if self._jobs is None else self._jobs.stats()
-        return LancememTableStats(self._table.stats(), streams, jobs)
+        jobs = self._running_jobs()
+        return LancememTableStats(
+            self._table.stats(), streams, {} if jobs is None else jobs.stats()
+        )
 
     def shards(self) -> list[lancemem.Shard]:
         """Describe every shard."""
         return self._table.shards()
+
+    def _running_jobs(self) -> ShardJobs | None:
+        return None if self._jobs is None or self._jobs.closed else self._jobs
 
     def _changes_plan(
         self, op_column: str | None, sequence_by: str, *, keep_newest: bool
@@ -413,7 +421,7 @@ class LancememTable:
         rows = rows.select(*needed)
         if mark is None:
             mark = marks.once()
-        jobs = self._jobs if self._jobs is not None and not self._jobs.closed else None
+        jobs = self._running_jobs()
         with _few_rows(rows, peek=jobs is not None) as (rows, few):
             if few is not None:
                 # Two shuffled stages with Python workers take longer than rows of one micro-batch.

@@ -22,6 +22,7 @@ import lancemem
 from lancemem.spark import marks
 from lancemem.spark.arrow_types import table_batch
 from lancemem.spark.routing import SHARD_COLUMN
+from lancemem.spark.running import close_quietly
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
@@ -272,18 +273,10 @@ def _claimed(table: lancemem.Table, shard: int) -> Iterator[lancemem.Job]:
         yield job
         stats = job.stats()
     except BaseException:
-        _close_quietly(job)
+        close_quietly(job)
         raise
     long = stats.active_batches >= FLUSHED_TAIL_PUTS
     job.close(flush=long or stats.memtable_bytes > FLUSHED_TAIL_BYTES)
-
-
-def _close_quietly(job: lancemem.Job) -> None:
-    try:
-        job.close()
-    except lancemem.LancememError:
-        # The error that brought us here says more.
-        return
 
 
 def try_again(write: Callable[[], _T]) -> _T:
