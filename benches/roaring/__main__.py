@@ -1,36 +1,31 @@
 """The roaring table of PIP-16: the crate `roaring`, CRoaring and the published Java figures.
 
-`python -m benches.roaring [--max N] [--turns N] [--write]`. Both sides take turns, each with the
-same numbers; figures are medians. Owns the rows and the table. Does not own the loops, which are
+`python -m benches.roaring [--max N] [--turns N]`. Both sides take turns, each with the same numbers
+in a process of its own; figures are medians. A turn of the largest rows takes minutes, so they have
+one. Owns the rows and the table. Does not own the loops, which are
 compiled: benches/roaring.rs and croaring.c.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+
+from benches.roaring.croaring import Figures, compile_loops, croaring
+from benches.write.machine import commit, load, machine
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "RESULTS-roaring.md"
 STEPS = ("add", "serialize", "deserialize", "contains")
-FUNCTIONS = (
-    "roaring_bitmap_create_with_capacity",
-    "roaring_bitmap_add",
-    "roaring_bitmap_contains",
-    "roaring_bitmap_portable_size_in_bytes",
-    "roaring_bitmap_portable_serialize",
-    "roaring_bitmap_portable_deserialize_safe",
-    "roaring_bitmap_get_cardinality",
-    "roaring_bitmap_equals",
-    "roaring_bitmap_free",
-)
+LARGEST = 2_000_000_000
+# Rows of more positions than this have one turn.
+MANY = 200_000_000
 
 # Percent and max, then what Java took, in milliseconds: add, serialize, deserialize, contains.
 JAVA: dict[tuple[int, int], tuple[float, float, float, float]] = {
@@ -47,49 +42,6 @@ JAVA: dict[tuple[int, int], tuple[float, float, float, float]] = {
     (50, 2_000_000_000): (166070, 679, 22339, 14735),
     (80, 2_000_000_000): (218233, 553, 22684, 26504),
 }
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Milliseconds of each step, and what came out."""
-
-    ms: tuple[float, ...]
-    bytes: int
-    values: int
-
-
-class Library(ctypes.Structure):
-    """CRoaring's functions, as croaring.c takes them."""
-
-    _fields_ = [(name, ctypes.c_void_p) for name in FUNCTIONS]
-
-
-class CRoaring:
-    """The library inside pyroaring, behind the loops of croaring.c."""
-
-    def __init__(self, folder: Path) -> None:
-        """Compile the loops into `folder`."""
-        import pyroaring  # noqa: PLC0415 - a peer, which only this bench needs
-
-        compiled = folder / "croaring.so"
-        compiler = shutil.which("cc") or "cc"
-        source = str(HERE / "croaring.c")
-        command = [compiler, "-O3", "-shared", "-fPIC", "-o", str(compiled), source]
-        subprocess.run(command, check=True)  # noqa: S603 - our own program
-        inner = ctypes.CDLL(pyroaring.__file__)
-        addresses = [ctypes.cast(getattr(inner, name), ctypes.c_void_p) for name in FUNCTIONS]
-        self._library = Library(*addresses)
-        self._loops = ctypes.CDLL(str(compiled))
-
-    def measure(self, percent: int, largest: int) -> Figures:
-        """Run one row."""
-        out = (ctypes.c_double * 6)()
-        limits = ctypes.c_uint64(percent), ctypes.c_uint64(largest)
-        failed = self._loops.measure(ctypes.byref(self._library), *limits, out)
-        if failed:
-            message = f"CRoaring failed at step {failed}"
-            raise RuntimeError(message)
-        return Figures(tuple(out[:4]), int(out[4]), int(out[5]))
 
 
 def ours(percent: int, largest: int) -> Figures:
@@ -118,11 +70,12 @@ def rows(largest: int, turns: int) -> list[str]:
     sizes = ["| rate / max | bytes | without headers | 8 KiB x ceil(max / 65,536) |"]
     sizes.append("| --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
-        croaring = CRoaring(Path(folder))
+        loops = compile_loops(Path(folder))
         for (percent, most), java in JAVA.items():
             if most > largest:
                 continue
-            pairs = [(ours(percent, most), croaring.measure(percent, most)) for _ in range(turns)]
+            times = turns if most <= MANY else 1
+            pairs = [(ours(percent, most), croaring(loops, percent, most)) for _ in range(times)]
             rust, c = (middle([pair[side] for pair in pairs]) for side in (0, 1))
             if (rust.bytes, rust.values) != (c.bytes, c.values):
                 message = f"{rust} and {c} are not the same bitmap"
@@ -142,17 +95,36 @@ def rows(largest: int, turns: int) -> list[str]:
     return [*lines, "", *sizes]
 
 
+def heading(turns: int) -> list[str]:
+    """Say what was measured, where and when."""
+    facts = machine(HERE)
+    return [
+        "# Roaring bitmaps, the table of PIP-16",
+        "",
+        "Written by `make bench-roaring`; do not edit. Numbers come at random, so `add` and",
+        "`contains` measure the memory of the machine as much as the library. The Java figures are",
+        f"those that PIP-16 published, of another machine. {turns} turns of each side, one where",
+        f"there are more than {MANY:,} positions; each turn in a process of its own.",
+        "",
+        f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load()}.",
+        "",
+        "| machine | |",
+        "| --- | --- |",
+        *(f"| {name} | {value} |" for name, value in facts.items()),
+    ]
+
+
 def main() -> None:
-    """Print the table, and write it where that is asked for."""
+    """Print the table; the whole of it becomes the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--max", type=int, default=2_000_000_000, help="largest range")
+    parser.add_argument("--max", type=int, default=LARGEST, help="largest range; writes no page")
     parser.add_argument("--turns", type=int, default=3, help="turns of each side")
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     options = parser.parse_args()
+    head = heading(options.turns)
     table = rows(options.max, options.turns)
     sys.stdout.write("\n".join(table) + "\n")
-    if options.write:
-        RESULTS.write_text("\n".join(["# Roaring bitmaps, the table of PIP-16", "", *table, ""]))
+    if options.max >= LARGEST:
+        RESULTS.write_text("\n".join([*head, "", *table, ""]))
 
 
 if __name__ == "__main__":
