@@ -1,8 +1,9 @@
 """What a scan leaves out because of its condition, and that nobody misses it.
 
 Owns: shards left out by bucket, runs by the range of their keys and by their bloom filter,
-MemTables by their key index; and that filtered reads equal the unfiltered one with the condition
-applied to it. Not here: what a condition may say (test_filters).
+MemTables by their key index, fragments and runs of which no row is shown any more; and that
+filtered reads equal the unfiltered one with the condition applied to it.
+Not here: what a condition may say (test_filters).
 """
 
 from __future__ import annotations
@@ -197,3 +198,55 @@ def test_a_deleted_key_stays_deleted_where_its_tombstone_is_all_that_is_left(
             assert table.scan(filter="id IN (37, 160, 161, 12)").to_table().num_rows == 1
             assert table.scan(filter="id BETWEEN 150 AND 189").count_rows() == 0
             table.scan().count_rows()
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_fragments_and_runs_without_a_live_row_are_not_read_again(
+    vectors: bool, make_table: MakeTable
+) -> None:
+    table = make_table(schema_of("int64"), ["id"], config=lancemem.WriterConfig(fsync=False))
+    if vectors:
+        table.set_deletion_vectors(enabled=True)
+
+    def write(numbers: range, value: int, *, deletes: bool = False) -> None:
+        job = table.start_job(shard=table.shards()[0].shard_id)
+        if deletes:
+            job.delete(keys("int64", numbers))
+        else:
+            job.put(rows(numbers, value))
+        job.close(flush=True)
+
+    def fragments_read() -> int:
+        return sum(map(int, re.findall(r"num_fragments=(\d+)", table.scan().explain())))
+
+    for start in (0, 100):
+        write(range(start, start + 100), 0)
+        table.compact()
+    write(range(40), 1)
+    write(range(40), 2)
+    write(range(30, 220), 3)
+    write(range(30, 35), 0, deletes=True)
+    expected = {number: (2 if number < 30 else 3) + number for number in range(220)}
+    for number in range(30, 35):
+        del expected[number]
+
+    def read(filter: str | None = None) -> dict[int, int]:  # noqa: A002 - the name of scan
+        found = table.scan(columns=["id", "value"], filter=filter).to_table()
+        assert len(found) == len(set(found["id"].to_pylist())), "a key came twice"
+        return dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
+
+    expected = {number: value % 50 for number, value in expected.items()}
+    assert read() == expected
+    # Two fragments of the base, the first of four runs, and the one that only deletes.
+    assert fragments_read() == 2
+    assert len(left_out(table, "value >= 0")) == 2
+    assert read() == expected
+    assert read("value > 25") == {key: value for key, value in expected.items() if value > 25}
+    assert table.scan().count_rows() == len(expected)
+    view = table.pin()
+    parts = [view.scan(part=(part, 3)).to_table().num_rows for part in range(3)]
+    assert sum(parts) == len(expected)
+    table.upsert(rows(range(50), 9))
+    expected |= {number: (9 + number) % 50 for number in range(50)}
+    assert read() == expected
+    assert read() == expected

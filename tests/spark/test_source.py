@@ -159,6 +159,20 @@ def test_a_write_whose_task_fails_leaves_nothing_behind(
     assert not left & listed
 
 
+def test_a_table_is_not_taken_for_small_in_a_join(spark: SparkSession, table_uri: str) -> None:
+    table = LancememTable.create(spark, table_uri, schema=spark.range(0).schema, primary_key="id")
+    table.upsert(spark.range(1_000))
+    big = spark.createDataFrame([(number,) for number in range(0, 2_000, 10)], "id long")
+    for frame in (
+        table.toDF(),
+        table.toDF(splits=2),
+        spark.read.format("lancemem").load(table_uri),
+    ):
+        joined = frame.join(big, "id")
+        assert "BroadcastHashJoin" not in joined._jdf.queryExecution().simpleString()
+        assert joined.count() == 100
+
+
 def test_a_read_is_divided_by_fragments_and_its_parts_share_a_cut(
     spark: SparkSession, table_uri: str
 ) -> None:

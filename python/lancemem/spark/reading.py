@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 import lancemem
+from lancemem.spark import marks
 from lancemem.spark.arrow_types import cast_batch, spark_arrow_schema, spark_schema
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -27,19 +28,49 @@ Consistency = Literal["flushed", "durable", "live"]
 KEYS_A_CALL = 8_192
 
 
-def read_table(
+def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     spark: SparkSession,
     table: lancemem.Table,
     columns: Sequence[str] | None,
-    options: Mapping[str, str | int | None],
+    where: str | None,
+    consistency: Consistency,
+    splits: int,
 ) -> DataFrame:
-    """Make a DataFrame of the table; `options` are those of the format that have a value."""
-    schema = spark_schema(spark_columns(table, checked_columns(table, columns)))
+    """Make a DataFrame of the table, read in at most `splits` tasks."""
+    names = checked_columns(table, columns)
+    schema = spark_schema(spark_columns(table, names))
+    if splits == 1:
+        scan = _whole_scan(table, names, where, consistency)
+        # Of rows from a list Spark knows no size, as of a source's. After a range of one row it
+        # would take the table for as small, and send all of it to every executor.
+        one = spark.createDataFrame([(0,)], "task int").coalesce(1)
+        return one.mapInArrow(scan, schema)
     read = spark.read.format("lancemem").schema(schema)
-    for name, value in options.items():
-        if value is not None:
-            read = read.option(name, value)
+    read = read.option("consistency", consistency).option("splits", splits)
+    if where is not None:
+        read = read.option("where", where)
     return read.load(table.uri)
+
+
+def _whole_scan(
+    table: lancemem.Table, names: Sequence[str], where: str | None, consistency: Consistency
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function of the one task that reads the table as it is then.
+
+    It runs in the Python that Spark's tasks use anyway. A read through the format has Spark start
+    four more kinds of Python process, each once a session.
+    """
+    split = Split(table.uri, None, (0, 1))
+    schema = spark_columns(table, names)
+    version = lancemem.__version__
+
+    def scan(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        marks.check_version(version)
+        for row in rows:
+            if row.num_rows:
+                yield from scan_batches(split, names, where, consistency, schema)
+
+    return scan
 
 
 @dataclass(frozen=True)

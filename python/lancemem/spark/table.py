@@ -312,8 +312,7 @@ class LancememTable:
         """
         if splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
-        options = {"where": where, "consistency": consistency, "splits": splits}
-        return reading.read_table(self._spark, self._table, columns, options)
+        return reading.read_table(self._spark, self._table, columns, where, consistency, splits)
 
     def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
         """Read the rows with the keys in `keys`, by key and not by a scan.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::{BooleanArray, UInt64Array};
 use arrow_buffer::BooleanBufferBuilder;
+use lance_table::format::Fragment;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
@@ -54,6 +55,15 @@ impl DeadRows {
     fn contains(&self, address: u64) -> bool {
         let (fragment, offset) = split_address(address);
         self.0.get(&fragment).is_some_and(|dead| dead.contains(offset))
+    }
+
+    /// Whether every row of `fragment` is dead. One that has deletions of its own is not looked
+    /// into: rows may count in both.
+    #[must_use]
+    pub fn is_whole(&self, fragment: &Fragment) -> bool {
+        let dead = u32::try_from(fragment.id).ok().and_then(|id| self.0.get(&id));
+        fragment.deletion_file.is_none()
+            && dead.is_some_and(|dead| fragment.physical_rows == usize::try_from(dead.len()).ok())
     }
 
     /// Number of dead rows.
@@ -209,6 +219,18 @@ mod tests {
         let count = addresses.len();
         let live = dead.live(&UInt64Array::from(addresses));
         live.map_or_else(|| vec![true; count], |live| live.values().iter().collect())
+    }
+
+    #[test]
+    fn a_fragment_is_dead_when_each_of_its_rows_is() {
+        let second = 1_u64 << 32;
+        let dead: DeadRows = [0, 1, 2, second, second + 2].into_iter().collect();
+        let fragment = |id, rows| Fragment::new(id).with_physical_rows(rows);
+        assert!(dead.is_whole(&fragment(0, 3)));
+        assert!(!dead.is_whole(&fragment(0, 4)));
+        assert!(!dead.is_whole(&fragment(1, 3)));
+        assert!(!dead.is_whole(&fragment(2, 0)), "nothing is known of it");
+        assert!(!dead.is_whole(&Fragment::new(0)), "of an unknown number of rows");
     }
 
     #[test]

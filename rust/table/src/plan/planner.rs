@@ -102,17 +102,20 @@ pub async fn plan_scan(
     request: &ScanRequest,
 ) -> Result<ScanPlan> {
     let output = output_columns(view, request)?;
-    let pruned = prune(view, request.filter.as_ref()).await?;
+    let mut pruned = prune(view, request.filter.as_ref()).await?;
     let planner = Planner::new(session, view, &pruned, cache, request, &output);
     let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(view.sources()) {
         if is_left_out(&pruned, request, arm - 1) {
             continue;
         }
-        arms.push(match source {
-            Source::SsTable(run) => planner.run(arm, freshness, run).await?,
-            Source::MemTable(rows) => planner.memtable(arm, freshness, rows)?,
-        });
+        match source {
+            Source::SsTable(run) => match planner.run(arm, freshness, run).await? {
+                Some(planned) => arms.push(planned),
+                None => pruned.push(Pruned::superseded(arm - 1, run)),
+            },
+            Source::MemTable(rows) => arms.push(planner.memtable(arm, freshness, rows)?),
+        }
     }
     let rows = match <[_; 1]>::try_from(arms) {
         Ok([only]) => only,
@@ -202,17 +205,17 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Nothing where no fragment of the base belongs to the part.
+    /// Nothing where no fragment of the base is to be read.
     async fn base(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let fragments = self.part.map(|part| part.fragments(self.view.base.fragments()));
-        if fragments.as_ref().is_some_and(Vec::is_empty) {
-            return Ok(None);
-        }
         let newest = if self.view.key.is_empty() || self.is_base_only {
             Newest::All
         } else {
             self.by_position(0, 0).unwrap_or_else(|| self.by_key(Freshness::Base))
         };
+        let fragments = fragments_to_read(&self.view.base, &newest, self.part);
+        if fragments.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(None);
+        }
         let kept = self.columns(self.rest.as_ref());
         let read = self.with_key(&kept, &newest);
         let (base, pushed) = (&self.view.base, self.pushed.as_ref());
@@ -220,16 +223,21 @@ impl<'a> Planner<'a> {
         self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
     }
 
+    /// Nothing where every row is known to be superseded.
     async fn run(
         &self,
         arm: usize,
         freshness: Freshness,
         run: &SsTableHandle,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let is_run = |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
         let place = self.view.sources().take(arm).filter(is_run).count();
         let newest = self.by_position(arm, place);
         let newest = newest.unwrap_or_else(|| self.above_base(arm, freshness));
+        let fragments = fragments_to_read(&run.dataset, &newest, None);
+        if fragments.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(None);
+        }
         let stored = |filter: Option<&Filter>| {
             let mut read = self.with_key(&self.columns(filter), &newest);
             if !matches!(newest, Newest::ByPosition { .. }) {
@@ -242,15 +250,16 @@ impl<'a> Planner<'a> {
         let whole = self.whole.as_ref();
         if stored(whole)?.is_same() {
             let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
-            let scan = self.scan(&run.dataset, None, &newest, &stored(rest)?.names, pushed).await?;
-            return self.finished(arm, scan, newest, name, rest);
+            let names = stored(rest)?.names;
+            let scan = self.scan(&run.dataset, fragments, &newest, &names, pushed).await?;
+            return self.finished(arm, scan, newest, name, rest).map(Some);
         }
         let stored = Arc::new(stored(whole)?);
-        let scan = self.scan(&run.dataset, None, &newest, &stored.names, None).await?;
+        let scan = self.scan(&run.dataset, fragments, &newest, &stored.names, None).await?;
         let address = scan.schema().column_with_name(ROW_ADDR).map(|_| ROW_ADDR.to_owned());
         let extra = address.into_iter().collect();
         let scan = ReconcileExec::try_new(scan, stored, extra).context("planning a scan")?;
-        self.finished(arm, Arc::new(scan), newest, name, whole)
+        self.finished(arm, Arc::new(scan), newest, name, whole).map(Some)
     }
 
     fn memtable(
@@ -372,6 +381,20 @@ impl<'a> Planner<'a> {
         let is_key = |name: &String| by_key && self.view.key.contains(name);
         in_order(&self.view.schema, |name| kept.contains(name) || is_key(name))
     }
+}
+
+/// The fragments of `part` that have a row which `newest` may keep; `None` for all of `dataset`.
+fn fragments_to_read(
+    dataset: &Dataset,
+    newest: &Newest,
+    part: Option<ReadPart>,
+) -> Option<Vec<Fragment>> {
+    let all = dataset.fragments();
+    let mut read = part.map_or_else(|| all.to_vec(), |part| part.fragments(all));
+    if let Newest::ByPosition { dead, .. } = newest {
+        read.retain(|fragment| !dead.is_whole(fragment));
+    }
+    (read.len() < all.len()).then_some(read)
 }
 
 /// Rows of a batch of these columns: as many as Lance reads by itself, more of narrow ones, because

@@ -40,6 +40,13 @@ pub struct Pruned {
     why: &'static str,
 }
 
+impl Pruned {
+    /// The flushed run at `source`, of which an earlier scan found every row superseded.
+    pub(super) fn superseded(source: usize, run: &SsTableHandle) -> Self {
+        Self { source, what: run.name(), why: "newer rows of their keys hide all its rows" }
+    }
+}
+
 impl fmt::Display for Pruned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pruned: {}, {}", self.what, self.why)
