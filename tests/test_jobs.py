@@ -7,6 +7,7 @@ pylance (test_cross_read).
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 import textwrap
@@ -390,6 +391,45 @@ def test_a_job_that_is_forgotten_at_exit_does_not_hang_the_process(table: lancem
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert seen(table)["durable"] == [2]
+
+
+# --- jobs of one write ---
+
+
+def test_small_writes_that_add_up_leave_a_short_log(table: lancemem.Table) -> None:
+    for number in range(150):
+        table.upsert(rows([number]))
+        if number % 10 == 0:
+            table.delete(rows([number]).select(["id"]))
+    with table.start_job(shard=0) as job:
+        assert job.stats().active_batches < 64
+    assert len(table.shards()[0].sstables) == 2
+    assert seen(table)["durable"] == [number for number in range(150) if number % 10]
+
+
+def test_a_write_is_done_although_its_long_log_cannot_be_flushed(table: lancemem.Table) -> None:
+    for number in range(63):
+        table.upsert(rows([number], secrets.token_hex(2_000)))
+    done = run_python(
+        """
+        import logging, resource, signal, sys
+        import lancemem, pyarrow as pa
+        logging.basicConfig(format="%(message)s")
+        table = lancemem.open_table(sys.argv[1])
+        # A WAL entry of one row fits, a run of 64 does not.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
+        for number in (63, 64):
+            table.upsert(pa.table({"id": [number], "name": ["a"], "value": [1.0]}))
+        """,
+        table.uri,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("a long log could not be flushed") == 2, done.stderr
+    assert table.shards()[0].sstables == []
+    table.upsert(rows([65]))
+    assert len(table.shards()[0].sstables) == 1
+    assert seen(table)["flushed"] == list(range(66))
 
 
 # --- forks ---

@@ -573,8 +573,13 @@ class Job:
     def flush(self) -> None:
         """Flush what was put; returns when the shard manifest lists it."""
 
-    def close(self, *, flush: bool = False) -> None:
-        """End the job when every put is durable. Without `flush` rows stay in the WAL."""
+    def close(self, *, flush: bool | None = False) -> None:
+        """End the job when every put is durable. Without `flush` rows stay in the WAL.
+
+        `None`, for a job that was started for a few rows: they are flushed where the log has become
+        so long that the next job of the shard would be slow to start, more than 63 puts or 32 MiB.
+        A flush that fails is then a warning, as the rows are durable.
+        """
 
     def serve(
         self,

@@ -40,6 +40,8 @@ SCHEMA = pa.schema(
     ]
 )
 DDL = "id long, v long, seq long"
+# Puts at which a task flushes the log of its shard.
+LONG_LOG_PUTS = 64
 
 
 @pytest.fixture(autouse=True)
@@ -124,14 +126,14 @@ def test_a_task_that_dies_behind_its_write_is_repeated_and_writes_nothing(
 @pytest.mark.usefixtures("spark")
 def test_a_shard_that_takes_many_small_batches_keeps_its_log_short(table: LancememTable) -> None:
     plan = writing.WritePlan(tuple(SCHEMA.names), ("id",))
-    batches = 2 * writing.FLUSHED_TAIL_PUTS + 3
+    batches = 2 * LONG_LOG_PUTS + 3
     shard = int(pa.array(table._table.shard_ordinals(pa.table({"id": [0]})))[0].as_py())
     for number in range(batches):
         columns = {"id": [0, 1 + number], "v": [number, 0], "seq": [0, 0]}
         rows = pa.table(columns, schema=SCHEMA)
         writing.write_here(table._table, plan, rows, None, ("app:x", number), None)
         with table._table.start_job(shard=shard) as job:
-            assert job.stats().active_batches < writing.FLUSHED_TAIL_PUTS
+            assert job.stats().active_batches < LONG_LOG_PUTS
     assert len(table.shards()[shard].sstables) == 2
     assert stored(table) == {0: batches - 1} | dict.fromkeys(range(1, 1 + batches), 0)
 

@@ -50,10 +50,6 @@ INSERT_OP = "I"
 
 # More than this goes into runs of its own instead of the log, which every open reads.
 SINGLE_PUT_BYTES = 16 << 20
-# A log of more than this is flushed before the task lets go of the shard: bytes, and puts, because
-# the next task opens a file for each.
-FLUSHED_TAIL_BYTES = 32 << 20
-FLUSHED_TAIL_PUTS = 64
 # Another writer of the shard needs milliseconds for its rows; then it is our turn.
 ATTEMPTS = 50
 
@@ -271,12 +267,10 @@ def _claimed(table: lancemem.Table, shard: int) -> Iterator[lancemem.Job]:
     job = table.start_job(shard=shard)
     try:
         yield job
-        stats = job.stats()
     except BaseException:
         close_quietly(job)
         raise
-    long = stats.active_batches >= FLUSHED_TAIL_PUTS
-    job.close(flush=long or stats.memtable_bytes > FLUSHED_TAIL_BYTES)
+    job.close(flush=None)
 
 
 def try_again(write: Callable[[], _T]) -> _T:

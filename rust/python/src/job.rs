@@ -103,10 +103,15 @@ impl Job {
         run(py, async move { job.flush().await })
     }
 
-    #[pyo3(signature = (*, flush=false))]
-    fn close(&self, py: Python<'_>, flush: bool) -> PyResult<()> {
+    #[pyo3(signature = (*, flush=Some(false)))]
+    fn close(&self, py: Python<'_>, flush: Option<bool>) -> PyResult<()> {
         let job = self.inner()?;
-        run(py, async move { job.close(flush).await })
+        run(py, async move {
+            match flush {
+                Some(flush) => job.close(flush).await,
+                None => job.close_brief().await,
+            }
+        })
     }
 
     #[pyo3(signature = (address="grpc://127.0.0.1:0", token=None, tls=None, *, max_streams=16))]
@@ -143,7 +148,7 @@ impl Job {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let _ = (error, traceback);
-        let closed = self.close(py, false);
+        let closed = self.close(py, Some(false));
         // The error that left the block says more than the close that it caused to fail.
         if error_type.is_none() {
             closed?;

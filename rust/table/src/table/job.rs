@@ -27,6 +27,11 @@ use crate::sstable::{
     BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
 };
 
+/// A log of more puts or bytes than this is long: whoever starts the next job, or reads the shard in
+/// another process, opens a file for each put and indexes every row again.
+const LONG_LOG_PUTS: u64 = 64;
+const LONG_LOG_BYTES: u64 = 32 << 20;
+
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
 pub struct Job {
@@ -268,6 +273,26 @@ impl Job {
             maintenance.look_up().await;
         }
         Ok(())
+    }
+
+    /// Ends a job that was started for one write, whose rows are durable: a long log is flushed,
+    /// a short one stays. Where the flush fails, the rows stay in the log for the next job.
+    ///
+    /// # Errors
+    /// As [`ShardWriter::close`] without a flush.
+    #[boxed]
+    pub async fn close_brief(&self) -> Result<()> {
+        let stats = self.stats();
+        let is_long =
+            stats.active_batches >= LONG_LOG_PUTS || stats.memtable_bytes > LONG_LOG_BYTES;
+        if !is_long {
+            return self.close(false).await;
+        }
+        if let Err(error) = self.flush().await {
+            tracing::warn!(shard = %self.shard_id(), %error, "a long log could not be flushed");
+            return self.close(false).await;
+        }
+        self.close(true).await
     }
 
     /// The shard.

@@ -156,7 +156,7 @@ impl Table {
                 job.apply(&part, deletes.as_boolean(), mode, mark).await?
             }
         };
-        job.close(false).await?;
+        job.close_brief().await?;
         if done.already_written {
             return Ok(already);
         }
