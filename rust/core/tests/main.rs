@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod appends_here;
 mod backpressure;
 mod bench;
 mod damage;

@@ -11,7 +11,7 @@ use crate::bench::{Bench, patient, until, within};
 const MODES: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
 fn mode(durable: bool, sync_index: bool) -> WriteMode {
-    WriteMode { durable: Some(durable), sync_index: Some(sync_index) }
+    WriteMode { durable: Some(durable), sync_index: Some(sync_index), ..WriteMode::default() }
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ impl Job {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
         let rows = input::batch(data)?;
-        let mode = WriteMode { durable, sync_index };
+        let mode = WriteMode { durable, sync_index, alone: true };
         run(py, async move { job.put_marked(&rows, mode, mark.as_ref()).await })
             .map(Acknowledged::from)
     }
@@ -73,7 +73,7 @@ impl Job {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
         let keys = keys::batch(keys, &self.key)?;
-        let mode = WriteMode { durable, sync_index };
+        let mode = WriteMode { durable, sync_index, alone: true };
         run(py, async move { job.delete_marked(&keys, mode, mark.as_ref()).await })
             .map(Acknowledged::from)
     }
@@ -93,7 +93,7 @@ impl Job {
         let mark = stage::mark(mark)?;
         let deletes = stage::deletes(deletes)?;
         let rows = input::batch(data)?;
-        let mode = WriteMode { durable, sync_index };
+        let mode = WriteMode { durable, sync_index, alone: true };
         run(py, async move { job.apply(&rows, &deletes, mode, mark.as_ref()).await })
             .map(Acknowledged::from)
     }

@@ -3,6 +3,7 @@
 //! Owns: opening, puts of the bank and of the registers, flushes, reads of the job, its end.
 //! Does not own: when a process starts or ends (`actors`).
 
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use lancemem_core::format::{ShardManifest, paths};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{ShardIdentity, ShardWriter, WriteMode};
+use lancemem_core::store::waiting_here;
 use lancemem_core::types::{Error, ErrorKind, WriterConfig};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -239,7 +241,9 @@ impl Process {
         let id = world.oracle.lock().call(self.id, self.epoch, rows);
         let rows = world.oracle.lock().rows(id).to_vec();
         let override_mode = world.chance.odds(150).then(|| world.chance.odds(500));
-        let mode = WriteMode { durable: override_mode, sync_index: None };
+        // Every other process appends on the threads of its puts.
+        let alone = self.epoch % 2 == 0;
+        let mode = WriteMode { durable: override_mode, sync_index: None, alone };
         let durable = override_mode.unwrap_or(self.config.durable_write);
         let shape = world.climate.shape;
         let put = async {
@@ -252,6 +256,8 @@ impl Process {
                 self.writer.delete_with(&shape.keys(&keys), mode).await
             }
         };
+        let mut put = Box::pin(put);
+        let put = poll_fn(move |context| waiting_here(|| put.as_mut().poll(context)));
         let cancelled = world.chance.odds(world.climate.cancels);
         world.event("put", self.client.id, "");
         let answer = if cancelled {

@@ -149,8 +149,10 @@ impl ShardWriter {
             closing: tokio::sync::Mutex::new(()),
             stopped: AtomicBool::new(false),
             appending: tokio::sync::Mutex::new(()),
+            appender: Arc::new(tokio::sync::Mutex::new(Some(appender))),
+            crowded: AtomicBool::new(false),
         });
-        tokio::spawn(shared.clone().run_appends(appender));
+        tokio::spawn(shared.clone().run_appends());
         tokio::spawn(shared.clone().run_flushes());
         tokio::spawn(shared.clone().run_indexing());
         Ok(Self { shared })

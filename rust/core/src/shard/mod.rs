@@ -9,6 +9,7 @@
 
 mod admission;
 mod adopt;
+mod append;
 mod beside;
 mod claim;
 mod flush;

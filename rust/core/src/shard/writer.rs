@@ -23,10 +23,12 @@ use crate::format::{AcceptedRows, RowSchema};
 use crate::memtable::MemTable;
 use crate::store::ManifestStore;
 use crate::types::{
-    Error, Generation, Mark, Marks, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+    Error, Generation, Mark, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
 };
 use crate::wal::{Queued, WalAppender, WalQueue};
 
+/// Rows of a durable put whose keys the indexing task may index while the log is written.
+const INDEXED_BESIDE: usize = 256;
 /// Batches that the indexing task takes before it lets others run.
 const INDEX_STEP: usize = 16;
 
@@ -37,6 +39,9 @@ pub struct WriteMode {
     pub durable: Option<bool>,
     /// Whether to return only after the keys are in the key index.
     pub sync_index: Option<bool>,
+    /// Whether the thread that polls the put does nothing else meanwhile. One that may wait for a
+    /// disk ([`waiting_here`](crate::store::waiting_here)) then writes the log itself.
+    pub alone: bool,
 }
 
 /// What a put promises once it returned.
@@ -91,8 +96,12 @@ pub(super) struct Shared {
     /// Held by the call of `close` that ends the job.
     pub closing: tokio::sync::Mutex<()>,
     pub stopped: AtomicBool,
-    /// Held by the appending task for as long as it may write.
+    /// Held by the appending task for as long as it runs.
     pub appending: tokio::sync::Mutex<()>,
+    /// Held by whoever appends; gone with the appending task, and then nobody does.
+    pub appender: Arc<tokio::sync::Mutex<Option<WalAppender>>>,
+    /// Whether the newest entry has rows of several puts.
+    pub crowded: AtomicBool,
 }
 
 impl ShardWriter {
@@ -273,7 +282,7 @@ impl Shared {
     /// wait for what was promised. A put is never split: it stands whole in one MemTable and in
     /// one WAL entry, so readers and replay see all of it or nothing.
     pub(super) async fn place(
-        &self,
+        self: &Arc<Self>,
         schema: &RowSchema,
         rows: AcceptedRows,
         mode: WriteMode,
@@ -303,7 +312,10 @@ impl Shared {
         };
         admitted.placed();
         let queued_at = Instant::now();
-        if durable {
+        if durable && count >= INDEXED_BESIDE && !self.crowded.load(Ordering::Relaxed) {
+            self.unindexed.notify_one();
+        }
+        if durable && !(mode.alone && self.append_here(placed.queued)) {
             self.queue.hurry();
         }
         if indexed {
@@ -382,53 +394,6 @@ impl Shared {
             self.unindexed.notified().await;
         }
         end.expected();
-    }
-
-    /// Appends group by group until the queue is closed or the log refuses.
-    pub(super) async fn run_appends(self: Arc<Self>, mut appender: WalAppender) {
-        let end = TaskEnd::of(&self, "append");
-        let _may_write = self.appending.lock().await;
-        while let Some(group) = self.queue.next_group(self.config.max_wal_flush_interval).await {
-            // A flush that was fenced has stopped the job: nobody waits for these rows any more.
-            if self.queue.check().is_err() && !mutant!("L2") && !mutant!("B22") {
-                break;
-            }
-            let Some(generation) = group.first().map(|queued| queued.generation) else { continue };
-            let bytes = group.iter().map(|queued| queued.bytes).sum();
-            let mut marks = Marks::default();
-            for mark in group.iter().filter_map(|queued| queued.mark.as_ref()) {
-                marks.record(mark.application(), mark.version());
-            }
-            let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
-            match appender.append(&batches, generation, &marks).await {
-                Ok(position) => self.appended(generation, position, batches.len(), bytes),
-                Err(error) => {
-                    tracing::error!(shard = %self.shard_id, %error, "the job stops");
-                    self.queue.fail(error);
-                    if !mutant!("B22") {
-                        break;
-                    }
-                }
-            }
-        }
-        end.expected();
-        self.frozen.notify_one();
-    }
-
-    /// Records the position before anybody learns that the rows are durable.
-    fn appended(
-        &self,
-        generation: Generation,
-        position: WalPosition,
-        batches: usize,
-        bytes: usize,
-    ) {
-        self.last_positions.lock().insert(generation, position);
-        Counters::add(&self.counters.wal_entries, 1);
-        Counters::add(&self.counters.wal_batches, batches);
-        Counters::add(&self.counters.wal_bytes, bytes);
-        self.counters.wal_position.store(position.get(), Ordering::Relaxed);
-        self.queue.advance(batches);
     }
 
     /// Returns when neither an append nor a flush is on its way.

@@ -1,22 +1,70 @@
-//! Reads of a local disk: each is one call, on a thread that may wait for it.
+//! A local disk without the object store: on a thread that may wait for it.
 //!
-//! Owns: whole files, names in one folder, and whether a file exists, below a table's root.
-//! Does not own: writes, which need the object store's staging, or names that the object store
-//! spells otherwise than the disk does: those are left to it.
+//! Owns: whole files, names in one folder, and whether a file exists, below a table's root; new
+//! files in a folder that is there, staged and linked as the object store does it.
+//! Does not own: other writes, or names that the object store spells otherwise than the disk
+//! does: those are left to it.
 
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-/// The root folder of a table.
+use super::Created;
+
+/// The root folder of a table, and whether what is written there is synced.
 #[derive(Debug)]
-pub(super) struct LocalFolder(PathBuf);
+pub(super) struct LocalFolder {
+    root: PathBuf,
+    fsync: bool,
+}
 
 impl LocalFolder {
-    pub const fn new(root: PathBuf) -> Self {
-        Self(root)
+    pub const fn new(root: PathBuf, fsync: bool) -> Self {
+        Self { root, fsync }
+    }
+
+    /// Creates a file with these bytes in one step, or changes nothing; `None` where its folder is
+    /// missing. With `fsync` the bytes are on disk before anybody can see the file, and its name is
+    /// before the call returns.
+    pub fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<Option<Created>> {
+        let (file, staged) = match staged(path) {
+            Ok(staged) => staged,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let linked = self.fill(file, bytes).and_then(|()| fs::hard_link(&staged, path));
+        // A name that stays says nothing: it is none of an object.
+        drop(fs::remove_file(&staged));
+        match linked {
+            Ok(()) => self.sync_folder(path).map(|()| Some(Created::Yes)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Ok(Some(Created::AlreadyExists))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn fill(&self, mut file: File, bytes: &[u8]) -> io::Result<()> {
+        file.write_all(bytes)?;
+        if self.fsync { file.sync_all() } else { Ok(()) }
+    }
+
+    /// Syncs a file and its name, where this is what files are.
+    pub fn sync(&self, path: &Path) -> io::Result<()> {
+        if self.fsync {
+            File::open(path)?.sync_all()?;
+        }
+        self.sync_folder(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        match path.parent() {
+            // Elsewhere a folder cannot be opened, and names are on disk with their files.
+            Some(folder) if self.fsync && cfg!(unix) => File::open(folder)?.sync_all(),
+            _ => Ok(()),
+        }
     }
 
     /// Where `path`, relative to the table, is; `None` for one that is not spelled the same on
@@ -26,7 +74,21 @@ impl LocalFolder {
             part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
                 && !part.bytes().all(|byte| byte == b'.')
         };
-        path.split('/').all(plain).then(|| self.0.join(path))
+        path.split('/').all(plain).then(|| self.root.join(path))
+    }
+}
+
+/// A new file beside `path`, under a name that listings leave out.
+fn staged(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut number = 1_u64;
+    loop {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!("#{number}"));
+        match OpenOptions::new().write(true).create_new(true).open(&name) {
+            Ok(file) => return Ok((file, name.into())),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
     }
 }
 

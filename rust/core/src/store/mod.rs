@@ -91,7 +91,7 @@ impl Store {
             inner: Arc::new(LocalFileSystem::new().with_fsync(fsync)),
             unsynced: Arc::new(unsynced),
             root,
-            local: Some(Arc::new(LocalFolder::new(folder))),
+            local: Some(Arc::new(LocalFolder::new(folder, fsync))),
         })
     }
 
@@ -115,6 +115,34 @@ impl Store {
             ) => Ok(Created::AlreadyExists),
             Err(error) => Err(failed(format!("creating {path}"), &error)),
         }
+    }
+
+    /// [`Self::put_if_absent`], on the calling thread where it may wait for a local disk: then it
+    /// is done at once.
+    ///
+    /// # Errors
+    /// As [`Self::put_if_absent`].
+    pub async fn put_if_absent_here(&self, path: &str, bytes: Bytes) -> Result<Created> {
+        if let Some(created) = self.create_here(path, &bytes) {
+            return created.map_err(|error| Error::storage(format!("creating {path}"), error));
+        }
+        self.put_if_absent(path, bytes).await
+    }
+
+    /// `None` where another thread has to wait, and for the first file of a folder.
+    fn create_here(&self, path: &str, bytes: &Bytes) -> Option<io::Result<Created>> {
+        let local = self.local.as_ref().filter(|_| may_wait_here())?;
+        local.create(&local.at(path)?, bytes).transpose()
+    }
+
+    /// Sees to it that an object that somebody created, maybe not to the end, survives a power cut.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn make_durable(&self, path: &str) -> Result<()> {
+        let Some(local) = self.local.clone() else { return Ok(()) };
+        let Some(file) = local.at(path) else { return Ok(()) };
+        on_disk(format!("syncing {path}"), move || local.sync(&file)).await
     }
 
     /// Proves that the store refuses to create an object that is there. Every promise of the
@@ -314,6 +342,8 @@ fn failed(action: String, error: &object_store::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -326,6 +356,32 @@ mod tests {
         assert_eq!(store.get("a/b").await.unwrap().unwrap(), "1");
         assert_eq!(store.list_files("a").await.unwrap(), ["b"]);
         assert_eq!(store.list_folders("").await.unwrap(), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn a_file_is_created_once_whichever_thread_does_it() {
+        for fsync in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Store::open(folder.path().to_str().unwrap(), fsync).unwrap();
+            let here = |path: &'static str, bytes: &'static [u8]| {
+                let bytes = Bytes::from_static(bytes);
+                waiting_here(|| store.put_if_absent_here(path, bytes).now_or_never())
+            };
+            assert!(here("a/b", b"1").is_none(), "the first file of a folder");
+            let first = store.put_if_absent_here("a/b", Bytes::from_static(b"2")).await.unwrap();
+            std::fs::write(folder.path().join("a/c#1"), "left by a crash").unwrap();
+            assert_eq!(here("a/c", b"3").unwrap().unwrap(), Created::Yes);
+            for path in ["a/b", "a/c"] {
+                assert_eq!(here(path, b"4").unwrap().unwrap(), Created::AlreadyExists);
+                store.make_durable(path).await.unwrap();
+            }
+            let stored = (store.get("a/b").await.unwrap(), store.get("a/c").await.unwrap());
+            let lost = first == Created::AlreadyExists;
+            let expected: [&'static [u8]; 2] = [if lost { b"1" } else { b"2" }, b"3"];
+            assert_eq!(stored, (Some(expected[0].into()), Some(expected[1].into())));
+            assert_eq!(store.list_files("a").await.unwrap().len(), 2);
+            assert!(store.make_durable("a/d").await.is_err() || !fsync, "nothing is there");
+        }
     }
 
     #[tokio::test]

@@ -131,11 +131,14 @@ impl WalAppender {
     ///
     /// Equal bytes are proof: they carry our epoch, and an epoch has one appender.
     async fn attempt(&self, path: &str, bytes: &Bytes) -> Result<()> {
-        if self.store.put_if_absent(path, bytes.clone()).await? == Created::Yes {
+        if self.store.put_if_absent_here(path, bytes.clone()).await? == Created::Yes {
             return Ok(());
         }
         match self.store.get(path).await? {
-            Some(stored) if stored == *bytes && !mutant!("B5") => return Ok(()),
+            // The attempt that wrote it failed, maybe before it was on disk.
+            Some(stored) if stored == *bytes && !mutant!("B5") => {
+                return self.store.make_durable(path).await;
+            }
             Some(_) => {}
             None if mutant!("B6") => {}
             // S3 answers 409 where two writes met and either may have failed: nobody has it yet.

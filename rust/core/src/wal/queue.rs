@@ -97,7 +97,7 @@ impl WalQueue {
         self.urgent.notify_one();
     }
 
-    /// Lets [`Self::next_group`] end once everything queued was taken.
+    /// Lets [`Self::is_due`] end once everything queued was taken.
     pub fn close(&self) {
         let mut pending = self.pending.lock();
         pending.closed = true;
@@ -111,17 +111,16 @@ impl WalQueue {
         self.pending.lock().queued
     }
 
-    /// The batches of the next entry, all of one generation; `None` after [`Self::close`].
-    ///
-    /// Waits until there are some, and without [`Self::hurry`] at most `interval` longer.
-    pub async fn next_group(&self, interval: std::time::Duration) -> Option<Vec<Queued>> {
+    /// Waits until an append is due: until batches are queued, and without [`Self::hurry`] at most
+    /// `interval` longer. False once the queue is closed and empty.
+    pub async fn is_due(&self, interval: std::time::Duration) -> bool {
         loop {
             let (empty, urgent, closed) = {
                 let pending = self.pending.lock();
                 (pending.batches.is_empty(), pending.urgent, pending.closed)
             };
             if empty && closed {
-                return None;
+                return false;
             }
             if empty {
                 self.arrived.notified().await;
@@ -130,7 +129,7 @@ impl WalQueue {
             if !urgent {
                 let _ = tokio::time::timeout(interval, self.urgent_group()).await;
             }
-            return Some(self.take_group());
+            return true;
         }
     }
 
@@ -144,7 +143,9 @@ impl WalQueue {
         }
     }
 
-    fn take_group(&self) -> Vec<Queued> {
+    /// The batches of the next entry, all of one generation; none where others took them. The
+    /// caller appends them before anybody takes the next ones.
+    pub fn take_group(&self) -> Vec<Queued> {
         let mut pending = self.pending.lock();
         let Some(generation) = pending.batches.front().map(|queued| queued.generation) else {
             return Vec::new();

@@ -6,6 +6,7 @@
 //! `SCHEDULES` sets how many orders of each story are tried; shuttle prints one that fails.
 
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,8 +19,8 @@ use async_trait::async_trait;
 use lancemem_core::Result;
 use lancemem_core::format::{RowSchema, SsTable, paths};
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter, SsTableSink};
-use lancemem_core::store::{ManifestStore, Store};
+use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter, SsTableSink, WriteMode};
+use lancemem_core::store::{ManifestStore, Store, waiting_here};
 use lancemem_core::types::{KeyIndexKind, ShardId, WalPosition, WriterConfig};
 use lancemem_core::wal::WalTail;
 use object_store::memory::InMemory;
@@ -119,8 +120,13 @@ fn start(writer: &Arc<ShardWriter>) -> Vec<tokio::task::JoinHandle<()>> {
     let put = |putter: i64| {
         let writer = writer.clone();
         tokio::spawn(async move {
+            // One of them appends by itself whenever it can.
+            let mode = WriteMode { alone: putter == 0, ..WriteMode::default() };
             for value in 0..PUTS {
-                let acknowledged = writer.put(&row(putter * 100 + value)).await.unwrap();
+                let row = row(putter * 100 + value);
+                let mut put = Box::pin(writer.put_with(&row, mode));
+                let put = poll_fn(|context| waiting_here(|| put.as_mut().poll(context)));
+                let acknowledged = put.await.unwrap();
                 assert!(acknowledged.durable);
                 let seen = writer.snapshot().unwrap();
                 let there = seen.memtables.iter().flat_map(values);

@@ -1,0 +1,132 @@
+//! From the queue into the log, an entry at a time.
+//!
+//! Owns: who appends. A put that waits for a local disk anyway appends what is queued itself; else
+//! the appending task does. Handing rows to another thread and back costs as much as a file.
+//! Does not own: which rows share an entry (`wal`), or what an acknowledgement waits for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow_array::RecordBatch;
+use futures::FutureExt;
+use tokio::sync::OwnedMutexGuard;
+
+use super::stats::Counters;
+use super::task_end::TaskEnd;
+use super::writer::Shared;
+use crate::store::may_wait_here;
+use crate::types::{Generation, Marks, WalPosition};
+use crate::wal::{Queued, WalAppender};
+
+/// The right to append, while it is held.
+type Turn = OwnedMutexGuard<Option<WalAppender>>;
+
+impl Shared {
+    /// Appends group by group until the queue is closed or the log refuses.
+    pub(super) async fn run_appends(self: Arc<Self>) {
+        let end = TaskEnd::of(&self, "append");
+        let _may_write = self.appending.lock().await;
+        while self.queue.is_due(self.config.max_wal_flush_interval).await {
+            let turn = self.appender.clone().lock_owned().await;
+            if !self.clone().append_group(turn).await {
+                break;
+            }
+        }
+        // A put that appends right now is waited for, and none will after it.
+        self.appender.lock().await.take();
+        end.expected();
+        self.frozen.notify_one();
+    }
+
+    /// Appends on the calling thread, if it waits for a disk anyway and nobody appends, until the
+    /// first `queued` batches are durable; whether they are, or never will be.
+    ///
+    /// Not where puts come together: the first of them would append its own rows alone, while the
+    /// appending task takes long enough to begin that the others join.
+    pub(super) fn append_here(self: &Arc<Self>, queued: u64) -> bool {
+        while may_wait_here() && !self.crowded.load(Ordering::Relaxed) {
+            let Ok(turn) = self.appender.clone().try_lock_owned() else { return false };
+            let shared = self.clone();
+            let mut append = Box::pin(async move {
+                let goes_on = shared.clone().append_group(turn).await;
+                if !goes_on {
+                    // The appending task learns of it.
+                    shared.queue.close();
+                }
+                goes_on
+            });
+            match append.as_mut().now_or_never() {
+                Some(true) => {}
+                Some(false) => return true,
+                None => {
+                    // What has begun must come to its end, also where the put is cancelled.
+                    tokio::spawn(append);
+                    return false;
+                }
+            }
+            if self.queue.durable().batches >= queued {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Appends what is queued of one generation as one entry; whether more may follow.
+    async fn append_group(self: Arc<Self>, mut turn: Turn) -> bool {
+        let end = TaskEnd::of(&self, "append");
+        let goes_on = match turn.as_mut() {
+            Some(appender) => self.append_next(appender).await,
+            None => false,
+        };
+        end.expected();
+        goes_on
+    }
+
+    async fn append_next(&self, appender: &mut WalAppender) -> bool {
+        // A flush that was fenced has stopped the job: nobody waits for these rows any more.
+        if self.queue.check().is_err() && !mutant!("L2") && !mutant!("B22") {
+            return false;
+        }
+        let group = self.queue.take_group();
+        let Some(generation) = group.first().map(|queued| queued.generation) else { return true };
+        let bytes = group.iter().map(|queued| queued.bytes).sum();
+        let marks = marks_of(&group);
+        let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
+        match appender.append(&batches, generation, &marks).await {
+            Ok(position) => {
+                self.appended(generation, position, batches.len(), bytes);
+                true
+            }
+            Err(error) => {
+                tracing::error!(shard = %self.shard_id, %error, "the job stops");
+                self.queue.fail(error);
+                mutant!("B22")
+            }
+        }
+    }
+
+    /// Records the position before anybody learns that the rows are durable.
+    fn appended(
+        &self,
+        generation: Generation,
+        position: WalPosition,
+        batches: usize,
+        bytes: usize,
+    ) {
+        self.last_positions.lock().insert(generation, position);
+        self.crowded.store(batches > 1, Ordering::Relaxed);
+        Counters::add(&self.counters.wal_entries, 1);
+        Counters::add(&self.counters.wal_batches, batches);
+        Counters::add(&self.counters.wal_bytes, bytes);
+        self.counters.wal_position.store(position.get(), Ordering::Relaxed);
+        self.queue.advance(batches);
+    }
+}
+
+fn marks_of(group: &[Queued]) -> Marks {
+    let mut marks = Marks::default();
+    for mark in group.iter().filter_map(|queued| queued.mark.as_ref()) {
+        marks.record(mark.application(), mark.version());
+    }
+    marks
+}

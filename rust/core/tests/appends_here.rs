@@ -1,0 +1,146 @@
+//! Puts whose own thread writes the log.
+//!
+//! Owns: when such a put is done at once, and that what it began comes to its end whatever becomes
+//! of the put. Does not own: the orders of many of them (`rust/sim/schedules`).
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use lancemem_core::Result;
+use lancemem_core::shard::{Acknowledged, ShardIdentity, ShardWriter, WriteMode};
+use lancemem_core::store::{ManifestStore, Store, waiting_here};
+use lancemem_core::types::{ErrorKind, ShardId, WalPosition};
+use lancemem_core::wal::WalTail;
+use lancemem_testkit::{Effect, Fault, KeyShape, MemorySink, Request};
+
+use crate::bench::{Bench, gate, quick, until, within};
+
+const SHAPE: KeyShape = KeyShape::Int64;
+const ALONE: WriteMode = WriteMode { durable: Some(true), sync_index: None, alone: true };
+
+/// A put of one row, polled as a thread does that waits for it.
+async fn put(writer: &ShardWriter, number: i64) -> Result<Acknowledged> {
+    let rows = SHAPE.rows(&[(number, number)]);
+    let mut put = Box::pin(writer.put_with(&rows, ALONE));
+    poll_fn(|context| waiting_here(|| put.as_mut().poll(context))).await
+}
+
+/// A shard on a local disk.
+async fn on_disk(folder: &std::path::Path, fsync: bool) -> (Store, ShardId, ShardWriter) {
+    let store = Store::open(folder.to_str().unwrap(), fsync).unwrap();
+    let shard_id = ShardId::from_u128(0xabcd);
+    let manifests = ManifestStore::new(store.clone(), shard_id, 2);
+    manifests.initialize(1, std::collections::BTreeMap::new()).await.unwrap();
+    let identity = ShardIdentity { shard_id, routing: None };
+    let (sink, schema) = (Arc::new(MemorySink::default()), SHAPE.row_schema());
+    let writer = ShardWriter::open(store.clone(), identity, schema, sink, quick()).await;
+    (store, shard_id, writer.unwrap())
+}
+
+#[tokio::test]
+async fn on_a_local_disk_the_put_is_done_when_it_is_first_looked_at() {
+    for fsync in [true, false] {
+        within(async {
+            let folder = tempfile::tempdir().unwrap();
+            let (store, shard_id, writer) = on_disk(folder.path(), fsync).await;
+            for number in 0..5 {
+                let done = put(&writer, number).now_or_never();
+                assert!(done.expect("nothing is waited for").unwrap().durable);
+            }
+            // Not by a thread that must not wait for a disk, nor where others are polled beside it.
+            let rows = SHAPE.rows(&[(9, 9)]);
+            assert!(writer.put_with(&rows, ALONE).now_or_never().is_none());
+            let beside = WriteMode { alone: false, ..ALONE };
+            let elsewhere = waiting_here(|| writer.put_with(&rows, beside).now_or_never());
+            assert!(elsewhere.is_none());
+            writer.close(false).await.unwrap();
+            let tail = WalTail::new(store.clone(), shard_id, WalPosition(0));
+            assert!(tail.last_entry().await.unwrap() >= WalPosition(7), "the sentinel and 6 puts");
+            let left = store.list_files(&format!("_mem_wal/{shard_id}/wal")).await.unwrap();
+            let on_disk = folder.path().join(format!("_mem_wal/{shard_id}/wal"));
+            assert_eq!(std::fs::read_dir(on_disk).unwrap().count(), left.len(), "no staged file");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn an_append_that_a_cancelled_put_began_comes_to_its_end() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        let hold = gate();
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        assert!(put(&writer, 1).now_or_never().is_none(), "cancelled in the middle");
+        hold.wait_for_visitors(1).await;
+        hold.open();
+        put(&writer, 2).await.unwrap();
+        let entries = bench.data_entries().await;
+        assert_eq!(entries.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 1), (2, 2)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_close_waits_for_the_append_that_a_put_began_and_none_follows() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = Arc::new(bench.open().await);
+        let hold = gate();
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        assert!(put(&writer, 1).now_or_never().is_none());
+        hold.wait_for_visitors(1).await;
+        let closing = {
+            let writer = writer.clone();
+            tokio::spawn(async move { writer.close(false).await })
+        };
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!closing.is_finished());
+        hold.open();
+        closing.await.unwrap().unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 1)]));
+        assert_eq!(put(&writer, 2).await.unwrap_err().kind(), ErrorKind::Reopen);
+        assert_eq!(bench.data_entries().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_recognised_and_a_successor_fences_as_ever() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::LoseAnswer));
+        put(&writer, 1).await.unwrap();
+        let successor = bench.open().await;
+        let error = put(&writer, 2).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+        assert_eq!(put(&writer, 3).await.unwrap_err().kind(), ErrorKind::Fenced);
+        // Its tasks have ended, so nothing is left to wait for.
+        drop(writer.close(false).await);
+        put(&successor, 4).await.unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 1), (4, 4)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn storage_that_goes_on_failing_stops_the_job_here_too() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        put(&writer, 1).await.unwrap();
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
+        assert_eq!(put(&writer, 2).await.unwrap_err().kind(), ErrorKind::Reopen);
+        assert_eq!(put(&writer, 3).await.unwrap_err().kind(), ErrorKind::Reopen);
+        assert_eq!(writer.close(true).await.unwrap_err().kind(), ErrorKind::Reopen);
+        bench.storage.clear_faults();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 1)]));
+        until(|| writer.stats().waiting_puts == 0).await;
+    })
+    .await;
+}
