@@ -103,7 +103,7 @@ impl Job {
         run(py, async move { job.flush().await })
     }
 
-    #[pyo3(signature = (*, flush=Some(false)))]
+    #[pyo3(signature = (*, flush=Some(false)), text_signature = "($self, *, flush=False)")]
     fn close(&self, py: Python<'_>, flush: Option<bool>) -> PyResult<()> {
         let job = self.inner()?;
         run(py, async move {
