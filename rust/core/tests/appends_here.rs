@@ -14,7 +14,7 @@ use lancemem_core::types::{ErrorKind, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
 use lancemem_testkit::{Effect, Fault, KeyShape, MemorySink, Request};
 
-use crate::bench::{Bench, gate, quick, until, within};
+use crate::bench::{Bench, gate, patient, quick, until, within};
 
 const SHAPE: KeyShape = KeyShape::Int64;
 const ALONE: WriteMode = WriteMode { durable: Some(true), sync_index: None, alone: true };
@@ -79,6 +79,26 @@ async fn an_append_that_a_cancelled_put_began_comes_to_its_end() {
         let entries = bench.data_entries().await;
         assert_eq!(entries.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(bench.stored().await, bench.rows(&[(1, 1), (2, 2)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_put_that_nobody_waits_for_is_not_hurried_by_one_that_appended_itself() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open_with(patient()).await;
+        for number in 0..5 {
+            put(&writer, 2 * number).await.unwrap();
+            bench.put(&writer, &[(2 * number + 1, 0)]).await.unwrap();
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            let entries = bench.data_entries().await.len();
+            assert_eq!(entries, usize::try_from(number + 1).unwrap());
+        }
+        writer.close(false).await.unwrap();
+        assert_eq!(bench.stored().await.len(), 10);
     })
     .await;
 }

@@ -91,10 +91,14 @@ impl WalQueue {
         pending.queued
     }
 
-    /// Asks for an append now; somebody waits for it.
+    /// Asks for an append now; somebody waits for it. What was taken is on its way already, and
+    /// what comes later is not meant.
     pub fn hurry(&self) {
-        self.pending.lock().urgent = true;
-        self.urgent.notify_one();
+        let mut pending = self.pending.lock();
+        if !pending.batches.is_empty() {
+            pending.urgent = true;
+            self.urgent.notify_one();
+        }
     }
 
     /// Lets [`Self::is_due`] end once everything queued was taken.
