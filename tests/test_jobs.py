@@ -407,6 +407,15 @@ def test_small_writes_that_add_up_leave_a_short_log(table: lancemem.Table) -> No
     assert seen(table)["durable"] == [number for number in range(150) if number % 10]
 
 
+def test_a_large_write_leaves_no_log(table: lancemem.Table) -> None:
+    table.upsert(rows([1], "a" * (15 << 20)))
+    assert table.shards()[0].sstables == []
+    for number in (2, 3):
+        table.upsert(rows([number], "a" * (15 << 20)))
+    assert len(table.shards()[0].sstables) == 1
+    assert seen(table)["flushed"] == [1, 2, 3]
+
+
 def test_a_write_is_done_although_its_long_log_cannot_be_flushed(table: lancemem.Table) -> None:
     for number in range(63):
         table.upsert(rows([number], secrets.token_hex(2_000)))

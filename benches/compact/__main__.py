@@ -11,14 +11,13 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benches.compact import measure, tables
-from benches.write.machine import commit, load, machine, versions
+from benches.write.machine import machine, measured, versions
 from benches.write.stats import Comparison, Goal, spread
 
 ROOT = Path(__file__).parents[2]
@@ -186,11 +185,7 @@ def _page(folder: Path, base_rows: int, found: Found) -> str:
         "",
         intro,
         "",
-        f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load()}.",
-        "",
-        "| machine | |",
-        "| --- | --- |",
-        *(f"| {name} | {value} |" for name, value in facts.items()),
+        *measured(facts),
         "",
         "| what | lancemem | merge_insert | ratio (95 % interval) | goal | met |",
         "| --- | --- | --- | --- | --- | --- |",

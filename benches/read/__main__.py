@@ -11,11 +11,10 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from benches.read import depth, freshness, lookup, memory, scans, tables
-from benches.write.machine import commit, load, machine, versions
+from benches.write.machine import machine, measured, versions
 from benches.write.runner import Settings
 from benches.write.stats import Comparison, spread
 
@@ -119,11 +118,7 @@ def page(folder: Path, found: Found) -> str:
         "",
         INTRO,
         "",
-        f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load()}.",
-        "",
-        "| machine | |",
-        "| --- | --- |",
-        *(f"| {name} | {value} |" for name, value in facts.items()),
+        *measured(facts),
     ]
     if found.lines:
         lines += ["", *_table(found.lines)]

@@ -2,8 +2,10 @@
 
 `python -m benches.roaring [--max N] [--turns N]`. Both sides take turns, each with the same numbers
 in a process of its own; figures are medians. A turn of the largest rows takes minutes, so they have
-one. Owns the rows and the table. Does not own the loops, which are
-compiled: benches/roaring.rs and croaring.c.
+one.
+
+Owns: the rows and the table.
+Does not own: the loops, which are compiled (benches/roaring.rs, croaring.c).
 """
 
 from __future__ import annotations
@@ -13,12 +15,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 from benches.roaring.croaring import Figures, compile_loops, croaring
-from benches.write.machine import commit, load, machine
+from benches.write.machine import machine, measured
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "RESULTS-roaring.md"
@@ -97,7 +98,6 @@ def rows(largest: int, turns: int) -> list[str]:
 
 def heading(turns: int) -> list[str]:
     """Say what was measured, where and when."""
-    facts = machine(HERE)
     return [
         "# Roaring bitmaps, the table of PIP-16",
         "",
@@ -106,11 +106,7 @@ def heading(turns: int) -> list[str]:
         f"those that PIP-16 published, of another machine. {turns} turns of each side, one where",
         f"there are more than {MANY:,} positions; each turn in a process of its own.",
         "",
-        f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load()}.",
-        "",
-        "| machine | |",
-        "| --- | --- |",
-        *(f"| {name} | {value} |" for name, value in facts.items()),
+        *measured(machine(HERE)),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -32,6 +33,17 @@ def machine(folder: Path) -> dict[str, str]:
         "file system": _file_system(folder.resolve()),
         "Python": platform.python_version(),
     }
+
+
+def measured(facts: dict[str, str]) -> list[str]:
+    """Say what was measured, when and where: the lines of a page below its words."""
+    return [
+        f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load()}.",
+        "",
+        "| machine | |",
+        "| --- | --- |",
+        *(f"| {name} | {value} |" for name, value in facts.items()),
+    ]
 
 
 def load() -> str:

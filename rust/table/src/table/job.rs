@@ -285,14 +285,16 @@ impl Job {
         let stats = self.stats();
         let is_long =
             stats.active_batches >= LONG_LOG_PUTS || stats.memtable_bytes > LONG_LOG_BYTES;
-        if !is_long {
-            return self.close(false).await;
-        }
-        if let Err(error) = self.flush().await {
+        let flushed = is_long && self.flush_or_warn().await;
+        self.close(flushed).await
+    }
+
+    async fn flush_or_warn(&self) -> bool {
+        let flushed = self.flush().await;
+        if let Err(error) = &flushed {
             tracing::warn!(shard = %self.shard_id(), %error, "a long log could not be flushed");
-            return self.close(false).await;
         }
-        self.close(true).await
+        flushed.is_ok()
     }
 
     /// The shard.
