@@ -10,7 +10,9 @@ use std::sync::Arc;
 use datafusion::common::runtime::SpawnedTask;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
+use lance::dataset::fragment::FileFragment;
 use lance_table::format::{DataFile, Fragment};
+use lance_table::io::deletion::write_deletion_file;
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
@@ -179,16 +181,43 @@ impl DeadRows {
         let writes = base.get_fragments().into_iter().filter_map(|fragment| {
             let id = fragment.id() as u64;
             let dead = self.of(id)?;
-            Some(async move { (id, fragment.extend_deletions(dead.iter()).await) })
+            Some(async move { (id, with_dead(&fragment, dead).await) })
         });
         let mut writes = stream::iter(writes).buffered(CONCURRENT_WRITES);
         let (mut removed, mut updated) = (Vec::new(), Vec::new());
         while let Some((id, written)) = writes.next().await {
             match written.context(action)? {
-                Some(fragment) => updated.push(fragment.metadata().clone()),
+                Some(fragment) => updated.push(fragment),
                 None => removed.push(id),
             }
         }
         Ok((removed, updated))
     }
+}
+
+/// `fragment` with more rows dead, in a new deletion file; `None` where none is left.
+async fn with_dead(
+    fragment: &FileFragment,
+    dead: &RoaringBitmap,
+) -> lance_core::Result<Option<Fragment>> {
+    let mut dead = dead.clone();
+    if let Some(deleted) = fragment.get_deletion_vector().await? {
+        dead |= RoaringBitmap::from(&*deleted);
+    }
+    let rows = fragment.physical_rows().await? as u64;
+    if let Some(last) = dead.max().filter(|last| u64::from(*last) >= rows) {
+        let message =
+            format!("row {last} of fragment {}, which has {rows}, is dead", fragment.id());
+        return Err(lance_core::Error::internal(message));
+    }
+    if dead.len() == rows {
+        return Ok(None);
+    }
+    let base = fragment.dataset();
+    let store = base.object_store(None).await?;
+    let (root, version) = (base.branch_location().path, base.version().version);
+    let id = fragment.id() as u64;
+    let mut fragment = fragment.metadata().clone();
+    fragment.deletion_file = write_deletion_file(&root, id, version, &dead.into(), &store).await?;
+    Ok(Some(fragment))
 }

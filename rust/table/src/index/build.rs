@@ -18,7 +18,7 @@ use lancemem_core::store::{Created, Store};
 use lancemem_core::types::{Error, KeyBlock, Result};
 use object_store::path::Path;
 
-use super::key_columns::{fragment_of, key_batches, key_files, key_ids};
+use super::key_columns::{column_batches, fragment_of, key_files, key_ids};
 use super::open::below;
 use super::pages::{LOOKUP, PAGES};
 use crate::errors::Context;
@@ -204,7 +204,7 @@ fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
 
 async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows) -> Result<()> {
     let fragment = fragment_of(base, id)?;
-    let mut batches = key_batches(&fragment, key).await.context(ACTION)?;
+    let mut batches = column_batches(&fragment, key).await.context(ACTION)?;
     while let Some(batch) = batches.next().await {
         let batch = batch.context(ACTION)?;
         let names = KeyEncoder::new(batch.schema_ref(), key)?;

@@ -14,7 +14,7 @@ use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::{KeyBlock, Result};
 
 use super::RecordIndexReport;
-use super::key_columns::{fragment_of, key_batches};
+use super::key_columns::{column_batches, fragment_of};
 use super::open::{OpenRun, RecordIndex, split};
 use crate::errors::Context;
 
@@ -125,7 +125,7 @@ fn ascends(keys: &KeyBlock, addresses: &[u64], last: Option<&(Vec<u8>, u64)>) ->
 
 async fn of_base(base: &Dataset, key: &[String], fragment: u64) -> Result<Sum> {
     let fragment = fragment_of(base, fragment)?;
-    let mut batches = key_batches(&fragment, key).await.context(ACTION)?;
+    let mut batches = column_batches(&fragment, key).await.context(ACTION)?;
     let mut sum = Sum::default();
     let mut offset = 0;
     while let Some(batch) = batches.next().await {

@@ -48,15 +48,15 @@ pub fn fragment_of(base: &Dataset, id: u64) -> Result<FileFragment> {
     fragment.ok_or_else(|| Error::Internal(format!("no fragment {id} in the base table")))
 }
 
-/// The key columns of all rows of a fragment's files, deleted ones included, in their order.
+/// Some columns of all rows of a fragment's files, deleted ones included, in their order.
 ///
 /// # Errors
 /// A storage error.
-pub async fn key_batches(
+pub async fn column_batches(
     fragment: &FileFragment,
-    key: &[String],
+    columns: &[String],
 ) -> LanceResult<BoxStream<'static, LanceResult<RecordBatch>>> {
-    let names: Vec<&str> = key.iter().map(String::as_str).collect();
+    let names: Vec<&str> = columns.iter().map(String::as_str).collect();
     let schema = fragment.schema().project(&names)?;
     let config = FragReadConfig::default().with_ignore_deletions(true);
     let reader = fragment.open(&schema, config).await?;

@@ -23,7 +23,7 @@ mod tests;
 
 pub use build::{NewRun, adopt, build, groups, is_ours_to_adopt, new_name};
 pub use check::check;
-pub use key_columns::{fragment_of, has_keys_of, key_batches, key_files, key_ids};
+pub use key_columns::{column_batches, fragment_of, has_keys_of, key_files, key_ids};
 pub use open::{Found, IndexRuns, OpenRun, RecordIndex};
 
 /// What a record index has, or what a look at it found.

@@ -16,7 +16,7 @@ use roaring::RoaringBitmap;
 
 use super::NewerKeys;
 use crate::errors::Context;
-use crate::index::key_batches;
+use crate::index::column_batches;
 
 /// Batches that are compared at the same time.
 const COMPARED: usize = 2;
@@ -36,7 +36,7 @@ pub async fn found_rows(
     action: &'static str,
 ) -> Result<RoaringBitmap> {
     let mut start = 0;
-    let mut found = key_batches(&fragment, &key)
+    let mut found = column_batches(&fragment, &key)
         .await
         .context(action)?
         .map(|batch| {

@@ -26,7 +26,7 @@ use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use super::sstables::with_table;
 use crate::errors::Context;
-use crate::index::{IndexRuns, RecordIndex, key_batches, key_files, key_ids};
+use crate::index::{IndexRuns, RecordIndex, column_batches, key_files, key_ids};
 
 /// What is kept of the base table, over its versions.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl FragmentKeys {
 
 async fn read_keys(fragment: &FileFragment, key: &[String]) -> Result<RunKeys> {
     let action = "reading keys of the base table";
-    let mut stream = key_batches(fragment, key).await.context(action)?;
+    let mut stream = column_batches(fragment, key).await.context(action)?;
     let mut keys = KeyBlock::default();
     while let Some(batch) = stream.try_next().await.context(action)? {
         keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));

@@ -9,6 +9,7 @@ mod kept;
 mod local_files;
 mod pins;
 mod row_readers;
+mod run_columns;
 mod run_keys;
 mod sstables;
 

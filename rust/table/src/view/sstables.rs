@@ -1,25 +1,19 @@
 //! What a process keeps open of a table, shared by all its views: SSTables first of all.
 //!
-//! Owns: one handle per run, what is kept of the run once somebody needed it, and the way it is
-//! read.
+//! Owns: one handle per run, and what is kept of the run once somebody needed it.
 //! Does not own: which runs a view reads, or which kept thing goes when room is short (`kept`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
 use arrow_schema::SchemaRef;
-use futures::TryStreamExt;
 use futures::future::{join, join_all};
 use lance::Dataset;
 use lance::dataset::fragment::FragReadConfig;
-use lance_core::ROW_ADDR;
 use lance_core::deepsize::DeepSizeOf;
-use lancemem_core::format::{KeyEncoder, SsTable, TOMBSTONE};
-use lancemem_core::types::{Error, Generation, KeyBlock, Result, ShardId};
+use lancemem_core::format::SsTable;
+use lancemem_core::types::{Error, Generation, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
@@ -27,6 +21,7 @@ use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
 use super::pins;
 use super::row_readers::RowReaders;
+use super::run_columns::{read_keys, read_tombstones};
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::schema::with_ids;
@@ -72,7 +67,7 @@ impl SsTableHandle {
     /// A storage error while the key columns are read.
     pub async fn keys(&self, key: &[String]) -> Result<Arc<RunKeys>> {
         let read = async {
-            let keys = self.read_keys(key).await?;
+            let keys = read_keys(&self.dataset, key, &self.name()).await?;
             let bytes = keys.heap_bytes();
             Ok((keys, bytes))
         };
@@ -151,38 +146,7 @@ impl SsTableHandle {
     /// # Errors
     /// A storage error.
     pub async fn tombstones(&self) -> Result<RoaringBitmap> {
-        let action = &self.name();
-        let mut scanner = self.dataset.scan();
-        scanner.project(&[TOMBSTONE]).in_run(action)?;
-        scanner.scan_in_order(true).with_row_address();
-        let mut stream = scanner.try_into_stream().await.in_run(action)?;
-        let mut tombstones = RoaringBitmap::new();
-        while let Some(batch) = stream.try_next().await.in_run(action)? {
-            let marks = batch
-                .column_by_name(TOMBSTONE)
-                .ok_or_else(|| Error::Internal(format!("{action} was read without {TOMBSTONE}")))?
-                .as_boolean();
-            let mut positions = Vec::with_capacity(batch.num_rows());
-            add_positions(&batch, &mut positions)?;
-            tombstones.extend(marks.values().set_indices().map(|row| positions[row]));
-        }
-        Ok(tombstones)
-    }
-
-    async fn read_keys(&self, key: &[String]) -> Result<RunKeys> {
-        let action = &self.name();
-        let mut scanner = self.dataset.scan();
-        scanner.project(key).in_run(action)?;
-        // Positions are the addresses, which ascend only in an ordered scan.
-        scanner.scan_in_order(true).with_row_address();
-        let mut stream = scanner.try_into_stream().await.in_run(action)?;
-        let mut keys = KeyBlock::default();
-        let mut positions = Vec::new();
-        while let Some(batch) = stream.try_next().await.in_run(action)? {
-            keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
-            add_positions(&batch, &mut positions)?;
-        }
-        Ok(RunKeys::new(keys, positions))
+        read_tombstones(&self.dataset, &self.name()).await
     }
 }
 
@@ -200,21 +164,6 @@ pub(super) async fn with_table(make: impl FnOnce() -> RunKeys + Send + 'static) 
 async fn on_thread<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let made = tokio::task::spawn_blocking(make).await;
     made.map_err(|error| Error::Internal(format!("building a table of keys: {error}")))
-}
-
-/// Row positions of a run with one fragment: the offsets of the row addresses.
-fn add_positions(batch: &RecordBatch, positions: &mut Vec<u32>) -> Result<()> {
-    let addresses = batch
-        .column_by_name(ROW_ADDR)
-        .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
-        .as_primitive::<UInt64Type>();
-    for address in addresses.values() {
-        let position = u32::try_from(*address).map_err(|_| {
-            Error::Internal(format!("row address {address} is outside a run's one fragment"))
-        })?;
-        positions.push(position);
-    }
-    Ok(())
 }
 
 /// Reads what tells where columns lie in the files of a dataset, so that lance has it at hand, and

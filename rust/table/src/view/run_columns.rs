@@ -1,0 +1,101 @@
+//! What a merge needs of every row of a run: its key, and whether it only deletes.
+//!
+//! Owns: reading both from the run's data file, by row position and without the rows that the run's
+//! own deletion vector hides.
+//! Does not own: how long they stay in memory (`kept`).
+
+use std::sync::Arc;
+
+use arrow::compute::filter_record_batch;
+use arrow::error::ArrowError;
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_buffer::BooleanBuffer;
+use futures::TryStreamExt;
+use lance::Dataset;
+use lance::dataset::fragment::FileFragment;
+use lance_core::utils::deletion::DeletionVector;
+use lancemem_core::format::{KeyEncoder, TOMBSTONE};
+use lancemem_core::types::{Error, KeyBlock, Result};
+use roaring::RoaringBitmap;
+
+use super::RunKeys;
+use crate::errors::{Context, RunContext};
+use crate::index::column_batches;
+
+/// The keys of `run`, named `name` in errors.
+///
+/// # Errors
+/// A storage error, or damage.
+pub(super) async fn read_keys(run: &Dataset, key: &[String], name: &str) -> Result<RunKeys> {
+    let Some((fragment, hidden)) = rows_of(run, name).await? else {
+        return Ok(RunKeys::dense(KeyBlock::default()));
+    };
+    let mut batches = column_batches(&fragment, key).await.in_run(name)?;
+    let (mut keys, mut shown, mut first) = (KeyBlock::default(), Vec::new(), 0);
+    while let Some(mut batch) = batches.try_next().await.in_run(name)? {
+        let rows = first..first + position(batch.num_rows(), name)?;
+        first = rows.end;
+        if let Some(hidden) = &hidden {
+            shown.extend(rows.clone().filter(|row| !hidden.contains(*row)));
+            batch = without(&batch, rows.start, hidden).context(name)?;
+        }
+        keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
+    }
+    Ok(if hidden.is_some() { RunKeys::new(keys, shown) } else { RunKeys::dense(keys) })
+}
+
+/// Positions of the rows of `run` that only delete.
+///
+/// # Errors
+/// A storage error, or damage.
+pub(super) async fn read_tombstones(run: &Dataset, name: &str) -> Result<RoaringBitmap> {
+    let mut tombstones = RoaringBitmap::new();
+    let Some((fragment, hidden)) = rows_of(run, name).await? else { return Ok(tombstones) };
+    let mut batches = column_batches(&fragment, &[TOMBSTONE.to_owned()]).await.in_run(name)?;
+    let mut first = 0;
+    while let Some(batch) = batches.try_next().await.in_run(name)? {
+        let marks = batch
+            .column_by_name(TOMBSTONE)
+            .ok_or_else(|| Error::Internal(format!("{name} was read without {TOMBSTONE}")))?
+            .as_boolean();
+        for row in marks.values().set_indices() {
+            tombstones.insert(first + position(row, name)?);
+        }
+        first += position(batch.num_rows(), name)?;
+    }
+    if let Some(hidden) = hidden {
+        tombstones -= RoaringBitmap::from(&*hidden);
+    }
+    Ok(tombstones)
+}
+
+/// The fragment of a run, and the rows of it that are hidden; nothing for a run without rows.
+async fn rows_of(
+    run: &Dataset,
+    name: &str,
+) -> Result<Option<(FileFragment, Option<Arc<DeletionVector>>)>> {
+    let mut fragments = run.get_fragments();
+    let Some(fragment) = fragments.pop() else { return Ok(None) };
+    if !fragments.is_empty() || fragment.id() != 0 {
+        let found =
+            format!("{} fragments up to {}, a run has one", fragments.len() + 1, fragment.id());
+        return Err(Error::corrupt(name, "misshapen", found));
+    }
+    let hidden = fragment.get_deletion_vector().await.in_run(name)?;
+    Ok(Some((fragment, hidden.filter(|hidden| !hidden.is_empty()))))
+}
+
+fn without(
+    batch: &RecordBatch,
+    first: u32,
+    hidden: &DeletionVector,
+) -> Result<RecordBatch, ArrowError> {
+    let rows = (first..).take(batch.num_rows());
+    let shown: BooleanBuffer = rows.map(|row| !hidden.contains(row)).collect();
+    filter_record_batch(batch, &BooleanArray::from(shown))
+}
+
+fn position(row: usize, name: &str) -> Result<u32> {
+    u32::try_from(row).map_err(|_| Error::Internal(format!("row {row} of {name}")))
+}
