@@ -227,7 +227,11 @@ class LancememTable:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> ChangesResult:
-        """Apply changes: rows with op D, d, DELETE or delete are deletes, all others upserts.
+        """Apply changes: upserts and deletes, as `op_column` says.
+
+        I, U and D are understood, small and as words; Debezium's c and r; the change types of
+        Delta and the row kinds of Flink and Paimon, of which the row before an update is left out.
+        Any other value, and none, is an error.
 
         Within a key, changes take effect in the order of `sequence_by`. A delete needs only its
         key; its other columns may be null.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lancemem
-from lancemem.spark import marks
+from lancemem.spark import marks, ops
 from lancemem.spark.arrow_types import table_batch
 from lancemem.spark.routing import SHARD_COLUMN
 from lancemem.spark.running import close_quietly
@@ -43,10 +43,6 @@ _REPORT_SCHEMA = pa.schema(
         pa.field("already_written", pa.bool_()),
     ]
 )
-
-# What an op column may say of a row that deletes its key; every other value is an upsert.
-DELETE_OPS = ("D", "d", "DELETE", "delete")
-INSERT_OP = "I"
 
 # More than this goes into runs of its own instead of the log, which every open reads.
 SINGLE_PUT_BYTES = 16 << 20
@@ -162,9 +158,7 @@ def change_of(plan: WritePlan, schema: pa.Schema, batch: pa.RecordBatch) -> _Cha
     elif plan.op_column is None:
         deletes, inserts = pa.repeat(pa.scalar(value=False), batch.num_rows), 0
     else:
-        ops = batch[plan.op_column].cast(pa.string())
-        deletes = pc.fill_null(pc.is_in(ops, pa.array(DELETE_OPS)), fill_value=False)
-        inserts = pc.sum(pc.equal(ops, INSERT_OP)).as_py() or 0
+        batch, deletes, inserts = ops.changes(batch, plan.op_column)
     rows = table_batch(batch.select(list(plan.columns)), pa.schema(fields))
     return _Change(rows, deletes, inserts)
 

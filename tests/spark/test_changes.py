@@ -1,0 +1,98 @@
+"""What a column of operations may say, and that nothing else becomes an upsert.
+
+Owns: the names of usual change streams through `apply_changes`, on the driver and in tasks, and
+through the format. Not here: late and repeated changes (test_exactly_once).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import lancemem
+from lancemem.spark import LancememTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    Row = tuple[int, int | None, str | None, int]
+
+UPSERTS = (
+    *("I", "i", "INSERT", "insert", "+I", "c", "r"),
+    *("U", "u", "UPDATE", "update", "+U", "update_postimage"),
+)
+DELETES = ("D", "d", "DELETE", "delete", "-D")
+BEFORE = ("-U", "update_preimage")
+
+
+def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
+    """Make rows of which Spark knows that they are few."""
+    null = "CAST(NULL AS STRING)"
+    values = [
+        f"({key}, {'NULL' if v is None else v}, {null if op is None else repr(op)}, {seq})"
+        for key, v, op, seq in rows
+    ]
+    made = spark.sql(f"SELECT * FROM VALUES {', '.join(values)} AS t (id, v, op, seq)")  # noqa: S608
+    return made.selectExpr("bigint(id)", "bigint(v)", "op", "bigint(seq)")
+
+
+def on_the_driver(table: LancememTable, changes: DataFrame) -> None:
+    table.apply_changes(changes, op_column="op", sequence_by="seq")
+
+
+def by_tasks(table: LancememTable, changes: DataFrame) -> None:
+    """Apply as the format does, which writes in tasks however little it is."""
+    writer = changes.drop("seq").write.format("lancemem").mode("append")
+    writer.option("opColumn", "op").save(table.uri)
+
+
+@pytest.fixture
+def table(spark: SparkSession, table_uri: str) -> LancememTable:
+    schema = spark.createDataFrame([], "id long not null, v long").schema
+    table = LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
+    table.upsert(spark.range(100, 200).selectExpr("id", "-1L v"))
+    return table
+
+
+def stored(table: LancememTable) -> dict[int, int]:
+    found = lancemem.open_table(table.uri).scan().to_table()
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("apply", [on_the_driver, by_tasks])
+def test_the_names_of_usual_change_streams_are_understood(
+    spark: SparkSession,
+    table: LancememTable,
+    apply: Callable[[LancememTable, DataFrame], None],
+) -> None:
+    upserts: list[Row] = [(100 + number, number, op, 0) for number, op in enumerate(UPSERTS)]
+    deletes: list[Row] = [(120 + number, None, op, 0) for number, op in enumerate(DELETES)]
+    before: list[Row] = [(130 + number, 7, op, 0) for number, op in enumerate(BEFORE)]
+    apply(table, frame(spark, [*upserts, *deletes, *before]))
+    expected = dict.fromkeys(range(100, 200), -1) | {key: value for key, value, _, _ in upserts}
+    for key, _, _, _ in deletes:
+        del expected[key]
+    assert stored(table) == expected
+    apply(table, frame(spark, before))
+    assert stored(table) == expected
+
+
+@pytest.mark.parametrize("apply", [on_the_driver, by_tasks])
+@pytest.mark.parametrize("op", ["t", "", "Delete", None])
+def test_a_change_that_nobody_knows_is_an_error_and_writes_nothing(
+    spark: SparkSession,
+    table: LancememTable,
+    apply: Callable[[LancememTable, DataFrame], None],
+    op: str | None,
+) -> None:
+    changes = frame(spark, [(100, 1, "U", 0), (101, 2, op, 0)])
+    with pytest.raises(Exception, match=f"column 'op' has {op!r}, which is no change") as caught:
+        apply(table, changes)
+    if apply is on_the_driver:
+        assert isinstance(caught.value, lancemem.InvalidInputError)
+    assert stored(table) == dict.fromkeys(range(100, 200), -1)
