@@ -12,6 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import types as st
 
+import lancemem
 from lancemem.spark.arrow_types import (
     arrow_schema,
     cast_batch,
@@ -22,6 +23,8 @@ from lancemem.spark.arrow_types import (
 from lancemem.spark.writing import WritePlan, change_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.conftest import MakeTable
 
 SCHEMA = pa.schema(
@@ -57,12 +60,27 @@ def test_changes_of_one_batch_end_as_if_done_one_by_one(make_table: MakeTable, s
 
 @pytest.mark.parametrize(
     ("ops", "deletes"),
-    [("UIc", [False] * 3), ("Dd", [True] * 2), (["DELETE", "delete", None], [True, True, False])],
+    [
+        ("UIc", [False] * 3),
+        ("Dd", [True] * 2),
+        (["DELETE", "delete", "insert"], [True, True, False]),
+        (["-U", "+U", "update_preimage", "-D"], [False, True]),
+        (["-U"], []),
+    ],
 )
-def test_what_an_op_says(ops: str | list[str | None], deletes: list[bool]) -> None:
+def test_what_an_op_says(ops: str | list[str], deletes: list[bool]) -> None:
+    assert change_of(PLAN, SCHEMA, batch_of(ops)).deletes.to_pylist() == deletes
+
+
+@pytest.mark.parametrize("op", ["t", "", "Delete", None])
+def test_an_op_that_nobody_knows_is_no_upsert(op: str | None) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match=f"column 'op' has {op!r}, which is no"):
+        change_of(PLAN, SCHEMA, batch_of(["U", op, "D"]))
+
+
+def batch_of(ops: Iterable[str | None]) -> pa.RecordBatch:
     rows = [{"id": 1, "name": "a", "v": 0, "op": op} for op in ops]
-    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    assert change_of(PLAN, SCHEMA, batch).deletes.to_pylist() == deletes
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
 def test_types_that_spark_refuses_are_cast_to_ones_it_takes() -> None:
