@@ -359,6 +359,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn only_a_thread_that_may_wait_sees_at_once_that_nothing_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().to_str().unwrap(), false).unwrap();
+        store.put_if_absent("a/b", Bytes::from_static(b"1")).await.unwrap();
+        let shown =
+            |path: &str| (store.shows_absent(path), waiting_here(|| store.shows_absent(path)));
+        assert_eq!(shown("a/b"), (false, false));
+        assert_eq!(shown("a/c"), (false, true));
+        assert_eq!(
+            shown("a/c d"),
+            (false, false),
+            "a name that an object store may spell otherwise"
+        );
+        let remote = Store::new(Arc::new(InMemory::new()), "t".into());
+        assert!(!waiting_here(|| remote.shows_absent("a/c")), "that takes a request");
+    }
+
+    #[tokio::test]
     async fn a_file_is_created_once_whichever_thread_does_it() {
         for fsync in [true, false] {
             let folder = tempfile::tempdir().unwrap();

@@ -10,10 +10,12 @@
 use std::sync::Arc;
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
+use datafusion::common::runtime::SpawnedTask;
 use futures::future::try_join_all;
 use lancemem_core::format::{KeyForm, KeyView};
-use lancemem_core::types::{Freshness, Result};
+use lancemem_core::types::{Error, Freshness, Result};
 use tokio::sync::OnceCell;
+use tokio::task::JoinError;
 
 use super::{MergeCache, NewerKeys, SourceKeys};
 use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
@@ -189,24 +191,39 @@ fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> 
 
 async fn keys_of_runs(view: &ReadView) -> Result<NewerKeys> {
     let runs = view.sources().filter_map(|(freshness, source)| match source {
-        Source::SsTable(run) => Some(keys_of_run(run, freshness, &view.key)),
+        Source::SsTable(run) => Some(keys_of_run(run.clone(), freshness, view.key.clone())),
         Source::MemTable(_) => None,
     });
     let runs = try_join_all(runs).await?;
-    let sources = runs.iter().map(|(freshness, keys)| SourceKeys {
-        freshness: *freshness,
-        at_most: keys.len(),
-        keys: keys.keys(),
+    let form = form_of(view);
+    // Millions of keys take a while, and others need this thread.
+    let made = SpawnedTask::spawn_blocking(move || {
+        let sources = runs.iter().map(|(freshness, keys)| SourceKeys {
+            freshness: *freshness,
+            at_most: keys.len(),
+            keys: keys.keys(),
+        });
+        NewerKeys::of(form, sources.collect())
     });
-    NewerKeys::of(form_of(view), sources.collect())
+    made.await.map_err(|error| ended(&error))?
 }
 
+/// The keys of a run, which is read beside the others.
 async fn keys_of_run(
-    run: &SsTableHandle,
+    run: Arc<SsTableHandle>,
     freshness: Freshness,
-    key: &[String],
+    key: Arc<[String]>,
 ) -> Result<(Freshness, Arc<RunKeys>)> {
-    Ok((freshness, run.keys(key).await?))
+    if let Some(keys) = run.keys_in_memory() {
+        return Ok((freshness, keys));
+    }
+    let read = SpawnedTask::spawn(async move { run.keys(&key).await });
+    let keys = read.await.map_err(|error| ended(&error))??;
+    Ok((freshness, keys))
+}
+
+fn ended(error: &JoinError) -> Error {
+    Error::Internal(format!("reading the keys of runs: {error}"))
 }
 
 fn form_of(view: &ReadView) -> KeyForm {

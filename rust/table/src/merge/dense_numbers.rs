@@ -5,12 +5,12 @@
 //! ask neighbouring words. The bits are those of a bitmap with ranks (Jacobson, "Space-efficient
 //! Static Trees and Graphs", FOCS 1989): a number's place among the sources is how many numbers
 //! are there below it.
-//! Does not own: numbers that lie far apart (`newer_keys` hashes them).
+//! Does not own: numbers that lie far apart (`far_numbers`).
 
 use arrow_buffer::BooleanBuffer;
 
 /// The widest span, as numbers for each key that is there. Bits and ranks then take 12 bytes a
-/// key, less than a hash table's entry.
+/// key, less than a bucket.
 const SPAN_A_KEY: u64 = 64;
 const WORD: u64 = 64;
 

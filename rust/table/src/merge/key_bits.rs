@@ -4,15 +4,13 @@
 //! where a table of the keys does not, so that a key that is not there costs a hash and one word.
 //! Does not own: the hash, or the keys.
 
-/// A word for four keys: of the keys that are not there it lets one in a hundred through.
-const KEYS_A_WORD: usize = 4;
+/// A word for six keys: of the keys that are not there it lets one in forty through.
+const KEYS_A_WORD: usize = 6;
 
 /// The bits of some hashes.
 #[derive(Debug)]
 pub struct KeyBits {
     words: Vec<u64>,
-    /// What is left of a hash after this shift is the place of its word.
-    shift: u32,
 }
 
 impl Default for KeyBits {
@@ -24,8 +22,7 @@ impl Default for KeyBits {
 impl KeyBits {
     /// No hashes yet, with bits for `keys` of them.
     pub fn with_capacity(keys: usize) -> Self {
-        let words = (keys / KEYS_A_WORD).next_power_of_two().max(2);
-        Self { words: vec![0; words], shift: u64::BITS - words.trailing_zeros() }
+        Self { words: vec![0; keys / KEYS_A_WORD + 1] }
     }
 
     /// Adds a hash.
@@ -40,33 +37,34 @@ impl KeyBits {
         self.words[self.place(hash)] & bits == bits
     }
 
-    /// The rows, counted from 0, whose hashes may be here, with the hash. All hashes are tested
-    /// first: the look-ups that follow are then independent of each other, and the processor
-    /// waits for the memory of several at once.
-    pub fn maybe(
-        &self,
-        hashes: impl ExactSizeIterator<Item = u64>,
-    ) -> impl Iterator<Item = (usize, u64)> {
-        let mut rows = vec![(0, 0); hashes.len()];
-        let mut count = 0;
-        for (row, hash) in hashes.enumerate() {
-            // No branch: which rows are held follows no pattern.
-            rows[count] = (row, hash);
-            count += usize::from(self.may_hold(hash));
-        }
-        rows.truncate(count);
-        rows.into_iter()
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves a place in `words`")]
+    /// The high end of a hash, scaled to the number of words.
+    #[expect(clippy::cast_possible_truncation, reason = "less than the number of words")]
     const fn place(&self, hash: u64) -> usize {
-        (hash >> self.shift) as usize
+        ((hash as u128 * self.words.len() as u128) >> u64::BITS) as usize
     }
 
     /// Bytes on the heap.
     pub const fn heap_bytes(&self) -> usize {
         self.words.capacity() * size_of::<u64>()
     }
+}
+
+/// The rows, counted from 0, whose hashes may be there, with the hash. All hashes are tested
+/// first: the look-ups that follow are then independent of each other, and the processor waits
+/// for the memory of several at once.
+pub fn maybe(
+    hashes: impl ExactSizeIterator<Item = u64>,
+    may_hold: impl Fn(u64) -> bool,
+) -> impl Iterator<Item = (usize, u64)> {
+    let mut rows = vec![(0, 0); hashes.len()];
+    let mut count = 0;
+    for (row, hash) in hashes.enumerate() {
+        // No branch: which rows are held follows no pattern.
+        rows[count] = (row, hash);
+        count += usize::from(may_hold(hash));
+    }
+    rows.truncate(count);
+    rows.into_iter()
 }
 
 /// Three bits out of the low end of a hash; its high end chooses the word.
@@ -93,7 +91,7 @@ mod tests {
         assert!(hashes[..20_000].iter().all(|hash| bits.may_hold(*hash)));
         let through = hashes[20_000..].iter().filter(|hash| bits.may_hold(**hash)).count();
         assert!(through < 5_000, "{through} of 100,000");
-        let maybe = bits.maybe(hashes.iter().copied());
+        let maybe = maybe(hashes.iter().copied(), |hash| bits.may_hold(hash));
         let expected = (0..).zip(hashes.iter().copied());
         assert!(maybe.eq(expected.filter(|(_, hash)| bits.may_hold(*hash))));
     }

@@ -9,6 +9,7 @@ mod cache;
 mod choice;
 mod dead_rows;
 mod dense_numbers;
+mod far_numbers;
 mod found_rows;
 mod head_start;
 mod key_bits;

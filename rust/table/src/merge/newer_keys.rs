@@ -1,9 +1,9 @@
 //! The keys of a group of sources, each with the newest source that holds it.
 //!
 //! Owns: one table over keys, built once and then only read, by any number of threads. Integers
-//! that lie close together are bits (`dense_numbers`); other keys are hashed, with a few bits
-//! a key before the table that turn most other keys away (`key_bits`). Whole keys are compared:
-//! two keys of one hash never stand for each other.
+//! that lie close together are bits (`dense_numbers`), others have buckets (`far_numbers`);
+//! other keys are hashed, with a few bits a key before the table that turn most other keys away
+//! (`key_bits`). Whole keys are compared: two keys of one hash never stand for each other.
 //! Does not own: which sources there are, or what a reader does with the answer.
 //!
 //! Most rows of a scan have no newer row, and their keys are not here.
@@ -13,13 +13,13 @@ use std::hash::{BuildHasher, Hasher};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use lancemem_core::format::key_view::{bytes_of, number_of};
 use lancemem_core::format::{KeyForm, KeyView};
 use lancemem_core::types::{Error, Freshness, KeyBlock, Result};
 
 use super::dense_numbers::DenseNumbers;
-use super::key_bits::KeyBits;
+use super::far_numbers::FarNumbers;
+use super::key_bits::{KeyBits, maybe};
 
 /// Bytes of a key for which room is made at first: an integer's.
 const USUAL_KEY_BYTES: usize = 9;
@@ -49,14 +49,9 @@ pub struct NewerKeys {
 #[derive(Debug)]
 enum Table {
     Dense(DenseNumbers),
-    /// The keys and their sources lie in the lists, each at the place of its entry: the table has
-    /// free entries, and for small ones they cost little.
-    Numbers {
-        numbers: Vec<u64>,
-        sources: Vec<u32>,
-        entries: HashTable<u32>,
-    },
-    /// The keys lie in the block, each at the place of its entry.
+    Far(FarNumbers),
+    /// The keys lie in the block, each at the place of its entry. In the table, which has free
+    /// entries, only small ones cost little.
     Bytes {
         form: KeyForm,
         keys: KeyBlock,
@@ -112,36 +107,10 @@ impl NewerKeys {
             }
             numbers.push(of_source);
         }
-        if let Some(dense) = DenseNumbers::of(&numbers) {
-            self.table = Table::Dense(dense);
-            return Ok(());
-        }
-        self.add_far_numbers(numbers)
-    }
-
-    fn add_far_numbers(&mut self, of_sources: Vec<Vec<u64>>) -> Result<()> {
-        let count = of_sources.iter().map(Vec::len).sum();
-        let mut entries = HashTable::with_capacity(count);
-        let (mut numbers, mut sources) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        self.bits = KeyBits::with_capacity(count);
-        for (source, of_source) in of_sources.into_iter().enumerate() {
-            let source = place(source)?;
-            for number in of_source {
-                let hash = self.hash_number(number);
-                self.bits.add(hash);
-                let is_number = |other: &u32| numbers[*other as usize] == number;
-                let hash_of = |other: &u32| self.hash_number(numbers[*other as usize]);
-                match entries.entry(hash, is_number, hash_of) {
-                    Entry::Occupied(older) => sources[*older.get() as usize] = source,
-                    Entry::Vacant(free) => {
-                        free.insert(place(numbers.len())?);
-                        numbers.push(number);
-                        sources.push(source);
-                    }
-                }
-            }
-        }
-        self.table = Table::Numbers { numbers, sources, entries };
+        self.table = match DenseNumbers::of(&numbers) {
+            Some(dense) => Table::Dense(dense),
+            None => Table::Far(FarNumbers::of(&numbers)),
+        };
         Ok(())
     }
 
@@ -186,7 +155,7 @@ impl NewerKeys {
     #[must_use]
     pub fn newest(&self, key: &[u8]) -> Option<Freshness> {
         let source = match &self.table {
-            Table::Dense(_) | Table::Numbers { .. } => self.find_number(number_of(key)?),
+            Table::Dense(_) | Table::Far(_) => self.find_number(number_of(key)?),
             Table::Bytes { form: KeyForm::Bytes, .. } => self.find_bytes(&bytes_of(key)?),
             Table::Bytes { .. } => self.find_bytes(key),
         };
@@ -196,11 +165,7 @@ impl NewerKeys {
     fn find_number(&self, number: u64) -> Option<u32> {
         match &self.table {
             Table::Dense(dense) => dense.find(number),
-            Table::Numbers { numbers, sources, entries } => {
-                let is_number = |other: &u32| numbers[*other as usize] == number;
-                let entry = entries.find(self.hash_number(number), is_number);
-                entry.map(|entry| sources[*entry as usize])
-            }
+            Table::Far(far) => far.find(number),
             Table::Bytes { .. } => None,
         }
     }
@@ -226,8 +191,10 @@ impl NewerKeys {
     /// For each of `keys` whether it is here.
     #[must_use]
     pub fn held(&self, keys: &KeyView<'_>) -> BooleanBuffer {
-        if let (KeyView::Numbers(numbers), Table::Dense(dense)) = (keys, &self.table) {
-            return dense.held(numbers);
+        match (keys, &self.table) {
+            (KeyView::Numbers(numbers), Table::Dense(dense)) => return dense.held(numbers),
+            (KeyView::Numbers(numbers), Table::Far(far)) => return far.held(numbers),
+            _ => {}
         }
         let mut held = BooleanBufferBuilder::new(keys.len());
         held.append_n(keys.len(), false);
@@ -252,13 +219,8 @@ impl NewerKeys {
                     found(row, dense.find(numbers[row]));
                 }
             }
-            (KeyView::Numbers(asked), Table::Numbers { numbers, sources, entries }) => {
-                let hashes = asked.iter().map(|number| self.hash_number(*number));
-                for (row, hash) in self.bits.maybe(hashes) {
-                    let is_number = |other: &u32| numbers[*other as usize] == asked[row];
-                    let entry = entries.find(hash, is_number);
-                    found(row, entry.map(|entry| sources[*entry as usize]));
-                }
+            (KeyView::Numbers(numbers), Table::Far(far)) => {
+                far.visit_found(numbers, |row, source| found(row, Some(source)));
             }
             (KeyView::Short { bytes, offsets }, Table::Bytes { form: KeyForm::Bytes, .. }) => self
                 .visit_bytes(
@@ -297,7 +259,7 @@ impl NewerKeys {
     ) {
         let Table::Bytes { keys, entries, .. } = &self.table else { return };
         let hashes = (0..rows).map(|row| self.hash_bytes(key(row)));
-        for (row, hash) in self.bits.maybe(hashes) {
+        for (row, hash) in maybe(hashes, |hash| self.bits.may_hold(hash)) {
             let entry = entries.find(hash, |(other, _)| keys.get(*other as usize) == key(row));
             found(row, entry.map(|(_, source)| *source));
         }
@@ -308,7 +270,7 @@ impl NewerKeys {
     pub fn len(&self) -> usize {
         match &self.table {
             Table::Dense(dense) => dense.len(),
-            Table::Numbers { numbers, .. } => numbers.len(),
+            Table::Far(far) => far.len(),
             Table::Bytes { entries, .. } => entries.len(),
         }
     }
@@ -324,17 +286,10 @@ impl NewerKeys {
     pub fn heap_bytes(&self) -> usize {
         let table = match &self.table {
             Table::Dense(dense) => dense.heap_bytes(),
-            Table::Numbers { numbers, sources, entries } => {
-                let lists = numbers.capacity() * size_of::<u64>();
-                lists + sources.capacity() * size_of::<u32>() + entries.allocation_size()
-            }
+            Table::Far(far) => far.heap_bytes(),
             Table::Bytes { keys, entries, .. } => keys.heap_bytes() + entries.allocation_size(),
         };
         table + self.bits.heap_bytes()
-    }
-
-    fn hash_number(&self, number: u64) -> u64 {
-        self.hasher.hash_one(number)
     }
 
     fn hash_bytes(&self, key: &[u8]) -> u64 {
@@ -470,7 +425,7 @@ mod tests {
             newer_keys(form, &[(source, &encoder.encode_block(batch))]).unwrap()
         };
         assert!(matches!(of(&near).table, Table::Dense(_)));
-        assert!(matches!(of(&far).table, Table::Numbers { .. }));
+        assert!(matches!(of(&far).table, Table::Far(_)));
         assert!(of(&near).heap_bytes() < of(&far).heap_bytes() / 10);
     }
 }

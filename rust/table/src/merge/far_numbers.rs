@@ -1,0 +1,299 @@
+//! Integer keys that lie far apart, in buckets of one cache line.
+//!
+//! Owns: which numbers are there, and the newest source of each. A bucket has room for eight
+//! numbers, of which it holds five on average, and one that is full goes on in the next: whether a
+//! number is there is then mostly one line of memory, and comparing all eight takes no branch, so
+//! the processor waits for the lines of several numbers at once. A few bits a number turn away
+//! most that are not there (`key_bits`), before their line is read. Many numbers are laid by
+//! several threads, each of which has a part of the hashes.
+//! Does not own: numbers that lie close together (`dense_numbers`).
+
+use std::hash::BuildHasher;
+use std::panic::resume_unwind;
+use std::thread;
+
+use arrow_buffer::{BooleanBuffer, Buffer};
+use foldhash::fast::RandomState;
+
+use super::key_bits::{KeyBits, maybe};
+
+const SLOTS: usize = 8;
+/// Numbers of a bucket on average.
+const USUAL: usize = 5;
+/// Numbers that are worth a thread of their own.
+const NUMBERS_A_PART: usize = 65_536;
+/// Odd, so that its multiples come to every number.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+const WORD: usize = 64;
+
+/// Some numbers, each with the source that holds its newest row.
+#[derive(Debug)]
+pub struct FarNumbers {
+    hasher: RandomState,
+    parts: Vec<Part>,
+    /// What a free slot has: a number that is not here.
+    free: u64,
+}
+
+/// The numbers of a part of the hashes.
+#[derive(Debug)]
+struct Part {
+    bits: KeyBits,
+    /// Each filled from its first slot on.
+    buckets: Vec<Bucket>,
+    /// By slot the source of its number; empty where there is but one source.
+    sources: Vec<u32>,
+    free: u64,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Bucket([u64; SLOTS]);
+
+impl FarNumbers {
+    /// The numbers of some sources, the newest source last.
+    pub fn of(sources: &[Vec<u64>]) -> Self {
+        let count: usize = sources.iter().map(Vec::len).sum();
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        Self::in_parts(sources, threads.min(count / NUMBERS_A_PART).max(1))
+    }
+
+    fn in_parts(sources: &[Vec<u64>], parts: usize) -> Self {
+        let hasher = RandomState::default();
+        let mut free = 0;
+        while sources.iter().any(|numbers| numbers.contains(&free)) {
+            free = free.wrapping_add(STEP);
+        }
+        let fill = |part| {
+            let of_source = |numbers| hashed(numbers, &hasher, part, parts);
+            let count = sources.iter().map(|numbers| of_source(numbers).count()).sum();
+            let mut filled = Part::with_capacity(count, free, sources.len() > 1);
+            for (source, numbers) in (0..).zip(sources) {
+                for (number, hash) in of_source(numbers) {
+                    filled.add(number, hash, source);
+                }
+            }
+            filled
+        };
+        let parts = thread::scope(|scope| {
+            let others: Vec<_> = (1..parts).map(|part| scope.spawn(move || fill(part))).collect();
+            let first = fill(0);
+            let others =
+                others.into_iter().map(|it| it.join().unwrap_or_else(|it| resume_unwind(it)));
+            std::iter::once(first).chain(others).collect()
+        });
+        Self { hasher, parts, free }
+    }
+
+    /// The place among the sources of the newest that has `number`.
+    pub fn find(&self, number: u64) -> Option<u32> {
+        self.find_hashed(number, self.hasher.hash_one(number))
+    }
+
+    fn find_hashed(&self, number: u64, hash: u64) -> Option<u32> {
+        let part = self.part(hash);
+        let slot = part.slot(number, hash).filter(|_| number != self.free)?;
+        Some(part.sources.get(slot).copied().unwrap_or_default())
+    }
+
+    fn part(&self, hash: u64) -> &Part {
+        &self.parts[part_of(hash, self.parts.len())]
+    }
+
+    /// For each of `numbers` whether it is here.
+    pub fn held(&self, numbers: &[u64]) -> BooleanBuffer {
+        let mut words = vec![0_u64; numbers.len().div_ceil(WORD)];
+        for (row, hash) in self.maybe(numbers) {
+            let number = numbers[row];
+            let is_held = number != self.free && self.part(hash).slot(number, hash).is_some();
+            words[row / WORD] |= u64::from(is_held) << (row % WORD);
+        }
+        BooleanBuffer::new(Buffer::from_vec(words), 0, numbers.len())
+    }
+
+    /// Visits each row of `numbers` that is here, with the newest source that has it.
+    pub fn visit_found(&self, numbers: &[u64], mut visit: impl FnMut(usize, u32)) {
+        for (row, hash) in self.maybe(numbers) {
+            if let Some(source) = self.find_hashed(numbers[row], hash) {
+                visit(row, source);
+            }
+        }
+    }
+
+    fn maybe(&self, numbers: &[u64]) -> impl Iterator<Item = (usize, u64)> {
+        let hashes = numbers.iter().map(|number| self.hasher.hash_one(number));
+        maybe(hashes, |hash| self.part(hash).bits.may_hold(hash))
+    }
+
+    /// Number of numbers.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.len).sum()
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let of_part = |part: &Part| {
+            part.buckets.capacity() * size_of::<Bucket>()
+                + part.sources.capacity() * size_of::<u32>()
+                + part.bits.heap_bytes()
+        };
+        self.parts.iter().map(of_part).sum()
+    }
+}
+
+impl Part {
+    fn with_capacity(count: usize, free: u64, has_sources: bool) -> Self {
+        let buckets = vec![Bucket([free; SLOTS]); count / USUAL + 1];
+        let sources = vec![0; if has_sources { buckets.len() * SLOTS } else { 0 }];
+        Self { bits: KeyBits::with_capacity(count), buckets, sources, free, len: 0 }
+    }
+
+    fn add(&mut self, number: u64, hash: u64, source: u32) {
+        self.bits.add(hash);
+        let slot = self.slot_to_fill(number, hash);
+        if let Some(newest) = self.sources.get_mut(slot) {
+            *newest = source;
+        }
+    }
+
+    /// The slot of a number, which it gets where it has none.
+    fn slot_to_fill(&mut self, number: u64, hash: u64) -> usize {
+        let mut place = self.place(hash);
+        loop {
+            let bucket = &mut self.buckets[place];
+            let here = slot_of(bucket, number);
+            if here < SLOTS {
+                return place * SLOTS + here;
+            }
+            let free = slot_of(bucket, self.free);
+            if free < SLOTS {
+                bucket.0[free] = number;
+                self.len += 1;
+                return place * SLOTS + free;
+            }
+            place = self.after(place);
+        }
+    }
+
+    /// The slot of a number, or of a free one for the number that stands for those.
+    fn slot(&self, number: u64, hash: u64) -> Option<usize> {
+        let mut place = self.place(hash);
+        loop {
+            let bucket = &self.buckets[place];
+            let slot = slot_of(bucket, number);
+            if slot < SLOTS {
+                return Some(place * SLOTS + slot);
+            }
+            if bucket.0[SLOTS - 1] == self.free {
+                return None;
+            }
+            place = self.after(place);
+        }
+    }
+
+    /// The bucket of a hash: its high end, scaled to their number.
+    #[expect(clippy::cast_possible_truncation, reason = "less than the number of buckets")]
+    const fn place(&self, hash: u64) -> usize {
+        ((hash as u128 * self.buckets.len() as u128) >> u64::BITS) as usize
+    }
+
+    const fn after(&self, place: usize) -> usize {
+        if place + 1 == self.buckets.len() { 0 } else { place + 1 }
+    }
+}
+
+/// Those of `numbers` that belong to a part, with their hashes.
+fn hashed<'a>(
+    numbers: &'a [u64],
+    hasher: &'a RandomState,
+    part: usize,
+    parts: usize,
+) -> impl Iterator<Item = (u64, u64)> + 'a {
+    let hashed = numbers.iter().map(|number| (*number, hasher.hash_one(number)));
+    hashed.filter(move |(_, hash)| part_of(*hash, parts) == part)
+}
+
+/// The part of a hash: by bits that choose neither a bucket nor the bits of a number.
+const fn part_of(hash: u64, parts: usize) -> usize {
+    let middle = (hash >> 20) & 0xffff;
+    ((middle * parts as u64) >> 16) as usize
+}
+
+/// The first slot that has `number`; [`SLOTS`] where none has.
+fn slot_of(bucket: &Bucket, number: u64) -> usize {
+    let same = |slot: usize| usize::from(bucket.0[slot] == number) << slot;
+    let found = (0..SLOTS).fold(1 << SLOTS, |found, slot| found | same(slot));
+    found.trailing_zeros() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_that_stand_for_free_slots_are_numbers_like_others() {
+        let numbers: Vec<u64> = (0..100_u64).map(|number| number.wrapping_mul(STEP)).collect();
+        for count in [0, 1, 2, 50, 100] {
+            let far = FarNumbers::of(&[numbers[..count].to_vec()]);
+            assert_eq!(far.len(), count);
+            let held = far.held(&numbers);
+            let expected: Vec<usize> = (0..count).collect();
+            assert_eq!(held.set_indices().collect::<Vec<_>>(), expected);
+            assert!((0..100).all(|row| far.find(numbers[row]) == (row < count).then_some(0)));
+        }
+    }
+
+    #[test]
+    fn full_buckets_go_on_in_the_next_and_behind_the_last_in_the_first() {
+        // With one bucket for five, some of a hundred thousand have more than eight.
+        let numbers: Vec<u64> = (0..100_000_u64).map(|number| number << 40).collect();
+        for parts in [1, 2, 7] {
+            let far = FarNumbers::in_parts(&[Vec::new(), numbers.clone()], parts);
+            for part in &far.parts {
+                let full = |bucket: &&Bucket| bucket.0[SLOTS - 1] != far.free;
+                assert!(part.buckets.iter().filter(full).count() > 100);
+            }
+            assert_eq!((far.len(), far.held(&numbers).count_set_bits()), (100_000, 100_000));
+            let others: Vec<u64> = numbers.iter().map(|number| number + 1).collect();
+            assert_eq!(far.held(&others).count_set_bits(), 0);
+            let mut found = 0;
+            far.visit_found(&numbers, |row, source| {
+                assert_eq!((row, source), (found, 1));
+                found += 1;
+            });
+            assert_eq!(found, numbers.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn each_number_has_its_newest_source(
+            sources in prop::collection::vec(
+                prop::collection::vec((0_u64..300).prop_map(|n| n.wrapping_mul(STEP)), 0..60),
+                1..6,
+            ),
+            parts in 1_usize..5,
+        ) {
+            let mut model = BTreeMap::new();
+            for (source, numbers) in (0..).zip(&sources) {
+                model.extend(numbers.iter().map(|number| (*number, source)));
+            }
+            let far = FarNumbers::in_parts(&sources, parts);
+            prop_assert_eq!(far.len(), model.len());
+            let asked: Vec<u64> = (0..400_u64).map(|number| number.wrapping_mul(STEP)).collect();
+            let held = far.held(&asked);
+            let mut found = BTreeMap::new();
+            far.visit_found(&asked, |row, source| found.extend([(asked[row], source)]));
+            for (row, number) in asked.iter().enumerate() {
+                prop_assert_eq!(far.find(*number), model.get(number).copied());
+                prop_assert_eq!(held.value(row), model.contains_key(number));
+            }
+            prop_assert_eq!(found, model);
+        }
+    }
+}
