@@ -2,13 +2,15 @@
 //!
 //! Owns: which numbers are there, and the newest source of each. A bucket has room for eight
 //! numbers, of which it holds five on average, and one that is full goes on in the next: whether a
-//! number is there is then mostly one line of memory, and comparing all eight takes no branch, so
-//! the processor waits for the lines of several numbers at once. A few bits a number turn away
-//! most that are not there (`key_bits`), before their line is read. Many numbers are laid by
-//! several threads, each of which has a part of the hashes.
+//! number is there is then mostly one line of memory. What costs is waiting for that line, so the
+//! lines of many numbers are read first, one behind the other without a branch between them, and
+//! the processor waits for all at once. A few bits a number turn away most that are not
+//! there (`key_bits`), before their line is read. Many numbers are laid by several threads, each
+//! of which has a part of the hashes.
 //! Does not own: numbers that lie close together (`dense_numbers`).
 
 use std::hash::BuildHasher;
+use std::hint::black_box;
 use std::panic::resume_unwind;
 use std::thread;
 
@@ -25,6 +27,8 @@ const NUMBERS_A_PART: usize = 65_536;
 /// Odd, so that its multiples come to every number.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD: usize = 64;
+/// Numbers whose lines are read ahead: half of a processor's nearest cache.
+const AHEAD: usize = 256;
 
 /// Some numbers, each with the source that holds its newest row.
 #[derive(Debug)]
@@ -69,9 +73,16 @@ impl FarNumbers {
             let of_source = |numbers| hashed(numbers, &hasher, part, parts);
             let count = sources.iter().map(|numbers| of_source(numbers).count()).sum();
             let mut filled = Part::with_capacity(count, free, sources.len() > 1);
+            let mut ahead = Vec::with_capacity(AHEAD);
             for (source, numbers) in (0..).zip(sources) {
-                for (number, hash) in of_source(numbers) {
-                    filled.add(number, hash, source);
+                let mut numbers = of_source(numbers);
+                loop {
+                    ahead.clear();
+                    ahead.extend(numbers.by_ref().take(AHEAD));
+                    if ahead.is_empty() {
+                        break;
+                    }
+                    filled.add(&ahead, source);
                 }
             }
             filled
@@ -88,13 +99,12 @@ impl FarNumbers {
 
     /// The place among the sources of the newest that has `number`.
     pub fn find(&self, number: u64) -> Option<u32> {
-        self.find_hashed(number, self.hasher.hash_one(number))
+        self.slot(number, self.hasher.hash_one(number)).map(|(part, slot)| part.source(slot))
     }
 
-    fn find_hashed(&self, number: u64, hash: u64) -> Option<u32> {
+    fn slot(&self, number: u64, hash: u64) -> Option<(&Part, usize)> {
         let part = self.part(hash);
-        let slot = part.slot(number, hash).filter(|_| number != self.free)?;
-        Some(part.sources.get(slot).copied().unwrap_or_default())
+        part.slot(number, hash).filter(|_| number != self.free).map(|slot| (part, slot))
     }
 
     fn part(&self, hash: u64) -> &Part {
@@ -104,26 +114,41 @@ impl FarNumbers {
     /// For each of `numbers` whether it is here.
     pub fn held(&self, numbers: &[u64]) -> BooleanBuffer {
         let mut words = vec![0_u64; numbers.len().div_ceil(WORD)];
-        for (row, hash) in self.maybe(numbers) {
-            let number = numbers[row];
-            let is_held = number != self.free && self.part(hash).slot(number, hash).is_some();
-            words[row / WORD] |= u64::from(is_held) << (row % WORD);
+        for ahead in self.maybe(numbers).chunks(AHEAD) {
+            self.read_ahead(ahead);
+            for (row, hash) in ahead {
+                let is_held = self.slot(numbers[*row], *hash).is_some();
+                words[row / WORD] |= u64::from(is_held) << (row % WORD);
+            }
         }
         BooleanBuffer::new(Buffer::from_vec(words), 0, numbers.len())
     }
 
     /// Visits each row of `numbers` that is here, with the newest source that has it.
     pub fn visit_found(&self, numbers: &[u64], mut visit: impl FnMut(usize, u32)) {
-        for (row, hash) in self.maybe(numbers) {
-            if let Some(source) = self.find_hashed(numbers[row], hash) {
-                visit(row, source);
+        let mut found = Vec::with_capacity(AHEAD);
+        for ahead in self.maybe(numbers).chunks(AHEAD) {
+            self.read_ahead(ahead);
+            found.clear();
+            found.extend(ahead.iter().filter_map(|(row, hash)| {
+                self.slot(numbers[*row], *hash).map(|(part, slot)| (*row, part, slot))
+            }));
+            black_box(found.iter().fold(0, |read, (_, part, slot)| read ^ part.source(*slot)));
+            for (row, part, slot) in &found {
+                visit(*row, part.source(*slot));
             }
         }
     }
 
-    fn maybe(&self, numbers: &[u64]) -> impl Iterator<Item = (usize, u64)> {
+    /// Rows that may be here, with their hashes.
+    fn maybe(&self, numbers: &[u64]) -> Vec<(usize, u64)> {
         let hashes = numbers.iter().map(|number| self.hasher.hash_one(number));
         maybe(hashes, |hash| self.part(hash).bits.may_hold(hash))
+    }
+
+    /// Has the lines of some hashes at hand.
+    fn read_ahead(&self, rows: &[(usize, u64)]) {
+        black_box(rows.iter().fold(0, |read, (_, hash)| read ^ self.part(*hash).first(*hash)));
     }
 
     /// Number of numbers.
@@ -149,12 +174,28 @@ impl Part {
         Self { bits: KeyBits::with_capacity(count), buckets, sources, free, len: 0 }
     }
 
-    fn add(&mut self, number: u64, hash: u64, source: u32) {
-        self.bits.add(hash);
-        let slot = self.slot_to_fill(number, hash);
-        if let Some(newest) = self.sources.get_mut(slot) {
-            *newest = source;
+    /// Adds numbers of a source, with their hashes.
+    fn add(&mut self, numbers: &[(u64, u64)], source: u32) {
+        // Their words and lines are read before they are written.
+        black_box(numbers.iter().fold(0, |read, (_, hash)| {
+            read ^ self.first(*hash) ^ u64::from(self.bits.may_hold(*hash))
+        }));
+        for (number, hash) in numbers {
+            self.bits.add(*hash);
+            let slot = self.slot_to_fill(*number, *hash);
+            if let Some(newest) = self.sources.get_mut(slot) {
+                *newest = source;
+            }
         }
+    }
+
+    fn source(&self, slot: usize) -> u32 {
+        self.sources.get(slot).copied().unwrap_or_default()
+    }
+
+    /// What the first slot of a hash's bucket has.
+    fn first(&self, hash: u64) -> u64 {
+        self.buckets[self.place(hash)].0[0]
     }
 
     /// The slot of a number, which it gets where it has none.

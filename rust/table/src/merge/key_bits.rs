@@ -55,7 +55,7 @@ impl KeyBits {
 pub fn maybe(
     hashes: impl ExactSizeIterator<Item = u64>,
     may_hold: impl Fn(u64) -> bool,
-) -> impl Iterator<Item = (usize, u64)> {
+) -> Vec<(usize, u64)> {
     let mut rows = vec![(0, 0); hashes.len()];
     let mut count = 0;
     for (row, hash) in hashes.enumerate() {
@@ -64,7 +64,7 @@ pub fn maybe(
         count += usize::from(may_hold(hash));
     }
     rows.truncate(count);
-    rows.into_iter()
+    rows
 }
 
 /// Three bits out of the low end of a hash; its high end chooses the word.
@@ -93,6 +93,6 @@ mod tests {
         assert!(through < 5_000, "{through} of 100,000");
         let maybe = maybe(hashes.iter().copied(), |hash| bits.may_hold(hash));
         let expected = (0..).zip(hashes.iter().copied());
-        assert!(maybe.eq(expected.filter(|(_, hash)| bits.may_hold(*hash))));
+        assert!(maybe.into_iter().eq(expected.filter(|(_, hash)| bits.may_hold(*hash))));
     }
 }
