@@ -93,6 +93,23 @@ def test_an_adopted_file_keeps_its_tombstone_column_under_no_field(table: lancem
     assert fragment_schema.names == ["id", "name", "value"]
 
 
+def test_dead_rows_of_the_base_are_a_bitmap_however_few_and_whatever_was_dead_before(
+    table: lancemem.Table,
+) -> None:
+    put(table, rows(table.schema, range(10), "a"))
+    table.compact(mode="adopt")
+    for number, version in ((3, "b"), (8, "c"), (3, "d")):
+        put(table, rows(table.schema, [number], version))
+        table.compact(mode="adopt", max_dead_share=1.0)
+        files = [it.deletion_file() for it in lance.dataset(table.uri).get_fragments()]
+        assert files[0] is not None
+        assert all(file.endswith(".bin") for file in files if file is not None)
+    fragment = lance.dataset(table.uri).get_fragments()[0]
+    assert (fragment.physical_rows, fragment.num_deletions) == (10, 2)
+    expected = {number: f"a{number}" for number in range(10)} | {3: "d3", 8: "c8"}
+    assert base_state(table.uri) == expected
+
+
 def test_superseded_rows_and_tombstones_are_in_the_deletion_file_of_the_new_fragment(
     table: lancemem.Table,
 ) -> None:
