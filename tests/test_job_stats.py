@@ -303,6 +303,8 @@ def test_a_put_may_index_otherwise_than_its_job(table: lancemem.Table, of_job: b
     with start(table, sync_index=of_job, **NOT_DURABLE) as job:
         assert job.put(rows([1])).indexed is of_job
         assert job.put(rows([2]), sync_index=not of_job).indexed is not of_job
+        found = table.get(keys([2, 1]), consistency="live", jobs=[job])
+        assert found.column("id").to_pylist() == [2, 1]
         applied = job.apply(rows([3, 1]), pa.array([False, True]), sync_index=not of_job)
         assert applied.indexed is not of_job
         assert job.delete(keys([2]), sync_index=not of_job).indexed is not of_job

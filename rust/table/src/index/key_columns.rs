@@ -1,6 +1,7 @@
 //! The key columns of base fragments.
 //!
-//! Owns: what tells a fragment's key columns from any others, and the way to read all of them.
+//! Owns: what tells a fragment's key columns from any others, and the way to read
+//! all rows of some columns.
 //! Does not own: what is made of the keys.
 
 use arrow_array::RecordBatch;
