@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -116,7 +117,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
-    session = (
+    builder = (
         SparkSession.builder.master("local[2,3]")
         .appName("lancemem tests")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -131,7 +132,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-        .getOrCreate()
     )
+    with warnings.catch_warnings():
+        # Test files that import pylance were collected, and it warns of every fork.
+        warnings.filterwarnings("ignore", "lance is not fork-safe")
+        session = builder.getOrCreate()
     yield session
     session.stop()

@@ -6,12 +6,15 @@ more. Not here: jobs of the same process (test_jobs).
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import ipaddress
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +118,53 @@ class Elsewhere:
         for pipe in (self.child.stdin, self.child.stdout):
             assert pipe is not None
             pipe.close()
+
+
+class Cutter:
+    """Stands between a reader and a job, and cuts connections under a question."""
+
+    def __init__(self, location: str) -> None:
+        host, port = location.rpartition("/")[2].rsplit(":", 1)
+        self.job = (host, int(port))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.location = f"grpc://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.cuts = 0
+        self.threads = [threading.Thread(target=self.accept, daemon=True)]
+        self.threads[0].start()
+
+    def accept(self) -> None:
+        """Pass both directions of every connection."""
+        while True:
+            try:
+                reader, _ = self.listener.accept()
+            except OSError:
+                return
+            job = socket.create_connection(self.job, timeout=30)
+            for pair in ((reader, job), (job, reader)):
+                to_job = pair[0] is reader
+                thread = threading.Thread(target=self.carry, args=(*pair, to_job), daemon=True)
+                self.threads.append(thread)
+                thread.start()
+
+    def carry(self, source: socket.socket, target: socket.socket, to_job: bool) -> None:
+        """Pass one direction until either side ends, or a question is to be cut."""
+        try:
+            while data := source.recv(1 << 16):
+                if to_job and self.cuts:
+                    self.cuts -= 1
+                    break
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
 
 
 @pytest.fixture
@@ -298,6 +348,27 @@ def test_a_job_that_ended_is_an_error_and_never_old_rows(
     assert live(table, remote) == named(range(3), "old")
     job.kill()
     stopped(table, remote)
+
+
+def test_a_question_whose_connection_is_cut_is_asked_once_more(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
+) -> None:
+    job = elsewhere(table)
+    job.put(range(3), "old")
+    between = Cutter(job.location)
+    try:
+        remote = lancemem.connect_job(between.location, job.token)
+        for cuts in (0, 1, 1):
+            between.cuts = cuts
+            assert live(table, remote) == named(range(3), "old")
+            assert between.cuts == 0
+        between.cuts = 2
+        with pytest.raises(lancemem.RetryableError, match="reading the job"):
+            live(table, remote)
+        job.put(range(3), "new")
+        assert live(table, remote) == named(range(3), "new")
+    finally:
+        between.close()
 
 
 def test_a_fenced_job_that_does_not_know_it_shows_no_rows(

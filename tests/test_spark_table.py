@@ -17,9 +17,6 @@ from lancemem.spark import ChangesResult, DeleteResult, LancememTable, UpsertRes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Other test files import pylance, which from then on warns of every fork; Spark's gateway is one.
-pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
-
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),

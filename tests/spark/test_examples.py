@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
-
 
 def test_the_flight_board_shows_the_last_message_of_each_flight(
     spark: SparkSession, tmp_path: Path

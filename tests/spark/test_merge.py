@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
-
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),

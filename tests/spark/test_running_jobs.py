@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
-
 # What another process sees of jobs that are offered to it.
 READER = """
 import sys

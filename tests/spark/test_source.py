@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
-
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SCHEMA = pa.schema(
     [

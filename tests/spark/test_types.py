@@ -17,8 +17,6 @@ from lancemem.spark import LancememTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
-
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)  # noqa: DTZ001 - Spark's session zone is UTC
 
 # Name: type in the table, type in Spark, a value that goes and has to come back.

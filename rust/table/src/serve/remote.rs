@@ -17,7 +17,7 @@ use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{FlightDescriptor, Ticket};
+use arrow_flight::{FlightData, FlightDescriptor, Ticket};
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint as Connection};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::address::Address;
 use super::endpoint::read;
@@ -131,17 +131,33 @@ impl RemoteJob {
         request
     }
 
+    /// Asks once more where the connection is cut under the question: that says nothing about the
+    /// job, and over the next connection either it answers or nobody listens.
+    async fn ask(&self, question: &Ask) -> Result<FlightDataDecoder> {
+        let ticket = Ticket::new(question.encode());
+        let mut answer = self.do_get(ticket.clone()).await?;
+        if answer.as_ref().is_err_and(is_cut) {
+            answer = self.do_get(ticket).await?;
+        }
+        let answer = answer.map_err(|status| self.refusal(&status))?;
+        Ok(FlightDataDecoder::new(answer.into_inner().map_err(FlightError::from)))
+    }
+
+    async fn do_get(
+        &self,
+        ticket: Ticket,
+    ) -> Result<Result<Response<Streaming<FlightData>>, Status>> {
+        let mut client = self.client.clone();
+        let answer = timeout(PATIENCE, client.do_get(self.request(ticket))).await;
+        answer.map_err(|_| self.silent())
+    }
+
     /// A cut of the job, of which only what is new travels.
     async fn read_cut(&self, table: &Table) -> Result<ShardSnapshot> {
         let rows = table.row_schema();
         let mut copy = self.copy.lock().await;
         copy.forget_other_columns(&rows);
-        let ticket = Ask::Snapshot(copy.held()).encode();
-        let mut client = self.client.clone();
-        let answer = timeout(PATIENCE, client.do_get(self.request(Ticket::new(ticket)))).await;
-        let answer = answer.map_err(|_| self.silent())?.map_err(|status| self.refusal(&status))?;
-        let messages = answer.into_inner().map_err(FlightError::from);
-        let mut messages = FlightDataDecoder::new(messages);
+        let mut messages = self.ask(&Ask::Snapshot(copy.held())).await?;
 
         let header = match self.next(&mut messages).await? {
             Some((DecodedPayload::Schema(_), metadata)) => Header::parse(&metadata)?,
@@ -313,6 +329,11 @@ impl LocalCopy {
     fn forget_flushed(&mut self, header: &Header) {
         self.memtables.retain(|id, _| header.parts.iter().any(|part| part.id == *id));
     }
+}
+
+/// Whether no answer came because the connection broke: what a server answers has no cause.
+fn is_cut(status: &Status) -> bool {
+    status.source().is_some() && !is_refused(status)
 }
 
 /// Whether nobody listens: the process that ran the job is gone, or has ended its endpoint.
