@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lancemem
+from lancemem.__main__ import main
 
 lance = pytest.importorskip("lance")
 
@@ -74,6 +75,28 @@ def test_a_table_is_adopted_unsharded_unless_told(table_uri: str) -> None:
     table = lancemem.open_table(table_uri)
     assert table.sharding == lancemem.unsharded()
     assert len(table.shards()) == 1
+
+
+def test_the_settings_of_an_adopted_table_are_those_that_were_named(table_uri: str) -> None:
+    lance_table(table_uri, ["a"])
+    config = lancemem.WriterConfig(durable=False, max_wal_flush_interval_ms=3_600_000)
+    assert lancemem.open_table(table_uri, config=config).sharding == lancemem.unsharded()
+    with lancemem.open_table(table_uri).start_job(shard=0) as job:
+        assert not job.put(rows(9, b=9)).durable
+
+
+def test_a_lance_table_is_left_alone_where_nobody_wants_it_adopted(table_uri: str) -> None:
+    lance_table(table_uri, ["a"])
+    before = sorted(path.name for path in Path(table_uri).rglob("*"))
+    with pytest.raises(lancemem.InvalidInputError, match="without a MemWAL index"):
+        lancemem.open_table(table_uri, adopt=False)
+    with pytest.raises(lancemem.InvalidInputError, match="leave them out"):
+        lancemem.open_table(table_uri, adopt=False, sharding=lancemem.unsharded())
+    for command in (["check-wal"], ["index", "check"], ["maintain", "--once"]):
+        assert main([*command, table_uri]) == 2
+    assert sorted(path.name for path in Path(table_uri).rglob("*")) == before
+    lancemem.open_table(table_uri)
+    assert lancemem.open_table(table_uri, adopt=False).scan().count_rows() == 5
 
 
 def test_an_empty_lance_table_is_adopted(table_uri: str) -> None:

@@ -104,7 +104,8 @@ def heading(turns: int) -> list[str]:
         "Written by `make bench-roaring`; do not edit. Numbers come at random, so `add` and",
         "`contains` measure the memory of the machine as much as the library. The Java figures are",
         f"those that PIP-16 published, of another machine. {turns} turns of each side, one where",
-        f"there are more than {MANY:,} positions; each turn in a process of its own.",
+        f"there are more than {MANY:,} positions; each turn in a process of its own, which",
+        "serializes and deserializes five times and counts the median.",
         "",
         *measured(machine(HERE)),
     ]

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        table = lancemem.open_table(options.uri)
+        table = lancemem.open_table(options.uri, adopt=False)
         if options.command == "maintain":
             return _maintain(table, options)
         if options.command == "index":

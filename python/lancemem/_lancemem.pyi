@@ -141,12 +141,14 @@ def open_table(
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
     storage_options: Mapping[str, str] | None = None,
+    adopt: bool = True,
 ) -> Table:
     """Open a table; `storage_options` as for `create_table`.
 
-    A Lance table with a primary key in its field metadata that has no MemWAL index yet gets one,
-    with `sharding` (default: one shard) and `config`. A table that has one keeps its sharding;
-    naming another raises `InvalidInputError`.
+    A Lance table with a primary key in its field metadata that has no MemWAL index yet is adopted:
+    it gets one, with `sharding` (default: one shard) and `config`. A table that has one keeps both;
+    naming another sharding raises `InvalidInputError`. With `adopt=False` nothing is written, and a
+    table without the index raises `InvalidInputError`.
     """
 
 def connect_job(

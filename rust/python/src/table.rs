@@ -86,22 +86,29 @@ fn create_table(
     run(py, lancemem::Table::create(location(uri, storage_options), &options)).map(Table::new)
 }
 
-/// Opens a table; a Lance table with a primary key becomes one of lancemem's.
+/// Opens a table; a Lance table with a primary key becomes one of lancemem's, where it may.
 #[pyfunction]
-#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None))]
+#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, adopt=true))]
 fn open_table(
     py: Python<'_>,
     uri: &str,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
     storage_options: Option<HashMap<String, String>>,
+    adopt: bool,
 ) -> PyResult<Table> {
     let location = location(uri, storage_options);
-    let Some(sharding) = sharding else {
-        return run(py, lancemem::Table::open(location)).map(Table::new);
-    };
-    let config = WriterConfig::over(config, lancemem::WriterConfig::default())?;
-    run(py, lancemem::Table::enable(location, &sharding.0, &config)).map(Table::new)
+    if adopt {
+        let config = WriterConfig::over(config, lancemem::WriterConfig::default())?;
+        let sharding = sharding.map(|sharding| &sharding.0);
+        return run(py, lancemem::Table::enable(location, sharding, &config)).map(Table::new);
+    }
+    if sharding.is_some() || config.is_some() {
+        return Err(InvalidInputError::new_err(
+            "sharding and config are those of a table that is adopted: leave them out, or adopt",
+        ));
+    }
+    run(py, lancemem::Table::open_existing(location)).map(Table::new)
 }
 
 fn location(uri: &str, storage_options: Option<HashMap<String, String>>) -> Location {

@@ -12,7 +12,6 @@ use lancemem_core::format::KeyForm;
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
-use crate::errors::RunContext;
 use crate::merge::{NewerKeys, SourceKeys};
 use crate::vectors::RunCover;
 use crate::view::{ReadView, RunKeys, SsTableHandle};
@@ -67,7 +66,7 @@ impl Run {
     /// Its name in messages.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("SSTable {} of shard {}", self.handle.path, self.handle.shard_id)
+        self.handle.name()
     }
 }
 
@@ -185,15 +184,7 @@ impl Runs {
 
 /// A run whose own deletion vector is known, and no more.
 async fn open(handle: &Arc<SsTableHandle>) -> Result<Run> {
-    let name = format!("SSTable {} of shard {}", handle.path, handle.shard_id);
-    let fragments = handle.dataset.get_fragments();
-    let [fragment] = fragments.as_slice() else {
-        let found = format!("{} fragments, a run has one", fragments.len());
-        return Err(Error::corrupt(name, "misshapen", found));
-    };
-    let physical_rows = fragment.physical_rows().await.in_run(&name)? as u64;
-    let superseded = fragment.get_deletion_vector().await.in_run(&name)?;
-    let dead = superseded.map_or_else(RoaringBitmap::new, |rows| RoaringBitmap::from(&*rows));
+    let (physical_rows, dead) = handle.physical_and_hidden_rows().await?;
     Ok(Run { handle: handle.clone(), physical_rows, dead, tombstones: 0 })
 }
 

@@ -71,27 +71,31 @@ impl Table {
         enable(base, location, &options.sharding, &options.config).await
     }
 
-    /// Gives an existing Lance table with a primary key its MemWAL index; a table that has one
-    /// is opened as it is.
+    /// Gives an existing Lance table with a primary key its MemWAL index: with `sharding`, of one
+    /// shard where none is named, and with `config` as what its jobs start from. A table that has
+    /// an index is opened as it is.
     ///
     /// # Errors
     /// An input error where the table has no key or exists with another sharding.
     pub async fn enable(
         location: impl Into<Location>,
-        sharding: &Sharding,
+        sharding: Option<&Sharding>,
         config: &WriterConfig,
     ) -> Result<Arc<Self>> {
         Self::enable_at(location.into().resolved()?, sharding, config).await
     }
 
     #[boxed]
-    async fn enable_at(
+    pub(super) async fn enable_at(
         location: Location,
-        sharding: &Sharding,
+        sharding: Option<&Sharding>,
         config: &WriterConfig,
     ) -> Result<Arc<Self>> {
         let base = location.open().await?;
-        if let Some(details) = details_of(&base).await? {
+        let Some(details) = details_of(&base).await? else {
+            return enable(base, location, sharding.unwrap_or(&Sharding::Unsharded), config).await;
+        };
+        if let Some(sharding) = sharding {
             let (_, existing) = sharding_of(&base, &details)?;
             if existing.as_ref() != Some(sharding) {
                 return Err(Error::input(format!(
@@ -100,9 +104,8 @@ impl Table {
                     existing.map_or_else(|| "its callers".to_owned(), |known| known.to_string())
                 )));
             }
-            return Self::with_details(location, base, &details).await;
         }
-        enable(base, location, sharding, config).await
+        Self::with_details(location, base, &details).await
     }
 }
 

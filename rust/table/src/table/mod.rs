@@ -87,15 +87,26 @@ impl Table {
     /// # Errors
     /// An input error where there is no table, or its key cannot be used.
     pub async fn open(location: impl Into<Location>) -> Result<Arc<Self>> {
-        Self::open_at(location.into().resolved()?).await
+        Self::enable_at(location.into().resolved()?, None, &WriterConfig::default()).await
+    }
+
+    /// Opens the table at `uri` and writes nothing: for checks, and for whoever wants no other
+    /// Lance table to become one of lancemem's.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; an input error where the table has no MemWAL index.
+    pub async fn open_existing(location: impl Into<Location>) -> Result<Arc<Self>> {
+        Self::open_existing_at(location.into().resolved()?).await
     }
 
     #[boxed]
-    async fn open_at(location: Location) -> Result<Arc<Self>> {
+    async fn open_existing_at(location: Location) -> Result<Arc<Self>> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
-            let config = WriterConfig::default();
-            return create::enable(base, location, &Sharding::Unsharded, &config).await;
+            return Err(Error::input(format!(
+                "table {} is a Lance table without a MemWAL index; open_table gives it one",
+                location.uri()
+            )));
         };
         Self::with_details(location, base, &details).await
     }

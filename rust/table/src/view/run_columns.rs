@@ -1,7 +1,7 @@
 //! What a merge needs of every row of a run: its key, and whether it only deletes.
 //!
 //! Owns: reading both from the run's data file, by row position and without the rows that the run's
-//! own deletion vector hides.
+//! own deletion vector hides, and which those are.
 //! Does not own: how long they stay in memory (`kept`).
 
 use std::sync::Arc;
@@ -68,6 +68,18 @@ pub(super) async fn read_tombstones(run: &Dataset, name: &str) -> Result<Roaring
         tombstones -= RoaringBitmap::from(&*hidden);
     }
     Ok(tombstones)
+}
+
+/// Rows of the data file of `run`, and positions of those that are hidden.
+///
+/// # Errors
+/// A storage error, or damage.
+pub(super) async fn read_hidden(run: &Dataset, name: &str) -> Result<(u64, RoaringBitmap)> {
+    let Some((fragment, hidden)) = rows_of(run, name).await? else {
+        return Err(Error::corrupt(name, "misshapen", "no fragment, a run has one"));
+    };
+    let rows = fragment.physical_rows().await.in_run(name)? as u64;
+    Ok((rows, hidden.map_or_else(RoaringBitmap::new, |hidden| RoaringBitmap::from(&*hidden))))
 }
 
 /// The fragment of a run, and the rows of it that are hidden; nothing for a run without rows.

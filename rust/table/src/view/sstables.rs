@@ -21,7 +21,7 @@ use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
 use super::pins;
 use super::row_readers::RowReaders;
-use super::run_columns::{read_keys, read_tombstones};
+use super::run_columns::{read_hidden, read_keys, read_tombstones};
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::schema::with_ids;
@@ -139,6 +139,14 @@ impl SsTableHandle {
     /// What the run is called in errors.
     pub(crate) fn name(&self) -> String {
         format!("SSTable {} of shard {}", self.path, self.shard_id)
+    }
+
+    /// How many rows its data file has, and which of them its own deletion vector hides.
+    ///
+    /// # Errors
+    /// A storage error, or damage; a run without a data file counts as that.
+    pub async fn physical_and_hidden_rows(&self) -> Result<(u64, RoaringBitmap)> {
+        read_hidden(&self.dataset, &self.name()).await
     }
 
     /// Positions of the rows that only delete.
