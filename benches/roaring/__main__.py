@@ -1,7 +1,7 @@
 """The roaring table of PIP-16: the crate `roaring`, CRoaring and the published Java figures.
 
 `python -m benches.roaring [--max N] [--turns N]`. Both sides take turns, each with the same numbers
-in a process of its own; figures are medians. A turn of the largest rows takes minutes, so these have
+in a process of its own; figures are medians. A turn of the largest rows takes minutes, so they have
 fewer.
 
 Owns: the rows and the table.
