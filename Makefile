@@ -274,7 +274,7 @@ bench-spark: $(MODULE) $(OLDEST_SPARK_FOLDER) .venv/pyspark-3.5.9 ## inside Spar
 bench-compact: $(MODULE) ## compaction beside merge_insert; BENCH_ARGS="--quick"
 	$(BIN)/python -m benches.compact $(BENCH_ARGS)
 
-bench-roaring: $(TOOLS) $(PEERS) ## the roaring table of PIP-16; BENCH_ARGS="--max 200000000"
+bench-roaring: $(TOOLS) $(PEERS) ## the roaring table of PIP-16; BENCH_ARGS="--rows 20/2000000"
 	$(BIN)/python -m benches.roaring $(BENCH_ARGS)
 
 bench-read: $(MODULE) ## scans and lookups beside Lance's own; BENCH_ARGS="--quick --only scan"

@@ -1,11 +1,12 @@
 """The roaring table of PIP-16: the crate `roaring`, CRoaring and the published Java figures.
 
-`python -m benches.roaring [--max N] [--turns N]`. Both sides take turns, each with the same numbers
-in a process of its own; figures are medians. A turn of the largest rows takes minutes, so they have
-fewer.
+`python -m benches.roaring [--rows PERCENT/MAX ..] [--turns N]`. Both sides take turns, each with
+the same numbers in a process of its own; figures are medians. A turn of the largest rows takes
+minutes, so they have fewer. A row that was measured is in the page at once; rows that are not named
+stay in it.
 
-Owns: the rows and the table.
-Does not own: the loops, which are compiled (benches/roaring.rs, croaring.c).
+Owns: the rows and their turns.
+Does not own: the loops, which are compiled (benches/roaring.rs, croaring.c), or the page.
 """
 
 from __future__ import annotations
@@ -19,12 +20,8 @@ from pathlib import Path
 from statistics import median
 
 from benches.roaring.croaring import Figures, compile_loops, croaring
-from benches.write.machine import machine, measured
+from benches.roaring.page import Page, lines_of
 
-HERE = Path(__file__).parent
-RESULTS = HERE.parent / "RESULTS-roaring.md"
-STEPS = ("add", "serialize", "deserialize", "contains")
-LARGEST = 2_000_000_000
 # Rows of more positions than the first have three turns, of more than the second one.
 MANY = 20_000_000
 MOST = 200_000_000
@@ -59,70 +56,57 @@ def ours(percent: int, largest: int) -> Figures:
 
 def middle(turns: list[Figures]) -> Figures:
     """Give the median of each step; bytes and values are the same in every turn."""
-    steps = tuple(median(turn.ms[step] for turn in turns) for step in range(len(STEPS)))
+    steps = tuple(median(turn.ms[step] for turn in turns) for step in range(len(turns[0].ms)))
     return Figures(steps, turns[0].bytes, turns[0].values)
 
 
-def rows(largest: int, turns: int) -> list[str]:
-    """Measure every row of PIP-16 up to `largest`, and tell each as it is done."""
-    lines = [
-        "| rate / max | step | Java, ms | `roaring`, ms | CRoaring, ms | Java / ours | ours / C |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    sizes = ["| rate / max | bytes | without headers | 8 KiB x ceil(max / 65,536) |"]
-    sizes.append("| --- | --- | --- | --- |")
-    with tempfile.TemporaryDirectory() as folder:
-        loops = compile_loops(Path(folder))
-        for (percent, most), java in JAVA.items():
-            if most > largest:
-                continue
-            times = turns if most <= MANY else min(turns, 3 if most <= MOST else 1)
-            pairs = [(ours(percent, most), croaring(loops, percent, most)) for _ in range(times)]
-            rust, c = (middle([pair[side] for pair in pairs]) for side in (0, 1))
-            if (rust.bytes, rust.values) != (c.bytes, c.values):
-                message = f"{rust} and {c} are not the same bitmap"
-                raise RuntimeError(message)
-            name = f"{percent} % / {most:,}"
-            for step, published in enumerate(java):
-                us, them = rust.ms[step], c.ms[step]
-                lines.append(
-                    f"| {name} | {STEPS[step]} | {published:,} | {us:,.2f} | {them:,.2f} | "
-                    f"{published / us:,.1f} | {us / them:.2f} |"
-                )
-                sys.stdout.write(f"{lines[-1]}\n")
-                sys.stdout.flush()
-            containers = -(-most // 65_536)
-            bare = rust.bytes - 8 - 8 * containers
-            sizes.append(f"| {name} | {rust.bytes:,} | {bare:,} | {containers * 8192:,} |")
-    return [*lines, "", *sizes]
+def measure(loops: Path, percent: int, most: int, turns: int) -> tuple[Figures, Figures]:
+    """Measure one row of PIP-16 on both sides, which must make the same bitmap."""
+    times = turns if most <= MANY else min(turns, 3 if most <= MOST else 1)
+    pairs = [(ours(percent, most), croaring(loops, percent, most)) for _ in range(times)]
+    rust, c = (middle([pair[side] for pair in pairs]) for side in (0, 1))
+    if (rust.bytes, rust.values) != (c.bytes, c.values):
+        message = f"{rust} and {c} are not the same bitmap"
+        raise RuntimeError(message)
+    return rust, c
 
 
 def heading(turns: int) -> list[str]:
-    """Say what was measured, where and when."""
+    """Say how it was measured."""
     return [
-        "# Roaring bitmaps, the table of PIP-16",
-        "",
-        "Written by `make bench-roaring`; do not edit. Numbers come at random, so `add` and",
-        "`contains` measure the memory of the machine as much as the library. The Java figures are",
-        f"those that PIP-16 published, of another machine. {turns} turns of each side, three above",
-        f"{MANY:,} positions and one above {MOST:,}; each turn in a process of its own, which",
-        "serializes and deserializes five times, each into fresh memory, and counts the median.",
-        "",
-        *measured(machine(HERE)),
+        "Numbers come at random, so `add` and `contains` measure the memory of the machine as much",
+        "as the library. The Java figures are those that PIP-16 published, of another machine.",
+        f"{turns} turns of each side, three above {MANY:,} positions and one above {MOST:,}; each",
+        "turn in a process of its own, which serializes and deserializes five times, each into",
+        "fresh memory, and counts the median.",
     ]
 
 
+def named(text: str) -> tuple[int, int]:
+    """Read a row's name, such as 20/2000000."""
+    percent, _, most = text.partition("/")
+    if not (percent.isdecimal() and most.isdecimal() and (int(percent), int(most)) in JAVA):
+        known = ", ".join(f"{row[0]}/{row[1]}" for row in JAVA)
+        message = f"{text} is no row of PIP-16; these are: {known}"
+        raise argparse.ArgumentTypeError(message)
+    return int(percent), int(most)
+
+
 def main() -> None:
-    """Print the table; the whole of it becomes the page."""
+    """Measure row by row, and tell each as it is done."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--max", type=int, default=LARGEST, help="largest range; writes no page")
+    parser.add_argument("--rows", type=named, nargs="+", metavar="PERCENT/MAX", default=list(JAVA))
     parser.add_argument("--turns", type=int, default=9, help="turns of each side")
     options = parser.parse_args()
-    head = heading(options.turns)
-    table = rows(options.max, options.turns)
-    sys.stdout.write("\n".join(table) + "\n")
-    if options.max >= LARGEST:
-        RESULTS.write_text("\n".join([*head, "", *table, ""]))
+    page = Page(heading(options.turns), list(JAVA))
+    with tempfile.TemporaryDirectory() as folder:
+        loops = compile_loops(Path(folder))
+        for percent, most in options.rows:
+            rust, c = measure(loops, percent, most, options.turns)
+            lines = lines_of(percent, most, JAVA[percent, most], rust, c)
+            sys.stdout.write("\n".join([*lines, ""]))
+            sys.stdout.flush()
+            page.put(percent, most, lines)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import lancemem
+from lancemem.spark.claiming import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,11 +211,3 @@ def _end_quietly(running: _Running) -> None:
     job, running.job = running.job, None
     if job is not None:
         close_quietly(job)
-
-
-def close_quietly(job: lancemem.Job) -> None:
-    """Close a job after an error, which says more than one of the closing would."""
-    try:
-        job.close()
-    except lancemem.LancememError:
-        return

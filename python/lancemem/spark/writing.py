@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,8 +20,8 @@ import pyarrow.compute as pc
 import lancemem
 from lancemem.spark import marks, ops
 from lancemem.spark.arrow_types import table_batch
+from lancemem.spark.claiming import claimed
 from lancemem.spark.routing import SHARD_COLUMN
-from lancemem.spark.running import close_quietly
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
@@ -232,7 +231,7 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     if (jobs is None or not jobs.runs(shard)) and _is_written(table, shard, mark):
         counts.already_written = True
         return
-    with _claimed(table, shard) if jobs is None else jobs.lend(shard) as job:
+    with claimed(table, shard) if jobs is None else jobs.lend(shard) as job:
         entries = job.stats().wal_entries
         counts.late = 0
         if plan.newer_by is not None:
@@ -253,18 +252,6 @@ def _is_written(table: lancemem.Table, shard: int, mark: marks.Mark) -> bool:
             f"version {recorded} is written already"
         )
     return recorded == version
-
-
-@contextmanager
-def _claimed(table: lancemem.Table, shard: int) -> Iterator[lancemem.Job]:
-    """Start a job for one write; a long log does not outlive it."""
-    job = table.start_job(shard=shard)
-    try:
-        yield job
-    except BaseException:
-        close_quietly(job)
-        raise
-    job.close(flush=None)
 
 
 def try_again(write: Callable[[], _T]) -> _T:

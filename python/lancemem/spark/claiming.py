@@ -1,0 +1,88 @@
+"""The job of a shard for the length of one write.
+
+Owns the claim, and that writes of one process do not take a shard from each other: they have it in
+turn, and the next one goes on with the job of the one before. Jobs that stay when nobody writes
+are `running`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import lancemem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Claim:
+    """The turns at one shard."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        # Writes that have their turn or wait for it.
+        self.wanted = 0
+        # What the last turn left for the next.
+        self.job: lancemem.Job | None = None
+
+
+class _Claims:
+    """The shards that this process writes right now, by table and ordinal."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.claims: dict[tuple[str, int], _Claim] = {}
+        self.parents: list[dict[tuple[str, int], _Claim]] = []
+
+    def begin_anew(self) -> None:
+        """Leave everything to the parent of this fork; its jobs must not end here either."""
+        self.parents.append(self.claims)
+        self.lock, self.claims = threading.Lock(), {}
+
+    @contextmanager
+    def wanted(self, uri: str, shard: int) -> Iterator[_Claim]:
+        """Give the claim of a shard, which exists as long as somebody wants it."""
+        with self.lock:
+            claim = self.claims.setdefault((uri, shard), _Claim())
+            claim.wanted += 1
+        try:
+            yield claim
+        finally:
+            with self.lock:
+                claim.wanted -= 1
+                if claim.wanted == 0:
+                    del self.claims[uri, shard]
+
+
+_CLAIMS = _Claims()
+os.register_at_fork(after_in_child=_CLAIMS.begin_anew)
+
+
+@contextmanager
+def claimed(table: lancemem.Table, shard: int) -> Iterator[lancemem.Job]:
+    """Give the shard's job to one write; it ends when no other write of this process waits.
+
+    The job does not outlive an error, and a long log does not outlive the job.
+    """
+    with _CLAIMS.wanted(table.uri, shard) as claim, claim.turn:
+        job, claim.job = claim.job or table.start_job(shard=shard), None
+        try:
+            yield job
+        except BaseException:
+            close_quietly(job)
+            raise
+        if claim.wanted > 1:
+            claim.job = job
+        else:
+            job.close(flush=None)
+
+
+def close_quietly(job: lancemem.Job) -> None:
+    """Close a job after an error, which says more than one of the closing would."""
+    try:
+        job.close()
+    except lancemem.LancememError:
+        return

@@ -1,0 +1,143 @@
+"""Writes of one process at one shard: in turn, and with one job where they follow each other.
+
+Owns what needs no Spark session of that. Not here: writers of other processes (tests/spark).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import lancemem
+from lancemem.spark import claiming, writing
+from tests.test_jobs import run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeTable
+
+PATIENCE = 30
+
+
+def rows(ids: range, name: str) -> pa.Table:
+    return pa.table({"id": ids, "name": [name] * len(ids), "value": [0.5] * len(ids)})
+
+
+def found(table: lancemem.Table) -> dict[int, str]:
+    stored = lancemem.open_table(table.uri).scan().to_table()
+    return dict(zip(stored["id"].to_pylist(), stored["name"].to_pylist(), strict=True))
+
+
+def epochs(table: lancemem.Table) -> list[int]:
+    return [shard.writer_epoch for shard in lancemem.open_table(table.uri).shards()]
+
+
+def two_writes(
+    table: lancemem.Table, first: Callable[[lancemem.Job], object], second: pa.Table
+) -> None:
+    """Let `second` ask for the shard while `first` has it; each through a handle of its own."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def write_first() -> None:
+        with claiming.claimed(table, 0) as job:
+            began.set()
+            assert go_on.wait(PATIENCE)
+            first(job)
+
+    def write_second() -> None:
+        with claiming.claimed(lancemem.open_table(table.uri), 0) as job:
+            job.put(second, durable=True)
+
+    with ThreadPoolExecutor(2) as threads:
+        writes = [threads.submit(write_first)]
+        assert began.wait(PATIENCE)
+        writes.append(threads.submit(write_second))
+        end = time.monotonic() + PATIENCE
+        while claiming._CLAIMS.claims[table.uri, 0].wanted < 2:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        go_on.set()
+        for write in writes:
+            write.result(PATIENCE)
+
+
+def test_a_write_that_waited_goes_on_with_the_job_of_the_one_before(table: lancemem.Table) -> None:
+    two_writes(
+        table, lambda job: job.put(rows(range(3), "one"), durable=True), rows(range(2, 5), "two")
+    )
+    assert found(table) == {0: "one", 1: "one", 2: "two", 3: "two", 4: "two"}
+    assert epochs(table) == [1]
+    assert claiming._CLAIMS.claims == {}
+    with claiming.claimed(table, 0) as job:
+        job.put(rows(range(1), "three"), durable=True)
+    assert epochs(table) == [2], "nobody waited, so the job had ended"
+
+
+def test_a_job_that_failed_is_not_handed_on(table: lancemem.Table) -> None:
+    def fail(job: lancemem.Job) -> None:
+        job.put(rows(range(3), "one"), durable=True)
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        two_writes(table, fail, rows(range(2, 5), "two"))
+    assert found(table) == {0: "one", 1: "one", 2: "two", 3: "two", 4: "two"}
+    assert epochs(table) == [2]
+
+
+def test_writes_of_many_threads_never_take_a_shard_from_each_other(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 2))
+    plan = writing.WritePlan(("id", "name", "value"), ("id",))
+    # One that lost its shard would fail now, and not try again.
+    monkeypatch.setattr(writing, "ATTEMPTS", 1)
+
+    def write(writer: int) -> None:
+        handle = lancemem.open_table(table.uri)
+        for number in range(10):
+            change = rows(range(10 * writer, 10 * writer + 10), f"{number}")
+            writing.write_here(handle, plan, change, None, (f"writer {writer}", number), None)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(write, range(6)))
+    assert found(table) == dict.fromkeys(range(60), "9")
+
+
+def test_a_fork_has_claims_of_its_own(table: lancemem.Table) -> None:
+    ended = run_python(
+        """
+        import multiprocessing, sys
+        import lancemem, pyarrow as pa
+        from lancemem.spark.claiming import claimed
+
+        one = pa.table({"id": [5], "name": ["child"], "value": [1.0]})
+
+        def child(answers):
+            table = lancemem.open_table(sys.argv[1])
+            with claimed(table, 0) as job:
+                job.put(one, durable=True)
+            answers.send(table.scan().count_rows())
+
+        fork = multiprocessing.get_context("fork")
+        here, there = fork.Pipe()
+        with claimed(lancemem.open_table(sys.argv[1]), 0):
+            process = fork.Process(target=child, args=[there])
+            process.start()
+            if not here.poll(30):
+                process.kill()
+                sys.exit("the child hangs")
+            print(here.recv())
+            process.join(10)
+            print(process.exitcode)
+        """,
+        table.uri,
+    )
+    assert ended.stdout.splitlines() == ["1", "0"], ended.stderr
