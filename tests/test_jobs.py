@@ -8,9 +8,6 @@ pylance (test_cross_read).
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import lancemem
+from tests.programs import IN_A_FORK, run_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,14 +58,6 @@ def files_of(table: lancemem.Table) -> dict[str, int]:
     """List every file of a table with its size."""
     found = (path for path in Path(table.uri).rglob("*") if path.is_file())
     return {str(path): path.stat().st_size for path in found}
-
-
-def run_python(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own that cannot outlive the test."""
-    command = [sys.executable, "-c", textwrap.dedent(body), *arguments]
-    return subprocess.run(  # noqa: S603 - the program is in this file
-        command, check=False, timeout=50, capture_output=True, text=True
-    )
 
 
 # --- who may write ---
@@ -449,7 +439,6 @@ def test_a_forked_child_is_told_to_open_the_table_again_and_can(table: lancemem.
     table.upsert(rows([1]))
     ended = run_python(
         """
-        import multiprocessing, sys
         import lancemem, pyarrow as pa
 
         one = pa.table({"id": [5], "name": ["child"], "value": [1.0]})
@@ -481,18 +470,10 @@ def test_a_forked_child_is_told_to_open_the_table_again_and_can(table: lancemem.
             told.append(fresh.scan().count_rows())
             answers.send(told)
 
-        fork = multiprocessing.get_context("fork")
-        here, there = fork.Pipe()
-        process = fork.Process(target=child, args=[there])
-        process.start()
-        if not here.poll(30):
-            process.kill()
-            sys.exit("the child hangs")
-        print(here.recv())
-        process.join(10)
-        print(process.exitcode, lancemem.open_table(sys.argv[1]).scan().count_rows())
+        print(in_a_fork(child), lancemem.open_table(sys.argv[1]).scan().count_rows())
         """,
         table.uri,
+        before=IN_A_FORK,
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["[2]", "0 2"]

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 import lancemem
 from lancemem.spark import claiming, writing
-from tests.test_jobs import run_python
+from tests.programs import IN_A_FORK, run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +114,6 @@ def test_writes_of_many_threads_never_take_a_shard_from_each_other(
 def test_a_fork_has_claims_of_its_own(table: lancemem.Table) -> None:
     ended = run_python(
         """
-        import multiprocessing, sys
         import lancemem, pyarrow as pa
         from lancemem.spark.claiming import claimed
 
@@ -126,18 +125,10 @@ def test_a_fork_has_claims_of_its_own(table: lancemem.Table) -> None:
                 job.put(one, durable=True)
             answers.send(table.scan().count_rows())
 
-        fork = multiprocessing.get_context("fork")
-        here, there = fork.Pipe()
         with claimed(lancemem.open_table(sys.argv[1]), 0):
-            process = fork.Process(target=child, args=[there])
-            process.start()
-            if not here.poll(30):
-                process.kill()
-                sys.exit("the child hangs")
-            print(here.recv())
-            process.join(10)
-            print(process.exitcode)
+            print(in_a_fork(child))
         """,
         table.uri,
+        before=IN_A_FORK,
     )
     assert ended.stdout.splitlines() == ["1", "0"], ended.stderr

@@ -62,24 +62,12 @@ def middle(turns: list[Figures]) -> Figures:
 
 def measure(loops: Path, percent: int, most: int, turns: int) -> tuple[Figures, Figures]:
     """Measure one row of PIP-16 on both sides, which must make the same bitmap."""
-    times = turns if most <= MANY else min(turns, 3 if most <= MOST else 1)
-    pairs = [(ours(percent, most), croaring(loops, percent, most)) for _ in range(times)]
+    pairs = [(ours(percent, most), croaring(loops, percent, most)) for _ in range(turns)]
     rust, c = (middle([pair[side] for pair in pairs]) for side in (0, 1))
     if (rust.bytes, rust.values) != (c.bytes, c.values):
         message = f"{rust} and {c} are not the same bitmap"
         raise RuntimeError(message)
     return rust, c
-
-
-def heading(turns: int) -> list[str]:
-    """Say how it was measured."""
-    return [
-        "Numbers come at random, so `add` and `contains` measure the memory of the machine as much",
-        "as the library. The Java figures are those that PIP-16 published, of another machine.",
-        f"{turns} turns of each side, three above {MANY:,} positions and one above {MOST:,}; each",
-        "turn in a process of its own, which serializes and deserializes five times, each into",
-        "fresh memory, and counts the median.",
-    ]
 
 
 def named(text: str) -> tuple[int, int]:
@@ -98,15 +86,16 @@ def main() -> None:
     parser.add_argument("--rows", type=named, nargs="+", metavar="PERCENT/MAX", default=list(JAVA))
     parser.add_argument("--turns", type=int, default=9, help="turns of each side")
     options = parser.parse_args()
-    page = Page(heading(options.turns), list(JAVA))
+    page = Page(list(JAVA))
     with tempfile.TemporaryDirectory() as folder:
         loops = compile_loops(Path(folder))
         for percent, most in options.rows:
-            rust, c = measure(loops, percent, most, options.turns)
-            lines = lines_of(percent, most, JAVA[percent, most], rust, c)
+            turns = options.turns if most <= MANY else min(options.turns, 3 if most <= MOST else 1)
+            sides = measure(loops, percent, most, turns)
+            lines = lines_of((percent, most), JAVA[percent, most], sides, turns)
             sys.stdout.write("\n".join([*lines, ""]))
             sys.stdout.flush()
-            page.put(percent, most, lines)
+            page.put((percent, most), lines)
 
 
 if __name__ == "__main__":

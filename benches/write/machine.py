@@ -37,13 +37,18 @@ def machine(folder: Path) -> dict[str, str]:
 
 def measured(facts: dict[str, str]) -> list[str]:
     """Say what was measured, when and where: the lines of a page below its words."""
-    return [
-        f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load()}.",
-        "",
-        "| machine | |",
-        "| --- | --- |",
-        *(f"| {name} | {value} |" for name, value in facts.items()),
-    ]
+    return [f"Commit {commit()}, {now()}, load of the machine {load()}.", "", *table(facts)]
+
+
+def table(facts: dict[str, str]) -> list[str]:
+    """Put facts of a machine into a table, a line each."""
+    rows = (f"| {name} | {value} |" for name, value in facts.items())
+    return ["| machine | |", "| --- | --- |", *rows]
+
+
+def now() -> str:
+    """Say when this is, to the minute."""
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def load() -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from benches.write import machine
@@ -38,7 +37,7 @@ def keep(store: Path, name: str, found: list[Comparison], *, quick: bool, folder
     everything = _read(store)
     everything[name] = {
         "commit": machine.commit(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": machine.now(),
         "load": machine.load(),
         "quick": quick,
         "machine": machine.machine(folder),
@@ -57,10 +56,7 @@ def write(store: Path, text: Path) -> None:
     """Write the Markdown."""
     everything = _read(store)
     newest = max(everything.values(), key=lambda kept: kept["date"])
-    lines = [HEAD]
-    lines += ["| machine | |", "| --- | --- |"]
-    lines += [f"| {name} | {value} |" for name, value in newest["machine"].items()]
-    lines += [f"| {name} | {value} |" for name, value in newest["versions"].items()]
+    lines = [HEAD, *machine.table({**newest["machine"], **newest["versions"]})]
     for name in CASES:
         if name in everything:
             kept = everything[name]
