@@ -159,8 +159,9 @@ soak: ## the simulation for HOURS=n hours or MINUTES=n; the report goes to docs/
 
 KILLS ?= 72
 
-kills: $(MODULE) ## kill -9 of real processes: KILLS=n of each of seven lives, LANCEMEM_SEED=text for others
-	LANCEMEM_KILLS=$(KILLS) $(BIN)/python -m pytest tests/durability/test_kill.py --timeout 7200
+kills: $(MODULE) ## kill -9 of real processes: KILLS=n of each life and at each point, LANCEMEM_SEED=text for others
+	LANCEMEM_KILLS=$(KILLS) LANCEMEM_POINT_KILLS=$(KILLS) \
+		$(BIN)/python -m pytest tests/durability -k test_kill --timeout 7200
 
 CUTS ?= 400
 
@@ -172,9 +173,9 @@ TAKEOVERS ?= 10000
 takeovers: $(MODULE) ## processes that take a shard from each other: TAKEOVERS=n, on S3 a fifth; LANCEMEM_SEED=text
 	LANCEMEM_TAKEOVERS=$(TAKEOVERS) $(BIN)/python -m pytest tests/takeovers -s
 
-SPARK_KILLS ?= 20
+SPARK_KILLS ?= 40
 
-spark-kills: $(MODULE) ## executors killed in mid-write, SPARK_KILLS=n times on each of two clusters
+spark-kills: $(MODULE) ## executors and their Python killed in mid-write, SPARK_KILLS=n times on each of two clusters
 	LANCEMEM_SPARK_KILLS=$(SPARK_KILLS) $(BIN)/python -m pytest -m spark tests/spark/test_kills.py
 
 # Of a decoder; nightly's flag on the compiler that is here, and all that is not the host's own instrumented.

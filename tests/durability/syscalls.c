@@ -1,6 +1,7 @@
 /* Logs what a process asks of the file system, in order, so that a test can replay it.
  *
- * Owns: one record per call under the folder SYSCALLS_ROOT, appended to the file SYSCALLS_LOG.
+ * Owns: one record per call under the folder SYSCALLS_ROOT, appended to the file SYSCALLS_LOG; the
+ * end of the process behind one of them, where `kill_behind` was called.
  * Does not own: what the calls mean for a disk (disk.py), or calls that go around libc; a test
  * compares the replayed log with the real disk to notice those.
  *
@@ -10,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fnmatch.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -27,6 +29,24 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int log_fd = -1;
 
+/* The process ends behind the last of so many records of this call on a path of this pattern. */
+static const char *last_call = "", *last_pattern = "";
+static long calls_left = 0;
+
+/* Called by the process itself, before it has a second thread; the texts have to stay. */
+void kill_behind(const char *call, const char *pattern, long calls) {
+    last_call = call;
+    last_pattern = pattern;
+    calls_left = calls;
+}
+
+static void end_behind(const char *call, const char *path) {
+    size_t above = strlen(root) + 1;
+    if (!calls_left || strlen(path) < above || strcmp(call, last_call)) return;
+    if (fnmatch(last_pattern, path + above, FNM_PATHNAME) == 0 && --calls_left == 0)
+        syscall(SYS_kill, getpid(), SIGKILL);
+}
+
 static void record(const char *call, unsigned long inode, long offset, size_t length,
                    const char *path, const void *bytes) {
     int kept = errno;
@@ -36,6 +56,7 @@ static void record(const char *call, unsigned long inode, long offset, size_t le
     struct iovec parts[2] = {{head, (size_t)size}, {(void *)bytes, length}};
     pthread_mutex_lock(&lock);
     if (syscall(SYS_writev, log_fd, parts, length ? 2 : 1) != (long)(size + length)) abort();
+    end_behind(call, path);
     pthread_mutex_unlock(&lock);
     errno = kept;
 }

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import sys
+from datetime import timedelta
 from typing import Any
 
 import lancemem
@@ -89,12 +90,21 @@ class Writer:
         lancemem.open_table(self.uri).compact()
         self.say("compacted")
 
+    def collect(self) -> None:
+        """Remove all that nobody needs, however young."""
+        lancemem.open_table(self.uri).collect_garbage(older_than=timedelta(0))
+        self.say("collected")
+
+    def do(self, steps: list[list[Any]]) -> None:
+        """Do steps, each a method's name and its arguments."""
+        for name, *arguments in steps:
+            getattr(self, name)(*arguments)
+
 
 def main() -> None:
     """Do the steps that standard input lists."""
     writer = Writer(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
-    for name, *arguments in json.load(sys.stdin):
-        getattr(writer, name)(*arguments)
+    writer.do(json.load(sys.stdin))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A Spark driver in a process of its own; `test_kills` runs it: STORY FOLDER ARGUMENTS.
 
-Owns: what it does with executors that it kills, and where it dies itself. Does not own: what must
+Owns: whom it kills of those that work for it, and where it dies itself. Does not own: what must
 be in the table afterwards.
 """
 
@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ SCHEMA = pa.schema(
 )
 
 
-# After the first rows, until the executors are killed.
+# After the first rows, until somebody is killed.
 LONGEST_WAIT_SECONDS = 0.5
 
 
@@ -76,8 +77,35 @@ def executors(application: str) -> list[int]:
     return found
 
 
-def kill_executors_in_mid_put(folder: Path, master: str, rounds: str, seed: str) -> None:
-    """Upsert, and kill all executors as soon as the first rows are in a log, or a little later."""
+def children(parents: list[int]) -> list[int]:
+    """The processes that others have started."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) in parents:
+            found.append(int(process.name))
+    return found
+
+
+def workers(application: str) -> list[int]:
+    """The Python processes in which tasks run: an executor has a daemon that forks them."""
+    return children(children(executors(application)))
+
+
+# Who is killed at once. An executor takes its Python processes along, and is slow to come back.
+VICTIMS: dict[str, Callable[[str], list[int]]] = {
+    "all executors": executors,
+    "a worker": lambda application: workers(application)[:1],
+    "all workers": workers,
+    "an executor": lambda application: executors(application)[:1],
+}
+
+
+def kill_in_mid_put(folder: Path, master: str, rounds: str, seed: str) -> None:
+    """Upsert, and kill somebody as soon as the first rows are in a log, or a little later."""
     spark = session(master, folder)
     lancemem.spark.table.DRIVER_BYTES = 0
     uri = str(folder / "table.lance")
@@ -88,7 +116,8 @@ def kill_executors_in_mid_put(folder: Path, master: str, rounds: str, seed: str)
     chance = random.Random(seed)  # noqa: S311 - a fixed seed is the point
     for number in range(int(rounds)):
         wait = chance.uniform(0, LONGEST_WAIT_SECONDS) if number else 0
-        killer = Killer(uri, spark.sparkContext.applicationId, wait)
+        victims = list(VICTIMS.values())[number % len(VICTIMS)]
+        killer = Killer(uri, partial(victims, spark.sparkContext.applicationId), wait)
         rows = spark.range(5000).selectExpr("id", f"id * {number + 3} v", f"{number + 1}L seq")
         killer.start()
         done = table.upsert(rows)
@@ -101,11 +130,11 @@ def kill_executors_in_mid_put(folder: Path, master: str, rounds: str, seed: str)
 
 
 class Killer(threading.Thread):
-    """Waits for a new log entry of a table, then some time, and kills the executors."""
+    """Waits for a new log entry of a table, then some time, and kills whom it is told."""
 
-    def __init__(self, uri: str, application: str, wait: float) -> None:
+    def __init__(self, uri: str, victims: Callable[[], list[int]], wait: float) -> None:
         super().__init__()
-        self.uri, self.application, self.wait, self.killed = uri, application, wait, 0
+        self.uri, self.victims, self.wait, self.killed = uri, victims, wait, 0
         self.before = self.entries()
 
     def entries(self) -> set[Path]:
@@ -118,7 +147,7 @@ class Killer(threading.Thread):
         while self.entries() == self.before and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(self.wait)
-        for pid in executors(self.application):
+        for pid in self.victims():
             os.kill(pid, signal.SIGKILL)
             self.killed += 1
 
@@ -147,7 +176,7 @@ def die_behind_a_batch(folder: Path) -> None:
 
 
 STORIES: dict[str, Callable[..., None]] = {
-    "kill_executors_in_mid_put": kill_executors_in_mid_put,
+    "kill_in_mid_put": kill_in_mid_put,
     "die_behind_a_batch": die_behind_a_batch,
 }
 

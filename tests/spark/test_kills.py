@@ -1,4 +1,4 @@
-"""Processes that are killed with SIGKILL: an executor in mid-put, a driver behind its write.
+"""Processes that are killed with SIGKILL: executors and their Python in mid-put, a driver.
 
 Owns: stories that need a Spark of their own, in a child process (`driver`), on Spark's local
 cluster and on a standalone one (`cluster`). Not here: failures inside one Spark
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 
 # As many as a soak asks for, on each cluster.
-KILLS = os.environ.get("LANCEMEM_SPARK_KILLS", "1")
+KILLS = os.environ.get("LANCEMEM_SPARK_KILLS", "10")
 SEED = os.environ.get("LANCEMEM_SEED", "0")
 MINUTES = 4 + int(KILLS)
 
@@ -65,14 +65,18 @@ def master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(60 * MINUTES + 60)
-def test_executors_killed_in_mid_put_leave_each_row_once(master: str, tmp_path: Path) -> None:
-    done = drive("kill_executors_in_mid_put", tmp_path, master, KILLS, SEED)
+def test_executors_and_workers_killed_in_mid_put_leave_each_row_once(
+    master: str, tmp_path: Path
+) -> None:
+    done = drive("kill_in_mid_put", tmp_path, master, KILLS, SEED)
     assert done.returncode == 0, done.stderr[-3000:]
     told = [line for line in done.stdout.splitlines() if line.startswith("killed=")]
+    print("\n".join(told))  # noqa: T201 - how many each kill took along
     sums = [sum(range(5000)) * (number + 3) for number in range(int(KILLS))]
     expected = [f"rows=5000 shards=4 sum={total}" for total in sums]
     assert [line.split(" ", 1)[1] for line in told] == expected
     assert told[0].startswith("killed=2 ")
+    assert not any(line.startswith("killed=0 ") for line in told)
     found = lancemem.open_table(str(tmp_path / "table.lance")).scan().to_table()
     rows = zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)
     assert sorted(rows) == [(n, (int(KILLS) + 2) * n) for n in range(5000)]

@@ -1,0 +1,179 @@
+"""What is there after SIGKILL directly behind a chosen call to the file system.
+
+Owns: the points, by name, and kills at each: of puts, claims, flushes, closes, compactions and
+collections, on a real disk. Does not own: kills at random times (test_kill), power cuts
+(test_power_cut), what the names on a disk mean (docs/format.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+import lancemem
+
+from . import oracle
+from .children import TABLE, TIMEOUT_SECONDS, command, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# As many as a soak asks for, each series from a seed of its own.
+KILLS = int(os.environ.get("LANCEMEM_POINT_KILLS", "16"))
+SEED = os.environ.get("LANCEMEM_SEED", "")
+
+SHARD = f"{TABLE}/_mem_wal/*"
+RUN = f"{SHARD}/*_gen_*"
+
+
+class Point(NamedTuple):
+    """How many there are in a round, the call as `syscalls.c` names it, the pattern of its path."""
+
+    in_a_round: int
+    call: str
+    pattern: str
+
+
+# The process ends directly behind such a call. Until a file has its own name it has another one,
+# with a number behind `#`, or that begins with `.tmp`.
+POINTS = {
+    "log entry created": Point(12, "create", f"{SHARD}/wal/*.arrow#*"),
+    "log entry written": Point(12, "write", f"{SHARD}/wal/*.arrow#*"),
+    "log entry synced": Point(12, "synced", f"{SHARD}/wal/*.arrow#*"),
+    "log entry named": Point(12, "link", f"{SHARD}/wal/*.arrow"),
+    "log entry has one name": Point(12, "unlink", f"{SHARD}/wal/*.arrow#*"),
+    "log folder synced": Point(12, "synced", f"{SHARD}/wal"),
+    "shard manifest created": Point(4, "create", f"{SHARD}/manifest/*.binpb#*"),
+    "shard manifest written": Point(4, "write", f"{SHARD}/manifest/*.binpb#*"),
+    "shard manifest synced": Point(4, "synced", f"{SHARD}/manifest/*.binpb#*"),
+    "shard manifest named": Point(4, "link", f"{SHARD}/manifest/*.binpb"),
+    "manifest folder synced": Point(4, "synced", f"{SHARD}/manifest"),
+    "version hint written": Point(4, "write", f"{SHARD}/manifest/version_hint.json#*"),
+    "version hint named": Point(4, "link", f"{SHARD}/manifest/version_hint.json"),
+    "run folder made": Point(2, "mkdir", RUN),
+    "run data written": Point(2, "write", f"{RUN}/data/*.lance"),
+    "run data synced": Point(2, "synced", f"{RUN}/data/*.lance"),
+    "run key index written": Point(2, "write", f"{RUN}/_pk_index/.tmp*"),
+    "run key index named": Point(2, "link", f"{RUN}/_pk_index/page_lookup.lance"),
+    "run deletions named": Point(2, "link", f"{RUN}/_deletions/*"),
+    "run bloom filter named": Point(2, "link", f"{RUN}/bloom_filter.bin"),
+    "run version named": Point(2, "link", f"{RUN}/_versions/*.manifest"),
+    "run folder synced": Point(2, "synced", RUN),
+    "base data written": Point(1, "write", f"{TABLE}/data/.tmp*"),
+    "base data named": Point(1, "link", f"{TABLE}/data/*.lance"),
+    "base data synced": Point(1, "synced", f"{TABLE}/data/*.lance"),
+    "base transaction named": Point(1, "link", f"{TABLE}/_transactions/*.txn"),
+    "base version written": Point(1, "write", f"{TABLE}/_versions/*.manifest#*"),
+    "base version named": Point(1, "link", f"{TABLE}/_versions/*.manifest"),
+    "base versions synced": Point(1, "synced", f"{TABLE}/_versions"),
+    "log entry collected": Point(4, "unlink", f"{SHARD}/wal/*.arrow"),
+    "run data collected": Point(1, "unlink", f"{RUN}/data/*.lance"),
+    "run folder collected": Point(1, "unlink", RUN),
+}
+
+CONFIG: dict[str, Any] = {"max_memtable_rows": 40}
+# Every point is in each round.
+ROUND: list[list[Any]] = [
+    ["operate", 6],
+    ["flush"],
+    ["operate", 3],
+    ["close", False],
+    ["start_job", CONFIG],
+    ["operate", 2],
+    ["flush"],
+    ["compact"],
+    ["operate", 1],
+    ["collect"],
+]
+ROUNDS = 2
+
+
+class Forks:
+    """The running `forks`, told what to do and when to end."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def live(self, **request: object) -> dict[str, Any]:
+        """Let a child live; a child that hangs is ended with its parent."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_SECONDS)
+        assert ready, f"the child hangs: {request}"
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+
+@pytest.fixture(scope="module")
+def forks(
+    syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Forks, Path]]:
+    """Give the program and the folder below which it sees calls."""
+    root = tmp_path_factory.mktemp("killed")
+    preloaded = {
+        "LD_PRELOAD": str(syscalls_library),
+        "SYSCALLS_ROOT": str(root),
+        "SYSCALLS_LOG": os.devnull,
+    }
+    with subprocess.Popen(  # noqa: S603 - our own program
+        command("forks"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(preloaded),
+        start_new_session=True,
+    ) as process:
+        try:
+            yield Forks(process), root
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def survivors(uri: str, said: list[str], floor: int) -> int:
+    """Find all that was promised, as a prefix, by a reader and by the next owner of the shard."""
+    events = [line.split() for line in said]
+    promised = max((int(n) for event, n in events if event in {"ack", "flushed"}), default=0)
+    begun = max((int(number) for _, number in events), default=0)
+    table = lancemem.open_table(uri)
+    found = oracle.state_of(table.scan().to_table())
+    length = oracle.prefix_length(found, max(floor, promised), max(floor, begun))
+    with table.start_job(shard=0) as job:
+        live = oracle.state_of(table.scan(consistency="live", jobs=[job]).to_table())
+        job.close(flush=False)
+    assert live == found
+    return length
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
+    name: str, forks: tuple[Forks, Path]
+) -> None:
+    server, root = forks
+    chance = random.Random(name + SEED)  # noqa: S311 - a fixed seed is the point
+    print(f"seed '{name}{SEED}'")  # noqa: T201 - to repeat a failure
+    point = POINTS[name]
+    folder = root / name.replace(" ", "-")
+    folder.mkdir()
+    pattern = f"{folder.name}/{point.pattern}"
+    uri = str(folder / TABLE)
+    lancemem.create_table(uri, oracle.SCHEMA, primary_key="id")
+    survived = 0
+    for _ in range(KILLS):
+        steps = [["resume", survived], ["start_job", CONFIG], *ROUND * ROUNDS]
+        calls = chance.randint(1, ROUNDS * point.in_a_round)
+        died = server.live(call=point.call, pattern=pattern, calls=calls, uri=uri, steps=steps)
+        assert died["status"] == -signal.SIGKILL, f"the point was not reached: {died}"
+        survived = survivors(uri, died["said"], survived)
+    table = lancemem.open_table(uri)
+    table.compact()
+    found = oracle.state_of(table.scan().to_table())
+    assert oracle.prefix_length(found, survived, survived) == survived
