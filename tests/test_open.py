@@ -7,6 +7,7 @@ keys (test_input), shards that pylance made (test_cross_read).
 from __future__ import annotations
 
 import struct
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,23 +229,26 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def message(data: bytes) -> dict[int, list[Any]]:
-    """Split a protobuf message into its fields; only the two wire types that occur."""
+    """Split a protobuf message into its fields; only the wire types that occur."""
     fields: dict[int, list[Any]] = {}
     at = 0
     while at < len(data):
         tag, at = varint(data, at)
         value: Any
-        value, at = varint(data, at)
+        if tag & 7 == 5:
+            value, at = int.from_bytes(data[at : at + 4], "little"), at + 4
+        else:
+            value, at = varint(data, at)
         if tag & 7 == 2:
             value, at = data[at : at + value], at + value
         fields.setdefault(tag >> 3, []).append(value)
     return fields
 
 
-def manifests(table: lancemem.Table, shard_id: str) -> list[dict[int, list[Any]]]:
+def manifests(table: lancemem.Table, shard_id: str) -> list[bytes]:
     folder = Path(table.uri, "_mem_wal", shard_id, "manifest")
     versions = sorted(folder.glob("*.binpb"), key=lambda path: path.stem[::-1])
-    return [message(path.read_bytes()) for path in versions]
+    return [path.read_bytes() for path in versions]
 
 
 def test_every_version_of_a_shard_manifest_records_the_bucket(make_table: MakeTable) -> None:
@@ -254,13 +258,27 @@ def test_every_version_of_a_shard_manifest_records_the_bucket(make_table: MakeTa
         table.start_job(shard=ordinal).close(flush=True)
     table.compact()
     for shard in table.shards():
-        found = manifests(table, shard.shard_id)
+        found = [message(data) for data in manifests(table, shard.shard_id)]
         assert [manifest[1] for manifest in found] == [[n + 1] for n in range(len(found))]
         assert len(found) >= 3
         for manifest in found:
             [entry] = manifest[14]
             assert message(entry) == {1: [b"bucket"], 2: [struct.pack("<i", shard.ordinal)]}
             assert manifest[10] == [1]
+
+
+def test_every_version_of_a_shard_manifest_has_its_checksum_at_both_ends(
+    make_table: MakeTable,
+) -> None:
+    table = make_table()
+    table.upsert(pa.table({"id": [1], "name": ["a"], "value": [0.5]}))
+    [shard] = table.shards()
+    for data in manifests(table, shard.shard_id):
+        checksum = zlib.crc32(data[8:-8])
+        fields = message(data)
+        first, *_, last = fields
+        assert (first, last) == (29_000_001, 29_000_002)
+        assert fields[29_000_001] == fields[29_000_002] == [checksum]
 
 
 def folders_with(name: str, below: Path) -> set[Path]:

@@ -85,7 +85,7 @@ impl Bench {
     }
 
     pub async fn try_stored(&self) -> Result<Rows> {
-        let manifest = self.manifest().await;
+        let manifest = self.manifests().existing().await?;
         let mut replay = Replay::new(self.shard_id, self.shape.row_schema());
         let after = manifest.replay_after_wal_entry_position;
         let mut tail = WalTail::new(self.store(), self.shard_id, after);

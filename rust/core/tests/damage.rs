@@ -166,3 +166,19 @@ async fn a_damaged_or_misplaced_manifest_is_named() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_job_that_remembers_its_manifest_writes_the_next_version_behind_a_damaged_one() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let newest = bench.manifest().await.version;
+        let path = format!("table/{}", paths::manifest(bench.shard_id, newest));
+        bench.storage.cut(&path, 30).await;
+        assert_eq!(bench.try_stored().await.unwrap_err().kind(), ErrorKind::Corruption);
+        writer.flush().await.unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}

@@ -3,6 +3,7 @@
 //! Owns: six kinds by two hundred positions, through the paths that open, read and check.
 //! Does not own: the words of each kind (`damage`), or bytes that no writer wrote (`fuzz`).
 
+use lancemem_core::format::paths;
 use lancemem_core::shard::check_wal;
 use lancemem_core::types::ErrorKind;
 use lancemem_testkit::Rows;
@@ -127,6 +128,62 @@ async fn an_open_refuses_every_damaged_entry_and_leaves_the_shard_to_its_owner()
         assert_eq!(bench.manifest().await, before);
         bench.storage.overwrite(&path, bytes).await;
         assert_eq!(bench.seen(&bench.open().await).len(), 10);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn damage_anywhere_in_a_shard_manifest_is_named_by_readers_and_by_the_next_owner() {
+    within(async {
+        let (bench, _) = written().await;
+        let writer = bench.open().await;
+        for number in 6..=16 {
+            bench.put(&writer, &[(number, 1)]).await.unwrap();
+            writer.flush().await.unwrap();
+        }
+        writer.close(false).await.unwrap();
+        let rows = bench.stored().await;
+        let newest = bench.manifest().await;
+        let path = format!("table/{}", paths::manifest(bench.shard_id, newest.version));
+        let bytes = bench.storage.bytes(&path).await;
+        let mut damages = 0;
+        for at in 0..bytes.len() {
+            for kind in KINDS {
+                let damaged = kind.damage(&bytes, at);
+                if damaged == bytes {
+                    continue;
+                }
+                damages += 1;
+                bench.storage.overwrite(&path, damaged.into()).await;
+                for error in [
+                    bench.try_stored().await.unwrap_err(),
+                    bench.try_open(quick()).await.unwrap_err(),
+                ] {
+                    assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
+                    assert!(error.to_string().contains("binpb"), "{error}");
+                }
+            }
+        }
+        assert!(damages > 6 * POSITIONS, "{damages} in {} bytes", bytes.len());
+        bench.storage.overwrite(&path, bytes).await;
+        assert_eq!(bench.manifest().await, newest);
+        assert_eq!(bench.stored().await, rows, "healed");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn damage_anywhere_in_a_version_hint_costs_a_listing_and_nothing_else() {
+    within(async {
+        let (bench, rows) = written().await;
+        let path = format!("table/{}", paths::version_hint(bench.shard_id));
+        let bytes = bench.storage.bytes(&path).await;
+        for at in 0..bytes.len() {
+            for kind in KINDS {
+                bench.storage.overwrite(&path, kind.damage(&bytes, at).into()).await;
+                assert_eq!(bench.stored().await, rows, "{kind:?} at {at}");
+            }
+        }
     })
     .await;
 }

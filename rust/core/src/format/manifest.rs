@@ -1,13 +1,13 @@
 //! The shard manifest: the versioned protobuf that is the source of truth of a shard.
 //!
 //! Owns: the message (the field numbers are the format) and its Rust value.
-//! Does not own: which version is the newest, or who may write one.
+//! Does not own: its checksum (`seal`), which version is the newest, or who may write one.
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 
-use super::paths;
+use super::{paths, seal};
 use crate::types::{
     Error, Generation, ManifestVersion, Marks, Result, ShardId, WalPosition, WriterEpoch,
 };
@@ -98,7 +98,7 @@ impl ShardManifest {
         bytes.as_slice().try_into().ok().map(i32::from_le_bytes)
     }
 
-    /// The bytes of this version.
+    /// The bytes of this version, with a checksum.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let message = ShardManifestMessage {
@@ -124,15 +124,16 @@ impl ShardManifest {
                 .collect(),
             status: i32::from(self.status == ShardStatus::Sealed),
         };
-        message.encode_to_vec()
+        seal::seal(&message.encode_to_vec())
     }
 
     /// Reads the bytes of one version; `what` names the file in errors.
     ///
     /// # Errors
-    /// Damage: undecodable bytes, no shard id, or an SSTable path that leaves the shard's folder.
+    /// Damage: another checksum, undecodable bytes, no shard id, or an SSTable path that leaves the
+    /// shard's folder.
     pub fn decode(bytes: &[u8], what: &str) -> Result<Self> {
-        let message = ShardManifestMessage::decode(bytes)
+        let message = ShardManifestMessage::decode(seal::unseal(bytes, what)?)
             .map_err(|error| Error::corrupt(what, "not a shard manifest", error))?;
         let uuid = message.shard_id.map(|id| id.uuid).unwrap_or_default();
         let shard_id = ShardId::from_slice(&uuid)
@@ -266,6 +267,19 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
+    use crate::format::frame::tests::assert_damage_is_found;
+
+    const MESSAGE: &str = "08071003180c200f30044216080312\
+        0e63633835633339375f67656e5f331864200a50015a120a10\
+        00000000000000000000000000001234720e0a066275636b6574120402000000";
+    const CRC: &str = "6c8b725a";
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().fold(String::new(), |mut text, byte| {
+            write!(text, "{byte:02x}").unwrap();
+            text
+        })
+    }
 
     fn manifest() -> ShardManifest {
         ShardManifest {
@@ -299,16 +313,20 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_manifest_do_not_change() {
-        let mut hex = String::new();
-        for byte in manifest().encode() {
-            write!(hex, "{byte:02x}").unwrap();
-        }
-        assert_eq!(
-            hex,
-            "08071003180c200f30044216080312\
-             0e63633835633339375f67656e5f331864200a50015a120a10\
-             00000000000000000000000000001234720e0a066275636b6574120402000000"
-        );
+        assert_eq!(hex(&manifest().encode()), format!("8d94d06e{CRC}{MESSAGE}9594d06e{CRC}"));
+    }
+
+    #[test]
+    fn a_manifest_without_a_checksum_is_read_because_lance_writes_none() {
+        let sealed = manifest().encode();
+        let bare = &sealed[8..sealed.len() - 8];
+        assert_eq!(hex(bare), MESSAGE);
+        assert_eq!(ShardManifest::decode(bare, "m").unwrap(), manifest());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_a_manifest_is_damage() {
+        assert_damage_is_found(&manifest().encode(), |bytes| ShardManifest::decode(bytes, "m"));
     }
 
     #[test]
