@@ -42,7 +42,7 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
-	kills spark-kills cuts takeovers fuzz mutants demo bench bench-write bench-compact bench-read \
+	kills spark-kills cuts takeovers fuzz mutants table-mutants demo bench bench-write bench-compact bench-read \
 	bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
@@ -187,8 +187,11 @@ fuzz: ## decoders on bytes that nobody wrote, under AddressSanitizer; FUZZ=n mut
 		RUSTFLAGS="--cfg tokio_unstable --cfg lancemem_mutants -Zsanitizer=address" \
 		cargo test --release --locked --target $(HOST) --test fuzz
 
-mutants: ## put every known bug back and show who catches it
+mutants: ## put every known bug of the core back and show who catches it
 	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh
+
+table-mutants: $(MODULE) ## the same for the bugs of reads and compaction
+	$(BIN)/python scripts/table_mutants.py
 
 test-rust: $(TOOLS) ## all Rust tests
 	@$(SUBMAKE) say-how-long

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the extension module `lancemem._lancemem` and installs it, editable, into .venv.
+# Builds the extension module `lancemem._lancemem` and installs it, editable, into .venv; or, with
+# `--mutants FOLDER`, a wheel in FOLDER that has the known bugs in it and is installed nowhere.
 #
 # All checkouts of one machine share one target folder, and cargo gives the library of the module the same file
 # name in each of them. So one checkout builds at a time, and a library that another checkout left is removed
@@ -10,6 +11,7 @@ cd "$(dirname "$0")/.."
 export VIRTUAL_ENV=$PWD/.venv
 target=${CARGO_TARGET_DIR:?set by the Makefile}
 owner_file=$target/lancemem-module-owner
+owner=$PWD${1:+ $1}
 mkdir -p "$target"
 
 if command -v flock >/dev/null; then
@@ -17,10 +19,13 @@ if command -v flock >/dev/null; then
     flock --nonblock 9 || { echo "another checkout builds the module; waiting for it" && flock 9; }
 fi
 
-if [ "$(cat "$owner_file" 2>/dev/null)" != "$PWD" ]; then
+if [ "$(cat "$owner_file" 2>/dev/null)" != "$owner" ]; then
     rm -f "$target"/release/deps/lib_lancemem.* "$target"/release/lib_lancemem.*
-    echo "$PWD" >"$owner_file"
+    echo "$owner" >"$owner_file"
 fi
 
+if [ "${1:-}" = --mutants ]; then
+    exec .venv/bin/maturin build --release --features mutants --out "$2"
+fi
 .venv/bin/maturin develop --release
 .venv/bin/python -c "import lancemem"

@@ -33,7 +33,7 @@ declare -A story=(
     [B1]=sleepers::a_writer_that_slept_longer_than_its_fence_stood_acknowledges_nothing
     [B2]=takeover::a_shard_whose_covered_log_was_collected_opens_and_goes_on_behind_it
     [B3]=recovery::a_flush_covers_no_entry_of_a_generation_that_is_still_in_memory
-    [B4]=recovery::a_replay_up_to_a_sentinel_reads_no_entry_behind_it
+    [B4]=recovery::a_replay_that_meets_a_later_claim_ends_fenced_and_hides_none_of_its_rows
     [B5]=lost_answers::an_append_whose_answer_is_lost_is_recognised_as_ours_and_stands_once
     [B6]=known_bugs::a_conflict_that_left_nothing_behind_is_tried_again_and_is_nobody_elses_entry
     [B7]=recovery::a_fenced_writer_acknowledges_nothing_although_it_cannot_read_the_manifest
@@ -92,6 +92,8 @@ declare -A row
 for mutant in $order; do
     row[$mutant]=$(grep -F "| $mutant | " "$page" 2>/dev/null || true)
 done
+# What table_mutants.py has written stands below.
+below=$(sed -n '/^## /,$p' "$page" 2>/dev/null || true)
 write_page() {
     local rows="" mutant
     for mutant in $order; do
@@ -110,6 +112,7 @@ after n seeds each (\`HUNT_SECONDS\`). *Stories* counts the tests of \`rust/core
 | switch | bug | lives | stories | its story |
 | --- | --- | ---: | ---: | --- |
 ${rows%$'\n'}
+${below:+$'\n'$below}
 EOF
 }
 

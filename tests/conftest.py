@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pytest
+from hypothesis import Phase, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     import lancemem
+
+# For who only asks whether a program fails: finding the smallest one takes minutes.
+settings.register_profile("first-failure", phases=(Phase.explicit, Phase.generate))
 
 # A session takes ten seconds to start and the first job ten more, on two busy cores.
 SPARK_TIMEOUT_SECONDS = 300

@@ -361,9 +361,10 @@ def test_a_table_of_two_shards_moves_in_one_commit(make_table: MakeTable) -> Non
 class Racer(threading.Thread):
     """Commits to the base table again and again until it is told to stop."""
 
-    def __init__(self, commit: Callable[[int], object]) -> None:
+    def __init__(self, commit: Callable[[int], object], pause: float = 0.03) -> None:
         super().__init__(daemon=True)
         self.commit = commit
+        self.pause = pause
         self.done = threading.Event()
         self.commits = 0
         self.failure: BaseException | None = None
@@ -371,7 +372,7 @@ class Racer(threading.Thread):
     def run(self) -> None:
         """Commit, and keep what goes wrong for the test."""
         try:
-            while not self.done.wait(0.03):
+            while not self.done.wait(self.pause):
                 self.commit(self.commits)
                 self.commits += 1
         except BaseException as error:  # noqa: BLE001 - told to the test
@@ -396,7 +397,6 @@ def test_appends_that_come_between_planning_and_commit_are_planned_for(
     schema = lance.dataset(table.uri).schema
 
     def append(step: int) -> None:
-        # A new key, and one that the run replaces: whenever it lands, the run is newer.
         lance.write_dataset(rows(schema, [10_000 + step], "new"), table.uri, mode="append")
 
     put(table, rows(table.schema, range(ROWS), "base"))
@@ -421,17 +421,21 @@ def test_deletes_index_builds_and_updates_of_pylance_between_planning_and_commit
 ) -> None:
     put(table, rows(table.schema, range(ROWS), "base"))
     table.compact()
+    deleted: set[int] = set()
+    updated: set[int] = set()
 
     def change(step: int) -> None:
         dataset = lance.dataset(table.uri)
-        kind = step % 3
+        key = 700 + step % (ROWS - 700)
         try:
-            if kind == 0:
-                dataset.delete(f"id = {900 + step}")
-            elif kind == 1:
+            if step % 3 == 0:
+                dataset.delete(f"id = {key}")
+                deleted.add(key)
+            elif step % 3 == 1:
                 dataset.create_scalar_index("value", "BTREE", replace=True)
             else:
-                dataset.update({"name": "'updated'"}, where=f"id = {700 + step}")
+                dataset.update({"name": "'updated'"}, where=f"id = {key}")
+                updated.add(key)
         except OSError as error:
             assert "conflict" in str(error).lower(), error  # noqa: PT017 - a lost race is fine
 
@@ -443,7 +447,36 @@ def test_deletes_index_builds_and_updates_of_pylance_between_planning_and_commit
     found = base_state(table.uri)
     assert all(found[i].startswith("s") for i in range(340))
     assert all(found[i] == f"base{i}" for i in range(340, 700))
+    assert deleted.isdisjoint(found)
+    assert all(found[i] == "updated" for i in updated - deleted)
     lance.dataset(table.uri).validate()  # type: ignore[no-untyped-call]
+
+
+def test_rows_that_pylance_deletes_between_planning_and_commit_stay_deleted(
+    table: lancemem.Table,
+) -> None:
+    """B15: the deletions of another version must not be carried over."""
+    put(table, rows(table.schema, range(ROWS), "base"))
+    table.compact()
+    deleted: set[int] = set()
+
+    def delete(step: int) -> None:
+        key = 300 + step % (ROWS - 300)
+        try:
+            lance.dataset(table.uri).delete(f"id = {key}")
+        except OSError as error:
+            assert "conflict" in str(error).lower(), error  # noqa: PT017 - a lost race is fine
+        else:
+            deleted.add(key)
+
+    with Racer(delete, pause=0.01) as racer:
+        for step in range(20):
+            put(table, rows(table.schema, range(step, step + 100), f"s{step}-"))
+            table.compact()
+    assert racer.commits > 0
+    found = base_state(table.uri)
+    assert deleted.isdisjoint(found)
+    assert len(found) == ROWS - len(deleted)
 
 
 def test_two_compactors_lose_nothing_and_duplicate_nothing(table: lancemem.Table) -> None:

@@ -153,6 +153,30 @@ def test_an_expression_is_pushed_as_far_as_the_same_sql(layered: lancemem.Table)
     assert "FilterExec" in by_expression or "full_filter" in by_expression
 
 
+def test_a_condition_that_only_a_superseded_row_meets_finds_nothing(
+    make_table: MakeTable,
+) -> None:
+    """B18: a row that a newer one of its key replaces is not shown because that one fails."""
+    table = make_table()
+    table.upsert(pa.table({"id": range(4), "name": ["old"] * 4, "value": [0.0] * 4}))
+    with table.start_job(shard=0) as job:
+        job.flush()
+    table.compact()
+    with table.start_job(shard=0) as job:
+        job.put(pa.table([[0, 1], ["new"] * 2, [1.0] * 2], schema=table.schema))
+        job.flush()
+        job.put(pa.table([[2], ["new"], [1.0]], schema=table.schema))
+        job.delete(pa.table({"id": pa.array([3], pa.int64())}))
+        for condition in ("name = 'old'", "upper(name) = 'OLD'", "value < 1 AND name = 'old'"):
+            for scan in (
+                table.scan(filter=condition),
+                table.scan(filter=condition, consistency="live", jobs=[job]),
+            ):
+                assert scan.to_table().num_rows == scan.count_rows() == 0
+            flushed = table.scan(["id"], condition, consistency="flushed").to_table()
+            assert sorted(flushed["id"].to_pylist()) == [2, 3]
+
+
 REFUSED: dict[str, tuple[object, str]] = {
     "unknown column": (
         F("gone") == 1,

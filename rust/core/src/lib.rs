@@ -9,8 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
 #[macro_use]
-mod mutants;
+pub mod mutants;
 
 pub mod types;
 

@@ -177,15 +177,18 @@ async fn a_flush_covers_no_entry_of_a_generation_that_is_still_in_memory() {
         bench.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
         bench.put(&writer, &[(3, 30)]).await.unwrap();
         bench.put(&writer, &[(4, 40)]).await.unwrap();
+        // The second flush begins when rows of the third generation are in the log.
+        bench.put(&writer, &[(5, 50)]).await.unwrap();
         hold.wait_for_visitors(1).await;
         hold.open();
-        until(|| writer.stats().flushes == 1).await;
+        until(|| writer.stats().flushes == 2).await;
         drop(writer);
         let manifest = bench.manifest().await;
-        assert_eq!(manifest.replay_after_wal_entry_position, WalPosition(2));
+        assert_eq!(manifest.replay_after_wal_entry_position, WalPosition(4));
         let again = bench.open().await;
-        assert_eq!(bench.seen(&again), bench.rows(&[(1, 10), (2, 20), (3, 30), (4, 40)]));
-        assert_eq!(again.stats().active_rows, 2);
+        let all = [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)];
+        assert_eq!(bench.seen(&again), bench.rows(&all));
+        assert_eq!(again.stats().active_rows, 1);
     })
     .await;
 }

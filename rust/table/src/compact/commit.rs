@@ -21,6 +21,7 @@ use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
     write_version_hint,
 };
+use lancemem_core::mutant;
 use lancemem_core::types::{Error, Result};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -50,7 +51,8 @@ impl SyncedCommits {
     }
 
     fn exactly_above(base: &Dataset) -> Self {
-        Self { only: Some(base.version().version + 1), ..Self::above(base) }
+        let only = (!mutant!("B15")).then(|| base.version().version + 1);
+        Self { only, ..Self::above(base) }
     }
 
     async fn sync(
@@ -154,7 +156,7 @@ pub async fn commit_exactly(
     base: &Arc<Dataset>,
     operation: Operation,
 ) -> std::result::Result<Dataset, Refused> {
-    let planned_for = base.version().version;
+    let planned_for = version_of_plan(base).await;
     let transaction: Transaction = TransactionBuilder::new(planned_for, operation).build();
     let handler = Arc::new(SyncedCommits::exactly_above(base));
     let committed = CommitBuilder::new(base.clone())
@@ -170,6 +172,11 @@ pub async fn commit_exactly(
             Err(Refused { error, is_certain })
         }
     }
+}
+
+async fn version_of_plan(base: &Arc<Dataset>) -> u64 {
+    let newest = if mutant!("B15") { base.latest_version_id().await.ok() } else { None };
+    newest.unwrap_or_else(|| base.version().version)
 }
 
 /// Lance has many words for a lost race, some of them those of a wrong input.

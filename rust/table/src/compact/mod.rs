@@ -27,6 +27,7 @@ use lance::dataset::transaction::Operation;
 use lance_index::mem_wal::CompactedSsTable;
 use lance_io::object_store::ObjectStore;
 use lance_table::format::Fragment;
+use lancemem_core::mutant;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
@@ -160,7 +161,8 @@ impl Compaction {
     /// Whether another compaction has moved one of the runs into the base version of `compacted`.
     #[must_use]
     pub fn is_overtaken(&self, compacted: &HashMap<ShardId, Generation>) -> bool {
-        self.moved().any(|(shard, run)| is_compacted(compacted.get(&shard).copied(), run))
+        !mutant!("B14")
+            && self.moved().any(|(shard, run)| is_compacted(compacted.get(&shard).copied(), run))
     }
 
     /// Whether `base` has other columns than the version that was planned for.
@@ -189,7 +191,8 @@ impl Compaction {
         if self.settings.dry_run {
             return Ok(result);
         }
-        let (removed, updated) = self.dead.write(&self.base).await?;
+        let (removed, updated) =
+            if mutant!("B16") { Default::default() } else { self.dead.write(&self.base).await? };
         let (new, copied_bytes) = self.new_fragments().await?;
         result.copied_bytes = copied_bytes;
         result.fragments_added = new.len();

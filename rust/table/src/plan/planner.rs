@@ -42,6 +42,7 @@ use lance_core::ROW_ADDR;
 use lance_table::format::Fragment;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
+use lancemem_core::mutant;
 use lancemem_core::types::{Error, Freshness, Result};
 
 use super::memtable_scan::MemTableScanExec;
@@ -207,7 +208,8 @@ impl<'a> Planner<'a> {
 
     /// Nothing where no fragment of the base is to be read.
     async fn base(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let newest = if self.view.key.is_empty() || self.is_base_only {
+        let is_never_replaced = self.view.key.is_empty() || self.is_base_only;
+        let newest = if is_never_replaced || (mutant!("B18") && self.whole.is_some()) {
             Newest::All
         } else {
             self.by_position(0, 0).unwrap_or_else(|| self.by_key(Freshness::Base))

@@ -1,0 +1,144 @@
+"""Puts each known bug of reads and compaction back and writes who notices to docs/mutants.md.
+
+Owns: the bugs of the table crate, the test that is named after each, and the random programs that
+must fail too. Does not own: the bugs (`mutant!`, at their places), those of the core
+(`mutants.sh`), or the upper part of the page. Exits with 1 where a bug is not caught.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "mutants.md"
+TIMEOUT_SECONDS = 600
+PROGRAMS = {
+    "reads": "tests/test_model.py::test_a_table_agrees_with_a_dict_after_any_program",
+    "maintenance": "tests/test_compaction_model.py::test_no_maintenance_changes_what_a_reader_sees",
+}
+
+
+class Bug(NamedTuple):
+    """What is wrong, the test of its name, and why random programs cannot show it."""
+
+    what: str
+    story: str
+    unseen: str = ""
+
+
+BUGS = {
+    "B14": Bug(
+        "a compaction commits although another has moved its runs",
+        "test_compaction.py::test_two_compactors_lose_nothing_and_duplicate_nothing",
+        "programs compact one at a time",
+    ),
+    "B15": Bug(
+        "a compaction is committed behind versions that it was not planned for",
+        "test_compaction.py::"
+        "test_rows_that_pylance_deletes_between_planning_and_commit_stay_deleted",
+        "nobody else commits in a program",
+    ),
+    "B16": Bug(
+        "a compaction leaves the older row of a key in the base",
+        "test_compaction_model.py::test_the_rows_of_the_base_are_the_rows_of_the_table",
+    ),
+    "B17": Bug(
+        "a row or a tombstone of a newer run hides none of an older one that moves with it",
+        "test_compaction.py::test_one_generation_or_many_give_the_same_table",
+    ),
+    "B18": Bug(
+        "a condition is asked before the newest row of a key is chosen",
+        "test_filters.py::test_a_condition_that_only_a_superseded_row_meets_finds_nothing",
+    ),
+}
+
+
+def build(folder: Path) -> Path:
+    """Build the module with the bugs in it, asleep, and unpack it."""
+    command = [str(ROOT / "scripts" / "build_module.sh"), "--mutants", str(folder)]
+    subprocess.run(command, check=True, cwd=ROOT)  # noqa: S603 - our own script
+    [wheel] = folder.glob("*.whl")
+    module = folder / "module"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(module)
+    return module
+
+
+def failures(module: Path, mutant: str, *tests: str) -> int:
+    """Count the tests that fail with a bug awake; one that hangs counts as failed."""
+    options = ["-q", "-p", "no:cacheprovider", "--hypothesis-profile=first-failure"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    environment = os.environ | {"LANCEMEM_MUTANT": mutant, "PYTHONPATH": str(module)}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own tests
+            command,
+            cwd=ROOT,
+            env=environment,
+            timeout=TIMEOUT_SECONDS,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return len(tests)
+    failed = re.search(r"(\d+) failed", done.stdout)
+    if failed is None and done.returncode != 0:
+        sys.exit(f"the tests did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return int(failed[1]) if failed else 0
+
+
+def commit() -> str:
+    """Name what was tried."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)  # noqa: S603
+    return done.stdout.strip()
+
+
+def write_page(rows: list[str]) -> None:
+    """Replace the lower part of the page."""
+    above = PAGE.read_text().split("\n## ")[0].rstrip()
+    text = f"""
+
+## Of reads and compaction
+
+What `make table-mutants` found at commit {commit()}: the bugs of the table crate, switched on
+in the same way in a module with the feature `mutants`. *Programs* are the random ones of
+`tests/test_model.py` (reads) and `tests/test_compaction_model.py` (maintenance): the kinds of which
+some fail.
+
+| switch | bug | programs | its story, in `tests` |
+| --- | --- | --- | --- |
+"""
+    PAGE.write_text(above + text + "\n".join(rows) + "\n")
+
+
+def main() -> None:
+    """Try every bug."""
+    survived, rows = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        module = build(Path(folder))
+        awake = failures(module, "", *(f"tests/{bug.story}" for bug in BUGS.values()))
+        if awake:
+            sys.exit(f"{awake} of the stories fail although no bug is awake")
+        for name, bug in BUGS.items():
+            caught = failures(module, name, f"tests/{bug.story}") > 0
+            kinds = [kind for kind, test in PROGRAMS.items() if failures(module, name, test) > 0]
+            found = ", ".join(kinds) or f"none: {bug.unseen}"
+            print(f"{name}: its story {'fails' if caught else 'PASSES'}; programs: {found}")
+            if not caught or not (kinds or bug.unseen):
+                survived.append(name)
+            rows.append(f"| {name} | {bug.what} | {found} | `{bug.story}` |")
+    write_page(rows)
+    if survived:
+        sys.exit(f"not caught: {', '.join(survived)}")
+
+
+if __name__ == "__main__":
+    main()
