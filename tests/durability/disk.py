@@ -65,12 +65,8 @@ class Disk:
     def apply(self, call: Call) -> None:
         """Let one call happen."""
         match call.name:
-            case "create":
-                node = self._parent(call.path).now.setdefault(call.path.name, File())
-                self._by_inode[call.inode] = node
-            case "mkdir":
-                node = self._parent(call.path).now.setdefault(call.path.name, Folder())
-                self._by_inode[call.inode] = node
+            case "create" | "mkdir" | "unnamed":
+                self._make(call)
             case "write":
                 now = self._file(call).now
                 now.extend(bytes(max(0, call.offset - len(now))))
@@ -92,6 +88,12 @@ class Disk:
                 pass
             case other:
                 raise AssertionError(f"an unknown call: {other}")
+
+    def _make(self, call: Call) -> None:
+        made = Folder() if call.name == "mkdir" else File()
+        if call.name != "unnamed":
+            made = self._parent(call.path).now.setdefault(call.path.name, made)
+        self._by_inode[call.inode] = made
 
     def after_cut(self, kind: str, chance: random.Random) -> dict[str, bytes | None]:
         """Give the files, by path, that a power cut leaves now; None stands for a folder."""

@@ -71,13 +71,17 @@ static unsigned long inode_of_path(const char *path) {
     return fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) == 0 ? found.st_ino : 0;
 }
 
-/* --- opening: "create" where the call may make a file, "open" where it only looks for one --- */
+/* --- opening: "create" where the call may make a file, "open" where it only looks for one, and
+ * "unnamed" for a file that has no name yet; its path is one that no listing shows --- */
 
 static int opened(int folder, const char *name, int flags, mode_t mode) {
     char path[PATH_MAX];
     int fd = (int)syscall(SYS_openat, folder, name, flags, mode);
     if (!path_at(folder, name, path)) return fd;
-    if (fd < 0) {
+    if ((flags & O_TMPFILE) == O_TMPFILE && fd >= 0) {
+        path_of_fd(fd, path);
+        record("unnamed", inode_of_fd(fd), 0, 0, path, NULL);
+    } else if (fd < 0) {
         record("look", 0, 0, 0, path, NULL);
     } else {
         record(may_create(flags) ? "create" : "open", inode_of_fd(fd), 0, 0, path, NULL);
@@ -151,17 +155,8 @@ int fdatasync(int fd) {
 
 /* --- names: a record of the old name, then one of the new name with the inode --- */
 
-int linkat(int from, const char *old, int to, const char *new, int flags) {
-    REAL(linkat);
-    char path[PATH_MAX];
-    int failed = real(from, old, to, new, flags);
-    if (path_at(to, new, path)) record(failed ? "look" : "link", inode_of_path(path), 0, 0, path, NULL);
-    return failed;
-}
-int link(const char *old, const char *new) { return linkat(AT_FDCWD, old, AT_FDCWD, new, 0); }
-
-/* Some libraries rename without libc, so the kernel is asked to stop every rename here. The last
- * argument, which no rename has, lets our own pass. */
+/* Some libraries link and rename without libc, so the kernel is asked to stop every such call here.
+ * The last argument, which none of them has, lets our own pass. */
 #define OURS 0x1a9ce3e3
 
 static void renamed(int from, const char *old, int to, const char *new) {
@@ -170,7 +165,32 @@ static void renamed(int from, const char *old, int to, const char *new) {
     if (path_at(from, old, path)) record("unlink", 0, 0, 0, path, NULL);
 }
 
-static void on_rename(int signal, siginfo_t *info, void *context) {
+static void linked(int to, const char *new, int failed) {
+    char path[PATH_MAX];
+    if (path_at(to, new, path)) record(failed ? "look" : "link", inode_of_path(path), 0, 0, path, NULL);
+}
+
+/* Machines without the calls that know no folder have the others alone. */
+#ifdef SYS_link
+#define SYS_LINK SYS_link
+#else
+#define SYS_LINK SYS_linkat
+#endif
+#ifdef SYS_rename
+#define SYS_RENAME SYS_rename
+#else
+#define SYS_RENAME SYS_renameat
+#endif
+
+static int is_link(int call) { return call == SYS_LINK || call == SYS_linkat; }
+
+/* Whether a call has two paths and nothing else. */
+static int is_plain(int call) {
+    return (call == SYS_LINK && SYS_LINK != SYS_linkat) ||
+           (call == SYS_RENAME && SYS_RENAME != SYS_renameat);
+}
+
+static void on_name(int signal, siginfo_t *info, void *context) {
     int kept = errno;
     (void)signal;
 #if defined(__x86_64__)
@@ -186,36 +206,33 @@ static void on_rename(int signal, siginfo_t *info, void *context) {
 #endif
     long done = syscall(info->si_syscall, a[0], a[1], a[2], a[3], a[4], OURS);
     *result = done < 0 ? -errno : done;
-#ifdef SYS_rename
-    int plain = info->si_syscall == SYS_rename;
-#else
-    int plain = 0;
-#endif
-    if (done == 0 && plain) renamed(AT_FDCWD, (char *)a[0], AT_FDCWD, (char *)a[1]);
-    if (done == 0 && !plain) renamed((int)a[0], (char *)a[1], (int)a[2], (char *)a[3]);
+    int plain = is_plain(info->si_syscall);
+    int from = plain ? AT_FDCWD : (int)a[0], to = plain ? AT_FDCWD : (int)a[2];
+    const char *old = (char *)a[plain ? 0 : 1], *new = (char *)a[plain ? 1 : 3];
+    if (is_link(info->si_syscall)) linked(to, new, done < 0);
+    else if (done == 0) renamed(from, old, to, new);
     errno = kept;
 }
 
-static void stop_renames(void) {
+static void stop_names(void) {
+    /* Each jump goes to the trap, the last but one rule, or on. */
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[5])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OURS, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OURS, 7, 0),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-#ifdef SYS_rename
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rename, 2, 0),
-#else
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat, 2, 0),
-#endif
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_LINK, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_linkat, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_RENAME, 2, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat, 1, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
-    struct sigaction action = {.sa_sigaction = on_rename, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    struct sigaction action = {.sa_sigaction = on_name, .sa_flags = SA_SIGINFO | SA_NODEFER};
     if (sigaction(SIGSYS, &action, NULL) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
-        perror("renames cannot be logged");
+        perror("links and renames cannot be logged");
         abort();
     }
 }
@@ -227,7 +244,7 @@ __attribute__((constructor)) static void start(void) {
     log_fd = (int)syscall(SYS_openat, AT_FDCWD, file,
                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (log_fd < 0) root[0] = 0;
-    stop_renames();
+    stop_names();
 }
 
 int unlinkat(int folder, const char *name, int flags) {

@@ -42,14 +42,17 @@ class Point(NamedTuple):
     pattern: str
 
 
-# The process ends directly behind such a call. Until a file has its own name it has another one,
-# with a number behind `#`, or that begins with `.tmp`.
+# The process ends directly behind such a call. Until a file has its own name it has none, and the
+# system shows `#` and a number, or another one: with `#` and a number behind, or `.tmp` before.
 POINTS = {
-    "log entry created": Point(12, "create", f"{SHARD}/wal/*.arrow#*"),
-    "log entry written": Point(12, "write", f"{SHARD}/wal/*.arrow#*"),
-    "log entry synced": Point(12, "synced", f"{SHARD}/wal/*.arrow#*"),
+    "log entry made": Point(12, "unnamed", f"{SHARD}/wal/#*"),
+    "log entry written": Point(12, "write", f"{SHARD}/wal/#*"),
+    "log entry synced": Point(12, "synced", f"{SHARD}/wal/#*"),
     "log entry named": Point(12, "link", f"{SHARD}/wal/*.arrow"),
-    "log entry has one name": Point(12, "unlink", f"{SHARD}/wal/*.arrow#*"),
+    "sentinel created": Point(1, "create", f"{SHARD}/wal/*.arrow#*"),
+    "sentinel written": Point(1, "write", f"{SHARD}/wal/*.arrow#*"),
+    "sentinel synced": Point(1, "synced", f"{SHARD}/wal/*.arrow#*"),
+    "sentinel has one name": Point(1, "unlink", f"{SHARD}/wal/*.arrow#*"),
     "log folder synced": Point(12, "synced", f"{SHARD}/wal"),
     "shard manifest created": Point(4, "create", f"{SHARD}/manifest/*.binpb#*"),
     "shard manifest written": Point(4, "write", f"{SHARD}/manifest/*.binpb#*"),

@@ -97,8 +97,8 @@ def test_a_put_in_a_steady_state_makes_one_entry_and_looks_at_nothing_else(
 ) -> None:
     for calls in puts_of(request.getfixturevalue(life)):
         (link,) = wal_links(calls)
-        staging = link.path.with_name(f"{link.path.name}#1")
-        assert [call.path for call in named(calls, "create")] == [staging]
-        assert named(calls, "mkdir", "look") == []
+        (unnamed,) = named(calls, "unnamed")
+        assert unnamed.inode == link.inode
+        assert named(calls, "create", "unlink", "mkdir", "look") == []
         assert {call.path for call in named(calls, "open")} <= {link.path.parent}
-        assert {call.path for call in calls} <= {staging, link.path, link.path.parent}
+        assert {call.path for call in calls} <= {unnamed.path, link.path, link.path.parent}

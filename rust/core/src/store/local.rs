@@ -1,13 +1,14 @@
 //! A local disk without the object store: on a thread that may wait for it.
 //!
 //! Owns: whole files, names in one folder, and whether a file exists, below a table's root; new
-//! files in a folder that is there, staged and linked as the object store does it.
+//! files in a folder that is there, which get their name when they are whole.
 //! Does not own: other writes, or names that the object store spells otherwise than the disk
 //! does: those are left to it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
@@ -18,23 +19,39 @@ use super::Created;
 pub(super) struct LocalFolder {
     root: PathBuf,
     fsync: bool,
+    /// Whether no file that was made without a name has failed to get one.
+    names_late: AtomicBool,
 }
 
 impl LocalFolder {
     pub const fn new(root: PathBuf, fsync: bool) -> Self {
-        Self { root, fsync }
+        Self { root, fsync, names_late: AtomicBool::new(true) }
     }
 
     /// Creates a file with these bytes in one step, or changes nothing; `None` where its folder is
     /// missing. With `fsync` the bytes are on disk before anybody can see the file, and its name is
     /// before the call returns.
     pub fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<Option<Created>> {
+        let names_late = self.names_late.load(Ordering::Relaxed);
+        if let Some(unnamed) = names_late.then(|| Unnamed::beside(path)).flatten() {
+            self.fill(&unnamed.file, bytes)?;
+            match unnamed.name(path) {
+                Named::Yes => return self.sync_folder(path).map(|()| Some(Created::Yes)),
+                Named::Taken => return Ok(Some(Created::AlreadyExists)),
+                Named::Impossible => self.names_late.store(false, Ordering::Relaxed),
+            }
+        }
+        self.create_staged(path, bytes)
+    }
+
+    /// As the object store does it: under another name, until it is whole.
+    fn create_staged(&self, path: &Path, bytes: &[u8]) -> io::Result<Option<Created>> {
         let (file, staged) = match staged(path) {
             Ok(staged) => staged,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let linked = self.fill(file, bytes).and_then(|()| fs::hard_link(&staged, path));
+        let linked = self.fill(&file, bytes).and_then(|()| fs::hard_link(&staged, path));
         // A name that stays says nothing: it is none of an object.
         drop(fs::remove_file(&staged));
         match linked {
@@ -46,7 +63,7 @@ impl LocalFolder {
         }
     }
 
-    fn fill(&self, mut file: File, bytes: &[u8]) -> io::Result<()> {
+    fn fill(&self, mut file: &File, bytes: &[u8]) -> io::Result<()> {
         file.write_all(bytes)?;
         if self.fsync { file.sync_all() } else { Ok(()) }
     }
@@ -75,6 +92,58 @@ impl LocalFolder {
                 && !part.bytes().all(|byte| byte == b'.')
         };
         path.split('/').all(plain).then(|| self.root.join(path))
+    }
+}
+
+/// A new file that has no name yet. It costs the disk one change less than a staged one, and a
+/// process that is killed leaves nothing behind.
+struct Unnamed {
+    file: File,
+}
+
+/// What became of a file's name.
+enum Named {
+    Yes,
+    Taken,
+    /// Here a file that was made without a name gets none.
+    Impossible,
+}
+
+impl Unnamed {
+    /// In the folder of `path`; `None` where the system or the file system has no such files.
+    #[cfg(target_os = "linux")]
+    fn beside(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+
+        let flags = i32::try_from(rustix::fs::OFlags::TMPFILE.bits()).ok()?;
+        let file = OpenOptions::new().write(true).custom_flags(flags).open(path.parent()?);
+        file.ok().map(|file| Self { file })
+    }
+
+    /// The name is given through the process's own view of its open files.
+    #[cfg(target_os = "linux")]
+    fn name(&self, path: &Path) -> Named {
+        use std::os::fd::AsRawFd;
+
+        use rustix::fs::{AtFlags, CWD, linkat};
+        use rustix::io::Errno;
+
+        let open = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        match linkat(CWD, open, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Named::Yes,
+            Err(Errno::EXIST) => Named::Taken,
+            Err(_) => Named::Impossible,
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    const fn beside(_path: &Path) -> Option<Self> {
+        None
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    const fn name(&self, _path: &Path) -> Named {
+        Named::Impossible
     }
 }
 
