@@ -1,13 +1,16 @@
 """Writes of one process at one shard: in turn, and with one job where they follow each other.
 
-Owns what needs no Spark session of that. Not here: writers of other processes (tests/spark).
+Owns what needs no Spark session of that, and of the jobs that a driver keeps. Not here: writers of
+other processes (tests/spark).
 """
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +20,7 @@ pytest.importorskip("pyspark")
 
 import lancemem
 from lancemem.spark import claiming, writing
+from lancemem.spark.running import ShardJobs
 from tests.programs import IN_A_FORK, run_python
 
 if TYPE_CHECKING:
@@ -132,3 +136,25 @@ def test_a_fork_has_claims_of_its_own(table: lancemem.Table) -> None:
         before=IN_A_FORK,
     )
     assert ended.stdout.splitlines() == ["1", "0"], ended.stderr
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_error_inside_the_block_of_running_jobs_is_not_hidden_by_their_close(
+    fails: bool, make_table: MakeTable
+) -> None:
+    table = make_table()
+    config = lancemem.WriterConfig(durable=False)
+    [shard] = table.shards()
+    wal = Path(table.uri, "_mem_wal", shard.shard_id, "wal")
+
+    def block() -> None:
+        with ShardJobs(table, config) as jobs:
+            with jobs.lend(0) as job:
+                job.put(rows(range(3), "lost"))
+            shutil.rmtree(wal)
+            wal.write_text("no folder")
+            if fails:
+                raise ValueError("what went wrong")
+
+    with pytest.raises(ValueError if fails else lancemem.LancememError):
+        block()

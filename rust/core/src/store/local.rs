@@ -223,3 +223,37 @@ fn is_folder(entry: &fs::DirEntry) -> io::Result<bool> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(names_late: bool) -> (tempfile::TempDir, LocalFolder) {
+        let place = tempfile::tempdir().unwrap();
+        let folder = LocalFolder::new(place.path().to_owned(), true);
+        folder.names_late.store(names_late, Ordering::Relaxed);
+        (place, folder)
+    }
+
+    #[test]
+    fn a_file_is_created_once_and_whole_with_and_without_a_staging_name() {
+        for names_late in [true, false] {
+            let (place, folder) = folder(names_late);
+            let path = place.path().join("entry");
+            assert_eq!(folder.create(&path, b"first").unwrap(), Some(Created::Yes));
+            assert_eq!(folder.create(&path, b"second").unwrap(), Some(Created::AlreadyExists));
+            assert_eq!(read(&path).unwrap().unwrap(), &b"first"[..]);
+            let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(Result::unwrap).collect();
+            assert_eq!(names.len(), 1, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_folder_is_left_to_the_object_store() {
+        for names_late in [true, false] {
+            let (place, folder) = folder(names_late);
+            let path = place.path().join("missing").join("entry");
+            assert_eq!(folder.create(&path, b"bytes").unwrap(), None);
+        }
+    }
+}
