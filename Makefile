@@ -152,10 +152,9 @@ test-sim: ## the core's stories, the model of the protocol, schedules, and CI_SE
 schedules: ## orders of the core's threads and tasks; SCHEDULES=n of each story
 	$(SIM) test $(SIM_ALL) --test schedules --test cursors
 
-soak: ## the simulation for HOURS=n hours or MINUTES=n; the report goes to docs/soak
-	@mkdir -p docs/soak
+soak: $(MODULE) ## every layer of random checks for HOURS=n hours or MINUTES=n; the report goes to docs/soak
 	$(SIM) test $(SIM_ALL) --no-run
-	set -o pipefail; $(LANCEMEM_SIM) minutes $(MINUTES) | tee docs/soak/$$(git rev-parse --short HEAD).txt
+	CARGO_TARGET_DIR=$(SIM_TARGET) $(BIN)/python scripts/soak.py $(MINUTES)
 
 KILLS ?= 72
 

@@ -33,6 +33,15 @@ def syscalls_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled("syscalls", tmp_path_factory.mktemp("syscalls"))
 
 
+def has_unnamed_files(folder: Path) -> bool:
+    """Say whether the file system has files without a name (`O_TMPFILE`)."""
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY))
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture
 def ram_path() -> Iterator[Path]:
     """Give a folder in memory where there is one: a thousand tables are written and thrown away."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .children import Logged
 
 RANDOM_CUTS = int(os.environ.get("LANCEMEM_CUTS", "30"))
+SEED = os.environ.get("LANCEMEM_SEED", "")
 UNSYNCED = lancemem.WriterConfig(fsync=False)
 # Far behind the operations of any life.
 NEW_OPERATION = 10_001
@@ -80,7 +81,7 @@ def cuts(
 
     `promising` are the events after which the operations so far are promised to survive.
     """
-    seed = f"{kind} {sorted(promising)}"
+    seed = f"{kind} {sorted(promising)}{SEED}"
     chance = random.Random(seed)  # noqa: S311 - a fixed seed is the point
     chosen = moments(logged, chance, when) if isinstance(when, int) else when
     print(f"seed '{seed}', cuts behind the calls {chosen}")  # noqa: T201 - to repeat a failure

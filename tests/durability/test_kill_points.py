@@ -21,6 +21,7 @@ import lancemem
 
 from . import oracle
 from .children import TABLE, TIMEOUT_SECONDS, command, environment
+from .conftest import has_unnamed_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,7 @@ SEED = os.environ.get("LANCEMEM_SEED", "")
 
 SHARD = f"{TABLE}/_mem_wal/*"
 RUN = f"{SHARD}/*_gen_*"
+UNNAMED = f"{SHARD}/wal/#"
 
 
 class Point(NamedTuple):
@@ -45,9 +47,9 @@ class Point(NamedTuple):
 # The process ends directly behind such a call. Until a file has its own name it has none, and the
 # system shows `#` and a number, or another one: with `#` and a number behind, or `.tmp` before.
 POINTS = {
-    "log entry made": Point(12, "unnamed", f"{SHARD}/wal/#*"),
-    "log entry written": Point(12, "write", f"{SHARD}/wal/#*"),
-    "log entry synced": Point(12, "synced", f"{SHARD}/wal/#*"),
+    "log entry made": Point(12, "unnamed", f"{UNNAMED}*"),
+    "log entry written": Point(12, "write", f"{UNNAMED}*"),
+    "log entry synced": Point(12, "synced", f"{UNNAMED}*"),
     "log entry named": Point(12, "link", f"{SHARD}/wal/*.arrow"),
     "sentinel created": Point(1, "create", f"{SHARD}/wal/*.arrow#*"),
     "sentinel written": Point(1, "write", f"{SHARD}/wal/*.arrow#*"),
@@ -164,6 +166,8 @@ def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
     chance = random.Random(name + SEED)  # noqa: S311 - a fixed seed is the point
     print(f"seed '{name}{SEED}'")  # noqa: T201 - to repeat a failure
     point = POINTS[name]
+    if point.pattern.startswith(UNNAMED) and not has_unnamed_files(root):
+        pytest.skip("this file system has no files without a name")
     folder = root / name.replace(" ", "-")
     folder.mkdir()
     pattern = f"{folder.name}/{point.pattern}"

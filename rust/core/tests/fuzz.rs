@@ -64,6 +64,12 @@ fn peak_of(work: impl FnOnce()) -> usize {
 struct Chance(u64);
 
 impl Chance {
+    /// Of a test with this number; `FUZZ_SEED` gives other mutations than the usual ones.
+    fn of(test: u64) -> Self {
+        let seed = std::env::var("FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
+        Self(test.wrapping_add(seed.unwrap_or(0_u64).wrapping_mul(0x2545_f491_4f6c_dd1d)))
+    }
+
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -161,7 +167,7 @@ const fn bound(bytes: usize) -> usize {
 #[test]
 fn a_log_entry_of_any_bytes_is_read_or_refused_in_bounded_memory() {
     std::panic::set_hook(Box::new(|_| {}));
-    let (corpus, mut chance) = (entries(), Chance(1));
+    let (corpus, mut chance) = (entries(), Chance::of(1));
     let (mut read, mut panics) = (0, 0);
     for case in 0..cases() {
         let bytes = Bytes::from(chance.mutate(&corpus));
@@ -187,7 +193,7 @@ fn a_log_entry_of_any_bytes_is_read_or_refused_in_bounded_memory() {
 #[test]
 fn an_entry_with_a_checksum_never_reaches_the_decoder_damaged() {
     let sealed: Vec<Vec<u8>> = entries().split_off(3);
-    let mut chance = Chance(2);
+    let mut chance = Chance::of(2);
     for _ in 0..cases() {
         let bytes = chance.mutate(&sealed);
         let whole = sealed
@@ -202,7 +208,7 @@ fn an_entry_with_a_checksum_never_reaches_the_decoder_damaged() {
 
 #[test]
 fn a_manifest_of_any_bytes_is_read_or_refused_and_names_no_path_outside_its_shard() {
-    let (corpus, mut chance) = (manifests(), Chance(3));
+    let (corpus, mut chance) = (manifests(), Chance::of(3));
     let mut read = 0;
     for case in 0..cases() {
         let bytes = chance.mutate(&corpus);
@@ -237,7 +243,7 @@ fn assert_read_or_refused<T: PartialEq + std::fmt::Debug>(
     decode: impl Fn(&[u8]) -> Option<T>,
 ) {
     let corpus: Vec<Vec<u8>> = values.iter().map(&encode).collect();
-    let (mut chance, mut read) = (Chance(seed), 0);
+    let (mut chance, mut read) = (Chance::of(seed), 0);
     for case in 0..cases() {
         let bytes = resealed(chance.mutate(&corpus));
         let peak = peak_of(|| {
@@ -302,7 +308,7 @@ fn a_file_name_of_any_bytes_is_a_position_or_none() {
         name(paths::manifest(shard, lancemem_core::types::ManifestVersion(3))),
         b"version_hint.json".to_vec(),
     ];
-    let mut chance = Chance(4);
+    let mut chance = Chance::of(4);
     for _ in 0..cases() {
         let bytes = chance.mutate(&corpus);
         let Ok(text) = std::str::from_utf8(&bytes) else { continue };
