@@ -38,7 +38,7 @@ LAYERS = [
     Layer(
         "random lives of a shard against a map",
         0.10,
-        [*CARGO, "--test", "stories", "a_shard_"],
+        [*CARGO, "--test", "stories", "model::"],
         {"PROPTEST_CASES": "500"},
         tries=500,
         seed=None,
