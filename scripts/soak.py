@@ -142,7 +142,8 @@ def run(layer: Layer, seconds: float, seed: int) -> Row:
         turn += 1
         if done.returncode != 0:
             given = " ".join(f"{name}={value}" for name, value in settings.items())
-            again = f"cd {layer.folder.relative_to(ROOT)} && {given} {' '.join(layer.command)}"
+            command = " ".join(layer.command).replace(sys.executable, "python")
+            again = f"cd {layer.folder.relative_to(ROOT)} && {given} {command}"
             print(done.stdout[-6000:], done.stderr[-2000:], f"again: {again}", sep="\n")
             return Row(layer.name, tries, time.monotonic() - started, again)
         passed = re.findall(r"(?:ok\. |^)(\d+) passed", done.stdout, re.MULTILINE)

@@ -32,6 +32,8 @@ ROUNDS = 8
 # More operations than any of the shortages leaves room for.
 MANY = 60
 MOST_BYTES = 6_000
+# Less than a flush or a compaction writes.
+FEW_BYTES = 300
 NO_SPACE, READ_ONLY, NO_HANDLES = map(os.strerror, (errno.ENOSPC, errno.EROFS, errno.EMFILE))
 SMALL = lancemem.WriterConfig(max_memtable_rows=40)
 
@@ -112,6 +114,10 @@ class Story:
         self.job = self.table.start_job(shard=0, config=SMALL)
         self.check()
 
+    def bytes_left(self, turn: int) -> int:
+        """Draw how much fits on the disk: every other time too little for anything."""
+        return self.chance.randrange(MOST_BYTES if turn % 2 else FEW_BYTES)
+
     def fails(self, call: Callable[[], object], reason: str) -> bool:
         """Say whether a call fails; then it says why."""
         try:
@@ -140,9 +146,9 @@ def puts_on_a_full_disk(story: Story) -> None:
 def flushes_on_a_full_disk(story: Story) -> None:
     """A flush fails, its rows stay readable, and the next flush takes them."""
     failures = 0
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         story.operate(3)
-        with story.library.shortage(errno.ENOSPC, story.chance.randrange(MOST_BYTES)):
+        with story.library.shortage(errno.ENOSPC, story.bytes_left(turn)):
             failures += story.fails(story.job.flush, NO_SPACE)
             story.check()
         story.restart()
@@ -155,10 +161,10 @@ def flushes_on_a_full_disk(story: Story) -> None:
 def compactions_on_a_full_disk(story: Story) -> None:
     """A compaction fails, every read is the same, and the next one does it."""
     failures = 0
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         story.operate(7)
         story.job.flush()
-        with story.library.shortage(errno.ENOSPC, story.chance.randrange(MOST_BYTES)):
+        with story.library.shortage(errno.ENOSPC, story.bytes_left(turn)):
             failures += story.fails(story.table.compact, NO_SPACE)
             story.check()
         story.table.compact()
