@@ -113,7 +113,7 @@ in the same way in a module with the feature `mutants`. *Programs* are the rando
 `tests/test_model.py` (reads) and `tests/test_compaction_model.py` (maintenance): the kinds of which
 some fail.
 
-| switch | bug | programs | its story, in `tests` |
+| switch | bug | programs | its story |
 | --- | --- | --- | --- |
 """
     PAGE.write_text(above + text + "\n".join(rows) + "\n")
@@ -134,7 +134,7 @@ def main() -> None:
             print(f"{name}: its story {'fails' if caught else 'PASSES'}; programs: {found}")
             if not caught or not (kinds or bug.unseen):
                 survived.append(name)
-            rows.append(f"| {name} | {bug.what} | {found} | `{bug.story}` |")
+            rows.append(f"| {name} | {bug.what} | {found} | `tests/{bug.story}` |")
     write_page(rows)
     if survived:
         sys.exit(f"not caught: {', '.join(survived)}")
