@@ -42,8 +42,8 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
-	kills spark-kills cuts takeovers fuzz mutants table-mutants demo bench bench-write bench-compact bench-read \
-	bench-roaring bench-spark bench-build ci clean
+	kills spark-kills cuts takeovers fuzz mutants table-mutants demo bench bench-write bench-compact \
+	bench-read bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -154,7 +154,7 @@ schedules: ## orders of the core's threads and tasks; SCHEDULES=n of each story
 
 soak: $(MODULE) ## every layer of random checks for HOURS=n hours or MINUTES=n; the report goes to docs/soak
 	$(SIM) test $(SIM_ALL) --no-run
-	CARGO_TARGET_DIR=$(SIM_TARGET) $(BIN)/python scripts/soak.py $(MINUTES)
+	CARGO_TARGET_DIR=$(SIM_TARGET) $(BIN)/python -m scripts.soak $(MINUTES)
 
 KILLS ?= 72
 
@@ -190,7 +190,7 @@ mutants: ## put every known bug of the core back and show who catches it
 	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh
 
 table-mutants: $(MODULE) ## the same for the bugs of reads and compaction
-	$(BIN)/python scripts/table_mutants.py
+	$(BIN)/python -m scripts.table_mutants
 
 test-rust: $(TOOLS) ## all Rust tests
 	@$(SUBMAKE) say-how-long

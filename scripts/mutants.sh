@@ -94,6 +94,7 @@ for mutant in $order; do
 done
 # What table_mutants.py has written stands below.
 below=$(sed -n '/^## /,$p' "$page" 2>/dev/null || true)
+[[ -z $below ]] || below=$'\n'$below
 write_page() {
     local rows="" mutant
     for mutant in $order; do
@@ -111,8 +112,8 @@ after n seeds each (\`HUNT_SECONDS\`). *Stories* counts the tests of \`rust/core
 
 | switch | bug | lives | stories | its story |
 | --- | --- | ---: | ---: | --- |
-${rows%$'\n'}
-${below:+$'\n'$below}
+${rows%$'\n'}${below:+
+$below}
 EOF
 }
 

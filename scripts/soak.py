@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benches.write.machine import commit
+
 ROOT = Path(__file__).parents[1]
 SIM = ROOT / "rust" / "sim"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -169,10 +171,11 @@ def simulate(minutes: float) -> tuple[Row, str]:
     return row, done.stdout
 
 
-def report(rows: list[Row], lives: str, commit: str, seed: int) -> Path:
+def report(rows: list[Row], lives: str, seed: int) -> Path:
     """Write what was tried."""
+    tried = commit()
     lines = [
-        f"# Soak of {commit}",
+        f"# Soak of {tried}",
         "",
         f"`make soak` on {dt.datetime.now(dt.UTC):%Y-%m-%d}, {os.cpu_count()} processors,",
         f"seeds from {seed}. Without a failure in n tries at most 3/n of all fail (95 %).",
@@ -184,7 +187,7 @@ def report(rows: list[Row], lives: str, commit: str, seed: int) -> Path:
         f"| {row.name} | {row.tries:,} | {row.seconds / 60:.1f} | {row.failed or 'nothing'} |"
         for row in rows
     ]
-    page = ROOT / "docs" / "soak" / f"{commit}.md"
+    page = ROOT / "docs" / "soak" / f"{tried[:7]}.md"
     page.parent.mkdir(exist_ok=True)
     page.write_text("\n".join([*lines, "", "The simulation:", "", "```", lives.strip(), "```", ""]))
     return page
@@ -194,13 +197,6 @@ def main() -> None:
     """Divide the minutes of the command line among the layers."""
     minutes, started = float(sys.argv[1]), time.monotonic()
     seed = int(time.time())
-    named = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607 - the git of this checkout
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     rows = []
     for layer in LAYERS:
         rows.append(run(layer, layer.share * minutes * 60, seed))
@@ -209,7 +205,7 @@ def main() -> None:
     left = minutes - (time.monotonic() - started) / 60
     row, lives = simulate(max(left, SHARE_OF_SIMULATION * minutes))
     rows.append(row)
-    page = report(rows, lives, named.stdout.strip(), seed)
+    page = report(rows, lives, seed)
     print(f"{row.name}: {row.tries:,} in {row.seconds:.0f} s\nwrote {page.relative_to(ROOT)}")
     if any(row.failed for row in rows):
         sys.exit(1)

@@ -32,8 +32,9 @@ ROUNDS = 8
 # More operations than any of the shortages leaves room for.
 MANY = 60
 MOST_BYTES = 6_000
-# Less than a flush or a compaction writes.
+# Less than a flush or a compaction writes, and how often that little is left beside the draws.
 FEW_BYTES = 300
+TIGHT_ROUNDS = 4
 NO_SPACE, READ_ONLY, NO_HANDLES = map(os.strerror, (errno.ENOSPC, errno.EROFS, errno.EMFILE))
 SMALL = lancemem.WriterConfig(max_memtable_rows=40)
 
@@ -115,8 +116,8 @@ class Story:
         self.check()
 
     def bytes_left(self, turn: int) -> int:
-        """Draw how much fits on the disk: every other time too little for anything."""
-        return self.chance.randrange(MOST_BYTES if turn % 2 else FEW_BYTES)
+        """Draw how much fits on the disk: at first too little for anything."""
+        return self.chance.randrange(FEW_BYTES if turn < TIGHT_ROUNDS else MOST_BYTES)
 
     def fails(self, call: Callable[[], object], reason: str) -> bool:
         """Say whether a call fails; then it says why."""
@@ -146,7 +147,7 @@ def puts_on_a_full_disk(story: Story) -> None:
 def flushes_on_a_full_disk(story: Story) -> None:
     """A flush fails, its rows stay readable, and the next flush takes them."""
     failures = 0
-    for turn in range(ROUNDS):
+    for turn in range(TIGHT_ROUNDS + ROUNDS):
         story.operate(3)
         with story.library.shortage(errno.ENOSPC, story.bytes_left(turn)):
             failures += story.fails(story.job.flush, NO_SPACE)
@@ -161,7 +162,7 @@ def flushes_on_a_full_disk(story: Story) -> None:
 def compactions_on_a_full_disk(story: Story) -> None:
     """A compaction fails, every read is the same, and the next one does it."""
     failures = 0
-    for turn in range(ROUNDS):
+    for turn in range(TIGHT_ROUNDS + ROUNDS):
         story.operate(7)
         story.job.flush()
         with story.library.shortage(errno.ENOSPC, story.bytes_left(turn)):

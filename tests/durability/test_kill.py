@@ -23,6 +23,7 @@ import lancemem
 from . import oracle
 from .children import TABLE, TIMEOUT_SECONDS, command, environment
 from .modes import DEFERRED, NOT_DURABLE
+from .survivors import survivors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,19 +99,6 @@ def until_killed(table: lancemem.Table, life: Life, done: int, chance: random.Ra
     return said.decode().splitlines()
 
 
-def check(table: lancemem.Table, life: Life, said: list[str], floor: int) -> int:
-    """Find what was promised, as a prefix, and say how many operations survived."""
-    events = [line.split() for line in said]
-    promised = [int(number) for event, number in events if event in life.promising]
-    begun = max(int(number) for _, number in events)
-    found = oracle.state_of(table.scan().to_table())
-    length = oracle.prefix_length(found, max([floor, *promised]), max(floor, begun))
-    with table.start_job(shard=0) as job:
-        live = oracle.state_of(table.scan(consistency="live", jobs=[job]).to_table())
-    assert live == found
-    return length
-
-
 @pytest.mark.parametrize("name", LIVES)
 def test_what_was_promised_is_there_after_every_kill_as_a_prefix_of_the_puts(
     name: str, tmp_path: Path
@@ -121,7 +109,7 @@ def test_what_was_promised_is_there_after_every_kill_as_a_prefix_of_the_puts(
     survived = 0
     for _ in range(KILLS_PER_LIFE):
         said = until_killed(table, life, survived, chance)
-        survived = check(table, life, said, survived)
+        survived = survivors(table.uri, said, survived, life.promising)
     assert survived > 0
     table.compact()
     found = oracle.state_of(table.scan(consistency="durable").to_table())

@@ -22,6 +22,7 @@ import lancemem
 from . import oracle
 from .children import TABLE, TIMEOUT_SECONDS, command, environment
 from .conftest import has_unnamed_files
+from .survivors import survivors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +100,7 @@ ROUND: list[list[Any]] = [
     ["collect"],
 ]
 ROUNDS = 2
+PROMISING = {"ack", "flushed"}
 
 
 class Forks:
@@ -143,21 +145,6 @@ def forks(
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def survivors(uri: str, said: list[str], floor: int) -> int:
-    """Find all that was promised, as a prefix, by a reader and by the next owner of the shard."""
-    events = [line.split() for line in said]
-    promised = max((int(n) for event, n in events if event in {"ack", "flushed"}), default=0)
-    begun = max((int(number) for _, number in events), default=0)
-    table = lancemem.open_table(uri)
-    found = oracle.state_of(table.scan().to_table())
-    length = oracle.prefix_length(found, max(floor, promised), max(floor, begun))
-    with table.start_job(shard=0) as job:
-        live = oracle.state_of(table.scan(consistency="live", jobs=[job]).to_table())
-        job.close(flush=False)
-    assert live == found
-    return length
-
-
 @pytest.mark.parametrize("name", POINTS)
 def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
     name: str, forks: tuple[Forks, Path]
@@ -179,7 +166,7 @@ def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
         calls = chance.randint(1, ROUNDS * point.in_a_round)
         died = server.live(call=point.call, pattern=pattern, calls=calls, uri=uri, steps=steps)
         assert died["status"] == -signal.SIGKILL, f"the point was not reached: {died}"
-        survived = survivors(uri, died["said"], survived)
+        survived = survivors(uri, died["said"], survived, PROMISING)
     table = lancemem.open_table(uri)
     table.compact()
     found = oracle.state_of(table.scan().to_table())

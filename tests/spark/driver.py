@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ import lancemem.spark.table
 from lancemem.spark import LancememTable, configure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -63,31 +64,28 @@ def session(master: str, folder: Path) -> SparkSession:
     return configure(builder).getOrCreate()
 
 
+def processes(what: str) -> Iterator[tuple[int, bytes]]:
+    """Every process with a file of what the system tells of it; some end meanwhile."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield int(process.name), (process / what).read_bytes()
+
+
 def executors(application: str) -> list[int]:
     """The executors of this driver's own application."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        is_executor = any(b"CoarseGrainedExecutorBackend" in part for part in command)
-        if is_executor and application.encode() in command:
-            found.append(int(process.name))
-    return found
+    return [
+        pid
+        for pid, command in processes("cmdline")
+        if b"CoarseGrainedExecutorBackend" in command
+        and application.encode() in command.split(b"\0")
+    ]
 
 
 def children(parents: list[int]) -> list[int]:
     """The processes that others have started."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) in parents:
-            found.append(int(process.name))
-    return found
+    stats = processes("stat")
+    # Behind the name, which may hold anything: the state, then the parent.
+    return [pid for pid, stat in stats if int(stat.rpartition(b")")[2].split()[1]) in parents]
 
 
 def workers(application: str) -> list[int]:

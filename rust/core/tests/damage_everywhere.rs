@@ -3,6 +3,7 @@
 //! Owns: six kinds by two hundred positions, through the paths that open, read and check.
 //! Does not own: the words of each kind (`damage`), or bytes that no writer wrote (`fuzz`).
 
+use bytes::Bytes;
 use lancemem_core::format::paths;
 use lancemem_core::shard::check_wal;
 use lancemem_core::types::ErrorKind;
@@ -53,6 +54,18 @@ fn positions(length: usize) -> Vec<usize> {
     positions
 }
 
+/// `bytes` after each kind of damage at each of `positions` that changes anything.
+fn damages(
+    bytes: &[u8],
+    positions: impl IntoIterator<Item = usize>,
+) -> impl Iterator<Item = (usize, Kind, Bytes)> {
+    let everywhere = positions.into_iter().flat_map(|at| KINDS.map(|kind| (at, kind)));
+    let damaged = everywhere.map(move |(at, kind)| (at, kind, kind.damage(bytes, at)));
+    damaged
+        .filter(move |(_, _, damaged)| damaged != bytes)
+        .map(|(at, kind, damaged)| (at, kind, damaged.into()))
+}
+
 /// Five entries with rows, some with several batches, and a sentinel behind them.
 async fn written() -> (Bench, Rows) {
     let bench = Bench::new().await;
@@ -69,38 +82,34 @@ async fn written() -> (Bench, Rows) {
 async fn damage_anywhere_in_a_log_entry_is_named_and_shows_no_wrong_row() {
     within(async {
         let (bench, rows) = written().await;
-        let (mut damages, mut unnoticed) = (0, Vec::new());
+        let (mut count, mut unnoticed) = (0, Vec::new());
         for position in [2, 4, 6] {
             let path = bench.wal_path(position);
             let bytes = bench.storage.bytes(&path).await;
             // The last four bytes say the length once more; nobody needs them to read an entry.
-            for at in positions(bytes.len() - 4) {
-                for kind in KINDS {
-                    let damaged = kind.damage(&bytes, at);
-                    // An entry without the whole of its checksum is one that lance could write.
-                    let is_lances = kind == Kind::Cut && at == bytes.len() - 16;
-                    if damaged == bytes || is_lances {
-                        continue;
-                    }
-                    damages += 1;
-                    bench.storage.overwrite(&path, damaged.into()).await;
-                    match bench.try_stored().await {
-                        Ok(seen) if seen == rows => unnoticed.push((position, at, kind)),
-                        Ok(seen) => panic!("{kind:?} at {at} of entry {position}: {seen:?}"),
-                        Err(error) => {
-                            assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
-                            let name = format!("WAL entry {position} of shard {}", bench.shard_id);
-                            assert!(error.to_string().contains(&name), "{error}");
-                        }
-                    }
-                    let report = check_wal(&bench.store(), &bench.manifests()).await.unwrap();
-                    let first = report.first_damage().map(|finding| finding.position.get());
-                    assert_eq!(first, Some(position), "{kind:?} at {at}");
+            for (at, kind, damaged) in damages(&bytes, positions(bytes.len() - 4)) {
+                // An entry without the whole of its checksum is one that lance could write.
+                if kind == Kind::Cut && at == bytes.len() - 16 {
+                    continue;
                 }
+                count += 1;
+                bench.storage.overwrite(&path, damaged).await;
+                match bench.try_stored().await {
+                    Ok(seen) if seen == rows => unnoticed.push((position, at, kind)),
+                    Ok(seen) => panic!("{kind:?} at {at} of entry {position}: {seen:?}"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+                        let name = format!("WAL entry {position} of shard {}", bench.shard_id);
+                        assert!(error.to_string().contains(&name), "{error}");
+                    }
+                }
+                let report = check_wal(&bench.store(), &bench.manifests()).await.unwrap();
+                let first = report.first_damage().map(|finding| finding.position.get());
+                assert_eq!(first, Some(position), "{kind:?} at {at}");
             }
             bench.storage.overwrite(&path, bytes).await;
         }
-        assert!(damages > 3 * 6 * 150, "{damages}");
+        assert!(count > 3 * 6 * 150, "{count}");
         assert!(unnoticed.is_empty(), "{unnoticed:?}");
         assert_eq!(bench.stored().await, rows, "healed");
     })
@@ -114,16 +123,11 @@ async fn an_open_refuses_every_damaged_entry_and_leaves_the_shard_to_its_owner()
         let path = bench.wal_path(3);
         let bytes = bench.storage.bytes(&path).await;
         let before = bench.manifest().await;
-        for at in positions(bytes.len() - 16).into_iter().step_by(10) {
-            for kind in KINDS {
-                let damaged = kind.damage(&bytes, at);
-                if damaged == bytes {
-                    continue;
-                }
-                bench.storage.overwrite(&path, damaged.into()).await;
-                let error = bench.try_open(quick()).await.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
-            }
+        let some = positions(bytes.len() - 16).into_iter().step_by(10);
+        for (at, kind, damaged) in damages(&bytes, some) {
+            bench.storage.overwrite(&path, damaged).await;
+            let error = bench.try_open(quick()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
         }
         assert_eq!(bench.manifest().await, before);
         bench.storage.overwrite(&path, bytes).await;
@@ -146,25 +150,18 @@ async fn damage_anywhere_in_a_shard_manifest_is_named_by_readers_and_by_the_next
         let newest = bench.manifest().await;
         let path = format!("table/{}", paths::manifest(bench.shard_id, newest.version));
         let bytes = bench.storage.bytes(&path).await;
-        let mut damages = 0;
-        for at in 0..bytes.len() {
-            for kind in KINDS {
-                let damaged = kind.damage(&bytes, at);
-                if damaged == bytes {
-                    continue;
-                }
-                damages += 1;
-                bench.storage.overwrite(&path, damaged.into()).await;
-                for error in [
-                    bench.try_stored().await.unwrap_err(),
-                    bench.try_open(quick()).await.unwrap_err(),
-                ] {
-                    assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
-                    assert!(error.to_string().contains("binpb"), "{error}");
-                }
+        let mut count = 0;
+        for (at, kind, damaged) in damages(&bytes, 0..bytes.len()) {
+            count += 1;
+            bench.storage.overwrite(&path, damaged).await;
+            for error in
+                [bench.try_stored().await.unwrap_err(), bench.try_open(quick()).await.unwrap_err()]
+            {
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
+                assert!(error.to_string().contains("binpb"), "{error}");
             }
         }
-        assert!(damages > 6 * POSITIONS, "{damages} in {} bytes", bytes.len());
+        assert!(count > 6 * POSITIONS, "{count} in {} bytes", bytes.len());
         bench.storage.overwrite(&path, bytes).await;
         assert_eq!(bench.manifest().await, newest);
         assert_eq!(bench.stored().await, rows, "healed");
@@ -178,11 +175,9 @@ async fn damage_anywhere_in_a_version_hint_costs_a_listing_and_nothing_else() {
         let (bench, rows) = written().await;
         let path = format!("table/{}", paths::version_hint(bench.shard_id));
         let bytes = bench.storage.bytes(&path).await;
-        for at in 0..bytes.len() {
-            for kind in KINDS {
-                bench.storage.overwrite(&path, kind.damage(&bytes, at).into()).await;
-                assert_eq!(bench.stored().await, rows, "{kind:?} at {at}");
-            }
+        for (at, kind, damaged) in damages(&bytes, 0..bytes.len()) {
+            bench.storage.overwrite(&path, damaged).await;
+            assert_eq!(bench.stored().await, rows, "{kind:?} at {at}");
         }
     })
     .await;
