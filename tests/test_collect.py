@@ -107,6 +107,37 @@ def test_the_grace_period_counts_from_the_end_of_use_and_not_from_the_flush(
     assert len(run_folders(table)) == 1
 
 
+def test_a_run_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table_too(
+    table: lancemem.Table,
+) -> None:
+    flush(table, range(10), "a")
+    make_old(table, 2 * 3600)
+    flush(table, range(20), "b")
+    view = lancemem.open_table(table.uri).pin(consistency="flushed")
+    cut = view.cut
+    del view
+    table.compact()
+    assert "compacted run" not in kinds(table.collect_garbage())
+    # Another process may hold no more than the name of a cut.
+    again = lancemem.open_table(table.uri).pin(cut=cut)
+    assert again.scan().count_rows() == 20
+    del again
+    make_old(table, 2 * 3600)
+    assert kinds(table.collect_garbage())["compacted run"] == 2
+
+
+def test_a_staged_run_of_last_week_is_not_linked_any_more(table: lancemem.Table) -> None:
+    stage = table.start_stage()
+    stage.upsert(rows(table.schema, range(3), "a"))
+    staged = stage.finish()
+    make_old(table, 6 * DAY + 60)
+    with pytest.raises(lancemem.InvalidInputError, match="more than six days ago"):
+        table.link(staged)
+    make_old(table, DAY)
+    table.upsert(rows(table.schema, range(3), "b"))
+    assert set(names(table).values()) == {"b0", "b1", "b2"}
+
+
 def test_what_a_reader_or_a_job_needs_stays(table: lancemem.Table) -> None:
     flush(table, range(10), "a")
     with table.start_job(shard=0) as job:
@@ -134,6 +165,23 @@ def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> No
     del stream, first
     table.scan(consistency="flushed").count_rows()  # the other handle lets go of its runs too
     assert kinds(other.collect_garbage(older_than=NOW))["compacted run"] == 2
+
+
+def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(config=lancemem.WriterConfig(max_memtable_rows=1_000_000))
+    flush(table, range(200_000), "a")
+    flush(table, range(100_000, 300_000), "b")
+    scan = table.scan(filter="id >= 0", consistency="flushed")
+    stream = pa.RecordBatchReader.from_stream(scan.to_reader())
+    first = stream.read_next_batch()
+    del scan
+    table.compact()
+    assert table.collect_garbage(older_than=NOW).pinned_runs == 2
+    assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
+    del stream, first
+    assert kinds(table.collect_garbage(older_than=NOW))["compacted run"] == 2
 
 
 def test_a_writer_that_slept_finds_the_slot_behind_its_last_entry_taken(

@@ -94,6 +94,18 @@ def test_keys_to_get_and_delete_are_taken_from_frames_and_whole_rows(table: lanc
     assert by_id(table.scan().to_table()) == ROWS[1:]
 
 
+def test_an_index_without_a_name_is_no_column_and_one_with_a_name_is(table: lancemem.Table) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"id": [1, 2, 3], "name": ["a", "b", "c"], "value": [0.5, 1.5, 2.5]})
+    table.upsert(frame[frame["id"] != 2])
+    assert sorted(table.scan().to_table()["id"].to_pylist()) == [1, 3]
+    table.upsert(frame[frame["id"] == 2].set_index("id"))
+    assert table.get([2])["name"].to_pylist() == ["b"]
+    table.delete(frame[frame["id"] == 3])
+    assert sorted(table.scan().to_table()["id"].to_pylist()) == [1, 2]
+
+
 def test_empty_data_writes_nothing(table: lancemem.Table) -> None:
     before = files_of(table)
     assert table.upsert(pa.table(USUAL).slice(0, 0)).rows == 0

@@ -6,6 +6,7 @@ keys (test_input), shards that pylance made (test_cross_read).
 
 from __future__ import annotations
 
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -149,6 +150,36 @@ def test_naming_the_sharding_again_is_fine_and_another_is_refused(make_table: Ma
 def test_a_table_cannot_be_created_twice(table: lancemem.Table, schema: pa.Schema) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="exists"):
         lancemem.create_table(table.uri, schema, primary_key="id")
+
+
+def test_a_handle_of_a_table_that_was_deleted_and_made_again_says_so(
+    table_uri: str, schema: pa.Schema
+) -> None:
+    def make(name: str) -> lancemem.Table:
+        made = lancemem.create_table(table_uri, schema, primary_key="id")
+        made.upsert(pa.table({"id": [1, 2], "name": [name] * 2, "value": [0.0] * 2}))
+        return made
+
+    old = make("old")
+    assert old.scan().count_rows() == 2
+    shutil.rmtree(table_uri)
+    new = make("new")
+    keys = pa.table({"id": [1]})
+    for versions in range(3):
+        for ask in (
+            lambda: old.scan().to_table(),
+            lambda: old.get(keys),
+            lambda: old.upsert(pa.table({"id": [1], "name": ["lost"], "value": [0.0]})),
+            lambda: old.start_job(shard=0),
+            old.compact,
+            old.refresh,
+        ):
+            with pytest.raises(lancemem.InvalidInputError, match="was replaced by another one"):
+                ask()
+        assert new.get(keys)["name"].to_pylist() == ["new"], versions
+        with new.start_job(shard=0) as job:
+            job.flush()
+        new.compact()
 
 
 def test_a_table_that_is_not_there_is_refused_and_not_made(table_uri: str) -> None:

@@ -13,8 +13,11 @@ pytest.importorskip("pyspark")
 
 import lancemem
 from lancemem.spark import ChangesResult, DeleteResult, LancememTable, UpsertResult
+from lancemem.spark.table import DRIVER_BYTES, UNKNOWN_BYTES, estimated_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = pa.schema(
@@ -88,6 +91,22 @@ def test_columns_that_are_missing_or_unknown_are_named(
         table.upsert(rows(spark, 0, 1, "0").drop("at"))
     with pytest.raises(lancemem.InvalidInputError, match="no column 'nope'"):
         table.toDF(columns=["id", "nope"])
+
+
+def test_what_functions_and_generators_make_of_rows_is_not_taken_for_small(
+    spark: SparkSession,
+) -> None:
+    def many(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from [batch] * 1000
+
+    few = spark.range(8).selectExpr("id", "id v")
+    for grown in (
+        few.mapInArrow(many, "id long, v long"),
+        few.selectExpr("id", "explode(sequence(1, 1000000)) v").where("v > 3"),
+    ):
+        assert estimated_bytes(grown) == UNKNOWN_BYTES
+    assert estimated_bytes(few) < DRIVER_BYTES
 
 
 def test_an_empty_dataframe_claims_no_shard(spark: SparkSession, table: LancememTable) -> None:

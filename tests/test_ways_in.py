@@ -420,3 +420,6 @@ def test_torch_tensors_hold_vectors_and_refuse_nulls_of_integers() -> None:
     assert tensors["b"].tolist() == [True, False]
     with pytest.raises(lancemem.InvalidInputError, match="column 'n' has nulls"):
         to_tensors(pa.record_batch({"n": pa.array([1, None])}))
+    holes = pa.array([[1, None]], pa.list_(pa.int64(), 2))
+    with pytest.raises(lancemem.InvalidInputError, match="column 'n' has nulls"):
+        to_tensors(pa.record_batch({"n": holes}))

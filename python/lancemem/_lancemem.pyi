@@ -4,11 +4,11 @@ Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pya
 batches, pandas and polars frames. It is copied once; nothing of the caller's is kept.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 import pandas as pd  # noqa: TID253 - a stub is never run
 import polars as pl  # noqa: TID253
@@ -81,7 +81,7 @@ class _Schema(Protocol):
 
 _Data: TypeAlias = _Stream | _Array
 # Rows with the key columns, or values of a key of one column, or tuples of several.
-_Keys: TypeAlias = _Data | Sequence[object]
+_Keys: TypeAlias = _Data | list[Any] | tuple[Any, ...]
 _Filter: TypeAlias = str | pc.Expression
 # An application, such as the id of a streaming query, and the version of what it writes.
 _Mark: TypeAlias = tuple[str, int]
@@ -121,7 +121,7 @@ def create_table(
     primary_key: str | Sequence[str] | None = None,
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: dict[str, str] | None = None,
 ) -> Table:
     """Create an empty table with its shards.
 
@@ -140,7 +140,7 @@ def open_table(
     *,
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: dict[str, str] | None = None,
     adopt: bool = True,
 ) -> Table:
     """Open a table; `storage_options` as for `create_table`.
@@ -280,11 +280,21 @@ class Table:
     @property
     def uri(self) -> str: ...
     @property
-    def schema(self) -> pa.Schema: ...
+    def schema(self) -> pa.Schema:
+        """The columns, as the last read, write or `refresh` of this handle saw them."""
+
     @property
     def primary_key(self) -> list[str]: ...
     @property
     def sharding(self) -> Sharding | None: ...
+    def refresh(self) -> None:
+        """Look at the newest version of the base table, so that `schema` has its columns.
+
+        Reads and writes do so by themselves. Raises `InvalidInputError` where another table was
+        made at `uri` since this one was opened, or columns changed in a way that its rows cannot
+        follow: open it again.
+        """
+
     def upsert(self, data: _Data, *, mark: _Mark | None = None) -> WriteResult:
         """Add or replace rows by key, routed to their shards. Returns when all are durable.
 
@@ -443,7 +453,7 @@ class Table:
         Base fragments of which more than `max_dead_share` of the rows are dead (default 0.5) are
         rewritten afterwards by Lance, and with `update_indexes` the table's own indexes take up
         the new rows; both are commits of their own, which change no row. `bytes_per_second`
-        limits what is read and written; 0 is no limit.
+        limits what is read of the base and written of the runs; 0 is no limit.
         """
 
     def widen_column(self, column: str) -> int:

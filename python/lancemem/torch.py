@@ -43,7 +43,7 @@ def _values(name: str, column: pa.Array) -> Any:  # noqa: ANN401 - a tensor or a
     if not (is_float or pa.types.is_integer(of_items) or pa.types.is_boolean(of_items)):
         return column.to_pylist()
     items = column.flatten() if is_vector else column
-    if column.null_count and (is_vector or not is_float):
+    if (column.null_count or items.null_count) and (is_vector or not is_float):
         raise InvalidInputError(
             f"column '{name}' has nulls, which a tensor of {of} cannot hold; "
             f'filter them out with "{name} IS NOT NULL"'
@@ -72,8 +72,12 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         consistency: str = "durable",
         batch_size: int = 1024,
         transform: Callable[[pa.RecordBatch], Any] = to_tensors,
+        storage_options: dict[str, str] | None = None,
     ) -> None:
-        """Describe the read; `transform` makes an item of a batch of `batch_size` rows or less."""
+        """Describe the read; `transform` makes an item of a batch of `batch_size` rows or less.
+
+        `storage_options` are those of `open_table`, for workers, which open the table themselves.
+        """
         super().__init__()
         if batch_size < 1:
             raise InvalidInputError(f"batch_size must be at least 1, got {batch_size}")
@@ -83,6 +87,7 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         self._consistency = consistency
         self._batch_size = batch_size
         self._transform = transform
+        self._storage_options = storage_options
         self._opened = None if isinstance(table, str) else (os.getpid(), table)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -96,7 +101,8 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
 
     def _table(self) -> Table:
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), open_table(self._uri))
+            opened = open_table(self._uri, storage_options=self._storage_options)
+            self._opened = (os.getpid(), opened)
         return self._opened[1]
 
     def _rows(self) -> Iterator[pa.RecordBatch]:

@@ -145,3 +145,59 @@ def test_a_lance_table_is_adopted_with_the_sharding_that_it_has(
     assert sorted(map(tuple, table.toDF(where="v > 10").collect())) == [(2, 20), (3, 30)]
     with pytest.raises(lancemem.InvalidInputError):
         LancememTable.enable(spark, uri, sharding=lancemem.bucket("id", 4))
+
+
+def test_a_merge_and_a_delete_with_a_version_of_their_own_are_written_once(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    source = spark.sql("select 1L id, 'a' part, 10L v")
+    for again in (0, 1):
+        merge = table.merge(source, ON).whenMatchedUpdate(set={"v": "t.v + s.v"})
+        done = merge.execute(txn_app_id="board", txn_version=1)
+        assert (done.rows_updated, done.already_written) == (1, again)
+        assert stored(table)[1, "a"][0] == 11
+    keys = source.select("id", "part")
+    for again in (0, 1):
+        gone = table.delete(keys, txn_app_id="board", txn_version=2)
+        assert gone.already_written == again
+        assert ((1, "a") in stored(table)) == bool(again)
+        if not again:
+            table.upsert(spark.sql("select 1L id, 'a' part, 5L v, cast(null as array<float>) vec"))
+
+
+@pytest.mark.parametrize("key", ["row", "place", "stored", "key 0"])
+def test_a_key_may_be_called_as_anything_inside_a_merge(
+    spark: SparkSession, table_uri: str, key: str
+) -> None:
+    schema = pa.schema([pa.field(key, pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    table = LancememTable.create(spark, table_uri, schema=schema, primary_key=key)
+    rows = spark.range(3).selectExpr(f"id `{key}`", "1L v")
+    table.upsert(rows)
+    joined = rows.selectExpr(f"`{key}` id", "5L v")
+    if key != "key 0":
+        merge = table.merge(joined, f"t.{key} = s.id").whenMatchedUpdate(set={"v": "t.v + s.v"})
+        assert merge.execute().rows_updated == 3
+    changes = joined.selectExpr(f"id `{key}`", "if(id = 0, 0L, 9L) v", "'U' op")
+    done = table.apply_changes(changes, op_column="op", sequence_by="v", keep_newest=True)
+    assert done.late == 1
+    assert {row.v for row in table.toDF(where="v = 9").collect()} == {9}
+
+
+def test_keys_of_a_type_that_spark_lacks_are_routed_found_merged_and_deleted(
+    spark: SparkSession, table_uri: str
+) -> None:
+    schema = pa.schema([pa.field("id", pa.uint64(), nullable=False), pa.field("v", pa.int64())])
+    table = LancememTable.create(
+        spark, table_uri, schema=schema, primary_key="id", sharding=lancemem.bucket("id", 4)
+    )
+    largest = 2**64 - 1
+    rows = spark.range(10).selectExpr(f"cast({largest} - id as decimal(20,0)) id", "id v")
+    table.upsert(rows)
+    large = spark.range(200_000).selectExpr("cast(id as decimal(20,0)) id", "id v")
+    assert table.upsert(large).rows == 200_000
+    assert {row.v for row in table.lookup(rows).collect()} == set(range(10))
+    merge = table.merge(rows, "t.id = s.id").whenMatchedUpdate(set={"v": "t.v + s.v"})
+    assert merge.execute().rows_updated == 10
+    table.delete(rows.where("v > 0"))
+    found = {int(row.id): row.v for row in table.toDF(where=f"id > {2**63}").collect()}
+    assert found == {largest: 0}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 import lancemem
-from lancemem.spark import reading
+from lancemem.spark import marks, reading
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
 from lancemem.spark.writing import WritePlan
 
@@ -42,6 +42,8 @@ class MergeResult:
     # False where every source row is written whether it matches or not: nothing was read then,
     # and updates count as inserted.
     matched: bool = True
+    # Shards that had the merge's mark, and took nothing.
+    already_written: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,15 +112,21 @@ class MergeBuilder:
 
     whenNotMatchedBySourceUpdate = whenNotMatchedBySourceDelete  # noqa: N815
 
-    def execute(self) -> MergeResult:
+    def execute(
+        self, *, txn_app_id: str | None = None, txn_version: int | None = None
+    ) -> MergeResult:
         """Write, and say how many rows were updated, inserted and deleted.
 
         A key that comes twice in the source is an error. Rows are matched with those that are
         stored when they are read; another writer may change them until ours are written.
+
+        `txn_app_id` and `txn_version` as in `LancememTable.upsert`: a merge that computes with
+        stored values (`set={"n": "t.n + s.n"}`) must not be written twice.
         """
         if not self._clauses:
             raise lancemem.InvalidInputError("a merge needs at least one when... clause")
-        columns = tuple(self._table.schema.names)
+        mark = marks.of_application(txn_app_id, txn_version)
+        columns = tuple(self._table.refresh().schema.names)
         plan = WritePlan(
             columns,
             tuple(self._table.primary_key),
@@ -130,11 +138,14 @@ class MergeBuilder:
             matched = False
         else:
             rows, matched = self._changes(columns), True
-        reports = self._table._write(rows, replace(plan), None)  # noqa: SLF001 - the same package
+        reports = self._table._write(  # noqa: SLF001 - the same package
+            rows, replace(plan), None, mark, sized_like=self._source
+        )
         deleted = sum(report["deletes"] for report in reports)
         inserted = sum(report["inserts"] for report in reports)
         written = sum(report["rows"] for report in reports)
-        return MergeResult(written - deleted - inserted, inserted, deleted, matched)
+        already = sum(bool(report["already_written"]) for report in reports)
+        return MergeResult(written - deleted - inserted, inserted, deleted, matched, already)
 
     def _with(self, clause: _Clause) -> MergeBuilder:
         if clause.values is None:
@@ -162,7 +173,7 @@ class MergeBuilder:
 
     def _changes(self, columns: tuple[str, ...]) -> DataFrame:
         joined = reading.join_by_key(
-            self._source, self._table.uri, self._key, self._target_alias, self._source_alias
+            self._source, self._table.handle, self._key, self._target_alias, self._source_alias
         )
         types = spark_schema(spark_arrow_schema(self._table.schema))
         found = sf.col(self._target_alias).isNotNull()

@@ -14,7 +14,12 @@ import pyarrow as pa
 
 import lancemem
 from lancemem.spark import marks
-from lancemem.spark.arrow_types import cast_batch, spark_arrow_schema, spark_schema
+from lancemem.spark.arrow_types import (
+    cast_batch,
+    spark_arrow_schema,
+    spark_schema,
+    table_batch,
+)
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
@@ -126,7 +131,7 @@ def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None
     def get_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = open_cached(uri)
         for batch in _slices(batches):
-            found = table.get(batch, columns=names)
+            found = table.get(key_batch(table, batch), columns=names)
             for rows in found.combine_chunks().to_batches():
                 yield cast_batch(rows, schema)
 
@@ -135,16 +140,17 @@ def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None
 
 def join_by_key(
     source: DataFrame,
-    uri: str,
+    table: lancemem.Table,
     key: Mapping[str, str],
     target_alias: str,
     source_alias: str,
 ) -> DataFrame:
     """Put beside each row of `source`, as struct, the stored row of its key, or null.
 
-    `key` names the source's column for each key column of the table.
+    The row has the columns that `table` was last seen with; `key` names the source's column for
+    each key column.
     """
-    table = open_cached(uri)
+    uri = table.uri
     target = spark_columns(table, pa.schema(table.schema).names)
     target_type = spark_schema(_all_nullable(target))
     columns = source.columns
@@ -180,15 +186,12 @@ def _stored_beside(
         raise lancemem.InvalidInputError(
             f"table {table.uri}: key column {nulls[0]!r} is null in the source of a merge"
         )
-    found = table.get(asked).combine_chunks()
+    [asked_here] = asked.combine_chunks().to_batches()
+    found = table.get(key_batch(table, asked_here), columns=target.names).combine_chunks()
     found = pa.Table.from_batches(
         [cast_batch(rows, target) for rows in found.to_batches()], schema=target
     )
-    places = found.select(names).cast(keys.schema)
-    places = places.append_column("place", pa.array(range(found.num_rows), pa.int64()))
-    order = keys.append_column("row", pa.array(range(keys.num_rows), pa.int64()))
-    joined = order.join(places, keys=names, join_type="left outer").sort_by("row")
-    place = joined["place"].combine_chunks()
+    place = places_of(keys, found.select(names).cast(keys.schema))
     rows = found.take(place).combine_chunks()
     arrays = [
         rows[name].combine_chunks() if rows.num_rows else pa.array([], target.field(name).type)
@@ -197,6 +200,26 @@ def _stored_beside(
     return pa.StructArray.from_arrays(
         arrays, fields=list(_all_nullable(target)), mask=place.is_null()
     )
+
+
+def places_of(keys: pa.Table, found: pa.Table) -> pa.Array:
+    """Return for each row of `keys` the row of `found` with the same values, null where none has.
+
+    Both have the same columns; no two rows of `found` are the same.
+    """
+    # The names are ours: a key column may be called what the columns that are added are called.
+    names = [f"key {number}" for number in range(keys.num_columns)]
+    found, keys = found.rename_columns(names), keys.rename_columns(names)
+    found = found.append_column("place", pa.array(range(found.num_rows), pa.int64()))
+    keys = keys.append_column("row", pa.array(range(keys.num_rows), pa.int64()))
+    joined = keys.join(found, keys=names, join_type="left outer").sort_by("row")
+    return joined["place"].combine_chunks()
+
+
+def key_batch(table: lancemem.Table, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Bring the key columns of a batch of Spark's to the table's types."""
+    schema, names = pa.schema(table.schema), table.primary_key
+    return table_batch(batch.select(names), pa.schema([schema.field(name) for name in names]))
 
 
 def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 import lancemem
+from lancemem.spark.reading import key_batch
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def _shard_ordinals_of(uri: str) -> "UserDefinedFunctionLike":
     def shard_ordinals(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
         table = open_cached(uri)
         for batch in keys:
-            yield pa.array(table.shard_ordinals(pa.RecordBatch.from_struct_array(batch)))
+            rows = key_batch(table, pa.RecordBatch.from_struct_array(batch))
+            yield pa.array(table.shard_ordinals(rows))
 
     # pyspark's own stub wants the kind as an argument, which pyspark then warns about.
     udf: UserDefinedFunctionLike = arrow_udf(shard_ordinals, returnType="int")  # type: ignore[call-overload]

@@ -6,6 +6,7 @@ open the table by its URI, because a handle belongs to the process that opened i
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,6 +47,12 @@ DRIVER_BYTES = 1 << 20
 DRIVER_ROWS = 1 << 14
 # An estimate above this is none: Spark takes what it does not know for as large as can be.
 UNKNOWN_BYTES = 1 << 40
+
+# Nodes of a plan that may give more rows than they take, of sizes that nobody knows.
+_MAKES_ROWS = re.compile(
+    r"^\W*(MapIn|PythonMapIn|FlatMap|MapPartitions|MapGroups|CoGroup|Generate|Script|\w+UDTF)",
+    re.MULTILINE,
+)
 
 HISTORY_DDL = "version long, timestamp timestamp, operation string, compacted_shards int"
 
@@ -172,13 +179,23 @@ class LancememTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's Arrow schema."""
+        """The table's Arrow schema, as its last read or write, or `refresh`, saw it."""
         return pa.schema(self._table.schema)
 
     @property
     def primary_key(self) -> list[str]:
         """The columns of the primary key, in order."""
         return list(self._table.primary_key)
+
+    @property
+    def handle(self) -> lancemem.Table:
+        """The driver's handle of the table, for what has no verb here."""
+        return self._table
+
+    def refresh(self) -> LancememTable:
+        """Look at the newest version, so that `schema` has its columns; return this object."""
+        self._table.refresh()
+        return self
 
     def upsert(
         self,
@@ -196,17 +213,28 @@ class LancememTable:
         `txn_app_id` and `txn_version`, as Delta has them: a shard that has taken this version of
         the application takes nothing, and a newer one there raises `StaleMarkError` in the task.
         """
-        plan = writing.WritePlan(tuple(self.schema.names), tuple(self.primary_key))
+        names = self.refresh().schema.names
+        plan = writing.WritePlan(tuple(names), tuple(self.primary_key))
         mark = marks.of_application(txn_app_id, txn_version)
         reports = self._write(rows, plan, sequence_by, mark)
         return UpsertResult(_sum(reports, "rows"), *_where(reports))
 
-    def delete(self, keys: DataFrame) -> DeleteResult:
-        """Delete the rows with the keys in `keys`; its other columns are ignored."""
+    def delete(
+        self,
+        keys: DataFrame,
+        *,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> DeleteResult:
+        """Delete the rows with the keys in `keys`; its other columns are ignored.
+
+        `txn_app_id` and `txn_version` as in `upsert`.
+        """
         key = tuple(self.primary_key)
         plan = writing.WritePlan(key, key, deletes=True)
+        mark = marks.of_application(txn_app_id, txn_version)
         self._check_has(keys, key)
-        reports = self._write(keys.select(*key), plan, None)
+        reports = self._write(keys.select(*key), plan, None, mark)
         return DeleteResult(_sum(reports, "deletes"), *_where(reports))
 
     def merge(self, source: DataFrame, condition: str) -> MergeBuilder:
@@ -215,7 +243,7 @@ class LancememTable:
         The condition is equality of the whole primary key; its aliases name the table and the
         source in the clauses.
         """
-        return MergeBuilder(self, source, condition)
+        return MergeBuilder(self.refresh(), source, condition)
 
     def apply_changes(  # noqa: PLR0913 - all but one by name
         self,
@@ -269,7 +297,8 @@ class LancememTable:
         much older it is than the batch.
         """
         if op_column is None and not keep_newest:
-            plan = writing.WritePlan(tuple(self.schema.names), tuple(self.primary_key))
+            names = self.refresh().schema.names
+            plan = writing.WritePlan(tuple(names), tuple(self.primary_key))
         elif sequence_by is None:
             raise lancemem.InvalidInputError(
                 "changes need the column that orders them: sequence_by"
@@ -316,7 +345,8 @@ class LancememTable:
         """
         if splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
-        return reading.read_table(self._spark, self._table, columns, where, consistency, splits)
+        table = self.refresh().handle
+        return reading.read_table(self._spark, table, columns, where, consistency, splits)
 
     def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
         """Read the rows with the keys in `keys`, by key and not by a scan.
@@ -324,7 +354,7 @@ class LancememTable:
         Keys without a row are left out; a key that comes twice may give its row twice.
         """
         self._check_has(keys, self.primary_key)
-        return reading.lookup(keys, self._table, columns)
+        return reading.lookup(keys, self.refresh().handle, columns)
 
     def flush(self) -> None:
         """Move the log of every shard into a flushed run; fences a job that runs elsewhere."""
@@ -391,13 +421,14 @@ class LancememTable:
     def _changes_plan(
         self, op_column: str | None, sequence_by: str, *, keep_newest: bool
     ) -> writing.WritePlan:
-        if keep_newest and sequence_by not in self.schema.names:
+        names = self.refresh().schema.names
+        if keep_newest and sequence_by not in names:
             raise lancemem.InvalidInputError(
                 f"table {self.uri} has no column {sequence_by!r}: keep_newest compares a change "
                 "with the stored row by it"
             )
         return writing.WritePlan(
-            tuple(self.schema.names),
+            tuple(names),
             tuple(self.primary_key),
             op_column=op_column,
             newer_by=sequence_by if keep_newest else None,
@@ -409,8 +440,13 @@ class LancememTable:
         plan: writing.WritePlan,
         sequence_by: str | None,
         mark: marks.Mark | None = None,
+        *,
+        sized_like: DataFrame | None = None,
     ) -> list[Report]:
-        """Route, write with one task a shard, and return what each task reported."""
+        """Route, write with one task a shard, and return what each task reported.
+
+        `rows` are at most as many as those of `sized_like`, of which Spark knows more.
+        """
         needed = _needed(plan, sequence_by)
         self._check_has(rows, needed)
         sharding = self._table.sharding
@@ -425,7 +461,8 @@ class LancememTable:
         if mark is None:
             mark = marks.once()
         jobs = self._running_jobs()
-        with _few_rows(rows, peek=jobs is not None) as (rows, few):
+        size = estimated_bytes(rows if sized_like is None else sized_like)
+        with _few_rows(rows, size, peek=jobs is not None) as (rows, few):
             if few is not None:
                 # Two shuffled stages with Python workers take longer than rows of one micro-batch.
                 return writing.write_here(self._table, plan, few, sequence_by, mark, jobs)
@@ -454,14 +491,26 @@ def _needed(plan: writing.WritePlan, sequence_by: str | None) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
+def estimated_bytes(rows: DataFrame) -> int:
+    """Return Spark's estimate of a DataFrame's size.
+
+    Of what functions and generators make of rows Spark knows nothing, and takes the size of those
+    rows: such an estimate is none.
+    """
+    plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public name
+    if _MAKES_ROWS.search(str(plan.toString())):
+        return UNKNOWN_BYTES
+    return int(str(plan.stats().sizeInBytes()))
+
+
 @contextmanager
-def _few_rows(rows: DataFrame, *, peek: bool) -> Iterator[tuple[DataFrame, pa.Table | None]]:
+def _few_rows(
+    rows: DataFrame, size: int, *, peek: bool
+) -> Iterator[tuple[DataFrame, pa.Table | None]]:
     """Give the DataFrame to write, and its rows where they are few enough for the driver.
 
     With `peek` a DataFrame of unknown size is looked into; it is computed once all the same.
     """
-    stats = rows._jdf.queryExecution().optimizedPlan().stats()  # noqa: SLF001 - no public name
-    size = int(str(stats.sizeInBytes()))
     if size <= DRIVER_BYTES:
         yield rows, rows.toArrow()
         return

@@ -21,6 +21,7 @@ import lancemem
 from lancemem.spark import marks, ops
 from lancemem.spark.arrow_types import table_batch
 from lancemem.spark.claiming import claimed
+from lancemem.spark.reading import key_batch, places_of
 from lancemem.spark.routing import SHARD_COLUMN
 from lancemem.spark.tables import open_cached
 
@@ -136,15 +137,19 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         keys = pa.table({"valid": valid, "by": rows[sequence_by]})
         order = [("valid", "ascending"), ("by", "ascending")]
         rows = rows.take(pc.sort_indices(keys, order))
-    batch = rows.combine_chunks().to_batches()[0]
-    ordinals = pa.array(table.shard_ordinals(batch.select(list(plan.primary_key))))
+    # One as a rule: a column of text that is larger than 2 GiB stays in several.
+    batches = rows.combine_chunks().to_batches()
+    ordinals = [pa.array(table.shard_ordinals(key_batch(table, batch))) for batch in batches]
 
     def write(shard: int) -> dict[str, int]:
-        part = batch.filter(pc.equal(ordinals, shard))
-        counts = _write(table, shard, plan, _changes_of(table, plan, [part]), mark, jobs)
+        parts = (
+            batch.filter(pc.equal(of_batch, shard))
+            for batch, of_batch in zip(batches, ordinals, strict=True)
+        )
+        counts = _write(table, shard, plan, _changes_of(table, plan, parts), mark, jobs)
         return {"shard": shard} | {n: getattr(counts, n) for n in _REPORT_SCHEMA.names[1:]}
 
-    shards = pc.unique(ordinals).to_pylist()
+    shards = pc.unique(pa.chunked_array(ordinals)).to_pylist()
     with ThreadPoolExecutor(min(len(shards), 8)) as threads:
         return list(threads.map(write, shards))
 
@@ -268,9 +273,14 @@ def try_again(write: Callable[[], _T]) -> _T:
 def _joined(changes: list[_Change]) -> _Change:
     if len(changes) == 1:
         return changes[0]
-    rows = pa.Table.from_batches([change.rows for change in changes]).combine_chunks()
     deletes = pa.concat_arrays([change.deletes for change in changes])
-    return _Change(rows.to_batches()[0], deletes, 0)
+    rows = pa.Table.from_batches([change.rows for change in changes]).combine_chunks().to_batches()
+    if len(rows) > 1:
+        raise lancemem.InvalidInputError(
+            "a column of the rows of one shard takes more than 2 GiB in one write; write them in "
+            "several, or use a table with more shards"
+        )
+    return _Change(rows[0], deletes, 0)
 
 
 def _without_late(
@@ -278,15 +288,14 @@ def _without_late(
 ) -> tuple[_Change, int]:
     """Leave out rows that are older than the stored row of their key."""
     key, by = list(plan.primary_key), str(plan.newer_by)
-    keys = change.rows.select(key)
-    stored = table.get(keys, columns=[*key, by], consistency="live", jobs=[job])
+    keys = pa.Table.from_batches([change.rows.select(key)])
+    asked = keys.group_by(key).aggregate([])
+    stored = table.get(asked, columns=[*key, by], consistency="live", jobs=[job])
     if stored.num_rows == 0:
         return change, 0
-    stored = stored.rename_columns([*key, "stored"]).group_by(key).aggregate([("stored", "max")])
-    incoming = pa.Table.from_batches([change.rows.select([*key, by])])
-    incoming = incoming.append_column("row", pa.array(range(incoming.num_rows)))
-    both = incoming.join(stored, keys=key, join_type="left outer").sort_by("row")
-    late = pc.fill_null(pc.less(both[by], both["stored_max"]), fill_value=False).combine_chunks()
+    places = places_of(keys, stored.select(key).cast(keys.schema))
+    newest = stored[by].combine_chunks().take(places)
+    late = pc.fill_null(pc.less(change.rows[by], newest), fill_value=False)
     in_time = pc.invert(late)
     kept = _Change(change.rows.filter(in_time), change.deletes.filter(in_time), change.inserts)
     return kept, late.true_count

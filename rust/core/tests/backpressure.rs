@@ -180,3 +180,21 @@ async fn a_put_does_not_wait_for_ever_where_nobody_compacts() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_put_that_waits_for_a_compaction_learns_that_another_job_took_the_shard() {
+    within(async {
+        let bench = Bench::new().await;
+        let config = WriterConfig { max_uncompacted_generations: 1, ..quick() };
+        let writer = bench.open_with(config).await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.flush().await.unwrap();
+        let successor = bench.open().await;
+        bench.put(&successor, &[(2, 20)]).await.unwrap();
+        successor.flush().await.unwrap();
+        let error = bench.put(&writer, &[(3, 30)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+        assert_eq!(writer.snapshot().unwrap_err().kind(), ErrorKind::Fenced);
+    })
+    .await;
+}

@@ -410,6 +410,11 @@ impl Table {
         maintain::collect_garbage(py, &*self.inner()?, dry_run, older_than)
     }
 
+    fn refresh(&self, py: Python<'_>) -> PyResult<()> {
+        let table = self.inner()?;
+        run(py, async move { table.latest_base().await.map(|_| ()) })
+    }
+
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {
         let table = self.inner()?;
         let shards = run(py, async move { table.shards().await })?;

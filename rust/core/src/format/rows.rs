@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_buffer::BooleanBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::nullif::nullif;
 
 use super::reconcile::{find_column, refuse_other_key};
@@ -19,6 +19,10 @@ use crate::types::{Error, KeyBlock, Result};
 
 /// Bytes that a key index takes for a row, beside its encoded key.
 const INDEX_BYTES_PER_ROW: usize = 48;
+/// Bytes that a batch takes beside its values, and each of its arrays, about: of a put of one row
+/// they are the most.
+const BATCH_BYTES: usize = 256;
+const ARRAY_BYTES: usize = 256;
 
 /// The trailing column of stored rows: true for a row that deletes its key.
 pub const TOMBSTONE: &str = "_tombstone";
@@ -47,11 +51,23 @@ pub struct AcceptedRows {
 }
 
 impl AcceptedRows {
-    /// What these rows cost a MemTable: themselves, and where there is a key its copy and its
-    /// place in the key index.
+    /// What these rows cost a MemTable: themselves, what holds them, and where there is a key its
+    /// copy and its place in the key index.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.payload_bytes + self.key_bytes + self.batch.num_rows() * INDEX_BYTES_PER_ROW
+        let arrays: usize = self.batch.schema_ref().fields().iter().map(|it| arrays_of(it)).sum();
+        let holders = BATCH_BYTES + ARRAY_BYTES * arrays;
+        let index = self.batch.num_rows() * INDEX_BYTES_PER_ROW;
+        self.payload_bytes + self.key_bytes + index + holders
+    }
+}
+
+/// Arrays that hold a column, those of its parts included.
+fn arrays_of(field: &Field) -> usize {
+    1 + match field.data_type() {
+        DataType::Struct(parts) => parts.iter().map(|it| arrays_of(it)).sum(),
+        DataType::Map(entries, _) => arrays_of(entries),
+        other => item_of(other).map_or(0, |item| arrays_of(item)),
     }
 }
 
@@ -406,8 +422,54 @@ fn first_difference(left: &ArrayRef, right: &ArrayRef) -> usize {
         .unwrap_or_default()
 }
 
-/// Casts that change how a value is held, never what kind of value it is.
+/// Casts that change how a value is held, never what kind of value it is, nor which part of a
+/// struct: Arrow casts children by position where their names differ.
 fn is_castable(from: &DataType, to: &DataType) -> bool {
+    match (from, to) {
+        (DataType::Struct(from), DataType::Struct(to)) => {
+            let given = |to: &FieldRef| {
+                let mut named = from.iter().filter(|from| from.name() == to.name());
+                named.next().is_some_and(|from| fits(from, to)) && named.next().is_none()
+            };
+            from.len() == to.len() && to.iter().all(given)
+        }
+        (DataType::Map(from, from_sorted), DataType::Map(to, to_sorted)) => {
+            // Writers name keys and values as they like.
+            let pairs = parts_of(from.data_type()).zip(parts_of(to.data_type()));
+            from_sorted == to_sorted
+                && pairs
+                    .is_some_and(|(from, to)| from.iter().zip(to).all(|(from, to)| fits(from, to)))
+        }
+        _ => match (item_of(from), item_of(to)) {
+            (Some(from), Some(to)) => fits(from, to),
+            _ => is_same_family(from, to),
+        },
+    }
+}
+
+fn fits(from: &Field, to: &Field) -> bool {
+    from.data_type() == to.data_type() || is_castable(from.data_type(), to.data_type())
+}
+
+/// What a list has; `None` for what is no list.
+const fn item_of(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            Some(item)
+        }
+        _ => None,
+    }
+}
+
+/// Key and value of a map's entries.
+fn parts_of(entries: &DataType) -> Option<&[FieldRef]> {
+    match entries {
+        DataType::Struct(parts) if parts.len() == 2 => Some(parts.as_ref()),
+        _ => None,
+    }
+}
+
+fn is_same_family(from: &DataType, to: &DataType) -> bool {
     let family = |data_type: &DataType| match data_type {
         DataType::Null => Family::Null,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Family::Text,
@@ -419,9 +481,6 @@ fn is_castable(from: &DataType, to: &DataType) -> bool {
         DataType::Decimal128(_, _) | DataType::Decimal256(_, _) => Family::Decimal,
         DataType::Timestamp(_, zone) => Family::Timestamp(zone.is_some()),
         DataType::Date32 | DataType::Date64 => Family::Date,
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(_, _) => Family::List,
-        DataType::Struct(_) => Family::Struct,
-        DataType::Map(_, is_sorted) => Family::Map(*is_sorted),
         other if other.is_integer() => Family::Integer,
         _ => Family::Other,
     };
@@ -442,9 +501,6 @@ enum Family {
     Decimal,
     Timestamp(bool),
     Date,
-    List,
-    Struct,
-    Map(bool),
     Other,
 }
 

@@ -3,7 +3,10 @@
 //! Owns: the stories of `format::rows`. Does not own: helpers for other tests.
 
 use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
-use arrow_array::{Float64Array, Int32Array, Int64Array, LargeStringArray, StringArray};
+use arrow_array::{
+    Float64Array, Int32Array, Int64Array, LargeStringArray, ListArray, StringArray, StructArray,
+};
+use arrow_buffer::OffsetBuffer;
 
 use super::*;
 
@@ -76,6 +79,73 @@ fn text_is_never_parsed_into_a_number() {
     ]);
     let error = schema().accept(&rows).unwrap_err().to_string();
     assert!(error.contains("column 'id' is of type Utf8, expected Int64"), "{error}");
+}
+
+fn place(parts: [(&str, ArrayRef); 2]) -> ArrayRef {
+    let part = |(name, values): (&str, ArrayRef)| {
+        (Arc::new(Field::new(name, values.data_type().clone(), true)), values)
+    };
+    Arc::new(StructArray::from(Vec::from(parts.map(part))))
+}
+
+#[test]
+fn parts_of_a_struct_are_known_by_name_and_never_by_place() {
+    let floats = |values: [f64; 1]| Arc::new(Float64Array::from(values.to_vec())) as ArrayRef;
+    let stored = place([("lat", floats([1.0])), ("lon", floats([2.0]))]);
+    let logical = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("at", stored.data_type().clone(), true),
+    ]);
+    let schema = RowSchema::new(Arc::new(logical), &["id".to_owned()]).unwrap();
+    let accept = |at: ArrayRef| {
+        schema.accept(&batch(vec![("id", Arc::new(Int64Array::from(vec![1]))), ("at", at)]))
+    };
+    let turned = accept(place([("lon", floats([2.0])), ("lat", floats([1.0]))])).unwrap();
+    assert_eq!(turned.batch.column(1).to_data(), stored.to_data());
+    let other = accept(place([("lng", floats([2.0])), ("lat", floats([1.0]))])).unwrap_err();
+    assert!(other.to_string().contains("column 'at'"), "{other}");
+    let text = Arc::new(StringArray::from(vec!["1"]));
+    assert!(accept(place([("lat", text), ("lon", floats([2.0]))])).is_err(), "text is not parsed");
+}
+
+#[test]
+fn text_in_a_list_is_never_parsed_into_numbers() {
+    let item = |data_type| Arc::new(Field::new_list_field(data_type, true));
+    let logical = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("all", DataType::List(item(DataType::Int32)), true),
+    ]);
+    let schema = RowSchema::new(Arc::new(logical), &["id".to_owned()]).unwrap();
+    let accept = |values: ArrayRef| {
+        let item = item(values.data_type().clone());
+        let list = ListArray::new(item, OffsetBuffer::from_lengths([1]), values, None);
+        let rows =
+            batch(vec![("id", Arc::new(Int64Array::from(vec![1]))), ("all", Arc::new(list))]);
+        schema.accept(&rows)
+    };
+    assert!(accept(Arc::new(Int64Array::from(vec![12]))).is_ok());
+    assert!(accept(Arc::new(Int64Array::from(vec![1 << 40]))).is_err());
+    assert!(accept(Arc::new(StringArray::from(vec!["12"]))).is_err());
+}
+
+#[test]
+fn a_put_of_one_row_costs_what_holds_it() {
+    let columns = |count: usize| -> Vec<Field> {
+        let id = Field::new("id", DataType::Int64, false);
+        let more = (1..count).map(|number| Field::new(format!("c{number}"), DataType::Int8, true));
+        [id].into_iter().chain(more).collect()
+    };
+    let bytes = |count: usize| {
+        let logical = Arc::new(Schema::new(columns(count)));
+        let schema = RowSchema::new(logical.clone(), &["id".to_owned()]).unwrap();
+        let one = |field: &Arc<Field>| match field.data_type() {
+            DataType::Int64 => Arc::new(Int64Array::from(vec![1])) as ArrayRef,
+            other => new_null_array(other, 1),
+        };
+        let arrays = logical.fields().iter().map(one).collect();
+        schema.accept(&RecordBatch::try_new(logical, arrays).unwrap()).unwrap().memory_bytes()
+    };
+    assert!(bytes(10) - bytes(1) > 9 * ARRAY_BYTES);
 }
 
 #[test]

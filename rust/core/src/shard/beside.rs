@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::flush::FlushProgress;
 use super::writer::{ShardWriter, Shared};
-use crate::types::{Result, ShardId};
+use crate::types::{Error, Result, ShardId};
 
 /// A look at a running job from a task beside it. The job ends as if it were not there.
 #[derive(Debug)]
@@ -66,8 +66,17 @@ impl JobWatch {
 
 impl Shared {
     /// Lets the job know what compactors did to the shard manifest beside it.
+    ///
+    /// # Errors
+    /// A storage error; fenced where a later claim took the shard, which stops the job.
     pub(super) async fn take_newest_manifest(&self) -> Result<()> {
         let Some(manifest) = self.manifests.latest().await? else { return Ok(()) };
+        if manifest.writer_epoch > self.epoch {
+            let (shard, stored) = (self.shard_id, manifest.writer_epoch);
+            let fenced = Error::Fenced { shard, local: self.epoch, stored };
+            self.queue.fail(fenced.clone());
+            return Err(fenced);
+        }
         let _placing = self.placing.lock();
         let state = self.state();
         // Across a flush of ours the flush brings the manifest.

@@ -156,7 +156,7 @@ impl Shared {
                 }
                 manifest.sstables.push(sstable.clone());
                 manifest.marks.merge(&marks);
-                manifest.marks.forget_old();
+                manifest.marks.forget_old(&marks);
                 manifest.current_generation = generation.next();
                 manifest.replay_after_wal_entry_position = covered;
                 manifest.wal_entry_position_last_seen =

@@ -14,7 +14,7 @@ use super::memtable_layout;
 use super::writer::ShardWriter;
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
 use crate::memtable::{MemTable, MemTableView};
-use crate::types::{Generation, Mark, Result, WriterConfig};
+use crate::types::{Generation, Mark, Marks, Result, WriterConfig};
 
 /// Rows of a run that no manifest lists yet, as a sink takes them; their generation is 0 until
 /// the run is linked.
@@ -71,16 +71,18 @@ impl ShardWriter {
         shared.queue.hurry();
         shared.queue.wait_durable(shared.queue.queued()).await?;
         shared.flush_all().await?;
+        let mut brought = Marks::default();
+        if let Some(mark) = mark {
+            brought.record(mark.application(), mark.version());
+        }
         let change = |manifest: &mut ShardManifest| {
             for run in runs {
                 let generation = manifest.current_generation;
                 manifest.sstables.push(SsTable { generation, ..run.clone() });
                 manifest.current_generation = generation.next();
             }
-            if let Some(mark) = mark {
-                manifest.marks.record(mark.application(), mark.version());
-                manifest.marks.forget_old();
-            }
+            manifest.marks.merge(&brought);
+            manifest.marks.forget_old(&brought);
         };
         shared.manifests.update(shared.epoch, change).await?;
         Ok(true)

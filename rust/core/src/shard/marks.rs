@@ -61,9 +61,11 @@ impl JobMarks {
         self.unflushed.get(&generation).cloned().unwrap_or_default()
     }
 
-    /// Lets go of what the manifest has from now on.
+    /// Lets go of what the manifest has from now on, and of what it has forgotten.
     pub fn flushed(&mut self, generation: Generation) {
-        self.unflushed.remove(&generation);
+        let mut kept = self.unflushed.remove(&generation).unwrap_or_default();
+        self.unflushed.values().for_each(|marks| kept.merge(marks));
+        self.recorded.forget_old(&kept);
     }
 }
 

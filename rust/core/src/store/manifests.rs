@@ -11,17 +11,16 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use futures::try_join;
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
-use super::{Created, Store};
+use super::{Created, Moment, Store};
 use crate::format::{ShardManifest, ShardStatus, paths};
 use crate::types::{Error, ManifestVersion, Result, ShardId, WriterEpoch};
 
 const ATTEMPTS: usize = 16;
 
-/// A remembered manifest is looked for again after this time. A collector removes versions only
-/// after a day, so the slot behind a version that is remembered is free only where it was never
-/// written.
+/// A remembered manifest is looked for again after this time, by whichever clock went on. A
+/// collector removes versions only after a day, so the slot behind a version that is remembered is
+/// free only where it was never written.
 const REMEMBERED: Duration = Duration::from_mins(10);
 
 /// Who wrote a version, as far as its writer can tell.
@@ -43,7 +42,7 @@ pub struct ManifestStore {
     scan_batch: u64,
     /// The newest manifest that this handle wrote or read. A writer starts from it without a
     /// request; a lost race proves it stale.
-    last: Mutex<Option<(Arc<ShardManifest>, Instant)>>,
+    last: Mutex<Option<(Arc<ShardManifest>, Moment)>>,
 }
 
 impl ManifestStore {
@@ -62,20 +61,25 @@ impl ManifestStore {
     /// # Errors
     /// A storage error, or damage.
     pub async fn latest(&self) -> Result<Option<Arc<ShardManifest>>> {
-        let remembered = self.remembered();
-        let mut newest = match remembered {
+        let mut newest = match self.remembered() {
             // One request where nothing was written since.
-            Some(manifest) => {
-                let Some(later) = self.later_than(manifest.version, 1).await? else {
-                    self.remember(manifest.clone());
-                    return Ok(Some(manifest));
-                };
-                later
+            Some((manifest, seen)) => {
+                let asked = Moment::now();
+                match self.later_than(manifest.version, 1).await? {
+                    Some(later) => later,
+                    None if seen.age() < REMEMBERED => {
+                        self.remember(manifest.clone(), asked);
+                        return Ok(Some(manifest));
+                    }
+                    // The answer took so long that the next version may be written and gone.
+                    None => self.hinted_version().await?,
+                }
             }
             None => self.hinted_version().await?,
         };
         let mut listed = false;
         loop {
+            let asked = Moment::now();
             let path = paths::manifest(self.shard_id, newest);
             let later = self.later_than(newest, self.scan_batch);
             let (stored, later) = try_join!(self.store.get(&path), later)?;
@@ -83,7 +87,7 @@ impl ManifestStore {
                 (_, Some(later)) => newest = later,
                 (Some(bytes), None) => {
                     let manifest = Arc::new(self.decode(newest, &bytes, &path)?);
-                    self.remember(manifest.clone());
+                    self.remember(manifest.clone(), asked);
                     return Ok(Some(manifest));
                 }
                 (None, None) if !listed => {
@@ -213,7 +217,7 @@ impl ManifestStore {
         change: impl Fn(&mut ShardManifest) + Send,
     ) -> Result<Arc<ShardManifest>> {
         let mut current = match self.remembered() {
-            Some(manifest) => manifest,
+            Some((manifest, _)) => manifest,
             None => self.existing().await?,
         };
         for _ in 0..ATTEMPTS {
@@ -246,6 +250,7 @@ impl ManifestStore {
     async fn try_write(&self, manifest: &ShardManifest) -> Result<Landed> {
         let path = paths::manifest(self.shard_id, manifest.version);
         let bytes = Bytes::from(manifest.encode());
+        let begun = Moment::now();
         let created = self.store.put_if_absent(&path, bytes.clone()).await;
         let landed = match created {
             Ok(Created::Yes) => Landed::Ours,
@@ -257,23 +262,35 @@ impl ManifestStore {
                 _ => Landed::Foreign,
             },
         };
-        if matches!(landed, Landed::Foreign) {
-            *self.last.lock() = None;
-            return Ok(landed);
+        // A machine that was suspended meanwhile may have written into a slot that was used before.
+        let is_late = begun.age() >= REMEMBERED && self.listed_version().await? > manifest.version;
+        if is_late || matches!(landed, Landed::Foreign) {
+            self.forget();
+            return Ok(Landed::Foreign);
         }
-        self.remember(Arc::new(manifest.clone()));
+        if matches!(landed, Landed::Equal) {
+            // The attempt that wrote it failed, maybe before it was on disk.
+            self.store.make_durable(&path).await?;
+        }
+        self.remember(Arc::new(manifest.clone()), begun);
         self.write_hint(manifest.version).await;
         Ok(landed)
     }
 
-    fn remembered(&self) -> Option<Arc<ShardManifest>> {
-        let last = self.last.lock();
-        let (manifest, since) = last.as_ref()?;
-        (since.elapsed() < REMEMBERED).then(|| manifest.clone())
+    /// The manifest that was the newest a short time ago, and when it was.
+    fn remembered(&self) -> Option<(Arc<ShardManifest>, Moment)> {
+        let last = self.last.lock().clone();
+        last.filter(|(_, seen)| seen.age() < REMEMBERED)
     }
 
-    fn remember(&self, manifest: Arc<ShardManifest>) {
-        *self.last.lock() = Some((manifest, Instant::now()));
+    /// Remembers what was the newest manifest at the time `seen`, which is before it was asked for.
+    fn remember(&self, manifest: Arc<ShardManifest>, seen: Moment) {
+        *self.last.lock() = Some((manifest, seen));
+    }
+
+    /// Lets the next look start at the hint or a listing, as that of a handle which knows nothing.
+    pub fn forget(&self) {
+        *self.last.lock() = None;
     }
 
     /// The newest manifest.
@@ -437,6 +454,26 @@ mod tests {
             }
             writer.claim().await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_handle_that_slept_for_days_believes_no_slot_that_a_collector_has_freed() {
+        let (first, second) = manifests();
+        first.initialize(1, BTreeMap::new()).await.unwrap();
+        let old = first.claim().await.unwrap().writer_epoch;
+        for _ in 0..12 {
+            second.claim().await.unwrap();
+        }
+        let behind = paths::manifest(first.shard_id, ManifestVersion(3));
+        second.store.delete(&behind).await.unwrap();
+        if let Some((_, seen)) = first.last.lock().as_mut() {
+            *seen = seen.before_a_sleep_of(Duration::from_hours(8 * 24));
+        }
+        let error = first.check_fenced(old).await.unwrap_err();
+        assert!(matches!(error, Error::Fenced { .. }), "{error}");
+        let error = first.update(old, |_| {}).await.unwrap_err();
+        assert!(matches!(error, Error::Fenced { .. }), "{error}");
+        assert!(!second.store.exists(&behind).await.unwrap(), "nothing is written there");
     }
 
     #[tokio::test]

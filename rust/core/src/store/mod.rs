@@ -8,6 +8,7 @@
 mod listing;
 mod local;
 mod manifests;
+mod moment;
 mod secrets;
 mod thread;
 
@@ -26,6 +27,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 pub use listing::Listed;
 pub use manifests::ManifestStore;
+pub use moment::Moment;
 pub use secrets::{hide, scrub};
 pub use thread::{may_wait_here, waiting_here};
 

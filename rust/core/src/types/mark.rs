@@ -95,12 +95,13 @@ impl Marks {
         }
     }
 
-    /// Forgets the oldest of the applications that write once, where there are many.
-    pub fn forget_old(&mut self) {
+    /// Forgets the oldest of the applications that write once, where there are many, but none of
+    /// `brought`: by the clock of its writer a mark may be older than all others when it comes.
+    pub fn forget_old(&mut self, brought: &Self) {
         let once: Vec<&String> = self.0.keys().filter(|name| name.starts_with(ONCE)).collect();
         let old = once.len().saturating_sub(ONCE_KEPT);
-        let old: Vec<String> = once.into_iter().take(old).cloned().collect();
-        for name in old {
+        let old = once.into_iter().filter(|name| !brought.0.contains_key(*name)).take(old);
+        for name in old.cloned().collect::<Vec<String>>() {
             self.0.remove(&name);
         }
     }
@@ -141,10 +142,25 @@ mod tests {
         for number in 0..ONCE_KEPT + 10 {
             marks.record(&format!("{ONCE}{number:08}"), 0);
         }
-        marks.forget_old();
+        marks.forget_old(&Marks::default());
         assert_eq!(marks.iter().count(), ONCE_KEPT + 1);
         assert_eq!(marks.get(&format!("{ONCE}{:08}", 9)), None);
         assert_eq!(marks.get(&format!("{ONCE}{:08}", 10)), Some(0));
+    }
+
+    #[test]
+    fn a_mark_that_comes_with_an_old_name_is_not_forgotten_as_it_comes() {
+        let mut marks = Marks::default();
+        for number in 10..10 + ONCE_KEPT {
+            marks.record(&format!("{ONCE}{number:08}"), 0);
+        }
+        let mut brought = Marks::default();
+        brought.record(&format!("{ONCE}{:08}", 1), 0);
+        marks.merge(&brought);
+        marks.forget_old(&brought);
+        assert_eq!(marks.iter().count(), ONCE_KEPT);
+        assert_eq!(marks.get(&format!("{ONCE}{:08}", 1)), Some(0));
+        assert_eq!(marks.get(&format!("{ONCE}{:08}", 10)), None);
     }
 
     #[test]

@@ -4,15 +4,14 @@
 //! Does not own: which rows share an entry.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use super::{entry_name, highest_position};
 use crate::format::{ShardManifest, paths, wal_entry};
-use crate::store::{Created, ManifestStore, Store};
+use crate::store::{Created, ManifestStore, Moment, Store};
 use crate::types::{
     Error, Generation, Marks, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
 };
@@ -36,7 +35,8 @@ pub struct WalAppender {
     epoch: WriterEpoch,
     sentinel: WalPosition,
     next: WalPosition,
-    proof: Proof,
+    /// A time at which no later claim existed.
+    proven: Moment,
     retries: usize,
     first_pause: Duration,
 }
@@ -62,7 +62,7 @@ impl WalAppender {
         // `last`, so the walk below meets it before it could write behind it.
         manifests.check_fenced(epoch).await?;
         let sentinel = write_sentinel(&store, shard_id, epoch, last.next()).await?;
-        let proof = Proof::begin();
+        let proven = Moment::now();
         manifests.check_fenced(epoch).await?;
         Ok(Self {
             store,
@@ -71,7 +71,7 @@ impl WalAppender {
             epoch,
             sentinel,
             next: if mutant!("B7") { sentinel } else { sentinel.next() },
-            proof,
+            proven,
             retries: config.max_wal_persist_retries,
             first_pause: config.wal_persist_retry_base_delay,
         })
@@ -150,12 +150,13 @@ impl WalAppender {
 
     /// After the put and not before it: a claim in between has put its sentinel or will.
     async fn prove_owned(&mut self) -> Result<()> {
-        if self.proof.is_fresh() || mutant!("B1") {
-            return Ok(());
+        // Again where the machine was suspended while it asked.
+        while self.proven.age() >= PROVEN && !mutant!("B1") {
+            let asked = Moment::now();
+            self.manifests.forget();
+            self.manifests.check_fenced(self.epoch).await?;
+            self.proven = asked;
         }
-        let proof = Proof::begin();
-        self.manifests.check_fenced(self.epoch).await?;
-        self.proof = proof;
         Ok(())
     }
 
@@ -170,27 +171,6 @@ impl WalAppender {
             shard: self.shard_id,
             reason: format!("WAL entry {} could not be made durable: {reason}", self.next),
         }
-    }
-}
-
-/// When it was last proven that no later claim existed, by two clocks: one that no correction
-/// sets back, and one that goes on while the machine is suspended.
-#[derive(Clone, Copy, Debug)]
-struct Proof {
-    running: Instant,
-    calendar: SystemTime,
-}
-
-impl Proof {
-    #[expect(clippy::disallowed_methods, reason = "a suspended machine's other clocks stand still")]
-    fn begin() -> Self {
-        Self { running: Instant::now(), calendar: SystemTime::now() }
-    }
-
-    fn is_fresh(self) -> bool {
-        let now = Self::begin();
-        let calendar = now.calendar.duration_since(self.calendar).unwrap_or_default();
-        now.running.duration_since(self.running).max(calendar) < PROVEN
     }
 }
 

@@ -4,13 +4,13 @@
 //! Does not own: the listing, the removal (`table`), or files of the base table, which lance's own
 //! clean-up knows.
 //!
-//! One rule carries all: garbage is what the manifest *of one grace period ago* did not need, and
-//! the newest does not need either. Who started a read since then started from a manifest that
-//! needed it no more.
+//! One rule carries all: garbage is what the manifest *of one grace period ago* did not need, the
+//! newest does not need, and no manifest between them could have needed. Who started a read since
+//! then started from a manifest that needed it no more.
 
 mod rules;
 
-pub use rules::{ShardFacts, garbage_of};
+pub use rules::{LINKED_AGE, ShardFacts, garbage_of};
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

@@ -16,9 +16,13 @@ use crate::view::is_compacted;
 /// the covered position are durable. One that sleeps longer asks for the manifest before it
 /// acknowledges: `PROVEN` in the core's `wal::append`, a day, must stay well below this.
 const SENTINEL_AGE: Duration = Duration::from_hours(7 * 24);
-/// A run that was staged, under a name of generation 0, stays this long: nobody can tell whether
-/// it will still be linked, and then under which generation.
+/// A run that was staged, under a name of generation 0, stays this long and a grace period more:
+/// nobody can tell whether it will still be linked, and then under which generation. One that is
+/// older than [`LINKED_AGE`] is not linked any more.
 const STAGED_AGE: Duration = Duration::from_hours(7 * 24);
+/// How old a staged run may be when it is linked: a collector that has found it unlisted may be
+/// about to remove it.
+pub const LINKED_AGE: Duration = Duration::from_hours(6 * 24);
 /// A manifest version stays at least this long. A writer that remembers an old version must find
 /// the slot behind it taken.
 const MANIFEST_AGE: Duration = Duration::from_hours(24);
@@ -62,9 +66,9 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
     garbage
 }
 
-/// A run is garbage when neither manifest lists it and its generation was flushed: a flush that
-/// still runs, or will be repeated, has a generation that the manifest has not reached. So however
-/// long that flush sleeps, its folder is there when it commits.
+/// A run is garbage when neither manifest lists it, none between them could, and its generation
+/// was flushed: a flush that still runs, or will be repeated, has a generation that the manifest
+/// has not reached. So however long that flush sleeps, its folder is there when it commits.
 fn run_garbage(
     facts: &ShardFacts,
     earlier: &ShardManifest,
@@ -82,11 +86,15 @@ fn run_garbage(
     let shard = shard_name(newest.shard_id);
     let generation = run.generation;
     let (kind, reason) = if generation == Generation(0) {
-        if age(run.modified, now) < grace.max(STAGED_AGE) {
+        if age(run.modified, now) < STAGED_AGE + grace {
             return None;
         }
         (GarbageKind::OrphanRun, format!("it was staged for {shard} a week ago and is not listed"))
     } else if is_compacted(facts.compacted, generation) {
+        // It may be listed by a manifest between the two, from which a read has started.
+        if generation >= earlier.current_generation {
+            return None;
+        }
         let reason = format!("the base table contains generation {generation} of {shard}");
         (GarbageKind::CompactedRun, reason)
     } else if age(run.modified, now) >= grace {
@@ -262,11 +270,25 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_was_flushed_and_compacted_within_the_grace_period_stays() {
+        let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(5, &[], 3, 0)));
+        facts.compacted = Some(Generation(5));
+        facts.runs = (1..=5).map(|generation| run(generation, 0)).collect();
+        assert_eq!(
+            paths_of(&facts, 2),
+            [name(1), name(2)],
+            "a read may have begun with 3, 4 and 5"
+        );
+        facts.earlier = Some(facts.newest.clone());
+        assert_eq!(paths_of(&facts, 3).len(), 5);
+    }
+
+    #[test]
     fn a_staged_run_may_be_linked_for_a_week() {
         let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(9, &[], 6, 0)));
         facts.runs = vec![run(0, 0)];
-        assert!(paths_of(&facts, 7 * 24 - 1).is_empty());
-        assert_eq!(paths_of(&facts, 7 * 24), [name(0)]);
+        assert!(paths_of(&facts, 7 * 24).is_empty());
+        assert_eq!(paths_of(&facts, 7 * 24 + 1), [name(0)], "a grace period more");
         facts.newest = manifest(10, &[0], 6, 0);
         assert!(paths_of(&facts, 8 * 24).is_empty(), "it was linked");
     }

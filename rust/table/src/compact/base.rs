@@ -31,8 +31,8 @@ const CONCURRENT_WRITES: usize = 8;
 /// What a limit on bytes counts of an entry of the record index.
 const ENTRY_BYTES: usize = 16;
 
-/// Dead positions by fragment. What was found in a fragment stays true as long as it consists of
-/// the same files: a later version can only have deleted more of its rows.
+/// Dead positions by fragment, of deleted rows too: a version that is restored may show those
+/// again. What was found in a fragment stays true as long as it consists of the same files.
 #[derive(Debug, Default)]
 pub struct DeadRows(HashMap<u64, Looked>);
 
@@ -44,32 +44,32 @@ struct Looked {
 
 impl DeadRows {
     /// What deletion vectors of the runs say of `base`.
-    ///
-    /// # Errors
-    /// A storage error.
-    pub async fn covered(base: &Dataset, mut cover: HashMap<u32, RoaringBitmap>) -> Result<Self> {
+    #[must_use]
+    pub fn covered(base: &Dataset, mut cover: HashMap<u32, RoaringBitmap>) -> Self {
         let fragments = base.fragments().iter().filter_map(|fragment| {
             let dead = cover.remove(&u32::try_from(fragment.id).ok()?)?;
             Some((fragment.id, Looked { files: fragment.files.clone(), dead }))
         });
-        let mut rows = Self(fragments.collect());
-        rows.leave_out_deleted(base).await?;
-        Ok(rows)
+        Self(fragments.collect())
     }
 
-    /// Who looked positions up without a scan found deleted rows as well; they do not die again.
-    async fn leave_out_deleted(&mut self, base: &Dataset) -> Result<()> {
+    /// How many rows of `base` die: those that are deleted there do not die again.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn count(&self, base: &Dataset) -> Result<u64> {
         let action = "reading the deletion vectors of the base table";
+        let mut count = 0;
         for fragment in base.get_fragments() {
-            let Some(looked) = self.0.get_mut(&(fragment.id() as u64)) else { continue };
-            if looked.dead.is_empty() || fragment.metadata().deletion_file.is_none() {
-                continue;
-            }
-            if let Some(deleted) = fragment.get_deletion_vector().await.context(action)? {
-                looked.dead -= RoaringBitmap::from(&*deleted);
-            }
+            let Some(dead) = self.of(fragment.id() as u64) else { continue };
+            let deleted = match fragment.metadata().deletion_file {
+                Some(_) => fragment.get_deletion_vector().await.context(action)?,
+                None => None,
+            };
+            let deleted = deleted.map(|deleted| RoaringBitmap::from(&*deleted));
+            count += dead.len() - deleted.map_or(0, |deleted| dead.intersection_len(&deleted));
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Forgets what was found in fragments that `base` does not have.
@@ -119,10 +119,6 @@ impl DeadRows {
         } else {
             self.read(base, scanned, key, keys, throttle).await
         };
-        let found = match found {
-            Ok(()) => self.leave_out_deleted(base).await,
-            failed => failed,
-        };
         if found.is_err() {
             // Half a look-up must not count as one.
             for fragment in &new {
@@ -166,12 +162,6 @@ impl DeadRows {
         self.0.get(&fragment).map(|looked| &looked.dead).filter(|dead| !dead.is_empty())
     }
 
-    /// How many rows are dead.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.0.values().map(|looked| looked.dead.len()).sum()
-    }
-
     /// Writes deletion files. Returns fragments without a live row, and the others that changed.
     ///
     /// # Errors
@@ -187,22 +177,31 @@ impl DeadRows {
         let (mut removed, mut updated) = (Vec::new(), Vec::new());
         while let Some((id, written)) = writes.next().await {
             match written.context(action)? {
-                Some(fragment) => updated.push(fragment),
-                None => removed.push(id),
+                Written::Same => {}
+                Written::Changed(fragment) => updated.push(fragment),
+                Written::Removed => removed.push(id),
             }
         }
         Ok((removed, updated))
     }
 }
 
-/// `fragment` with more rows dead, in a new deletion file; `None` where none is left.
-async fn with_dead(
-    fragment: &FileFragment,
-    dead: &RoaringBitmap,
-) -> lance_core::Result<Option<Fragment>> {
-    let mut dead = dead.clone();
-    if let Some(deleted) = fragment.get_deletion_vector().await? {
-        dead |= RoaringBitmap::from(&*deleted);
+/// What becomes of a fragment.
+enum Written {
+    /// All that dies was deleted before.
+    Same,
+    Changed(Fragment),
+    /// No row is left.
+    Removed,
+}
+
+/// `fragment` with more rows dead, in a new deletion file.
+async fn with_dead(fragment: &FileFragment, dead: &RoaringBitmap) -> lance_core::Result<Written> {
+    let deleted = fragment.get_deletion_vector().await?;
+    let deleted = deleted.map(|deleted| RoaringBitmap::from(&*deleted)).unwrap_or_default();
+    let dead = dead | &deleted;
+    if dead.len() == deleted.len() {
+        return Ok(Written::Same);
     }
     let rows = fragment.physical_rows().await? as u64;
     if let Some(last) = dead.max().filter(|last| u64::from(*last) >= rows) {
@@ -211,7 +210,7 @@ async fn with_dead(
         return Err(lance_core::Error::internal(message));
     }
     if dead.len() == rows {
-        return Ok(None);
+        return Ok(Written::Removed);
     }
     let base = fragment.dataset();
     let store = base.object_store(None).await?;
@@ -219,5 +218,5 @@ async fn with_dead(
     let id = fragment.id() as u64;
     let mut fragment = fragment.metadata().clone();
     fragment.deletion_file = write_deletion_file(&root, id, version, &dead.into(), &store).await?;
-    Ok(Some(fragment))
+    Ok(Written::Changed(fragment))
 }

@@ -40,7 +40,7 @@ use crate::errors::Context;
 use crate::index::IndexRuns;
 use crate::sstable::files_of_fragments;
 use crate::vectors::Cover;
-use crate::view::{ReadView, is_compacted};
+use crate::view::ReadView;
 use base::DeadRows;
 use runs::{Run, Runs};
 use throttle::Throttle;
@@ -96,6 +96,8 @@ pub struct CompactedRun {
 #[derive(Debug)]
 pub struct Compaction {
     view: Arc<ReadView>,
+    /// What the base version of the view has of each shard.
+    compacted: Arc<HashMap<ShardId, Generation>>,
     /// The version that is planned for: the view's, or a newer one.
     base: Arc<Dataset>,
     settings: CompactionSettings,
@@ -108,20 +110,21 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Plans to move every run of `view`, a cut without rows in memory, whose dead rows are known
-    /// where `cover` has them.
+    /// Plans to move every run of `view`, a cut without rows in memory over a base version that has
+    /// of each shard what `compacted` says; its dead rows are known where `cover` has them.
     ///
     /// # Errors
     /// A storage error, or damage of a run.
     pub async fn plan(
         view: Arc<ReadView>,
+        compacted: Arc<HashMap<ShardId, Generation>>,
         settings: CompactionSettings,
         cover: Option<Cover>,
     ) -> Result<Self> {
         let (runs, dead) = match cover.filter(|_| shows_a_key_once(&view)) {
             Some(cover) => {
                 let runs = Runs::covered(&view, &cover.runs).await?;
-                (runs, DeadRows::covered(&view.base, cover.base).await?)
+                (runs, DeadRows::covered(&view.base, cover.base))
             }
             None => (Runs::read(&view).await?, DeadRows::default()),
         };
@@ -130,6 +133,7 @@ impl Compaction {
         let base = view.base.clone();
         Ok(Self {
             view,
+            compacted,
             base,
             settings,
             runs,
@@ -158,11 +162,12 @@ impl Compaction {
         &self.adopted
     }
 
-    /// Whether another compaction has moved one of the runs into the base version of `compacted`.
+    /// Whether the base version of `compacted` has other generations than the one that was planned
+    /// for: another compaction came first, or an older version was restored, whose shards have runs
+    /// that the plan takes for compacted.
     #[must_use]
     pub fn is_overtaken(&self, compacted: &HashMap<ShardId, Generation>) -> bool {
-        !mutant!("B14")
-            && self.moved().any(|(shard, run)| is_compacted(compacted.get(&shard).copied(), run))
+        !mutant!("B14") && *self.compacted != *compacted
     }
 
     /// Whether `base` has other columns than the version that was planned for.
@@ -187,7 +192,7 @@ impl Compaction {
             return Ok(CompactionResult { base_version, ..CompactionResult::default() });
         }
         self.look_up().await?;
-        let mut result = self.describe();
+        let mut result = self.describe(self.dead.count(&self.base).await?);
         if self.settings.dry_run {
             return Ok(result);
         }
@@ -283,7 +288,7 @@ impl Compaction {
         newest.collect()
     }
 
-    fn describe(&self) -> CompactionResult {
+    fn describe(&self, rows_deleted: u64) -> CompactionResult {
         let runs: Vec<CompactedRun> = self
             .runs
             .runs
@@ -306,7 +311,7 @@ impl Compaction {
             rewritten: count(Treatment::Rewrite),
             dropped: count(Treatment::Drop),
             rows_written: runs.iter().map(|run| run.live_rows).sum(),
-            rows_deleted: self.dead.count(),
+            rows_deleted,
             base_version: self.base.version().version,
             runs,
             ..CompactionResult::default()

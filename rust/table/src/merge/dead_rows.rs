@@ -153,8 +153,8 @@ pub struct Noted {
 pub struct MaskRecorder {
     view: Arc<ReadView>,
     cache: Arc<MergeCache>,
-    arms: Vec<Mutex<Noted>>,
-    live_rows: AtomicUsize,
+    /// What the first stream of each arm that came to its end has noted.
+    arms: Vec<Mutex<Option<Noted>>>,
     unfinished: AtomicUsize,
 }
 
@@ -166,28 +166,35 @@ impl MaskRecorder {
             view,
             cache,
             arms: (0..arms).map(|_| Mutex::default()).collect(),
-            live_rows: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(arms),
         }
     }
 
-    /// The stream of `arm` came to its end.
+    /// A stream of `arm` came to its end. A plan may be executed again, and some arms of it more
+    /// often to their end than others: only the first time counts.
     pub fn finish(&self, arm: usize, noted: Noted) {
-        self.live_rows.fetch_add(noted.live_rows, Ordering::Relaxed);
-        *self.arms[arm].lock() = noted;
+        {
+            let mut first = self.arms[arm].lock();
+            if first.is_some() {
+                return;
+            }
+            *first = Some(noted);
+        }
         if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.keep();
         }
     }
 
     fn keep(&self) {
-        let live_rows = Some(self.live_rows.load(Ordering::Relaxed));
         let is_flushed = |arm: usize| {
             arm == 0 || matches!(self.view.sources().nth(arm - 1), Some((_, Source::SsTable(_))))
         };
-        let (mut exact, mut flushed) = (Vec::new(), Vec::new());
+        let (mut exact, mut flushed, mut live) = (Vec::new(), Vec::new(), 0);
         for (arm, noted) in self.arms.iter().enumerate() {
-            let Noted { dead, hidden, .. } = std::mem::take(&mut *noted.lock());
+            // Something stays in its place, so that the arm counts as finished.
+            let noted = noted.lock().as_mut().map(std::mem::take).unwrap_or_default();
+            let Noted { dead, hidden, live_rows } = noted;
+            live += live_rows;
             let all: Arc<DeadRows> = Arc::new(dead.iter().chain(&hidden).copied().collect());
             if is_flushed(arm) {
                 let is_same = hidden.is_empty();
@@ -199,7 +206,7 @@ impl MaskRecorder {
             }
             exact.push(all);
         }
-        let exact = ViewMask { arms: exact, live_rows };
+        let exact = ViewMask { arms: exact, live_rows: Some(live) };
         self.cache.keep_mask(&self.view, KnownRows::Exact(Arc::new(exact)));
         let flushed = ViewMask { arms: flushed, live_rows: None };
         self.cache.keep_mask(&self.view, KnownRows::Flushed(Arc::new(flushed)));

@@ -23,5 +23,5 @@ pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask};
 pub use found_rows::{Pace, found_rows};
 pub use head_start::{HeadStart, Turn};
 pub use newer_keys::{NewerKeys, SourceKeys};
-pub use newest_rows::NewestRowsExec;
+pub use newest_rows::{NewestRowsExec, ScannedRun};
 pub use selector::Newest;

@@ -30,10 +30,21 @@ use datafusion::physical_plan::{
 };
 use futures::future::join;
 use futures::{StreamExt, TryStreamExt};
+use lance::Dataset;
 
 use super::Turn;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
 use crate::errors::RunContext;
+
+/// A flushed run under a plan. Whoever holds it keeps collectors of this process from the run's
+/// files, which the datasets that lance makes for its own scans do not.
+#[derive(Clone, Debug)]
+pub struct ScannedRun {
+    /// What it is called in errors and in the plan's text.
+    pub name: Arc<str>,
+    /// The handle that counts as a reader.
+    pub dataset: Arc<Dataset>,
+}
 
 /// Keeps the newest rows of one source. Streams; holds one batch a processor.
 #[derive(Debug)]
@@ -41,7 +52,7 @@ pub struct NewestRowsExec {
     input: Arc<dyn ExecutionPlan>,
     newest: Newest,
     record: Record,
-    run: Option<Arc<str>>,
+    run: Option<ScannedRun>,
     turn: Option<Turn>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -65,7 +76,7 @@ impl NewestRowsExec {
 
     /// The same node over a flushed run, which its errors and the plan's text name.
     #[must_use]
-    pub fn of_run(mut self, run: Option<Arc<str>>) -> Self {
+    pub fn of_run(mut self, run: Option<ScannedRun>) -> Self {
         self.run = run;
         self
     }
@@ -102,7 +113,7 @@ impl DisplayAs for NewestRowsExec {
                 write!(f, "NewestRowsExec: by key [{}], source={freshness:?}", key.join(", "))
             }
         }?;
-        self.run.as_ref().map_or(Ok(()), |run| write!(f, ", {run}"))?;
+        self.run.as_ref().map_or(Ok(()), |run| write!(f, ", {}", run.name))?;
         if matches!(self.turn, Some(Turn::First(_))) { write!(f, ", begins") } else { Ok(()) }
     }
 }
@@ -169,11 +180,13 @@ impl ExecutionPlan for NewestRowsExec {
 }
 
 /// The same stream with errors that name the run.
-fn named(input: SendableRecordBatchStream, run: Option<Arc<str>>) -> SendableRecordBatchStream {
+fn named(input: SendableRecordBatchStream, run: Option<ScannedRun>) -> SendableRecordBatchStream {
     let Some(run) = run else { return input };
     let schema = input.schema();
     let batches = input.map(move |batch| {
-        batch.in_run(&run).map_err(|error| DataFusionError::External(Box::new(error)))
+        // All of it belongs to the stream: as long as that is read, the run's files stay.
+        let run = &run;
+        batch.in_run(&run.name).map_err(|error| DataFusionError::External(Box::new(error)))
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }

@@ -50,7 +50,9 @@ use super::prune::{Pruned, prune};
 use super::turns::Turns;
 use super::{Filter, ReadPart};
 use crate::errors::Context;
-use crate::merge::{KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec};
+use crate::merge::{
+    KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedRun,
+};
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::view::{ReadView, Source, SsTableHandle};
 
@@ -248,20 +250,21 @@ impl<'a> Planner<'a> {
             let stored = StoredColumns::of(&run.columns, &self.view.columns, &read);
             stored.map_err(|error| in_run(run, error))
         };
-        let name = Some(run.name().into());
+        let scanned = ScannedRun { name: run.name().into(), dataset: run.dataset.clone() };
+        let scanned = Some(scanned);
         let whole = self.whole.as_ref();
         if stored(whole)?.is_same() {
             let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
             let names = stored(rest)?.names;
             let scan = self.scan(&run.dataset, fragments, &newest, &names, pushed).await?;
-            return self.finished(arm, scan, newest, name, rest).map(Some);
+            return self.finished(arm, scan, newest, scanned, rest).map(Some);
         }
         let stored = Arc::new(stored(whole)?);
         let scan = self.scan(&run.dataset, fragments, &newest, &stored.names, None).await?;
         let address = scan.schema().column_with_name(ROW_ADDR).map(|_| ROW_ADDR.to_owned());
         let extra = address.into_iter().collect();
         let scan = ReconcileExec::try_new(scan, stored, extra).context("planning a scan")?;
-        self.finished(arm, Arc::new(scan), newest, name, whole).map(Some)
+        self.finished(arm, Arc::new(scan), newest, scanned, whole).map(Some)
     }
 
     fn memtable(
@@ -350,7 +353,7 @@ impl<'a> Planner<'a> {
         arm: usize,
         scan: Arc<dyn ExecutionPlan>,
         newest: Newest,
-        run: Option<Arc<str>>,
+        run: Option<ScannedRun>,
         filter: Option<&Filter>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let rows = self.newest(arm, scan, newest, run, &self.columns(filter));
@@ -362,7 +365,7 @@ impl<'a> Planner<'a> {
         arm: usize,
         scan: Arc<dyn ExecutionPlan>,
         newest: Newest,
-        run: Option<Arc<str>>,
+        run: Option<ScannedRun>,
         kept: &[String],
     ) -> Arc<dyn ExecutionPlan> {
         let record = self.recorder.clone().map(|recorder| (recorder, arm));

@@ -6,7 +6,9 @@
 use arrow::util::pretty::pretty_format_batches;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
-use datafusion::physical_plan::displayable;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::{ExecutionPlanProperties, displayable};
+use futures::{StreamExt, TryStreamExt};
 use lancemem_core::format::Sharding;
 use lancemem_core::types::WriterConfig;
 use tempfile::TempDir;
@@ -116,6 +118,28 @@ async fn what_is_no_condition_stays_with_the_query() {
         answers,
         [TableProviderFilterPushDown::Exact, TableProviderFilterPushDown::Unsupported]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_arm_that_ends_twice_does_not_stand_for_one_that_never_ends() {
+    let (_folder, table) = board().await;
+    let source = || TableSource::new(table.clone(), Consistency::Flushed, Vec::new());
+    let session = registered(source());
+    let mut plan = source().scan(&session.state(), None, &[], None).await.unwrap();
+    assert_eq!(plan.output_partitioning().partition_count(), 2, "the base and a run");
+    // As under a limit in a recursive query, which runs the same plan in rounds.
+    for _ in 0..2 {
+        plan = reset_plan_states(plan).unwrap();
+        let mut base = plan.execute(0, session.task_ctx()).unwrap();
+        let run = plan.execute(1, session.task_ctx()).unwrap();
+        let (first, run) = futures::join!(base.next(), run.try_collect::<Vec<_>>());
+        assert!(first.unwrap().is_ok() && run.is_ok());
+    }
+    for _ in 0..2 {
+        let sql = "SELECT count(*) AS rows, count(DISTINCT id) AS keys FROM board";
+        let counted = text(&session, sql).await;
+        assert!(counted.contains("| 10   | 10   |"), "{counted}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

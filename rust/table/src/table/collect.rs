@@ -301,6 +301,6 @@ fn remove_folder(root: &LocalPath, path: &str) -> Result<()> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "ages of files are measured against the present")]
-fn now() -> SystemTime {
+pub(super) fn now() -> SystemTime {
     SystemTime::now()
 }

@@ -92,7 +92,15 @@ impl Table {
                 }
                 Err(error) => error,
             };
-            if error.kind() != ErrorKind::Retry || attempt == ATTEMPTS {
+            let passes = match error.kind() {
+                ErrorKind::Retry => true,
+                // Another compaction may have moved a run that is collected by now.
+                ErrorKind::Corruption => {
+                    compaction.is_overtaken(&compacted_of(&*self.latest_base().await?).await?)
+                }
+                _ => false,
+            };
+            if !passes || attempt == ATTEMPTS {
                 return Err(error);
             }
             tracing::info!(table = self.uri(), attempt, %error, "compaction plans again");
@@ -144,8 +152,9 @@ impl Table {
 
     async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {
         let view = self.read_view(Consistency::Flushed, &[]).await?;
+        let compacted = self.compacted_at(&view.base).await?;
         let cover = self.cover_of(&view).await;
-        Compaction::plan(view, settings.clone(), cover).await
+        Compaction::plan(view, compacted, settings.clone(), cover).await
     }
 
     /// Takes the runs out of the manifests that the base table has; `moved` are those whose
@@ -205,7 +214,7 @@ mod tests {
 
     use super::*;
     use crate::sstable::files_of_commit;
-    use crate::table::CreateOptions;
+    use crate::table::{CreateOptions, Job};
 
     fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
         let schema = Arc::new(Schema::new(vec![
@@ -235,10 +244,7 @@ mod tests {
         files
     }
 
-    #[tokio::test]
-    async fn a_compaction_syncs_each_file_that_appears_on_disk() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().canonicalize().unwrap();
+    async fn table_in(folder: &Path) -> (Arc<Table>, Arc<Job>) {
         let options = CreateOptions {
             schema: rows(0..0).schema(),
             primary_key: vec!["id".to_owned()],
@@ -248,14 +254,75 @@ mod tests {
         let table = Table::create(folder.to_str().unwrap(), &options).await.unwrap();
         let shard_id = table.shards().await.unwrap()[0].shard_id;
         let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+        (table, job)
+    }
+
+    async fn flush(job: &Job, ids: std::ops::Range<i64>) {
+        job.put(&rows(ids), WriteMode::default()).await.unwrap();
+        job.flush().await.unwrap();
+    }
+
+    /// The base table as it was at `version`, once more.
+    async fn restore(table: &Table, version: u64) {
+        let base = table.latest_base().await.unwrap();
+        base.checkout_version(version).await.unwrap().restore().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_row_that_a_restore_brings_back_after_the_plan_dies_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let (table, job) = table_in(folder.path()).await;
+        flush(&job, 0..10).await;
+        table.compact().await.unwrap();
+        let mut base = Dataset::clone(&*table.latest_base().await.unwrap());
+        let before = base.version().version;
+        base.delete("id = 3").await.unwrap();
+        flush(&job, 3..4).await;
+        let settings = CompactionSettings::default();
+        let mut compaction = table.plan_compaction(&settings).await.unwrap();
+        restore(&table, before).await;
+        let refused = compaction.run().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+        let newest = table.latest_base().await.unwrap();
+        assert!(!compaction.is_overtaken(&compacted_of(&newest).await.unwrap()));
+        compaction.rebase(newest);
+        assert_eq!(compaction.run().await.unwrap().rows_deleted, 1);
+        let base = table.latest_base().await.unwrap();
+        assert_eq!(base.count_rows(Some("id = 3".to_owned())).await.unwrap(), 1);
+        assert_eq!(base.count_rows(None).await.unwrap(), 10);
+        job.close(false).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_plan_is_made_anew_where_a_restore_took_back_what_it_builds_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let (table, job) = table_in(folder.path()).await;
+        let before = table.latest_base().await.unwrap().version().version;
+        flush(&job, 0..5).await;
+        table.compact().await.unwrap();
+        flush(&job, 5..10).await;
+        let settings = CompactionSettings::default();
+        let compaction = table.plan_compaction(&settings).await.unwrap();
+        let newest = table.latest_base().await.unwrap();
+        assert!(!compaction.is_overtaken(&compacted_of(&newest).await.unwrap()));
+        restore(&table, before).await;
+        let newest = table.latest_base().await.unwrap();
+        assert!(compaction.is_overtaken(&compacted_of(&newest).await.unwrap()));
+        job.close(false).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_compaction_syncs_each_file_that_appears_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let (table, job) = table_in(&folder).await;
         // New rows only; some that replace others; all of a fragment's rows replaced.
         for (ids, kinds) in [
             (0..10, &["_transactions", "_versions", "data"][..]),
             (5..20, &["_deletions", "_transactions", "_versions", "data"]),
             (0..20, &["_transactions", "_versions", "data"]),
         ] {
-            job.put(&rows(ids), WriteMode::default()).await.unwrap();
-            job.flush().await.unwrap();
+            flush(&job, ids).await;
             let before = table.latest_base().await.unwrap();
             let old = files_of(&folder);
             table.compact().await.unwrap();

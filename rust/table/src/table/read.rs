@@ -19,7 +19,7 @@ use lancemem_core::format::{RowSchema, ShardManifest};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{Look, Replay};
 use lancemem_core::store::ManifestStore;
-use lancemem_core::types::{Generation, Result, ShardId, WalPosition};
+use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
@@ -113,7 +113,10 @@ impl Table {
         let _ahead = self.read_ahead();
         let (parts, latest) = loop {
             let reading = Reading { consistency, jobs, rows: &columns.rows, purpose };
-            let parts = self.parts_of_all(reading).await?;
+            let parts = match self.parts_of_all(reading).await {
+                Ok(parts) => parts,
+                Err(error) => return Err(self.what_lies_below(error).await),
+            };
             let latest = self.latest().await?;
             let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
             if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
@@ -123,6 +126,14 @@ impl Table {
             columns = latest.schema;
         };
         self.view_over(latest, parts).await
+    }
+
+    /// What of a shard looks like damage may be another table's: its base says that it is.
+    async fn what_lies_below(&self, error: Error) -> Error {
+        match self.latest().await {
+            Err(refused @ Error::InvalidInput(_)) => refused,
+            _ => error,
+        }
     }
 
     /// Begins to read, in the first read of a process from a store that is far away, what a scan
@@ -191,7 +202,7 @@ impl Table {
     }
 
     /// Newest compacted generation of each shard at a base version, read once a version.
-    async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
+    pub(super) async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
         let version = base.version().version;
         let known = self.compacted.lock().clone();
         if let Some((_, compacted)) = known.filter(|(known, _)| *known == version) {

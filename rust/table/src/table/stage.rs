@@ -22,10 +22,11 @@ use lancemem_core::shard::{SsTableSink, unlisted_rows};
 use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, Result, ShardId};
 
+use super::collect::now;
 use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
-use crate::collect::generation_of_folder;
+use crate::collect::{LINKED_AGE, generation_of_folder};
 use crate::errors::{Context, RunContext};
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
 
@@ -191,11 +192,28 @@ impl Table {
             async move {
                 check_path(run)?;
                 let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
+                self.refuse_old(run).await?;
                 let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
                 open_sstable(&context, &run.path).await.in_run(&action).map(|_| ())
             }
         });
         try_join_all(opened).await.map(|_| ())
+    }
+
+    /// A collector that has found a run unlisted, and old, removes it a while later.
+    async fn refuse_old(&self, run: &StagedRun) -> Result<()> {
+        let folder = format!("{}/{}", paths::shard(run.shard_id), run.path);
+        let files = self.store().list_tree(&folder).await?;
+        let written = files.iter().map(|file| file.modified).max();
+        let age = written.and_then(|written| now().duration_since(written).ok());
+        if age.is_none_or(|age| age < LINKED_AGE) {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "the staged run {} of shard {} was written more than six days ago, and may be collected \
+             at any moment; write its rows again",
+            run.path, run.shard_id
+        )))
     }
 
     async fn link_shard(
