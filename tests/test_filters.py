@@ -237,6 +237,47 @@ def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> N
     for operator in (" OR id = 1", " AND id <> 7", " OR id = 1 + 2 * 3"):
         with pytest.raises(lancemem.InvalidInputError, match="1000 operators in a chain"):
             table.scan(filter="id = 1" + operator * 1_500).count_rows()
+    endless = " OR ".join(f"id = {number}" for number in range(100_000))
+    lists = ", ".join(map(str, range(5_000)))
+    for hidden in (
+        endless,
+        f"NOT ({endless})",
+        f"({endless}) IS NULL",
+        f"CASE WHEN {endless} THEN true END",
+        "id IN (1" + " + 1" * 100_000 + ")",
+        "id" + "::bigint" * 100_000 + " = 1",
+        "id = 1" + " IS NOT NULL" * 100_000,
+    ):
+        with pytest.raises(lancemem.InvalidInputError, match="1000 operators in a chain"):
+            table.scan(filter=hidden).count_rows()
+    assert table.scan(filter=f"id IN ({lists})").count_rows() == 1
+    parts = [f"id <> {number}" for number in range(10, 4_000)]
+    while len(parts) > 1:
+        pairs = zip(parts[::2], [*parts[1::2], "true"], strict=False)
+        parts = [f"({one} AND {other})" for one, other in pairs]
+    assert table.scan(filter=parts[0]).count_rows() == 1
+
+
+def test_the_time_of_a_condition_is_that_of_its_read(make_table: MakeTable) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("at", pa.timestamp("us", tz="UTC"))])
+    table = make_table(schema)
+    now = dt.datetime.now(dt.UTC)
+    hours = [now + dt.timedelta(hours=hour) for hour in (-1, 1)]
+    table.upsert(pa.table({"id": [1, 2], "at": hours}, schema=table.schema))
+    assert table.scan(filter="at < now()").to_table()["id"].to_pylist() == [1]
+    assert table.scan(filter="at > now() - interval '1 day'").count_rows() == 2
+    assert table.scan(filter="at::date >= current_date - 1").count_rows() == 2
+
+
+def test_arithmetic_that_does_not_fit_its_type_is_an_error(make_table: MakeTable) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), *(pa.field(n, pa.int32()) for n in "ab")])
+    table = make_table(schema)
+    large = 1_500_000_000
+    table.upsert(pa.table({"id": [1], "a": [large], "b": [large]}, schema=table.schema))
+    for condition in ("a + b > 0", "a * b > 0", "-a - b < 0", F("a") + F("b") > 0):
+        with pytest.raises(lancemem.InvalidInputError, match=r"(?i)overflow"):
+            table.scan(filter=condition).count_rows()
+    assert table.scan(filter="CAST(a AS bigint) + b > 0").count_rows() == 1
 
 
 @pytest.mark.parametrize(
@@ -253,6 +294,14 @@ def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> N
         ("value IN (0.0, 7.0)", 2),
         ("value BETWEEN 0.0 AND 1.0", 2),
         ("value BETWEEN -1.0 AND -0.0", 2),
+        ("0.0 BETWEEN value AND value", 2),
+        ("-0.0 NOT BETWEEN value AND value", 0),
+        ("value IS NOT DISTINCT FROM 0.0", 2),
+        ("value IS NOT DISTINCT FROM -0.0", 2),
+        ("value IS DISTINCT FROM 0.0", 0),
+        ("0.0 = -value", 2),
+        ("0.0 = round(value)", 2),
+        ("1.0 / value > 0.0", 1),
         (F("value") == 0.0, 2),
     ],
 )

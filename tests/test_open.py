@@ -182,6 +182,28 @@ def test_a_handle_of_a_table_that_was_deleted_and_made_again_says_so(
         new.compact()
 
 
+def test_a_job_of_a_table_that_was_deleted_and_made_again_lists_nothing_in_the_new_one(
+    table_uri: str, schema: pa.Schema
+) -> None:
+    def row(number: int, name: str) -> pa.Table:
+        return pa.table({"id": [number], "name": [name], "value": [0.0]})
+
+    old = lancemem.create_table(table_uri, schema, primary_key="id")
+    job = old.start_job(shard=0)
+    job.put(row(1, "old"))
+    job.flush()
+    shutil.rmtree(table_uri)
+    new = lancemem.create_table(table_uri, schema, primary_key="id")
+    new.upsert(row(2, "new"))
+    job.put(row(3, "lost"))
+    with pytest.raises(lancemem.JobStoppedError, match="was replaced by another one"):
+        job.flush()
+    with pytest.raises(lancemem.JobStoppedError):
+        job.put(row(4, "lost"))
+    assert new.get([2])["name"].to_pylist() == ["new"]
+    assert lancemem.open_table(table_uri).shards()[0].sstables == []
+
+
 def test_a_table_that_is_not_there_is_refused_and_not_made(table_uri: str) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="not found"):
         lancemem.open_table(table_uri)

@@ -397,6 +397,25 @@ def test_a_job_of_another_table_is_refused(
         live(table, remote)
 
 
+def test_a_job_of_a_table_of_the_same_name_in_another_place_is_refused(
+    tmp_path: Path, schema: pa.Schema, elsewhere: Callable[..., Elsewhere]
+) -> None:
+    prod, staging = (
+        lancemem.create_table(str(tmp_path / place / "board.lance"), schema, primary_key="id")
+        for place in ("prod", "staging")
+    )
+    remote = elsewhere(staging).connect()
+    assert live(staging, remote) == {}
+    for _ in range(2):
+        with pytest.raises(lancemem.InvalidInputError, match=r"another table 'board\.lance'"):
+            live(prod, remote)
+        prod.upsert(rows(range(3), "prod"))
+        with prod.start_job(shard=0) as job:
+            job.flush()
+        prod.compact()
+    assert live(staging, remote) == {}
+
+
 def self_signed(folder: Path) -> list[str]:
     """Make a certificate for 127.0.0.1 and its key."""
     from cryptography import x509  # noqa: PLC0415 - this test alone needs it
@@ -488,6 +507,15 @@ def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table: lancemem.
             assert third.token == own
             job.put(rows(range(2), "here"), durable=False)
             assert live(table, lancemem.connect_job(third.location, own)) == named(range(2), "here")
+
+
+def test_a_connection_that_says_nothing_is_closed(table: lancemem.Table) -> None:
+    with table.start_job(shard=0) as job, job.serve() as endpoint:
+        host, _, port = endpoint.location.removeprefix("grpc://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as silent:
+            assert silent.recv(1) == b""
+        remote = lancemem.connect_job(endpoint.location, endpoint.token)
+        assert live(table, remote) == {}
 
 
 def test_reads_at_a_time_are_bounded(table: lancemem.Table) -> None:

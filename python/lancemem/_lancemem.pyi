@@ -333,7 +333,8 @@ class Table:
         In each shard they appear all at once, durably; shards follow one another. A job that
         runs in one of them is fenced. `mark` as in `upsert`. `write` names the staged write
         where somebody may also `discard` it: the first of the two calls decides.
-        Raises `InvalidInputError` where it was discarded or a run is not there.
+        Raises `InvalidInputError` where it was discarded, or a run is not there or was written more
+        than six days ago: `collect_garbage` removes staged runs after a week.
         """
 
     def discard(self, runs: Sequence[StagedRun], *, write: str) -> bool:

@@ -55,29 +55,6 @@ pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
 
 /// Whatever anything exports as a stream or as a single array.
 pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
-    match export_whole(data)? {
-        Export::Rows(rows) => without_index(rows).map(Export::Rows),
-        values => Ok(values),
-    }
-}
-
-/// Leaves out what pandas makes of an index without a name, such as that of filtered rows.
-fn without_index(rows: RecordBatch) -> PyResult<RecordBatch> {
-    let is_index = |name: &str| {
-        let number = name.strip_prefix("__index_level_").and_then(|it| it.strip_suffix("__"));
-        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    let schema = rows.schema();
-    let fields = schema.fields().iter().enumerate();
-    let kept: Vec<usize> =
-        fields.filter(|(_, field)| !is_index(field.name())).map(|(place, _)| place).collect();
-    if kept.len() == schema.fields().len() || !schema.metadata().contains_key("pandas") {
-        return Ok(rows);
-    }
-    rows.project(&kept).map_err(|error| not_arrow(&error))
-}
-
-fn export_whole(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     let py = data.py();
     // A single batch costs its producer half of what a stream costs.
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_array__"))? {

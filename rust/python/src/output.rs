@@ -54,6 +54,9 @@ impl ArrowStream {
     }
 }
 
+const FORKED: &str =
+    "this stream was opened in another process and cannot be read in its fork; scan again here";
+
 #[pymethods]
 impl ArrowStream {
     #[pyo3(signature = (requested_schema=None))]
@@ -64,7 +67,14 @@ impl ArrowStream {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let mut batches = self.take()?;
         let runtime = self.runtime.clone();
-        let pulled = std::iter::from_fn(move || runtime.block_on(batches.next()));
+        let origin = self.origin;
+        // A fork has none of the threads that would read.
+        let pulled = std::iter::from_fn(move || {
+            if origin.is_here() {
+                return runtime.block_on(batches.next());
+            }
+            Some(Err(ArrowError::ExternalError(FORKED.into())))
+        });
         let reader = Box::new(ArrayIterator::new(pulled, field_of(&self.schema)));
         to_stream_pycapsule(py, reader, requested_schema).map_err(PyErr::from)
     }

@@ -95,6 +95,11 @@ impl Origin {
         Self(std::process::id())
     }
 
+    /// Whether this is that process.
+    pub fn is_here(self) -> bool {
+        self.0 == std::process::id()
+    }
+
     /// Refuses a handle that crossed a fork: its threads stayed behind, a call would wait for
     /// ever.
     pub fn check(self, what: &str) -> PyResult<()> {

@@ -346,7 +346,7 @@ impl RowSchema {
     fn refuse_unknown_columns(&self, batch: &RecordBatch) -> Result<()> {
         for (index, field) in batch.schema_ref().fields().iter().enumerate() {
             let name = field.name();
-            if self.logical.column_with_name(name).is_none() {
+            if self.logical.column_with_name(name).is_none() && !is_unnamed_index(name) {
                 return Err(Error::input(format!("column '{name}' is not in the table")));
             }
             if batch.schema_ref().fields()[..index].iter().any(|earlier| earlier.name() == name) {
@@ -381,6 +381,13 @@ impl RowSchema {
         let key_bytes = key_columns.map(column_bytes).sum();
         Ok(AcceptedRows { batch, keys: None, payload_bytes, key_bytes })
     }
+}
+
+/// What pandas calls the column that it makes of an index without a name, such as that of rows
+/// which were filtered. Where a table has no such column, nobody meant one.
+fn is_unnamed_index(name: &str) -> bool {
+    let number = name.strip_prefix("__index_level_").and_then(|it| it.strip_suffix("__"));
+    number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn constant_tombstone(rows: usize, value: bool) -> ArrayRef {

@@ -7,14 +7,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ToDFSchema};
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Expr, Operator};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use lancemem_core::types::{Error, Result};
 
 use super::zeros::with_both_zeros;
@@ -23,6 +26,10 @@ use crate::errors::Context;
 /// Operators that may follow each other without parentheses. DataFusion's passes go one call
 /// deeper for each, and a stack that overflows takes the process with it.
 const MOST_IN_A_CHAIN: usize = 1_000;
+/// How deep a condition may be: a chain, in as many parentheses as the parser takes.
+const DEEPEST: usize = MOST_IN_A_CHAIN + 100;
+/// Words and signs of SQL that may follow each other in the same way; a comparison has three.
+const MOST_WORDS: usize = 4 * MOST_IN_A_CHAIN;
 
 /// A condition on a table's columns with its types resolved.
 #[derive(Clone, Debug)]
@@ -37,9 +44,9 @@ impl Filter {
     /// An input error for SQL that does not parse or names an unknown column.
     pub fn parse(session: &SessionContext, schema: &SchemaRef, sql: &str) -> Result<Self> {
         let action = format!("the filter '{sql}' is not valid");
+        refuse_long_text(sql)?;
         let schema = df_schema(schema)?;
         let parsed = session.parse_sql_expr(sql, &schema).context(&action)?;
-        refuse_long_chain(&parsed)?;
         Self::resolve(parsed, &Arc::new(schema), &action)
     }
 
@@ -52,7 +59,10 @@ impl Filter {
     }
 
     fn resolve(expression: Expr, schema: &Arc<DFSchema>, action: &str) -> Result<Self> {
-        let context = SimplifyContext::builder().with_schema(schema.clone()).build();
+        refuse_deep(&expression)?;
+        // One time for all rows, as SQL has it.
+        let context =
+            SimplifyContext::builder().with_schema(schema.clone()).with_current_time().build();
         let simplifier = ExprSimplifier::new(context);
         let expression = simplifier.coerce(expression, schema).context(action)?;
         // Turns a cast of a column into one of the constant beside it, which an index can use.
@@ -79,8 +89,8 @@ impl Filter {
     pub fn split_fallible(&self) -> (Option<Expr>, Option<Self>) {
         let (safe, others): (Vec<&Expr>, Vec<&Expr>) =
             split_conjunction(&self.expression).into_iter().partition(|part| cannot_fail(part));
-        let rest = conjunction(others.into_iter().cloned());
-        (conjunction(safe.into_iter().cloned()), rest.map(|expression| Self { expression }))
+        let rest = all_of(others.into_iter().cloned().collect());
+        (all_of(safe.into_iter().cloned().collect()), rest.map(|expression| Self { expression }))
     }
 
     /// The condition for batches of `schema`.
@@ -92,10 +102,37 @@ impl Filter {
         session: &SessionContext,
         schema: &SchemaRef,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        session
+        let action = "planning the filter";
+        let physical = session
             .create_physical_expr(self.expression.clone(), &df_schema(schema)?)
-            .context("planning the filter")
+            .context(action)?;
+        Ok(physical.transform_up(|part| Ok(checked(part))).context(action)?.data)
     }
+}
+
+/// Arithmetic that fails where a result does not fit: a number that wraps meets other conditions.
+fn checked(part: Arc<dyn PhysicalExpr>) -> Transformed<Arc<dyn PhysicalExpr>> {
+    let Some(binary) = part.downcast_ref::<BinaryExpr>() else { return Transformed::no(part) };
+    if !matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) {
+        return Transformed::no(part);
+    }
+    Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true)))
+}
+
+/// All of these conditions as one, as flat as can be.
+pub(super) fn all_of(mut conditions: Vec<Expr>) -> Option<Expr> {
+    while conditions.len() > 1 {
+        let mut rest = conditions.into_iter();
+        let mut pairs = Vec::with_capacity(rest.len().div_ceil(2));
+        while let Some(one) = rest.next() {
+            pairs.push(match rest.next() {
+                Some(other) => one.and(other),
+                None => one,
+            });
+        }
+        conditions = pairs;
+    }
+    conditions.pop()
 }
 
 /// Comparisons of columns and constants: no arithmetic, no cast, no function.
@@ -120,7 +157,7 @@ fn cannot_fail(expression: &Expr) -> bool {
     visited.is_ok() && safe
 }
 
-const fn is_comparison(operator: Operator) -> bool {
+pub(super) const fn is_comparison(operator: Operator) -> bool {
     matches!(
         operator,
         Operator::Eq
@@ -138,22 +175,50 @@ fn columns_of(expression: &Expr) -> BTreeSet<String> {
     expression.column_refs().into_iter().map(|column| column.name.clone()).collect()
 }
 
-/// Refuses `a = 1 OR a = 2 OR ...` without end; the parser bounds the depth of all else.
-fn refuse_long_chain(expression: &Expr) -> Result<()> {
-    let mut open = vec![(expression, 0)];
-    while let Some((expression, depth)) = open.pop() {
-        if depth > MOST_IN_A_CHAIN {
-            return Err(Error::input(format!(
-                "the filter has more than {MOST_IN_A_CHAIN} operators in a chain; write IN for a \
-                 list of values, or read by key with get"
-            )));
+/// Refuses `a = 1 OR a = 2 OR ...` without end before it is parsed, which goes as deep. The parser
+/// itself bounds parentheses. What follows a comma begins anew.
+fn refuse_long_text(sql: &str) -> Result<()> {
+    // What cannot be cut into words is for the parser to name.
+    let words = Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap_or_default();
+    let (mut outside, mut here) = (Vec::new(), 0);
+    for word in words {
+        match word {
+            Token::LParen => {
+                outside.push(here);
+            }
+            Token::RParen => here = outside.pop().unwrap_or(0),
+            Token::Comma => here = outside.last().copied().unwrap_or(0),
+            Token::Whitespace(_) | Token::Number(..) | Token::SingleQuotedString(_) => {}
+            _ => here += 1,
         }
-        if let Expr::BinaryExpr(binary) = expression {
-            open.push((binary.left.as_ref(), depth + 1));
-            open.push((binary.right.as_ref(), depth + 1));
+        if here > MOST_WORDS {
+            return Err(too_long());
         }
     }
     Ok(())
+}
+
+/// Refuses what is too deep, whoever wrote it.
+fn refuse_deep(expression: &Expr) -> Result<()> {
+    let mut open = vec![(expression, 0)];
+    while let Some((expression, depth)) = open.pop() {
+        if depth > DEEPEST {
+            return Err(too_long());
+        }
+        let visited = expression.apply_children(|part| {
+            open.push((part, depth + 1));
+            Ok(TreeNodeRecursion::Continue)
+        });
+        visited.context("reading the filter")?;
+    }
+    Ok(())
+}
+
+fn too_long() -> Error {
+    Error::input(format!(
+        "the filter has more than {MOST_IN_A_CHAIN} operators in a chain; write IN for a list of \
+         values, or read by key with get"
+    ))
 }
 
 fn df_schema(schema: &SchemaRef) -> Result<DFSchema> {

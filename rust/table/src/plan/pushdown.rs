@@ -7,12 +7,11 @@ use arrow_schema::{DataType, SchemaRef};
 use datafusion::common::ToDFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::expr_rewriter::unnormalize_col;
-use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::prelude::SessionContext;
 use lancemem_core::types::Result;
 
-use super::Filter;
+use super::{Filter, filter};
 
 /// Whether a scan gives exactly the rows that meet `condition`. A function that this process does
 /// not know, or one that gives another answer each time, stays where it was called.
@@ -29,7 +28,7 @@ pub fn takes(session: &SessionContext, schema: &SchemaRef, condition: &Expr) -> 
 /// # Errors
 /// An input error where types do not fit.
 pub fn all_of(schema: &SchemaRef, conditions: &[Expr]) -> Result<Option<Filter>> {
-    let all = conjunction(conditions.iter().cloned().map(unnormalize_col));
+    let all = filter::all_of(conditions.iter().cloned().map(unnormalize_col).collect());
     all.map(|condition| Filter::new(schema, condition)).transpose()
 }
 

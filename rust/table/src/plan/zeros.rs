@@ -9,7 +9,9 @@ use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::expr::InList;
-use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
+
+use super::filter::is_comparison;
 
 /// The same condition with every zero written so that both zeros meet it or neither does.
 pub fn with_both_zeros(expression: Expr) -> PlanResult<Expr> {
@@ -18,11 +20,24 @@ pub fn with_both_zeros(expression: Expr) -> PlanResult<Expr> {
 
 fn rewrite(part: Expr) -> Transformed<Expr> {
     match part {
-        // A constant stands on the right: the simplifier has put it there.
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match zeros_of(&right) {
-            Some(zeros) => Transformed::yes(compare(left, op, zeros)),
-            None => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
-        },
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
+            match (zeros_of(&right), zeros_of(&left), op.swap()) {
+                (Some(zeros), ..) => Transformed::yes(compare(left, op, zeros)),
+                (None, Some(zeros), Some(op)) => Transformed::yes(compare(right, op, zeros)),
+                _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+            }
+        }
+        Expr::Between(Between { expr, negated, low, high }) if zeros_of(&expr).is_some() => {
+            let lies = zeros_of(&expr).zip(zeros_of(&expr)).map(|(low_zeros, high_zeros)| {
+                let above_low = compare(low.clone(), Operator::LtEq, low_zeros);
+                above_low.and(compare(high.clone(), Operator::GtEq, high_zeros))
+            });
+            match lies {
+                Some(lies) if negated => Transformed::yes(Expr::Not(Box::new(lies))),
+                Some(lies) => Transformed::yes(lies),
+                None => Transformed::no(Expr::Between(Between { expr, negated, low, high })),
+            }
+        }
         Expr::Between(mut between) => {
             let (low, high) = (zeros_of(&between.low), zeros_of(&between.high));
             let is_zero = low.is_some() || high.is_some();
@@ -59,6 +74,11 @@ fn compare(left: Box<Expr>, op: Operator, zeros: Zeros) -> Expr {
         Operator::Eq | Operator::NotEq => {
             let negated = op == Operator::NotEq;
             return Expr::InList(InList { expr: left, list: vec![below, above], negated });
+        }
+        Operator::IsDistinctFrom | Operator::IsNotDistinctFrom => {
+            let list = vec![below, above];
+            let is_zero = Expr::InList(InList { expr: left, list, negated: false }).is_true();
+            return if op == Operator::IsDistinctFrom { !is_zero } else { is_zero };
         }
         _ => above,
     };

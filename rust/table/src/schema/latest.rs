@@ -5,6 +5,7 @@
 //! Does not own: who looks: a read when it pins its cut, a job at its flushes and when a put does
 //! not fit.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use lance::Dataset;
@@ -25,6 +26,22 @@ pub struct BaseVersion {
     pub dataset: Arc<Dataset>,
     /// Its columns; versions with the same columns share them.
     pub schema: Arc<TableSchema>,
+}
+
+/// Tells a version from that of another table with the same number: it was made at another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionStamp {
+    /// The version.
+    pub number: u64,
+    /// When it was made, nanoseconds since 1970.
+    pub nanos: u128,
+}
+
+impl VersionStamp {
+    fn of(version: &Dataset) -> Self {
+        let manifest = version.manifest();
+        Self { number: manifest.version, nanos: manifest.timestamp_nanos }
+    }
 }
 
 /// Shared by a table and its jobs.
@@ -76,6 +93,36 @@ impl LatestBase {
         Ok(known.clone())
     }
 
+    /// Fails where another table was made in the place of this one.
+    ///
+    /// # Errors
+    /// An input error then; a storage error.
+    pub async fn check_there(&self) -> Result<()> {
+        let known = self.known();
+        let mut base = Dataset::clone(&known.dataset);
+        base.checkout_latest().await.context(LOOKING)?;
+        refuse_replaced(&known.dataset, &base).await
+    }
+
+    /// The stamp of what was seen last.
+    pub fn stamp(&self) -> VersionStamp {
+        VersionStamp::of(&self.known().dataset)
+    }
+
+    /// Whether this is the table that somebody else has seen the version `stamp` of. Versions that
+    /// are cleaned up are believed.
+    ///
+    /// # Errors
+    /// As [`Self::newest`].
+    pub async fn has_had(&self, stamp: VersionStamp) -> Result<bool> {
+        let newest = self.newest().await?.dataset;
+        if stamp.number >= newest.manifest().version {
+            return Ok(VersionStamp::of(&newest) == stamp);
+        }
+        let there = newest.checkout_version(stamp.number).await;
+        Ok(there.map_or(true, |there| VersionStamp::of(&there) == stamp))
+    }
+
     /// One version, whichever is the newest.
     ///
     /// # Errors
@@ -97,17 +144,15 @@ impl LatestBase {
 }
 
 /// Refuses a table that was made where the one of `known` was, which is deleted: what a handle
-/// remembers of its shards would be taken for the new one's. Versions only rise, and the object of
-/// a version is never written again.
+/// remembers of its shards would be taken for the new one's.
 async fn refuse_replaced(known: &Dataset, newest: &Dataset) -> Result<()> {
-    let (before, now) = (known.version().version, newest.version().version);
-    let tag_now =
-        if now > before { tag_of(known).await? } else { newest.manifest_location().e_tag.clone() };
-    let is_other = match (&known.manifest_location().e_tag, tag_now) {
-        (Some(before), Some(now)) => before.trim_matches('"') != now.trim_matches('"'),
-        _ => false,
+    let (before, now) = (VersionStamp::of(known), VersionStamp::of(newest));
+    let is_same = match now.number.cmp(&before.number) {
+        Ordering::Less => false,
+        Ordering::Equal => now == before,
+        Ordering::Greater => has_its_tag(known).await? || had(newest, before).await?,
     };
-    if now >= before && !is_other {
+    if is_same {
         return Ok(());
     }
     Err(Error::input(format!(
@@ -116,12 +161,23 @@ async fn refuse_replaced(known: &Dataset, newest: &Dataset) -> Result<()> {
     )))
 }
 
-/// The tag that the object of a version has by now; `None` where it was cleaned up.
-async fn tag_of(version: &Dataset) -> Result<Option<String>> {
+/// Whether the table of `newest` has had a version, which is there.
+async fn had(newest: &Dataset, stamp: VersionStamp) -> Result<bool> {
+    let there = newest.checkout_version(stamp.number).await.context(LOOKING)?;
+    Ok(VersionStamp::of(&there) == stamp)
+}
+
+/// Whether the object of a version is the one that was read, by its tag; it tells nothing where it
+/// is another. One that was cleaned up is believed to have been the same.
+async fn has_its_tag(version: &Dataset) -> Result<bool> {
     let store = version.object_store(None).await.context(LOOKING)?;
-    match store.inner.head(&version.manifest_location().path).await {
-        Ok(object) => Ok(object.e_tag),
-        Err(object_store::Error::NotFound { .. }) => Ok(None),
+    let location = version.manifest_location();
+    match store.inner.head(&location.path).await {
+        Ok(object) => Ok(match (&location.e_tag, object.e_tag) {
+            (Some(read), Some(now)) => read.trim_matches('"') == now.trim_matches('"'),
+            _ => false,
+        }),
+        Err(object_store::Error::NotFound { .. }) => Ok(true),
         Err(error) => Err(Error::storage(LOOKING, error)),
     }
 }

@@ -4,18 +4,21 @@
 //! Does not own: what a call answers (`service`).
 
 use std::fmt;
+use std::future::ready;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use async_recursion::async_recursion as boxed;
+use futures::stream::{self, Stream, StreamExt};
 use lancemem_core::types::{Error, Result};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Status};
 
@@ -32,6 +35,8 @@ const CALLS: u32 = 64;
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long a connection may take to answer, or to shake hands.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections that may have said nothing yet; more are not accepted before one speaks or is closed.
+const SILENT: usize = 64;
 /// How long calls may take to end once the endpoint ends.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -101,9 +106,8 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
         }
         None => builder,
     };
-    let unbound = |error: std::io::Error| {
-        Error::input(format!("'{}' cannot be bound: {error}", options.address))
-    };
+    let unbound =
+        |error: io::Error| Error::input(format!("'{}' cannot be bound: {error}", options.address));
     let listener = TcpListener::bind(&asked.authority).await.map_err(unbound)?;
     let bound = listener.local_addr().map_err(unbound)?;
     let address = Address { tls: options.tls.is_some(), authority: bound.to_string() };
@@ -117,7 +121,7 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
     let service = JobService::new(Arc::downgrade(job), options.max_streams, stop.subscribe());
     let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES);
     let service = InterceptedService::new(service, guard(token.clone()));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let incoming = Box::pin(speaking(listener));
     let end = end(job.ended(), stop.clone());
     let running =
         builder.add_service(service).serve_with_incoming_shutdown(incoming, Box::pin(end));
@@ -149,7 +153,7 @@ impl Endpoint {
     pub async fn close(&self) {
         self.stop.send_replace(true);
         let Some(mut server) = self.server.lock().await.take() else { return };
-        if tokio::time::timeout(GRACE, &mut server).await.is_err() {
+        if timeout(GRACE, &mut server).await.is_err() {
             server.abort();
         }
     }
@@ -159,6 +163,25 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("location", &self.location).finish_non_exhaustive()
     }
+}
+
+/// Connections whose other end has said something: one that says nothing is closed after a while.
+/// Nobody else would ever close it, and each costs the writer's process a handle.
+fn speaking(listener: TcpListener) -> impl Stream<Item = io::Result<TcpStream>> + Send {
+    let accepted = stream::unfold(listener, |listener| async {
+        let accepted = listener.accept().await.map(|(connection, _)| connection);
+        Some((accepted, listener))
+    });
+    let spoken = accepted.map(|accepted| async {
+        let connection = match accepted {
+            Ok(connection) => connection,
+            Err(error) => return Some(Err(error)),
+        };
+        let word = timeout(PATIENCE, connection.peek(&mut [0])).await.ok()?.ok()?;
+        let is_open = word > 0 && connection.set_nodelay(true).is_ok();
+        is_open.then_some(Ok(connection))
+    });
+    spoken.buffer_unordered(SILENT).filter_map(ready)
 }
 
 /// Returns when the job or the endpoint ends, and lets the reads know.

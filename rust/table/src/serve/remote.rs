@@ -35,7 +35,8 @@ use super::address::Address;
 use super::endpoint::read;
 use super::token::{HEADER, Token};
 use super::wire::{Ask, Header, Held, Part, SNAPSHOT};
-use crate::table::{LiveJob, Table};
+
+use crate::table::{LiveJob, Table, VersionStamp};
 
 /// How long the other end may say nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,6 +58,8 @@ pub struct RemoteJob {
 /// The job's MemTables as far as they are here.
 #[derive(Debug, Default)]
 struct LocalCopy {
+    /// The table that the job was found to write to, and by which version of it.
+    table: Option<(String, VersionStamp)>,
     epoch: WriterEpoch,
     memtables: HashMap<u64, Arc<MemTable>>,
 }
@@ -164,6 +167,11 @@ impl RemoteJob {
             _ => return Err(self.strange("it sent no schema")),
         };
         self.check(&header, table)?;
+        let place = Some((table.location().home(), header.base));
+        if copy.table != place {
+            self.check_base(header.base, table).await?;
+            copy.table = place;
+        }
         copy.begin(&header);
         let mut memtables = Vec::with_capacity(header.parts.len());
         for part in &header.parts {
@@ -244,6 +252,19 @@ impl RemoteJob {
             )));
         }
         Ok(())
+    }
+
+    /// Refuses the cut of a table that has the same name in another place.
+    async fn check_base(&self, base: VersionStamp, table: &Table) -> Result<()> {
+        if table.has_had(base).await? {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "the job at {} writes to another table '{}' than {}",
+            self.location,
+            table.location().name(),
+            table.uri()
+        )))
     }
 
     fn refusal(&self, status: &Status) -> Error {

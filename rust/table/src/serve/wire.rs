@@ -11,14 +11,14 @@ use lancemem_core::format::ShardManifest;
 use lancemem_core::shard::ShardSnapshot;
 use lancemem_core::types::{Error, Generation, Result, ShardId, WriterEpoch};
 
-use crate::table::Job;
+use crate::table::{Job, VersionStamp};
 
 /// The name of the view that anybody can read as a table.
 pub(super) const ROWS: &str = "rows";
 /// The name of the cut that a reader of lancemem rebuilds.
 pub(super) const SNAPSHOT: &str = "snapshot";
 /// The first line of a header; another number is another layout.
-const MAGIC: &str = "lancemem-snapshot 1";
+const MAGIC: &str = "lancemem-snapshot 2";
 /// More MemTables than this are in no job.
 const MOST_MEMTABLES: usize = 100_000;
 
@@ -109,6 +109,8 @@ pub(super) struct Header {
     pub epoch: WriterEpoch,
     /// The name of its table.
     pub table: String,
+    /// A version of its table: two tables of a name in different places have different ones.
+    pub base: VersionStamp,
     /// Its MemTables, oldest first.
     pub parts: Vec<Part>,
     /// The shard manifest below them; none where only the job is described.
@@ -122,6 +124,7 @@ impl Header {
             shard_id: job.shard_id(),
             epoch: job.epoch(),
             table: job.table_name().to_owned(),
+            base: job.base_stamp(),
             parts: Vec::new(),
             manifest: None,
         }
@@ -148,10 +151,12 @@ impl Header {
             .map(|part| format!("{}:{}:{}:{}", part.id, part.generation, part.from_row, part.rows))
             .collect();
         let text = format!(
-            "{MAGIC}\nshard={}\nepoch={}\ntable={}\nmemtables={}\n\n",
+            "{MAGIC}\nshard={}\nepoch={}\ntable={}\nbase={}:{}\nmemtables={}\n\n",
             self.shard_id,
             self.epoch,
             self.table.replace('\n', " "),
+            self.base.number,
+            self.base.nanos,
             parts.join(",")
         );
         let mut bytes = text.into_bytes();
@@ -177,9 +182,10 @@ impl Header {
         let shard_id = value("shard").and_then(|id| ShardId::parse_str(&id).ok());
         let epoch = value("epoch").and_then(|epoch| epoch.parse().ok()).map(WriterEpoch);
         let table = value("table");
+        let base = value("base").and_then(|base| parse_stamp(&base));
         let parts = value("memtables").and_then(|parts| parse_parts(&parts));
-        let (Some(shard_id), Some(epoch), Some(table), Some(parts)) =
-            (shard_id, epoch, table, parts)
+        let (Some(shard_id), Some(epoch), Some(table), Some(base), Some(parts)) =
+            (shard_id, epoch, table, base, parts)
         else {
             return Err(broken());
         };
@@ -187,8 +193,13 @@ impl Header {
             [] => None,
             bytes => Some(ShardManifest::decode(bytes, "the shard manifest that a job sent")?),
         };
-        Ok(Self { shard_id, epoch, table, parts, manifest })
+        Ok(Self { shard_id, epoch, table, base, parts, manifest })
     }
+}
+
+fn parse_stamp(text: &str) -> Option<VersionStamp> {
+    let (number, nanos) = text.split_once(':')?;
+    Some(VersionStamp { number: number.parse().ok()?, nanos: nanos.parse().ok()? })
 }
 
 fn parse_parts(text: &str) -> Option<Vec<Part>> {
@@ -245,6 +256,7 @@ mod tests {
             shard_id,
             epoch: WriterEpoch(2),
             table: "board=1".to_owned(),
+            base: VersionStamp { number: 3, nanos: u128::from(u64::MAX) * 3 },
             parts: vec![part(1, 0), part(2, 9)],
             manifest: Some(ShardManifest::initial(shard_id, 1, BTreeMap::new())),
         };
@@ -255,8 +267,8 @@ mod tests {
             assert!(Header::parse(&bytes[..end]).is_err());
         }
         let backwards =
-            b"lancemem-snapshot 1\nshard=00000000-0000-0000-0000-000000000005\nepoch=1\n\
-            table=t\nmemtables=1:1:5:4\n\n";
+            b"lancemem-snapshot 2\nshard=00000000-0000-0000-0000-000000000005\nepoch=1\n\
+            table=t\nbase=1:1\nmemtables=1:1:5:4\n\n";
         assert!(Header::parse(backwards).is_err());
     }
 

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use super::Table;
 use super::maintenance::{Maintenance, MaintenanceStats};
 use crate::errors::Context;
-use crate::schema::{BaseVersion, LatestBase};
+use crate::schema::{BaseVersion, LatestBase, VersionStamp};
 use crate::sstable::{
     BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
 };
@@ -36,6 +36,7 @@ const LONG_LOG_BYTES: u64 = 32 << 20;
 #[derive(Debug)]
 pub struct Job {
     pub(super) writer: ShardWriter,
+    base: Arc<LatestBase>,
     table: String,
     /// Where that is, to tell it from another table of the name: their shards have the same ids.
     home: String,
@@ -146,7 +147,8 @@ impl Table {
         }
         let table = self.location().name().to_owned();
         let home = self.location().home();
-        Ok(Job { writer, table, home, ended: watch::Sender::new(false), maintenance: None })
+        let (base, ended) = (self.base.clone(), watch::Sender::new(false));
+        Ok(Job { writer, base, table, home, ended, maintenance: None })
     }
 }
 
@@ -321,6 +323,11 @@ impl Job {
         &self.table
     }
 
+    /// The version of the base table that the job has seen last.
+    pub(crate) fn base_stamp(&self) -> VersionStamp {
+        self.base.stamp()
+    }
+
     /// The epoch that the job holds.
     #[must_use]
     pub fn epoch(&self) -> WriterEpoch {
@@ -363,11 +370,24 @@ pub(super) struct LanceSink {
     pub buffer_bytes: usize,
 }
 
+impl LanceSink {
+    /// A run of this job would be listed as one of the table that was made in the place of its own.
+    async fn check_there(&self) -> Result<()> {
+        match self.base.check_there().await {
+            Err(Error::InvalidInput(reason)) => {
+                Err(Error::Poisoned { shard: self.shard_id, reason })
+            }
+            checked => checked,
+        }
+    }
+}
+
 #[async_trait]
 impl SsTableSink for LanceSink {
     async fn write(&self, rows: &MemTableView) -> Result<SsTable> {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
+        self.check_there().await?;
         let context = SsTableContext::new(&self.base.known().dataset, self.shard_id).await;
         let mut context = context.context(&action)?;
         context.fsync = self.fsync;

@@ -50,6 +50,7 @@ pub use write::{Verb, WriteResult};
 
 use crate::errors::Context;
 use crate::merge::MergeCache;
+pub(crate) use crate::schema::VersionStamp;
 use crate::schema::{BaseVersion, LatestBase, key_of};
 use crate::vectors::VectorFiles;
 use crate::view::{CutName, ReadView, SsTableCache};
@@ -202,6 +203,11 @@ impl Table {
         }
         self.proven.get_or_try_init(|| self.store.prove_conditional_put()).await?;
         Ok(self.store.clone())
+    }
+
+    /// As [`LatestBase::has_had`].
+    pub(crate) async fn has_had(&self, stamp: VersionStamp) -> Result<bool> {
+        self.base.has_had(stamp).await
     }
 
     pub(crate) const fn location(&self) -> &Location {
