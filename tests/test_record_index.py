@@ -246,7 +246,8 @@ def test_a_damaged_publication_is_left_out_and_named(ints: Model) -> None:
     ints.table.rebuild_record_index()
     (name,) = published(ints.table)
     path = folder(ints.table) / "runs" / f"{name}.binpb"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    written = path.read_bytes()
+    path.write_bytes(written[:-1] + bytes([written[-1] ^ 1]))
     table = lancemem.open_table(ints.table.uri)
     assert [name in line for line in table.check_record_index().damage] == [True]
     ints.table = table
