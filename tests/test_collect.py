@@ -138,6 +138,16 @@ def test_a_staged_run_of_last_week_is_not_linked_any_more(table: lancemem.Table)
     assert set(names(table).values()) == {"b0", "b1", "b2"}
 
 
+def test_a_staged_run_that_is_linked_again_is_there_once(table: lancemem.Table) -> None:
+    stage = table.start_stage()
+    stage.upsert(rows(table.schema, range(3), "a"))
+    staged = stage.finish()
+    assert table.link(staged + staged).runs == 1
+    table.upsert(rows(table.schema, range(1), "b"))
+    assert table.link(staged).already_written == 1
+    assert names(table) == {0: "b0", 1: "a1", 2: "a2"}
+
+
 def test_what_a_reader_or_a_job_needs_stays(table: lancemem.Table) -> None:
     flush(table, range(10), "a")
     with table.start_job(shard=0) as job:

@@ -491,3 +491,20 @@ def test_importing_lancemem_starts_no_thread_and_loads_no_heavy_package() -> Non
         """
     )
     assert (ended.stdout, ended.stderr) == ("1 []\n", "")
+
+
+def test_threads_that_write_through_one_handle_take_turns(make_table: MakeTable) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 2))
+
+    def write(number: int) -> None:
+        for step in range(10):
+            row = {"id": [number, 7], "name": [f"{number} {step}"] * 2, "value": [0.0] * 2}
+            table.upsert(pa.table(row))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(4)))
+    found = table.scan().to_table().to_pylist()
+    assert {row["id"]: row["name"] for row in found if row["id"] != 7} == {
+        number: f"{number} 9" for number in range(4)
+    }
+    assert len(found) == 5

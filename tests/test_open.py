@@ -377,12 +377,23 @@ def test_a_uri_that_could_mean_two_places_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    ("column", "why"), [("_tombstone", "is reserved"), ("id", "'id' is in the schema twice")]
+    ("column", "of", "why"),
+    [
+        ("_tombstone", pa.bool_(), "is reserved"),
+        ("id", pa.bool_(), "'id' is in the schema twice"),
+        ("a`b", pa.bool_(), "called 'a`b'"),
+        ("*", pa.bool_(), "cannot read a column"),
+        ("c", pa.dictionary(pa.int8(), pa.string()), "indices of 32 bits"),
+        ("c", pa.list_(pa.dictionary(pa.int16(), pa.string())), "indices of 32 bits"),
+        ("c", pa.struct([("empty", pa.struct([]))]), "a struct without fields"),
+        ("c", pa.list_(pa.string(), 2), "no lists of a fixed size of Utf8"),
+        ("c", pa.list_(pa.struct([("a", pa.int8())]), 2), "no lists of a fixed size of Struct"),
+    ],
 )
 def test_a_schema_that_cannot_be_stored_leaves_no_table(
-    column: str, why: str, tmp_path: Path
+    column: str, of: pa.DataType, why: str, tmp_path: Path
 ) -> None:
-    schema = pa.schema([pa.field("id", pa.int64()), pa.field(column, pa.bool_())])
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field(column, of)])
     with pytest.raises(lancemem.InvalidInputError, match=why):
         lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key="id")
     assert list(tmp_path.iterdir()) == []

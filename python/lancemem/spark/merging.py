@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from lancemem.spark.table import LancememTable
 
 OP_COLUMN = "_lancemem_op"
-_EQUALITY = re.compile(r"^\s*\(?\s*(\w+)\.`?(\w+)`?\s*={1,2}\s*(\w+)\.`?(\w+)`?\s*\)?\s*$")
+# Two columns, of which the names may be quoted.
+_EQUALITY = re.compile(
+    r"\s*\(?\s*(\w+)\.(`[^`]+`|\w+)\s*={1,2}\s*(\w+)\.(`[^`]+`|\w+)\s*\)?\s*(?:and\b|$)",
+    re.IGNORECASE,
+)
 _ONLY_KEYS = (
     "a merge matches rows by the primary key alone, such as {example!r}; for anything else find "
     "the keys first (toDF(where=...)), then upsert or delete"
@@ -212,12 +216,19 @@ def _parse(
 ) -> tuple[str, str, dict[str, str]]:
     """Return the two aliases, and the source's column for each key column."""
     key = table.primary_key
-    example = " and ".join(f"t.{name} = s.{name}" for name in key)
+    example = " and ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key)
     refused = lancemem.InvalidInputError(_ONLY_KEYS.format(example=example))
-    pairs = [_EQUALITY.match(part) for part in re.split(r"(?i)\band\b", condition)]
-    if not all(pairs):
+    sides: list[tuple[str, str, str, str]] = []
+    end = 0
+    while end < len(condition):
+        pair = _EQUALITY.match(condition, end)
+        if pair is None:
+            raise refused
+        target, one, source_alias, other = pair.groups()
+        sides.append((target, one.strip("`"), source_alias, other.strip("`")))
+        end = pair.end()
+    if not sides or re.search(r"(?i)\band\s*$", condition):
         raise refused
-    sides = [pair.groups() for pair in pairs if pair is not None]
     first, second = sides[0][0], sides[0][2]
     if first == second or any({side[0], side[2]} != {first, second} for side in sides):
         raise refused
@@ -230,6 +241,10 @@ def _parse(
         if fits and len(sides) == len(key):
             return target, other, mapped
     raise refused
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name) else f"`{name}`"
 
 
 def _is_source(target_alias: str, source_alias: str) -> bool:

@@ -35,9 +35,13 @@ pub fn unlisted_rows(
     memtable.view(batches)
 }
 
+fn lists(manifest: &ShardManifest, run: &SsTable) -> bool {
+    manifest.sstables.iter().any(|listed| listed.path == run.path)
+}
+
 impl ShardWriter {
     /// Takes `runs` into the shard, in their order and newer than every row in it, and ends the
-    /// job. Returns false where `mark` says that this was done before.
+    /// job. Returns false where `mark` says that this was done before, or all of them are there.
     ///
     /// Rows in the log are flushed first: their generation is below those of the runs. One
     /// manifest version then lists all runs and the mark.
@@ -71,12 +75,20 @@ impl ShardWriter {
         shared.queue.hurry();
         shared.queue.wait_durable(shared.queue.queued()).await?;
         shared.flush_all().await?;
+        // A call that is repeated without a mark meets its own runs.
+        let listed = shared.manifests.existing().await?;
+        if runs.iter().all(|run| lists(&listed, run)) {
+            return Ok(false);
+        }
         let mut brought = Marks::default();
         if let Some(mark) = mark {
             brought.record(mark.application(), mark.version());
         }
         let change = |manifest: &mut ShardManifest| {
             for run in runs {
+                if lists(manifest, run) {
+                    continue;
+                }
                 let generation = manifest.current_generation;
                 manifest.sstables.push(SsTable { generation, ..run.clone() });
                 manifest.current_generation = generation.next();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lance::Dataset;
@@ -58,6 +58,7 @@ impl Table {
     async fn create_at(location: Location, options: &CreateOptions) -> Result<Arc<Self>> {
         options.config.validate()?;
         let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
+        refuse_unstorable(&schema)?;
         options.sharding.validate(&schema, &options.primary_key)?;
         let action = format!("creating table {}", location.uri());
         let empty = RecordBatch::new_empty(schema.clone());
@@ -122,6 +123,7 @@ pub(super) async fn enable(
         check_key_field(schema.field_with_name(name).context("reading the primary key")?)?;
     }
     sharding.validate(&schema, &key)?;
+    refuse_unstorable(&schema)?;
     let action = format!("adding the MemWAL index to table {}", location.uri());
     let builder = match sharding {
         Sharding::Unsharded => base.initialize_mem_wal().unsharded(),
@@ -263,6 +265,50 @@ fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
     });
     let fields = fields.collect::<Result<Vec<Field>>>()?;
     Ok(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// Refuses columns that Lance creates and then loses, or never reads again: their rows would be
+/// acknowledged here.
+fn refuse_unstorable(schema: &Schema) -> Result<()> {
+    for field in schema.fields() {
+        let name = field.name();
+        if name.contains('`') || name == "*" {
+            return Err(Error::input(format!(
+                "Lance cannot read a column that is called '{name}'"
+            )));
+        }
+        if let Some(reason) = why_unstorable(field.data_type()) {
+            return Err(Error::input(format!("column '{name}' cannot be stored: {reason}")));
+        }
+    }
+    Ok(())
+}
+
+fn why_unstorable(of: &DataType) -> Option<String> {
+    let parts = |fields: &[FieldRef]| fields.iter().find_map(|it| why_unstorable(it.data_type()));
+    match of {
+        DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
+            Some(format!(
+                "a dictionary with {index} indices holds too few values for all batches together; \
+                 use {value}, or indices of 32 bits"
+            ))
+        }
+        DataType::Struct(fields) if fields.is_empty() => {
+            Some("of a struct without fields nothing is stored".to_owned())
+        }
+        DataType::Struct(fields) => parts(fields),
+        DataType::FixedSizeList(item, _)
+            if !item.data_type().is_primitive()
+                && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
+        {
+            Some(format!("Lance has no lists of a fixed size of {}", item.data_type()))
+        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => why_unstorable(item.data_type()),
+        _ => None,
+    }
 }
 
 fn check_key_field(field: &Field) -> Result<()> {

@@ -77,6 +77,8 @@ pub struct Table {
     vectors: VectorFiles,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<maintenance::Turn>,
+    /// Held by one write of this handle at a time: two would take each other's shards.
+    writing: tokio::sync::Mutex<()>,
     /// The cut that was last pinned by its name.
     named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
 }
@@ -138,6 +140,7 @@ impl Table {
             vectors,
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),
+            writing: tokio::sync::Mutex::default(),
             named_cut: tokio::sync::Mutex::default(),
         };
         Ok(Arc::new(table))

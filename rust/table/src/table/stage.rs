@@ -57,7 +57,8 @@ pub struct LinkResult {
     pub shards: usize,
     /// Runs that were linked, each a generation of its shard.
     pub runs: usize,
-    /// Shards in which the mark was recorded already, so that nothing was linked.
+    /// Shards in which the mark was recorded already, or all runs were listed, so that nothing was
+    /// linked.
     pub already_written: usize,
 }
 
@@ -115,7 +116,10 @@ impl Table {
         }
         let mut by_shard: BTreeMap<ShardId, Vec<&StagedRun>> = BTreeMap::new();
         for run in runs {
-            by_shard.entry(run.shard_id).or_default().push(run);
+            let of_shard = by_shard.entry(run.shard_id).or_default();
+            if !of_shard.iter().any(|other| other.path == run.path) {
+                of_shard.push(run);
+            }
         }
         self.check_staged(runs).await?;
         let links =

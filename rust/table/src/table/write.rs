@@ -117,6 +117,7 @@ impl Table {
             Verb::Delete => schema.accept_keys(rows)?,
             Verb::Apply(deletes) => schema.accept_changes(rows, deletes)?,
         };
+        let _turn = self.writing.lock().await;
         let routing = self.routing().await?;
         let writes = self.route(rows)?.into_iter().map(|(ordinal, positions)| {
             let shard_id = shard_of(&routing, ordinal);
