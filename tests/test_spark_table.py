@@ -109,6 +109,17 @@ def test_what_functions_and_generators_make_of_rows_is_not_taken_for_small(
     assert estimated_bytes(few) < DRIVER_BYTES
 
 
+@pytest.mark.parametrize("number", [3, 200_000])
+def test_rows_are_appended_to_a_table_without_a_key(
+    spark: SparkSession, table_uri: str, number: int
+) -> None:
+    lancemem.create_table(table_uri, pa.schema([pa.field("v", pa.int64())]))
+    table = LancememTable.forPath(spark, table_uri)
+    for _ in range(2):
+        assert table.upsert(spark.range(number).selectExpr("id v")).rows == number
+    assert table.toDF().count() == 2 * number
+
+
 def test_an_empty_dataframe_claims_no_shard(spark: SparkSession, table: LancememTable) -> None:
     assert table.upsert(rows(spark, 0, 0, "0")) == UpsertResult(rows=0, shards=0, wal_entries=0)
 

@@ -219,6 +219,9 @@ def places_of(keys: pa.Table, found: pa.Table) -> pa.Array:
 def key_batch(table: lancemem.Table, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Bring the key columns of a batch of Spark's to the table's types."""
     schema, names = pa.schema(table.schema), table.primary_key
+    if not names:
+        # A batch that is made of no columns has no rows; one that chooses none keeps them.
+        return batch.select([])
     return table_batch(batch.select(names), pa.schema([schema.field(name) for name in names]))
 
 
