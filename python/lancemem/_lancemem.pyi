@@ -132,7 +132,9 @@ def create_table(
     base table and shards share them, and no error, log line or `repr` shows the secret ones.
     `uri` is a path, which becomes an absolute one, a `file://` URL with its escapes, or `s3://`.
 
-    Raises `InvalidInputError` where a table exists at `uri` or the key cannot be used.
+    Raises `InvalidInputError` where a table exists at `uri`, the key cannot be used, or Lance could
+    not store or read a column: dictionaries with indices of less than 32 bits, structs without
+    fields, lists of a fixed size of anything but numbers and booleans.
     """
 
 def open_table(

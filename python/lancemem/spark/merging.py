@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from lancemem.spark.table import LancememTable
 
 OP_COLUMN = "_lancemem_op"
-# Two columns, of which the names may be quoted.
-_EQUALITY = re.compile(
-    r"\s*\(?\s*(\w+)\.(`[^`]+`|\w+)\s*={1,2}\s*(\w+)\.(`[^`]+`|\w+)\s*\)?\s*(?:and\b|$)",
-    re.IGNORECASE,
-)
+# A column of which the name may be quoted, two of them, and as many pairs as the key has columns.
+_COLUMN = r"(\w+)\.(`[^`]+`|\w+)"
+_EQUALITY = rf"\s*\(?\s*{_COLUMN}\s*={{1,2}}\s*{_COLUMN}\s*\)?\s*"
+_EQUALITIES = re.compile(rf"{_EQUALITY}(?:\band\b{_EQUALITY})*", re.IGNORECASE)
 _ONLY_KEYS = (
     "a merge matches rows by the primary key alone, such as {example!r}; for anything else find "
     "the keys first (toDF(where=...)), then upsert or delete"
@@ -218,17 +217,9 @@ def _parse(
     key = table.primary_key
     example = " and ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key)
     refused = lancemem.InvalidInputError(_ONLY_KEYS.format(example=example))
-    sides: list[tuple[str, str, str, str]] = []
-    end = 0
-    while end < len(condition):
-        pair = _EQUALITY.match(condition, end)
-        if pair is None:
-            raise refused
-        target, one, source_alias, other = pair.groups()
-        sides.append((target, one.strip("`"), source_alias, other.strip("`")))
-        end = pair.end()
-    if not sides or re.search(r"(?i)\band\s*$", condition):
+    if not _EQUALITIES.fullmatch(condition):
         raise refused
+    sides = [[part.strip("`") for part in pair] for pair in re.findall(_EQUALITY, condition)]
     first, second = sides[0][0], sides[0][2]
     if first == second or any({side[0], side[2]} != {first, second} for side in sides):
         raise refused

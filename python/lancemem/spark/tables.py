@@ -32,8 +32,3 @@ def open_cached(uri: str) -> lancemem.Table:
     if table is None:
         table = _OPEN[place] = lancemem.open_table(uri)
     return table
-
-
-def forget(uri: str) -> None:
-    """Let the next `open_cached` open the table again."""
-    _OPEN.pop((os.getpid(), uri), None)

@@ -103,10 +103,10 @@ impl Origin {
     /// Refuses a handle that crossed a fork: its threads stayed behind, a call would wait for
     /// ever.
     pub fn check(self, what: &str) -> PyResult<()> {
-        let now = std::process::id();
-        if self.0 == now {
+        if self.is_here() {
             return Ok(());
         }
+        let now = std::process::id();
         Err(ForkedHandleError::new_err(format!(
             "this {what} was opened in process {} and cannot be used in its fork {now}; open it \
              again here",

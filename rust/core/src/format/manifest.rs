@@ -69,6 +69,12 @@ pub enum ShardStatus {
 }
 
 impl ShardManifest {
+    /// Whether the run in the folder `path` is one of the shard's.
+    #[must_use]
+    pub fn lists(&self, path: &str) -> bool {
+        self.sstables.iter().any(|sstable| sstable.path == path)
+    }
+
     /// The first version of a shard that nobody has claimed yet.
     #[must_use]
     pub fn initial(

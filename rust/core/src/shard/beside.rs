@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::flush::FlushProgress;
 use super::writer::{ShardWriter, Shared};
-use crate::types::{Error, Result, ShardId};
+use crate::types::{Result, ShardId};
 
 /// A look at a running job from a task beside it. The job ends as if it were not there.
 #[derive(Debug)]
@@ -72,8 +72,7 @@ impl Shared {
     pub(super) async fn take_newest_manifest(&self) -> Result<()> {
         let Some(manifest) = self.manifests.latest().await? else { return Ok(()) };
         if manifest.writer_epoch > self.epoch {
-            let (shard, stored) = (self.shard_id, manifest.writer_epoch);
-            let fenced = Error::Fenced { shard, local: self.epoch, stored };
+            let fenced = self.manifests.fenced(self.epoch, manifest.writer_epoch);
             self.queue.fail(fenced.clone());
             return Err(fenced);
         }

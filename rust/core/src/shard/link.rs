@@ -35,10 +35,6 @@ pub fn unlisted_rows(
     memtable.view(batches)
 }
 
-fn lists(manifest: &ShardManifest, run: &SsTable) -> bool {
-    manifest.sstables.iter().any(|listed| listed.path == run.path)
-}
-
 impl ShardWriter {
     /// Takes `runs` into the shard, in their order and newer than every row in it, and ends the
     /// job. Returns false where `mark` says that this was done before, or all of them are there.
@@ -76,8 +72,8 @@ impl ShardWriter {
         shared.queue.wait_durable(shared.queue.queued()).await?;
         shared.flush_all().await?;
         // A call that is repeated without a mark meets its own runs.
-        let listed = shared.manifests.existing().await?;
-        if runs.iter().all(|run| lists(&listed, run)) {
+        let listed = shared.state().manifest.clone();
+        if runs.iter().all(|run| listed.lists(&run.path)) {
             return Ok(false);
         }
         let mut brought = Marks::default();
@@ -86,7 +82,7 @@ impl ShardWriter {
         }
         let change = |manifest: &mut ShardManifest| {
             for run in runs {
-                if lists(manifest, run) {
+                if manifest.lists(&run.path) {
                     continue;
                 }
                 let generation = manifest.current_generation;

@@ -375,7 +375,8 @@ impl ManifestStore {
         }
     }
 
-    const fn fenced(&self, local: WriterEpoch, stored: WriterEpoch) -> Error {
+    /// The error of the writer of epoch `local`, where the shard is that of `stored`.
+    pub(crate) const fn fenced(&self, local: WriterEpoch, stored: WriterEpoch) -> Error {
         Error::Fenced { shard: self.shard_id, local, stored }
     }
 

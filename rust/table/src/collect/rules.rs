@@ -77,8 +77,8 @@ fn run_garbage(
     grace: Duration,
 ) -> Option<Garbage> {
     let newest = &facts.newest;
-    if lists(newest, &run.name)
-        || lists(earlier, &run.name)
+    if newest.lists(&run.name)
+        || earlier.lists(&run.name)
         || run.generation >= newest.current_generation
     {
         return None;
@@ -109,10 +109,6 @@ fn run_garbage(
     Some(Garbage { kind, path, reason, bytes: run.bytes })
 }
 
-fn lists(manifest: &ShardManifest, run: &str) -> bool {
-    manifest.sstables.iter().any(|sstable| sstable.path == run)
-}
-
 /// Deletion vectors are garbage when no manifest lists their run. A reader that meets none compares
 /// keys, so nothing depends on them; a young file may be of a run that is new to us.
 fn vector_garbage(
@@ -122,7 +118,7 @@ fn vector_garbage(
     now: SystemTime,
     grace: Duration,
 ) -> Option<Garbage> {
-    let is_needed = lists(&facts.newest, &file.run) || lists(earlier, &file.run);
+    let is_needed = facts.newest.lists(&file.run) || earlier.lists(&file.run);
     if is_needed || age(file.modified, now) < grace {
         return None;
     }

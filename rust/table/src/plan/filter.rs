@@ -89,8 +89,9 @@ impl Filter {
     pub fn split_fallible(&self) -> (Option<Expr>, Option<Self>) {
         let (safe, others): (Vec<&Expr>, Vec<&Expr>) =
             split_conjunction(&self.expression).into_iter().partition(|part| cannot_fail(part));
-        let rest = all_of(others.into_iter().cloned().collect());
-        (all_of(safe.into_iter().cloned().collect()), rest.map(|expression| Self { expression }))
+        let rest = conjunction(others.into_iter().cloned().collect());
+        let safe = conjunction(safe.into_iter().cloned().collect());
+        (safe, rest.map(|expression| Self { expression }))
     }
 
     /// The condition for batches of `schema`.
@@ -119,8 +120,8 @@ fn checked(part: Arc<dyn PhysicalExpr>) -> Transformed<Arc<dyn PhysicalExpr>> {
     Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true)))
 }
 
-/// All of these conditions as one, as flat as can be.
-pub(super) fn all_of(mut conditions: Vec<Expr>) -> Option<Expr> {
+/// All of these conditions as one, as flat as can be: DataFusion's own is as deep as they are many.
+pub(super) fn conjunction(mut conditions: Vec<Expr>) -> Option<Expr> {
     while conditions.len() > 1 {
         let mut rest = conditions.into_iter();
         let mut pairs = Vec::with_capacity(rest.len().div_ceil(2));
@@ -183,9 +184,7 @@ fn refuse_long_text(sql: &str) -> Result<()> {
     let (mut outside, mut here) = (Vec::new(), 0);
     for word in words {
         match word {
-            Token::LParen => {
-                outside.push(here);
-            }
+            Token::LParen => outside.push(here),
             Token::RParen => here = outside.pop().unwrap_or(0),
             Token::Comma => here = outside.last().copied().unwrap_or(0),
             Token::Whitespace(_) | Token::Number(..) | Token::SingleQuotedString(_) => {}

@@ -11,7 +11,8 @@ use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::prelude::SessionContext;
 use lancemem_core::types::Result;
 
-use super::{Filter, filter};
+use super::Filter;
+use super::filter::conjunction;
 
 /// Whether a scan gives exactly the rows that meet `condition`. A function that this process does
 /// not know, or one that gives another answer each time, stays where it was called.
@@ -28,7 +29,7 @@ pub fn takes(session: &SessionContext, schema: &SchemaRef, condition: &Expr) -> 
 /// # Errors
 /// An input error where types do not fit.
 pub fn all_of(schema: &SchemaRef, conditions: &[Expr]) -> Result<Option<Filter>> {
-    let all = filter::all_of(conditions.iter().cloned().map(unnormalize_col).collect());
+    let all = conjunction(conditions.iter().cloned().map(unnormalize_col).collect());
     all.map(|condition| Filter::new(schema, condition)).transpose()
 }
 

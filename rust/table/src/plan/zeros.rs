@@ -27,28 +27,7 @@ fn rewrite(part: Expr) -> Transformed<Expr> {
                 _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
             }
         }
-        Expr::Between(Between { expr, negated, low, high }) if zeros_of(&expr).is_some() => {
-            let lies = zeros_of(&expr).zip(zeros_of(&expr)).map(|(low_zeros, high_zeros)| {
-                let above_low = compare(low.clone(), Operator::LtEq, low_zeros);
-                above_low.and(compare(high.clone(), Operator::GtEq, high_zeros))
-            });
-            match lies {
-                Some(lies) if negated => Transformed::yes(Expr::Not(Box::new(lies))),
-                Some(lies) => Transformed::yes(lies),
-                None => Transformed::no(Expr::Between(Between { expr, negated, low, high })),
-            }
-        }
-        Expr::Between(mut between) => {
-            let (low, high) = (zeros_of(&between.low), zeros_of(&between.high));
-            let is_zero = low.is_some() || high.is_some();
-            if let Some(Zeros { below, .. }) = low {
-                *between.low = below;
-            }
-            if let Some(Zeros { above, .. }) = high {
-                *between.high = above;
-            }
-            Transformed::new_transformed(Expr::Between(between), is_zero)
-        }
+        Expr::Between(between) => rewrite_between(between),
         Expr::InList(mut list) => {
             let Some(Zeros { below, above }) = list.list.iter().find_map(zeros_of) else {
                 return Transformed::no(Expr::InList(list));
@@ -61,7 +40,26 @@ fn rewrite(part: Expr) -> Transformed<Expr> {
     }
 }
 
+fn rewrite_between(mut between: Between) -> Transformed<Expr> {
+    if let Some(zeros) = zeros_of(&between.expr) {
+        let Between { negated, low, high, .. } = between;
+        let lies = compare(low, Operator::LtEq, zeros.clone());
+        let lies = lies.and(compare(high, Operator::GtEq, zeros));
+        return Transformed::yes(if negated { !lies } else { lies });
+    }
+    let (low, high) = (zeros_of(&between.low), zeros_of(&between.high));
+    let is_zero = low.is_some() || high.is_some();
+    if let Some(Zeros { below, .. }) = low {
+        *between.low = below;
+    }
+    if let Some(Zeros { above, .. }) = high {
+        *between.high = above;
+    }
+    Transformed::new_transformed(Expr::Between(between), is_zero)
+}
+
 /// Both zeros of a type, in arrow's order.
+#[derive(Clone)]
 struct Zeros {
     below: Expr,
     above: Expr,

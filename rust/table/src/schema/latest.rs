@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use lance::Dataset;
 use lancemem_core::types::{Error, Result};
-use parking_lot::RwLock;
-
 use object_store::ObjectStoreExt;
+use parking_lot::RwLock;
 
 use super::{TableSchema, in_table};
 use crate::errors::Context;
@@ -69,10 +68,7 @@ impl LatestBase {
     /// A storage error; an input error that names table and column where the columns changed in
     /// a way that rows of before cannot follow, or where another table was made in its place.
     pub async fn newest(&self) -> Result<BaseVersion> {
-        let known = self.known();
-        let mut base = Dataset::clone(&known.dataset);
-        base.checkout_latest().await.context(LOOKING)?;
-        refuse_replaced(&known.dataset, &base).await?;
+        let (known, base) = self.look().await?;
         if base.version().version == known.dataset.version().version {
             return Ok(known);
         }
@@ -98,10 +94,16 @@ impl LatestBase {
     /// # Errors
     /// An input error then; a storage error.
     pub async fn check_there(&self) -> Result<()> {
+        self.look().await.map(|_| ())
+    }
+
+    /// What was known, and the newest version of the same table.
+    async fn look(&self) -> Result<(BaseVersion, Dataset)> {
         let known = self.known();
         let mut base = Dataset::clone(&known.dataset);
         base.checkout_latest().await.context(LOOKING)?;
-        refuse_replaced(&known.dataset, &base).await
+        refuse_replaced(&known.dataset, &base).await?;
+        Ok((known, base))
     }
 
     /// The stamp of what was seen last.
@@ -119,8 +121,7 @@ impl LatestBase {
         if stamp.number >= newest.manifest().version {
             return Ok(VersionStamp::of(&newest) == stamp);
         }
-        let there = newest.checkout_version(stamp.number).await;
-        Ok(there.map_or(true, |there| VersionStamp::of(&there) == stamp))
+        Ok(had(&newest, stamp).await.unwrap_or(true))
     }
 
     /// One version, whichever is the newest.

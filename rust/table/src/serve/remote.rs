@@ -35,7 +35,6 @@ use super::address::Address;
 use super::endpoint::read;
 use super::token::{HEADER, Token};
 use super::wire::{Ask, Header, Held, Part, SNAPSHOT};
-
 use crate::table::{LiveJob, Table, VersionStamp};
 
 /// How long the other end may say nothing.

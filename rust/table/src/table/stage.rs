@@ -160,10 +160,9 @@ impl Table {
     async fn refuse_linked(&self, runs: &[StagedRun]) -> Result<()> {
         let manifests = self.manifests().await?;
         let is_linked = |run: &&StagedRun| {
-            manifests.iter().any(|manifest| {
-                manifest.shard_id == run.shard_id
-                    && manifest.sstables.iter().any(|listed| listed.path == run.path)
-            })
+            manifests
+                .iter()
+                .any(|manifest| manifest.shard_id == run.shard_id && manifest.lists(&run.path))
         };
         runs.iter().find(is_linked).map_or(Ok(()), |run| {
             Err(Error::input(format!(
