@@ -14,6 +14,10 @@ use lancemem_sim::model::{Protocol, walk};
 use lancemem_sim::{Counts, Life, live};
 use parking_lot::Mutex;
 
+/// A life is many small allocations: with this one it takes a sixth fewer instructions.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Seeds that have failed once; each line a seed, then what it found.
 const KEPT: &str = include_str!("../seeds.txt");
 /// One life of so many is lived twice.

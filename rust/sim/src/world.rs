@@ -82,6 +82,8 @@ pub struct World {
     pub opening: AtomicUsize,
     pub puts_left: AtomicUsize,
     pub next_id: AtomicU64,
+    /// The newest one that a look past all faults has found.
+    pub newest_manifest: Mutex<Option<Arc<ShardManifest>>>,
     /// When an entry was last collected.
     pub collected: Mutex<Option<Instant>>,
     counts: Mutex<Counts>,
@@ -126,6 +128,7 @@ impl World {
             opening: AtomicUsize::new(0),
             puts_left: AtomicUsize::new(puts),
             next_id: AtomicU64::new(0),
+            newest_manifest: Mutex::default(),
             collected: Mutex::default(),
             counts: Mutex::default(),
             trace: Mutex::new(DefaultHasher::new()),
