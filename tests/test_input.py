@@ -85,6 +85,45 @@ def test_rows_are_taken_in_any_form_that_keeps_their_values(
     assert by_id(table.scan().to_table()) == ROWS
 
 
+def structs() -> dict[str, pa.Array]:
+    """Arrays whose parts do not start where they start, or have nulls where they have none."""
+    kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
+    each: list[Any] = [{"a": n, "b": {"c": f"c{n}"}} for n in range(6)]
+    some: list[Any] = [{"a": 9, "b": None}, None, {"a": None, "b": {"c": None}}, *each[3:]]
+    full, gaps = pa.array(each, kind), pa.array(some, kind)
+    offsets = pa.array([0, 1, 3], pa.int32())
+    map_of = pa.map_(pa.string(), pa.int64())
+    return {
+        "in the middle": full.slice(2, 3),
+        "gaps in the middle": gaps.slice(1, 3),
+        "gaps before": gaps.slice(3, 3),
+        "gaps behind": gaps.slice(0, 1),
+        "taken": gaps.take(pa.array([3, 4])),
+        "parts of slices": pa.StructArray.from_arrays([full.slice(2, 3)], ["d"]),
+        "a list of a slice": pa.ListArray.from_arrays(offsets, full.slice(2, 3)),
+        "a slice of a list of a slice": pa.ListArray.from_arrays(offsets, gaps.slice(2)).slice(1),
+        "a map": pa.array([[("k", n)] for n in range(6)], map_of).slice(3),
+        "lists of a fixed size": pa.StructArray.from_arrays(
+            [pa.FixedSizeListArray.from_arrays(pa.array(range(12), pa.int32()), 2)], ["v"]
+        ).slice(2, 3),
+    }
+
+
+@pytest.mark.parametrize("kind", structs())
+def test_a_slice_of_a_nested_column_keeps_its_values(kind: str, make_table: MakeTable) -> None:
+    column = structs()[kind]
+    fields = [pa.field("id", pa.int64(), nullable=False), pa.field("v", column.type)]
+    table = make_table(pa.schema(fields))
+    data = pa.table({"id": range(len(column)), "v": column})
+    table.upsert(data)
+    stored = table.scan().to_table().sort_by("id")["v"].to_pylist()
+    assert stored == column.to_pylist()
+    one_by_one = make_table(pa.schema(fields))
+    for batch in data.to_batches(max_chunksize=1):
+        one_by_one.upsert(batch)
+    assert one_by_one.scan().to_table().sort_by("id")["v"].to_pylist() == column.to_pylist()
+
+
 def test_keys_to_get_and_delete_are_taken_from_frames_and_whole_rows(table: lancemem.Table) -> None:
     import polars as pl
 

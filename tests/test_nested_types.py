@@ -104,3 +104,35 @@ def test_a_table_of_a_file_format_without_maps_is_refused_before_anything_is_wri
     lance.write_dataset(schema.empty_table(), table_uri, data_storage_version=version)
     with pytest.raises(lancemem.InvalidInputError, match=f"'counts' has maps.* {version},"):
         lancemem.open_table(table_uri)
+
+
+@pytest.mark.parametrize("level", ["memory", "log", "run", "base"])
+def test_a_part_of_a_struct_that_is_null_is_null(level: str, make_table: MakeTable) -> None:
+    inner = pa.struct([("z", pa.int32())])
+    point = pa.struct([("x", pa.int64()), ("y", pa.string()), ("in", inner)])
+    table = make_table(pa.schema([pa.field("id", pa.int64(), nullable=False), ("p", point)]))
+    points: list[Any] = [
+        None,
+        {"x": None, "y": None, "in": None},
+        {"x": 0, "y": "", "in": {"z": 0}},
+        {"x": 5, "y": "q", "in": {"z": None}},
+    ]
+    job = table.start_job(shard=0)
+    job.put(pa.table({"id": range(4), "p": pa.array(points, point)}))
+    how: dict[str, Any] = {"consistency": "live", "jobs": [job]} if level == "memory" else {}
+    if level in ("run", "base"):
+        job.flush()
+    if level == "base":
+        table.compact()
+    for condition, wanted in {
+        "p.x IS NULL": [0, 1],
+        "p.x IS NOT NULL": [2, 3],
+        "p.x = 0": [2],
+        "p.y = ''": [2],
+        "coalesce(p.x, -1) = -1": [0, 1],
+        "p['in']['z'] IS NULL": [0, 1, 3],
+        "p['in']['z'] = 0": [2],
+    }.items():
+        scan = table.scan(["id"], filter=condition, **how)
+        assert sorted(scan.to_table()["id"].to_pylist()) == wanted, condition
+        assert scan.count_rows() == len(wanted), condition

@@ -83,7 +83,7 @@ pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     };
     let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
     let (data, _) = exported_array(&pair)?;
-    owned_column(data).map(make_array).map_err(|error| not_arrow(&error))
+    owned_column(&data, 0, data.len()).map(make_array).map_err(|error| not_arrow(&error))
 }
 
 /// The schema of anything that exports one.
@@ -115,7 +115,7 @@ fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
         arrays.push(data.map_err(|error| not_arrow(&error))?);
     }
     if !matches!(data_type, DataType::Struct(_)) {
-        let arrays = arrays.into_iter().map(|data| owned_column(data).map(make_array));
+        let arrays = arrays.iter().map(|data| owned_column(data, 0, data.len()).map(make_array));
         let arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(|error| not_arrow(&error))?;
         return one_array(&arrays, &data_type).map(Export::Values);
     }
@@ -171,7 +171,7 @@ fn last_error(stream: &mut FFI_ArrowArrayStream) -> String {
 /// An array in memory of our own: a batch if it is one of columns.
 fn owned(data: &ArrayData, schema: Result<Schema, ArrowError>) -> PyResult<Export> {
     if !matches!(data.data_type(), DataType::Struct(_)) {
-        let values = owned_column(data.clone()).map_err(|error| not_arrow(&error))?;
+        let values = owned_column(data, 0, data.len()).map_err(|error| not_arrow(&error))?;
         return Ok(Export::Values(make_array(values)));
     }
     let schema = schema.map(Arc::new).map_err(|error| not_arrow(&error))?;
@@ -200,7 +200,7 @@ fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
         return Err(not_arrow(&"the data has rows that are null as a whole"));
     }
     let copied = data.child_data().iter().zip(schema.fields()).map(|(column, field)| {
-        let column = owned_column(column.slice(data.offset(), rows));
+        let column = owned_column(column, data.offset(), rows);
         let named = |error: ArrowError| not_arrow(&format!("column '{}': {error}", field.name()));
         column.map(make_array).map_err(named)
     });
@@ -210,16 +210,43 @@ fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
         .map_err(|error| not_arrow(&error))
 }
 
-/// A column in aligned memory of our own, with values that its type allows.
-fn owned_column(mut data: ArrayData) -> Result<ArrayData, ArrowError> {
-    let copy = copied_whole(&data).unwrap_or_else(|| {
-        data.align_buffers();
-        let mut copy = MutableArrayData::new(vec![&data], false, data.len());
-        copy.extend(0, 0, data.len());
-        copy.freeze()
-    });
+/// So many rows of a column in aligned memory of our own, with values that its type allows.
+fn owned_column(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
+    let is_nested = !data.child_data().is_empty();
+    let mut data = if is_nested { data.clone() } else { data.slice(from, rows) };
+    if !is_nested && let Some(copy) = copied_whole(&data) {
+        check_values(&copy)?;
+        return Ok(copy);
+    }
+    data.align_buffers();
+    if is_nested {
+        data = with_own_parts(&data, from, rows)?;
+    }
+    // The parts may have nulls where the rows that are copied have none.
+    let mut copy = MutableArrayData::new(vec![&data], is_nested, data.len());
+    copy.extend(0, 0, data.len());
+    let copy = copy.freeze();
     check_values(&copy)?;
     Ok(copy)
+}
+
+/// So many rows of an array, in which no struct has an offset: its parts have it. arrow 58 copies the
+/// parts of a struct without its offset, and where it slices one it counts that twice.
+fn with_own_parts(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
+    if from + rows > data.len() {
+        let (has, needs) = (data.len(), from + rows);
+        return Err(ArrowError::CDataInterface(format!("a part has {has} values of {needs}")));
+    }
+    let is_struct = matches!(data.data_type(), DataType::Struct(_));
+    let offset = data.offset() + from;
+    let parts = data.child_data().iter().map(|part| {
+        let (from, rows) = if is_struct { (offset, rows) } else { (0, part.len()) };
+        with_own_parts(part, from, rows)
+    });
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    let nulls = data.nulls().map(|nulls| nulls.slice(from, rows));
+    let offset = if is_struct { 0 } else { offset };
+    data.clone().into_builder().len(rows).offset(offset).nulls(nulls).child_data(parts).build()
 }
 
 /// Refuses text that is not UTF-8, and indices and offsets that lead outside: once in the WAL,

@@ -6,9 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::compute::BatchCoalescer;
-use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow::compute::{BatchCoalescer, nullif};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StructArray};
+use arrow_schema::{DataType, SchemaRef};
 use datafusion::common::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
@@ -144,6 +145,7 @@ impl NewestBatches {
             let rows = BATCH_ROWS.min(batch.num_rows() - self.row);
             let newest = self.view.newest_rows_of_batch(self.next).slice(self.row, rows);
             let brought = self.columns.bring(&batch.slice(self.row, rows)).map_err(external)?;
+            let brought = with_null_parts(brought)?;
             self.ready.push_batch_with_filter(brought, &newest)?;
             self.row += rows;
             if self.row == batch.num_rows() {
@@ -151,6 +153,31 @@ impl NewestBatches {
             }
         }
     }
+}
+
+/// The batch with nulls for the parts of structs that are null. Beneath those stands whatever their
+/// producer left there, which a condition on a part would see; of a file Lance reads nulls.
+fn with_null_parts(batch: RecordBatch) -> PlanResult<RecordBatch> {
+    let is_struct = |column: &ArrayRef| matches!(column.data_type(), DataType::Struct(_));
+    if !batch.columns().iter().any(is_struct) {
+        return Ok(batch);
+    }
+    let (schema, columns, rows) = batch.into_parts();
+    let columns = columns.into_iter().map(null_parts).collect::<PlanResult<_>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+}
+
+fn null_parts(array: ArrayRef) -> PlanResult<ArrayRef> {
+    let Some(of) = array.as_struct_opt() else { return Ok(array) };
+    let (fields, parts, nulls) = of.clone().into_parts();
+    let missing = nulls.as_ref().map(|nulls| BooleanArray::new(!nulls.inner(), None));
+    let parts = parts.into_iter().map(|part| match &missing {
+        Some(missing) => null_parts(nullif(&part, missing)?),
+        None => null_parts(part),
+    });
+    let parts = parts.collect::<PlanResult<_>>()?;
+    Ok(Arc::new(StructArray::try_new_with_length(fields, parts, nulls, array.len())?))
 }
 
 fn external(error: Error) -> DataFusionError {
