@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -82,11 +83,25 @@ pub fn start() {
     let _ = tracing::subscriber::set_global_default(Collector);
 }
 
-/// Gives what was collected to Python's `logging`.
+/// Gives what was collected to Python's `logging`. A handler or filter that fails is reported as what
+/// fails in a destructor is: the call that brought the line may have succeeded.
+///
+/// # Errors
+/// What ends a program, such as Ctrl-C.
 pub fn hand_over(py: Python<'_>) -> PyResult<()> {
     if !ANY.swap(false, Ordering::AcqRel) {
         return Ok(());
     }
+    match log_lines(py) {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            error.write_unraisable(py, None);
+            Ok(())
+        }
+        logged => logged,
+    }
+}
+
+fn log_lines(py: Python<'_>) -> PyResult<()> {
     let lines = std::mem::take(&mut *LINES.lock());
     let logger = py.import("logging")?.call_method1("getLogger", ("lancemem",))?;
     for line in lines {

@@ -8,13 +8,15 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use lancemem::waiting_here;
 use pyo3::prelude::*;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{self, Runtime};
+use tokio::sync::Notify;
 
 use crate::errors::{ForkedHandleError, to_py};
 use crate::logging;
@@ -24,7 +26,7 @@ static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
 /// Threads of the runtime; `LANCEMEM_THREADS` overrides the number of processors.
 fn threads() -> usize {
     let configured = std::env::var("LANCEMEM_THREADS").ok().and_then(|number| number.parse().ok());
-    let available = || std::thread::available_parallelism().map_or(2, usize::from);
+    let available = || thread::available_parallelism().map_or(2, usize::from);
     configured.filter(|threads| *threads > 0).unwrap_or_else(available)
 }
 
@@ -36,7 +38,7 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
     {
         return Ok(runtime.clone());
     }
-    let started = Builder::new_multi_thread()
+    let started = runtime::Builder::new_multi_thread()
         .worker_threads(threads())
         .thread_stack_size(8 << 20)
         .thread_name("lancemem")
@@ -63,16 +65,80 @@ pub fn run<T: Send>(
 ) -> PyResult<T> {
     let runtime = runtime()?;
     let mut work = Box::pin(work);
-    let mut done = py.detach(|| poll_once(&runtime, work.as_mut()));
+    let mut done = detached(py, || poll_once(&runtime, work.as_mut()));
     loop {
         logging::hand_over(py)?;
         if let Some(done) = done {
             return done.map_err(|error| to_py(&error));
         }
-        py.check_signals()?;
         let turn = async { tokio::time::timeout(TURN, work.as_mut()).await.ok() };
-        done = py.detach(|| waiting_here(|| runtime.block_on(turn)));
+        done = detached(py, || waiting_here(|| runtime.block_on(turn)));
+        if done.is_none() {
+            done = check_signals(py, &runtime, work.as_mut())?;
+        }
     }
+}
+
+/// Runs the handlers of signals that have come, and `work` beside them: a handler may call into this
+/// module again, and wait for what `work` holds.
+fn check_signals<T: Send>(
+    py: Python<'_>,
+    runtime: &Runtime,
+    work: Pin<&mut (impl Future<Output = T> + Send)>,
+) -> PyResult<Option<T>> {
+    let stop = Notify::new();
+    let beside = async {
+        tokio::select! {
+            biased;
+            () = stop.notified() => None,
+            done = work => Some(done),
+        }
+    };
+    thread::scope(|scope| {
+        let beside = thread::Builder::new()
+            .spawn_scoped(scope, || waiting_here(|| runtime.block_on(beside)));
+        let handled = py.check_signals();
+        stop.notify_one();
+        // Without a thread to spare it goes on in its next turn.
+        let done = beside.map(|beside| detached(py, || beside.join()));
+        handled?;
+        match done {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => Ok(None),
+        }
+    })
+}
+
+/// Runs `call` without the GIL. A thread that is still there when the interpreter ends does not ask
+/// for it again: Python would end the thread in the middle of our frames, and with it the process.
+pub fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> T {
+    py.detach(|| {
+        let done = call();
+        while ENDING.get().is_some_and(|main| *main != thread::current().id()) {
+            thread::park();
+        }
+        done
+    })
+}
+
+/// Who ends the interpreter, once it has begun to.
+static ENDING: OnceLock<ThreadId> = OnceLock::new();
+/// How long threads that have asked for the GIL already may take to get it.
+const LAST_TURNS: Duration = Duration::from_millis(20);
+
+/// Asks to be told when the interpreter ends.
+pub fn watch_interpreter(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let told = wrap_pyfunction!(interpreter_ends, module)?;
+    module.py().import("atexit")?.call_method1("register", (told,)).map(|_| ())
+}
+
+/// Before the interpreter takes the GIL from all other threads for good.
+#[pyfunction]
+fn interpreter_ends(py: Python<'_>) {
+    let _ = ENDING.set(thread::current().id());
+    #[expect(clippy::disallowed_methods, reason = "nobody tells when they have had it")]
+    py.detach(|| thread::sleep(LAST_TURNS));
 }
 
 /// The result of work that needs no waiting, as most puts do not: then the runtime need not be

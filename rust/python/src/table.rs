@@ -25,7 +25,7 @@ use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::repair;
-use crate::runtime::{Origin, run};
+use crate::runtime::{Origin, detached, run};
 use crate::scan::Scan;
 use crate::serve::RemoteJob;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
@@ -241,7 +241,8 @@ impl Table {
     fn shard_ordinals(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
         let table = self.inner()?;
         let rows = input::batch(data)?;
-        let ordinals = py.detach(|| table.shard_ordinals(&rows)).map_err(|error| to_py(&error))?;
+        let ordinals = detached(py, || table.shard_ordinals(&rows));
+        let ordinals = ordinals.map_err(|error| to_py(&error))?;
         Ok(ArrowArray::new(Arc::new(Int32Array::from(ordinals))))
     }
 

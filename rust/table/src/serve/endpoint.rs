@@ -152,10 +152,15 @@ impl Endpoint {
     #[boxed]
     pub async fn close(&self) {
         self.stop.send_replace(true);
-        let Some(mut server) = self.server.lock().await.take() else { return };
-        if timeout(GRACE, &mut server).await.is_err() {
+        // It stays in its place until it has ended: a call that was cancelled is no end, and a second
+        // one waits for the first.
+        let mut place = self.server.lock().await;
+        let Some(server) = place.as_mut() else { return };
+        if timeout(GRACE, &mut *server).await.is_err() {
             server.abort();
+            let _ = server.await;
         }
+        *place = None;
     }
 }
 
@@ -165,18 +170,29 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+/// Before another try to take a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
 /// Connections whose other end has said something: one that says nothing is closed after a while.
 /// Nobody else would ever close it, and each costs the writer's process a handle.
 fn speaking(listener: TcpListener) -> impl Stream<Item = io::Result<TcpStream>> + Send {
     let accepted = stream::unfold(listener, |listener| async {
-        let accepted = listener.accept().await.map(|(connection, _)| connection);
-        Some((accepted, listener))
+        let mut is_failing = false;
+        loop {
+            match listener.accept().await {
+                Ok((connection, _)) => return Some((connection, listener)),
+                // Of handles, for which whoever asks again at once would spin.
+                Err(error) if !is_failing => {
+                    tracing::warn!(%error, "the endpoint cannot take a connection, and goes on trying");
+                    is_failing = true;
+                }
+                Err(_) => {}
+            }
+            #[expect(clippy::disallowed_methods, reason = "the pause is the point")]
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
     });
-    let spoken = accepted.map(|accepted| async {
-        let connection = match accepted {
-            Ok(connection) => connection,
-            Err(error) => return Some(Err(error)),
-        };
+    let spoken = accepted.map(|connection| async {
         let word = timeout(PATIENCE, connection.peek(&mut [0])).await.ok()?.ok()?;
         let is_open = word > 0 && connection.set_nodelay(true).is_ok();
         is_open.then_some(Ok(connection))

@@ -1,7 +1,7 @@
 //! Data files on a local disk, read on the caller's thread.
 //!
-//! Owns: the open files of one dataset, and reads of a range out of them without a change of
-//! thread. Lance's own reader hands every range to another thread; for the few kilobytes of a
+//! Owns: the files that this process keeps open for them, under one bound, and reads of a range out
+//! of them without a change of thread. Lance's own reader hands every range to another thread; for the few kilobytes of a
 //! row, which lie in the page cache as a rule, that costs several times the read.
 //! Does not own: which thread that is. It waits for the disk, so it must not be one of a runtime
 //! (`row_readers`).
@@ -12,7 +12,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -28,14 +29,22 @@ use object_store::{
 };
 use parking_lot::RwLock;
 
-/// Files that are open at most. Those of large tables are more than a process may have.
-const OPEN_FILES: usize = 64;
+/// Files that are open at most, for all datasets together: a table has more of them, and as many runs
+/// as are not compacted yet, than a process may have handles.
+const OPEN_FILES: usize = 128;
 
-/// The local disk as an object store that reads ranges at once.
+/// What is open, by dataset and path.
+type OpenFiles = HashMap<(u64, Path), Arc<OpenFile>>;
+
+static OPEN: LazyLock<RwLock<OpenFiles>> = LazyLock::new(RwLock::default);
+
+static DATASETS: AtomicU64 = AtomicU64::new(0);
+
+/// The local disk as an object store that reads ranges at once, for one dataset.
 #[derive(Debug)]
 pub(super) struct LocalFiles {
     disk: LocalFileSystem,
-    open: RwLock<HashMap<Path, Arc<OpenFile>>>,
+    dataset: u64,
 }
 
 #[derive(Debug)]
@@ -46,22 +55,30 @@ struct OpenFile {
 
 impl LocalFiles {
     pub fn new() -> Self {
-        Self { disk: LocalFileSystem::new(), open: RwLock::default() }
+        Self { disk: LocalFileSystem::new(), dataset: DATASETS.fetch_add(1, Ordering::Relaxed) }
     }
 
     async fn file(&self, location: &Path) -> Result<Arc<OpenFile>> {
-        if let Some(file) = self.open.read().get(location) {
+        let place = (self.dataset, location.clone());
+        if let Some(file) = OPEN.read().get(&place) {
             return Ok(file.clone());
         }
         let meta = self.disk.head(location).await?;
         let file = File::open(to_local_path(location)).map_err(|error| failed(location, error))?;
         let file = Arc::new(OpenFile { file, meta });
-        let mut open = self.open.write();
+        let mut open = OPEN.write();
         if open.len() >= OPEN_FILES {
             open.clear();
         }
-        open.insert(location.clone(), file.clone());
+        open.insert(place, file.clone());
         Ok(file)
+    }
+}
+
+impl Drop for LocalFiles {
+    /// A removed file takes room on the disk for as long as it is open.
+    fn drop(&mut self) {
+        OPEN.write().retain(|(dataset, _), _| *dataset != self.dataset);
     }
 }
 
@@ -158,6 +175,22 @@ mod tests {
         assert_eq!(files.get_range(&path, 2..5).await.unwrap(), "234");
         std::fs::remove_file(&local).unwrap();
         assert_eq!(files.get_range(&path, 7..10).await.unwrap(), "789");
+    }
+
+    #[tokio::test]
+    async fn many_datasets_share_a_bound_of_files_and_one_that_is_dropped_closes_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = folder.path().join("data");
+        std::fs::write(&local, b"0123456789").unwrap();
+        let path = Path::from_absolute_path(&local).unwrap();
+        let datasets: Vec<_> = (0..3 * OPEN_FILES).map(|_| LocalFiles::new()).collect();
+        for files in &datasets {
+            assert_eq!(files.get_range(&path, 2..5).await.unwrap(), "234");
+            assert!(OPEN.read().len() <= OPEN_FILES);
+        }
+        let own: Vec<u64> = datasets.iter().map(|files| files.dataset).collect();
+        drop(datasets);
+        assert!(!OPEN.read().keys().any(|(dataset, _)| own.contains(dataset)));
     }
 
     #[tokio::test]
