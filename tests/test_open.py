@@ -182,28 +182,6 @@ def test_a_handle_of_a_table_that_was_deleted_and_made_again_says_so(
         new.compact()
 
 
-def test_a_job_of_a_table_that_was_deleted_and_made_again_lists_nothing_in_the_new_one(
-    table_uri: str, schema: pa.Schema
-) -> None:
-    def row(number: int, name: str) -> pa.Table:
-        return pa.table({"id": [number], "name": [name], "value": [0.0]})
-
-    old = lancemem.create_table(table_uri, schema, primary_key="id")
-    job = old.start_job(shard=0)
-    job.put(row(1, "old"))
-    job.flush()
-    shutil.rmtree(table_uri)
-    new = lancemem.create_table(table_uri, schema, primary_key="id")
-    new.upsert(row(2, "new"))
-    job.put(row(3, "lost"))
-    with pytest.raises(lancemem.JobStoppedError, match="was replaced by another one"):
-        job.flush()
-    with pytest.raises(lancemem.JobStoppedError):
-        job.put(row(4, "lost"))
-    assert new.get([2])["name"].to_pylist() == ["new"]
-    assert lancemem.open_table(table_uri).shards()[0].sstables == []
-
-
 def test_a_table_that_is_not_there_is_refused_and_not_made(table_uri: str) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="not found"):
         lancemem.open_table(table_uri)
@@ -365,7 +343,18 @@ def test_a_relative_path_is_the_one_of_the_moment_it_was_opened(
     assert lancemem.open_table(table.uri).scan().count_rows() == 1
 
 
-@pytest.mark.parametrize("uri", ["", "~/t", "file:t", "memory:t", "file://host/t", "file:///t?a"])
+REFUSED_URIS = ["", "~/t", "file:t", "memory:t", "file://host/t", "file:///t?a"]
+REFUSED_URIS += [
+    "memory://t",
+    "shared-memory://t",
+    "gs://b/t",
+    "s3://",
+    "s3://b/t#1",
+    "s3://b/t?a=1",
+]
+
+
+@pytest.mark.parametrize("uri", REFUSED_URIS)
 def test_a_uri_that_could_mean_two_places_is_refused_and_nothing_is_written(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +372,8 @@ def test_a_uri_that_could_mean_two_places_is_refused_and_nothing_is_written(
         ("id", pa.bool_(), "'id' is in the schema twice"),
         ("a`b", pa.bool_(), "called 'a`b'"),
         ("*", pa.bool_(), "cannot read a column"),
+        ("", pa.bool_(), "cannot read a column"),
+        ("\0", pa.bool_(), "cannot read a column"),
         ("c", pa.dictionary(pa.int8(), pa.string()), "indices of 32 bits"),
         ("c", pa.list_(pa.dictionary(pa.int16(), pa.string())), "indices of 32 bits"),
         ("c", pa.struct([("empty", pa.struct([]))]), "a struct without fields"),
@@ -397,6 +388,34 @@ def test_a_schema_that_cannot_be_stored_leaves_no_table(
     with pytest.raises(lancemem.InvalidInputError, match=why):
         lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key="id")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["lance-encoding:blob", "ARROW:extension:name"])
+def test_a_column_that_lance_keeps_in_another_form_is_refused(key: str, table_uri: str) -> None:
+    is_blob = key == "lance-encoding:blob"
+    metadata = {key: "true" if is_blob else "arrow.json"}
+    column = pa.field("c", pa.large_binary() if is_blob else pa.string(), metadata=metadata)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), column])
+    with pytest.raises(lancemem.InvalidInputError, match="column 'c' cannot be stored"):
+        lancemem.create_table(table_uri, schema, primary_key="id")
+    marked = schema.set(
+        0, schema.field(0).with_metadata({"lance-schema:unenforced-primary-key": "true"})
+    )
+    lance.write_dataset(pa.table([[1], [None]], schema=marked), table_uri)
+    with pytest.raises(lancemem.InvalidInputError, match="column 'c' cannot be stored"):
+        lancemem.open_table(table_uri)
+
+
+def test_what_cannot_be_opened_by_calling_again_is_no_passing_fault(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    (tmp_path / "file").write_text("no table")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("file", "file/below", "loop", "x" * 300, "missing"):
+        with pytest.raises(lancemem.InvalidInputError):
+            lancemem.open_table(str(tmp_path / name))
+        if name != "missing":
+            with pytest.raises(lancemem.InvalidInputError):
+                lancemem.create_table(str(tmp_path / name), schema, primary_key="id")
 
 
 @pytest.mark.parametrize(

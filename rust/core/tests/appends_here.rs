@@ -10,7 +10,7 @@ use futures::FutureExt;
 use lancemem_core::Result;
 use lancemem_core::shard::{Acknowledged, ShardIdentity, ShardWriter, WriteMode};
 use lancemem_core::store::{ManifestStore, Store, waiting_here};
-use lancemem_core::types::{ErrorKind, ShardId, WalPosition};
+use lancemem_core::types::{Error, ErrorKind, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
 use lancemem_testkit::{Effect, Fault, KeyShape, MemorySink, Request};
 
@@ -60,6 +60,25 @@ async fn on_a_local_disk_the_put_is_done_when_it_is_first_looked_at() {
             let left = store.list_files(&format!("_mem_wal/{shard_id}/wal")).await.unwrap();
             let on_disk = folder.path().join(format!("_mem_wal/{shard_id}/wal"));
             assert_eq!(std::fs::read_dir(on_disk).unwrap().count(), left.len(), "no staged file");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_whose_table_is_gone_stops_at_its_next_put_and_makes_no_folder() {
+    for alone in [true, false] {
+        within(async {
+            let folder = tempfile::tempdir().unwrap();
+            let (_, shard_id, writer) = on_disk(folder.path(), true).await;
+            put(&writer, 1).await.unwrap();
+            let log = folder.path().join(format!("_mem_wal/{shard_id}/wal"));
+            std::fs::remove_dir_all(&log).unwrap();
+            let rows = SHAPE.rows(&[(2, 2)]);
+            let refused = writer.put_with(&rows, WriteMode { alone, ..ALONE }).await.unwrap_err();
+            assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
+            assert!(refused.to_string().contains("is gone"), "{refused}");
+            assert!(!log.exists());
         })
         .await;
     }

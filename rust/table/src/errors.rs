@@ -3,6 +3,7 @@
 //! Owns: the mapping to what the caller does next, and the removal of build paths and secrets.
 //! Does not own: new kinds; those are in the core crate.
 
+use std::io::ErrorKind;
 use std::sync::LazyLock;
 
 use datafusion::error::DataFusionError;
@@ -12,6 +13,9 @@ use lancemem_core::store::scrub;
 /// The ending of lance's messages: a source file of the machine that built it.
 static BUILD_PATH: LazyLock<Option<regex::Regex>> =
     LazyLock::new(|| regex::Regex::new(r",?\s*(location: )?\S+\.rs:\d+:\d+").ok());
+
+/// Links that lead to each other; the standard library has no stable name for it.
+const ELOOP: i32 = 40;
 
 /// Extends results with the conversion to lancemem's error.
 pub trait Context<T> {
@@ -111,6 +115,46 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
         lance_core::Error::Internal { .. } => Error::Internal(format!("{action}: {text}")),
         _ => Error::storage(action, text),
     }
+}
+
+/// What lance says of a table that it cannot open. What is not there, or may not be read, is no
+/// passing fault: whoever repeats the call repeats it for ever.
+pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let in_the_way = error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+            matches!(
+                error.kind(),
+                ErrorKind::NotFound
+                    | ErrorKind::PermissionDenied
+                    | ErrorKind::NotADirectory
+                    | ErrorKind::IsADirectory
+                    | ErrorKind::ReadOnlyFilesystem
+                    | ErrorKind::InvalidFilename
+            ) || error.raw_os_error() == Some(ELOOP)
+        });
+        let refused = matches!(
+            error.downcast_ref::<object_store::Error>(),
+            Some(
+                object_store::Error::NotFound { .. }
+                    | object_store::Error::InvalidPath { .. }
+                    | object_store::Error::PermissionDenied { .. }
+                    | object_store::Error::Unauthenticated { .. }
+            )
+        );
+        if in_the_way || refused || is_not_found(error) {
+            return Error::InvalidInput(format!("{action}: {}", without_path(&error)));
+        }
+        cause = error.source();
+    }
+    from_lance(action, error)
+}
+
+fn is_not_found(error: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(
+        error.downcast_ref::<lance_core::Error>(),
+        Some(lance_core::Error::NotFound { .. } | lance_core::Error::DatasetNotFound { .. })
+    )
 }
 
 /// The engine's own error where DataFusion only carried it.

@@ -78,8 +78,10 @@ impl Shared {
         }
         let _placing = self.placing.lock();
         let state = self.state();
-        // Across a flush of ours the flush brings the manifest.
-        if manifest.current_generation == state.manifest.current_generation {
+        // Across a flush of ours the flush brings the manifest, and who looked later may be here first.
+        let is_next = manifest.current_generation == state.manifest.current_generation
+            && manifest.version > state.manifest.version;
+        if is_next {
             self.publish(state.with_manifest(manifest));
         }
         Ok(())

@@ -29,7 +29,7 @@ pub use claim::ShardIdentity;
 pub use link::unlisted_rows;
 pub use marks::{is_new, recorded_marks};
 pub use recover::{Look, Replay, Replayed};
-pub use repair::{WalDamage, WalFinding, WalReport, check_wal, cut_wal};
+pub use repair::{WalDamage, WalFinding, WalReport, check_wal, cut_wal, retire};
 pub use state::ShardSnapshot;
 pub use stats::JobStats;
 pub use writer::{Acknowledged, ShardWriter, WriteMode};

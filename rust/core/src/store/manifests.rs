@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::{Created, Moment, Store};
 use crate::format::{ShardManifest, ShardStatus, paths};
-use crate::types::{Error, ManifestVersion, Result, ShardId, WriterEpoch};
+use crate::types::{Error, Generation, ManifestVersion, Result, ShardId, WriterEpoch};
 
 const ATTEMPTS: usize = 16;
 
@@ -103,16 +103,33 @@ impl ManifestStore {
         }
     }
 
-    /// Creates the shard, or returns it where it exists with the same identity.
+    /// [`Self::initialize_from`] the first generation.
     ///
     /// # Errors
-    /// An input error where the shard exists under another specification or value.
+    /// As there.
     pub async fn initialize(
         &self,
         shard_spec_id: u32,
         values: BTreeMap<String, Vec<u8>>,
     ) -> Result<Arc<ShardManifest>> {
-        let initial = ShardManifest::initial(self.shard_id, shard_spec_id, values);
+        self.initialize_from(Generation(1), shard_spec_id, values).await
+    }
+
+    /// Creates the shard, whose generations start at `first`, or returns it where it exists with the
+    /// same identity.
+    ///
+    /// # Errors
+    /// An input error where the shard exists under another specification or value.
+    pub async fn initialize_from(
+        &self,
+        first: Generation,
+        shard_spec_id: u32,
+        values: BTreeMap<String, Vec<u8>>,
+    ) -> Result<Arc<ShardManifest>> {
+        let initial = ShardManifest {
+            current_generation: first,
+            ..ShardManifest::initial(self.shard_id, shard_spec_id, values)
+        };
         let existing = match self.latest().await? {
             Some(existing) => existing,
             None if self.is_written(&initial).await? => return Ok(Arc::new(initial)),

@@ -119,22 +119,18 @@ impl Store {
         }
     }
 
-    /// [`Self::put_if_absent`], on the calling thread where it may wait for a local disk: then it
-    /// is done at once.
+    /// [`Self::put_if_absent`] into a folder that is there; `None` where a local disk has none, and
+    /// then nothing is made. On the calling thread where that may wait for a local disk: then it is
+    /// done at once.
     ///
     /// # Errors
     /// As [`Self::put_if_absent`].
-    pub async fn put_if_absent_here(&self, path: &str, bytes: Bytes) -> Result<Created> {
-        if let Some(created) = self.create_here(path, &bytes) {
-            return created.map_err(|error| Error::storage(format!("creating {path}"), error));
-        }
-        self.put_if_absent(path, bytes).await
-    }
-
-    /// `None` where another thread has to wait, and for the first file of a folder.
-    fn create_here(&self, path: &str, bytes: &Bytes) -> Option<io::Result<Created>> {
-        let local = self.local.as_ref().filter(|_| may_wait_here())?;
-        local.create(&local.at(path)?, bytes).transpose()
+    pub async fn put_if_absent_here(&self, path: &str, bytes: Bytes) -> Result<Option<Created>> {
+        let Some((local, file)) = self.local.clone().and_then(|it| it.at(path).map(|at| (it, at)))
+        else {
+            return self.put_if_absent(path, bytes).await.map(Some);
+        };
+        looked(format!("creating {path}"), move || local.create(&file, &bytes)).await
     }
 
     /// Sees to it that an object that somebody created, maybe not to the end, survives a power cut.
@@ -387,12 +383,14 @@ mod tests {
                 let bytes = Bytes::from_static(bytes);
                 waiting_here(|| store.put_if_absent_here(path, bytes).now_or_never())
             };
-            // The first file of a folder is left to the object store.
-            store.put_if_absent_here("a/b", Bytes::from_static(b"2")).await.unwrap();
+            assert_eq!(here("a/b", b"1").unwrap().unwrap(), None, "there is no folder");
+            assert_eq!(store.put_if_absent_here("a/b", Bytes::new()).await.unwrap(), None);
+            assert!(!folder.path().join("a").exists());
+            store.put_if_absent("a/b", Bytes::from_static(b"2")).await.unwrap();
             std::fs::write(folder.path().join("a/c#1"), "left by a crash").unwrap();
-            assert_eq!(here("a/c", b"3").unwrap().unwrap(), Created::Yes);
+            assert_eq!(here("a/c", b"3").unwrap().unwrap(), Some(Created::Yes));
             for path in ["a/b", "a/c"] {
-                assert_eq!(here(path, b"4").unwrap().unwrap(), Created::AlreadyExists);
+                assert_eq!(here(path, b"4").unwrap().unwrap(), Some(Created::AlreadyExists));
                 store.make_durable(path).await.unwrap();
             }
             let stored = (store.get("a/b").await.unwrap(), store.get("a/c").await.unwrap());

@@ -5,21 +5,30 @@
 //! Does not own: which settings are secret; who takes them says so.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 use parking_lot::RwLock;
 
 /// Shorter values protect nothing, and texts would lose ordinary words.
 const SHORTEST: usize = 8;
 const SHOWN: &str = "******";
+/// Values that are hidden at most, the newest: a process that lives for months is given a new token
+/// every hour.
+const MOST: usize = 1_000;
 
-static HIDDEN: RwLock<BTreeSet<String>> = RwLock::new(BTreeSet::new());
+static HIDDEN: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 
 /// Keeps `value` out of every text that [`scrub`] returns from now on.
 pub fn hide(value: &str) {
-    if value.len() >= SHORTEST && !HIDDEN.read().contains(value) {
-        HIDDEN.write().insert(value.to_owned());
+    let is_hidden = || HIDDEN.read().iter().any(|hidden| hidden == value);
+    if value.len() < SHORTEST || is_hidden() {
+        return;
     }
+    let mut hidden = HIDDEN.write();
+    if hidden.len() == MOST {
+        hidden.pop_front();
+    }
+    hidden.push_back(value.to_owned());
 }
 
 /// `text` without hidden values.

@@ -131,8 +131,13 @@ impl WalAppender {
     ///
     /// Equal bytes are proof: they carry our epoch, and an epoch has one appender.
     async fn attempt(&self, path: &str, bytes: &Bytes) -> Result<()> {
-        if self.store.put_if_absent_here(path, bytes.clone()).await? == Created::Yes {
-            return Ok(());
+        match self.store.put_if_absent_here(path, bytes.clone()).await? {
+            Some(Created::Yes) => return Ok(()),
+            Some(Created::AlreadyExists) => {}
+            // Our sentinel stood there. A folder made anew would be nobody's, or a stranger's.
+            None => {
+                return Err(self.poisoned("the folder of its log is gone, and the table with it"));
+            }
         }
         match self.store.get(path).await? {
             // The attempt that wrote it failed, maybe before it was on disk.

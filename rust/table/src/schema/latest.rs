@@ -14,7 +14,7 @@ use object_store::ObjectStoreExt;
 use parking_lot::RwLock;
 
 use super::{TableSchema, in_table};
-use crate::errors::Context;
+use crate::errors::{Context, from_open};
 
 const LOOKING: &str = "looking for the newest version of the base table";
 
@@ -101,7 +101,7 @@ impl LatestBase {
     async fn look(&self) -> Result<(BaseVersion, Dataset)> {
         let known = self.known();
         let mut base = Dataset::clone(&known.dataset);
-        base.checkout_latest().await.context(LOOKING)?;
+        base.checkout_latest().await.map_err(|error| from_open(LOOKING, &error))?;
         refuse_replaced(&known.dataset, &base).await?;
         Ok((known, base))
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
-use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lance::Dataset;
@@ -16,17 +16,24 @@ use lance::dataset::{WriteMode, WriteParams};
 use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
 use lancemem_core::format::key::is_key_type;
 use lancemem_core::format::reconcile::KEY_MARK;
-use lancemem_core::format::{Sharding, TOMBSTONE};
+use lancemem_core::format::{Sharding, TOMBSTONE, paths};
+use lancemem_core::shard::retire;
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
+use uuid::Uuid;
 
+use super::shards::shard_ids;
 use super::{Location, Table, details_of};
-use crate::errors::Context;
+use crate::errors::{Context, from_open};
 use crate::schema::key_of;
 use crate::sstable::sync_base;
 
+/// Under this name the index keeps what tells the table from any other that stood or will stand in its
+/// place. Their shards have other ids: a job of the other one writes nothing into this one's.
+const TABLE_ID: &str = "lancemem_table_id";
 /// Name of the sharding field in the specification that lance writes.
 pub(super) const SHARDING_FIELD: &str = "bucket";
+const BLOB: &str = "Lance keeps the bytes of a blob column outside of its rows; use large_binary";
 const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
 
 /// What a new table is made of.
@@ -68,7 +75,8 @@ impl Table {
             store_params: location.store_params(),
             ..WriteParams::default()
         };
-        let base = Dataset::write(reader, location.uri(), Some(params)).await.context(&action)?;
+        let written = Dataset::write(reader, location.uri(), Some(params)).await;
+        let base = written.map_err(|error| from_open(&action, &error))?;
         enable(base, location, &options.sharding, &options.config).await
     }
 
@@ -125,64 +133,125 @@ pub(super) async fn enable(
     sharding.validate(&schema, &key)?;
     refuse_unstorable(&schema)?;
     let action = format!("adding the MemWAL index to table {}", location.uri());
+    let store = location.store(&base, config.fsync).await?;
+    let retired = retire_shards(&store, location.uri()).await;
+    base.checkout_latest().await.context(&action)?;
+    if details_of(&base).await?.is_none() {
+        retired?;
+        add_index(&mut base, sharding, config).await.context(&action)?;
+    }
+    let details = details_of(&base)
+        .await?
+        .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
+    // A column that is added must not get the id of one that was dropped: rows above the base
+    // table may still have values of that one.
+    base.migrate_to_non_reusable_field_ids().await.context(&action)?;
+    if !location.is_local() {
+        store.prove_conditional_put().await?;
+    } else if config.fsync {
+        sync_base(&base).await.context(&action)?;
+    }
+    let table = Table::with_details(location, base, &details).await?;
+    table.create_shards().await?;
+    Ok(table)
+}
+
+async fn add_index(
+    base: &mut Dataset,
+    sharding: &Sharding,
+    config: &WriterConfig,
+) -> lance_core::Result<()> {
     let builder = match sharding {
         Sharding::Unsharded => base.initialize_mem_wal().unsharded(),
         Sharding::Bucket { column, buckets } => {
             base.initialize_mem_wal().bucket_sharding(column, *buckets)
         }
     };
-    let builder = config
-        .to_defaults()
+    let mut settings = config.to_defaults();
+    settings.insert(TABLE_ID.to_owned(), fresh_id().to_string());
+    let builder = settings
         .into_iter()
         .fold(builder, |builder, (name, value)| builder.add_writer_config_default(name, value));
-    if let Err(error) = builder.execute().await {
-        // Somebody may have been faster; their index is as good as ours.
-        base.checkout_latest().await.context(&action)?;
-        if details_of(&base).await?.is_none() {
-            return Err(error).context(&action);
+    let Err(error) = builder.execute().await else { return Ok(()) };
+    // Somebody may have been faster; their index is as good as ours.
+    base.checkout_latest().await?;
+    if base.mem_wal_index_details().await?.is_some() { Ok(()) } else { Err(error) }
+}
+
+/// Fences whoever still writes a shard that was there before the index: that of a table whose index
+/// somebody dropped, or in whose place somebody made another.
+async fn retire_shards(store: &Store, uri: &str) -> Result<()> {
+    for shard_id in shard_ids(store).await? {
+        let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, 2));
+        if manifests.latest().await?.is_none() {
+            continue;
         }
+        retire(store, &manifests).await.map_err(|error| match error {
+            Error::InvalidInput(why) => Error::input(format!(
+                "table {uri} has no MemWAL index, and rows of a time when it had one: {why}. The \
+                 version of the table that had it can be restored; or remove the folder \
+                 {}/{shard_id}, and those rows with it",
+                paths::MEM_WAL
+            )),
+            error => error,
+        })?;
     }
-    let details = details_of(&base)
-        .await?
-        .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
-    let (spec_id, sharding) = sharding_of(&base, &details)?;
-    // A column that is added must not get the id of one that was dropped: rows above the base
-    // table may still have values of that one.
-    base.migrate_to_non_reusable_field_ids().await.context(&action)?;
-    let store = location.store(&base, config.fsync).await?;
-    if !location.is_local() {
-        store.prove_conditional_put().await?;
-    } else if config.fsync {
-        sync_base(&base).await.context(&action)?;
-    }
-    create_shards(&store, spec_id, sharding.as_ref()).await?;
-    Table::with_details(location, base, &details).await
+    Ok(())
 }
 
-/// Creates every shard of the sharding that does not exist.
-async fn create_shards(store: &Store, spec_id: u32, sharding: Option<&Sharding>) -> Result<()> {
-    let shards = sharding.map_or(0, Sharding::shards);
-    let created = (0..shards).map(|ordinal| create_shard(store, spec_id, ordinal));
-    try_join_all(created).await.map(|_| ())
-}
+impl Table {
+    /// Creates every shard of the sharding that is not there.
+    async fn create_shards(&self) -> Result<()> {
+        let there = self.manifests().await?;
+        let is_there = |ordinal: &u32| {
+            let mut held = there.iter().filter_map(|manifest| self.ordinal_of(manifest));
+            held.any(|held| u32::try_from(held) == Ok(*ordinal))
+        };
+        let shards = self.sharding().map_or(0, Sharding::shards);
+        let missing = (0..shards).filter(|ordinal| !is_there(ordinal));
+        let created = missing.map(|ordinal| self.create_shard(ordinal));
+        try_join_all(created).await.map(|_| ())
+    }
 
-/// Creates the shard of one ordinal, which records its bucket for every reader.
-pub(super) async fn create_shard(store: &Store, spec_id: u32, ordinal: u32) -> Result<ShardId> {
-    let shard_id = shard_id_of(spec_id, ordinal);
-    let manifests = ManifestStore::new(store.clone(), shard_id, 2);
-    let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
-    let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);
-    manifests.initialize(spec_id, values).await?;
-    Ok(shard_id)
+    /// Creates the shard of one ordinal, which records its bucket for every reader. A table that was
+    /// copied without its shards knows how far those were compacted: what this one flushes counts
+    /// from there, or it would be taken for compacted too.
+    pub(super) async fn create_shard(&self, ordinal: u32) -> Result<ShardId> {
+        let shard_id = shard_id_of(self.table_id, self.shard_spec_id, ordinal);
+        let manifests = ManifestStore::new(self.store.clone(), shard_id, 2);
+        let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
+        let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);
+        let base = self.latest_base().await?;
+        let compacted = self.compacted_at(&base).await?.get(&shard_id).copied();
+        let first = compacted.unwrap_or_default().next();
+        manifests.initialize_from(first, self.shard_spec_id, values).await?;
+        Ok(shard_id)
+    }
 }
 
 /// The id of the shard that lancemem creates for an ordinal. Derived, so that two processes
 /// that create it at once create the same one: two shards of one bucket would show a key twice.
-pub(super) fn shard_id_of(spec_id: u32, ordinal: u32) -> ShardId {
+fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) -> ShardId {
     let mut bytes = *b"lncmem\0\0\0\0\0\0\0\0\0\0";
+    if let Some(table_id) = table_id {
+        bytes[..9].copy_from_slice(&table_id.as_bytes()[..9]);
+    }
     bytes[9..12].copy_from_slice(&spec_id.to_be_bytes()[1..]);
     bytes[12..].copy_from_slice(&ordinal.to_be_bytes());
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+#[expect(clippy::disallowed_methods, reason = "it must differ from that of any other table")]
+fn fresh_id() -> Uuid {
+    Uuid::new_v4()
+}
+
+/// The identity of a table that was made or adopted by a lancemem that gives one.
+pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> {
+    let Some(id) = details.writer_config_defaults.get(TABLE_ID) else { return Ok(None) };
+    let unreadable =
+        || Error::corrupt("the MemWAL index", "undecodable", format!("{TABLE_ID} '{id}'"));
+    Uuid::parse_str(id).map(Some).map_err(|_| unreadable())
 }
 
 /// The specification's id and its meaning; no meaning for shards that the caller names.
@@ -272,21 +341,24 @@ fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
 fn refuse_unstorable(schema: &Schema) -> Result<()> {
     for field in schema.fields() {
         let name = field.name();
-        if name.contains('`') || name == "*" {
+        if name.is_empty() || name.contains(['`', '\0']) || name == "*" {
             return Err(Error::input(format!(
-                "Lance cannot read a column that is called '{name}'"
+                "Lance cannot read a column that is called '{}'",
+                name.escape_default()
             )));
         }
-        if let Some(reason) = why_unstorable(field.data_type()) {
+        if let Some(reason) = why_unstorable(field) {
             return Err(Error::input(format!("column '{name}' cannot be stored: {reason}")));
         }
     }
     Ok(())
 }
 
-fn why_unstorable(of: &DataType) -> Option<String> {
-    let parts = |fields: &[FieldRef]| fields.iter().find_map(|it| why_unstorable(it.data_type()));
-    match of {
+fn why_unstorable(field: &Field) -> Option<String> {
+    if let Some(reason) = why_foreign(field) {
+        return Some(reason.to_owned());
+    }
+    match field.data_type() {
         DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
             Some(format!(
                 "a dictionary with {index} indices holds too few values for all batches together; \
@@ -296,7 +368,7 @@ fn why_unstorable(of: &DataType) -> Option<String> {
         DataType::Struct(fields) if fields.is_empty() => {
             Some("of a struct without fields nothing is stored".to_owned())
         }
-        DataType::Struct(fields) => parts(fields),
+        DataType::Struct(fields) => fields.iter().find_map(|it| why_unstorable(it)),
         DataType::FixedSizeList(item, _)
             if !item.data_type().is_primitive()
                 && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
@@ -306,8 +378,21 @@ fn why_unstorable(of: &DataType) -> Option<String> {
         DataType::List(item)
         | DataType::LargeList(item)
         | DataType::FixedSizeList(item, _)
-        | DataType::Map(item, _) => why_unstorable(item.data_type()),
+        | DataType::Map(item, _) => why_unstorable(item),
         _ => None,
+    }
+}
+
+/// Whether Lance keeps or shows values of the column in another form than they are put.
+fn why_foreign(field: &Field) -> Option<&'static str> {
+    let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
+    let is_blob = field.metadata().get("lance-encoding:blob").is_some_and(|it| it == "true");
+    match extension {
+        Some("lance.blob.v2") => Some(BLOB),
+        Some("arrow.json" | "lance.json") => {
+            Some("Lance stores JSON in a form of its own; use a text column")
+        }
+        _ => is_blob.then_some(BLOB),
     }
 }
 

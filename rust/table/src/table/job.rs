@@ -18,6 +18,7 @@ use lancemem_core::shard::{
 };
 use lancemem_core::types::{Error, Mark, Result, ShardId, WriterConfig, WriterEpoch};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::Table;
 use super::maintenance::{Maintenance, MaintenanceStats};
@@ -26,6 +27,7 @@ use crate::schema::{BaseVersion, LatestBase, VersionStamp};
 use crate::sstable::{
     BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
 };
+use crate::view::is_compacted;
 
 /// A log of more puts or bytes than this is long: whoever starts the next job, or reads the shard in
 /// another process, opens a file for each put and indexes every row again.
@@ -38,8 +40,10 @@ pub struct Job {
     pub(super) writer: ShardWriter,
     base: Arc<LatestBase>,
     table: String,
-    /// Where that is, to tell it from another table of the name: their shards have the same ids.
+    /// Where that is and which of those that stood there, to tell it from another table of the name:
+    /// their shards may have the same ids.
     home: String,
+    table_id: Option<Uuid>,
     /// True once the job takes no more rows; gone with the job.
     ended: watch::Sender<bool>,
     pub(super) maintenance: Option<Maintenance>,
@@ -67,9 +71,10 @@ impl LiveJob for Job {
 
     async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
         let asked = table.location().home();
-        if self.home != asked {
+        if self.home != asked || self.table_id != table.table_id {
+            let which = if self.home == asked { "another one there" } else { &asked };
             return Err(Error::input(format!(
-                "the job of shard {} writes to table {}, this is {asked}",
+                "the job of shard {} writes to table {}, this is {which}",
                 self.writer.shard_id(),
                 self.home
             )));
@@ -111,14 +116,22 @@ impl Table {
     pub(super) async fn open_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Job> {
         config.validate()?;
         let base = self.without_reused_ids().await?;
-        let manifest = self
-            .manifests()
-            .await?
-            .into_iter()
-            .find(|manifest| manifest.shard_id == shard_id)
-            .ok_or_else(|| {
-                Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
-            })?;
+        let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| {
+            Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
+        })?;
+        let compacted = self.compacted_at(&base.dataset).await?.get(&shard_id).copied();
+        if is_compacted(compacted, manifest.current_generation) {
+            return Err(Error::corrupt(
+                format!("shard {shard_id} of table {}", self.uri()),
+                "older than its table",
+                format!(
+                    "it has flushed nothing from generation {} on, and the base table has taken over \
+                     {}: its folder was lost, or copied at an earlier time",
+                    manifest.current_generation,
+                    compacted.unwrap_or_default()
+                ),
+            ));
+        }
         let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
         let routing = self.sharding().cloned().zip(ordinal);
         let identity = ShardIdentity { shard_id, routing };
@@ -148,7 +161,8 @@ impl Table {
         let table = self.location().name().to_owned();
         let home = self.location().home();
         let (base, ended) = (self.base.clone(), watch::Sender::new(false));
-        Ok(Job { writer, base, table, home, ended, maintenance: None })
+        let table_id = self.table_id;
+        Ok(Job { writer, base, table, home, table_id, ended, maintenance: None })
     }
 }
 

@@ -15,7 +15,7 @@ use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
 use lancemem_core::store::{Store, hide};
 use lancemem_core::types::{Error, Result};
 
-use crate::errors::Context;
+use crate::errors::{Context, from_open};
 
 /// Parts of the names of options whose values are secret.
 const SECRET: &[&str] = &["secret", "token", "password", "key", "credential", "sas", "auth"];
@@ -37,12 +37,7 @@ impl Location {
     /// of this process will show the secret ones.
     #[must_use]
     pub fn with_storage_options(self, storage_options: HashMap<String, String>) -> Self {
-        for (name, value) in &storage_options {
-            let name = name.to_ascii_lowercase();
-            if SECRET.iter().any(|part| name.contains(part)) {
-                hide(value);
-            }
-        }
+        hide_secrets(storage_options.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         Self { storage_options, ..self }
     }
 
@@ -54,7 +49,11 @@ impl Location {
     pub(crate) fn resolved(self) -> Result<Self> {
         let uri = address(&self.uri)
             .map_err(|why| Error::input(format!("'{}' is not a table's URI: {why}", self.uri)))?;
-        Ok(Self { uri, ..self })
+        let resolved = Self { uri, ..self };
+        if !resolved.is_local() {
+            check_settings(&resolved.storage_options)?;
+        }
+        Ok(resolved)
     }
 
     /// The URI.
@@ -90,7 +89,8 @@ impl Location {
         if !self.storage_options.is_empty() {
             builder = builder.with_storage_options(self.storage_options.clone());
         }
-        builder.load().await.context(&format!("opening table {}", self.uri))
+        let opened = builder.load().await;
+        opened.map_err(|error| from_open(&format!("opening table {}", self.uri), &error))
     }
 
     /// What lance needs to write here.
@@ -129,7 +129,82 @@ fn address(uri: &str) -> std::result::Result<String, String> {
         local if local.starts_with("file") => {
             Err(format!("there is no store for '{scheme}://' in this build; use a path or file://"))
         }
-        _ => Ok(uri.to_owned()),
+        "s3" => {
+            let rest = rest.trim_end_matches('/');
+            if rest.is_empty() || rest.contains(['?', '#']) {
+                return Err("it is s3://bucket/folder, and neither may have '?' or '#'".to_owned());
+            }
+            Ok(format!("s3://{rest}"))
+        }
+        _ => Err(format!(
+            "there is no store for '{scheme}://' in this build; use a path, file:// or s3://"
+        )),
+    }
+}
+
+/// Keeps the values of settings that are secret by their names out of every text.
+fn hide_secrets<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) {
+    for (name, value) in settings {
+        let name = name.to_ascii_lowercase();
+        if SECRET.iter().any(|part| name.contains(part)) {
+            hide(value);
+        }
+    }
+}
+
+/// Refuses settings of an object store, named or from the environment, on which its client panics or
+/// which it tries for seconds in vain, and hides secrets that the environment brings.
+fn check_settings(options: &HashMap<String, String>) -> Result<()> {
+    let environment = std::env::vars_os().filter_map(|(name, value)| {
+        Some((
+            name.into_string().ok().filter(|it| it.starts_with("AWS_"))?,
+            value.into_string().ok()?,
+        ))
+    });
+    let environment: Vec<(String, String)> = environment.collect();
+    hide_secrets(environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let options = options.iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
+    let mut settings: Vec<(String, &String)> = options.collect();
+    let is_named = settings.iter().any(|(name, _)| is_endpoint(name));
+    let of_environment = environment.iter().filter(|(_, value)| !value.is_empty());
+    let of_environment = of_environment.map(|(name, value)| (name.to_ascii_lowercase(), value));
+    settings.extend(of_environment.filter(|(name, _)| !is_named || !is_endpoint(name)));
+    let is_true = |value: &str| matches!(value, "true" | "1" | "yes" | "on");
+    let may_be_http = settings
+        .iter()
+        .any(|(name, value)| name.ends_with("allow_http") && is_true(&value.to_ascii_lowercase()));
+    settings.iter().try_for_each(|(name, value)| {
+        check_setting(name, value, may_be_http)
+            .map_err(|why| Error::input(format!("the storage option '{name}' {why}")))
+    })
+}
+
+fn is_endpoint(name: &str) -> bool {
+    matches!(name.trim_start_matches("aws_"), "endpoint" | "endpoint_url" | "endpoint_url_s3")
+}
+
+fn check_setting(
+    name: &str,
+    value: &str,
+    may_be_http: bool,
+) -> std::result::Result<(), &'static str> {
+    if value.chars().any(char::is_control) || value.trim() != value {
+        return Err("has a line break, or a blank at an end");
+    }
+    if !is_endpoint(name) {
+        return Ok(());
+    }
+    let (scheme, address) = value.split_once("://").unwrap_or_default();
+    if let Some((user, _)) = address.split_once('@') {
+        hide(user);
+        user.split(':').for_each(hide);
+    }
+    match scheme {
+        "https" | "http" if address.is_empty() => Err("has no host"),
+        "https" => Ok(()),
+        "http" if may_be_http => Ok(()),
+        "http" => Err("is without TLS, and 'allow_http' is not true"),
+        _ => Err("is an address such as https://host:port"),
     }
 }
 
@@ -231,6 +306,7 @@ mod tests {
             ("file://localhost/a", "/a"),
             ("file:///a%zz%", "/a%zz%"),
             ("s3://bucket/a%20b", "s3://bucket/a%20b"),
+            ("S3://bucket/a/", "s3://bucket/a"),
         ] {
             assert_eq!(Location::new(uri).resolved().unwrap().uri(), path, "{uri}");
         }
@@ -239,5 +315,30 @@ mod tests {
         for uri in ["", "~/a", "file:a", "memory:a", "file://a/b", "file:///a?b", "file:///%ff"] {
             assert!(Location::new(uri).resolved().is_err(), "{uri}");
         }
+        for uri in
+            ["s3://", "s3://b/t#1", "s3://b/t?x", "memory://t", "shared-memory://t", "gs://b/t"]
+        {
+            assert!(Location::new(uri).resolved().is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn settings_that_can_reach_no_store_are_refused_by_their_names() {
+        for (name, value, fits) in [
+            ("aws_region", "eu-west-1", true),
+            ("aws_region", "eu-west-1\n", false),
+            ("aws_access_key_id", " key", false),
+            ("aws_endpoint", "https://host:9000", true),
+            ("aws_endpoint", "host:9000", false),
+            ("endpoint_url", "", false),
+            ("aws_endpoint", "http://user:never-this-one@host", false),
+        ] {
+            let checked = check_settings(&[(name.to_owned(), value.to_owned())].into());
+            assert_eq!(checked.is_ok(), fits, "{name} = {value}");
+            assert!(
+                checked.map_err(|error| error.to_string()).err().is_none_or(|it| it.contains(name))
+            );
+        }
+        assert_eq!(lancemem_core::store::scrub("never-this-one"), "******");
     }
 }

@@ -36,6 +36,7 @@ use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
+use uuid::Uuid;
 
 pub use create::CreateOptions;
 pub use history::TableVersion;
@@ -69,6 +70,8 @@ pub struct Table {
     key: Arc<[String]>,
     sharding: Option<Sharding>,
     shard_spec_id: u32,
+    /// What tells it from any other table in its place; older tables have none.
+    table_id: Option<Uuid>,
     defaults: WriterConfig,
     store: Store,
     sstables: Arc<SsTableCache>,
@@ -132,6 +135,7 @@ impl Table {
             key,
             sharding,
             shard_spec_id,
+            table_id: create::table_id_of(details)?,
             defaults,
             store,
             sstables,

@@ -186,7 +186,14 @@ impl Table {
         let mut parts: Vec<ShardParts> = of_known.into_iter().chain(of_others).flatten().collect();
         parts.retain(|part| listed.contains(&part.manifest.shard_id));
         parts.sort_unstable_by_key(|part| part.manifest.shard_id);
-        Ok(parts)
+        let is_there = |shard_id| parts.iter().any(|part| part.manifest.shard_id == shard_id);
+        let Some(stranger) = reading.jobs.iter().find(|job| !is_there(job.shard_id())) else {
+            return Ok(parts);
+        };
+        // It says which table it writes to.
+        stranger.snapshot(self).await?;
+        let (shard_id, uri) = (stranger.shard_id(), self.uri());
+        Err(Error::input(format!("the job of shard {shard_id} finds no such shard in table {uri}")))
     }
 
     /// The shards that this process has read before; in its first read those that the base table

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lancemem_core::format::{ShardManifest, Sharding, SsTable, paths};
-use lancemem_core::store::ManifestStore;
+use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 
-use super::create::{SHARDING_FIELD, create_shard};
+use super::create::SHARDING_FIELD;
 use super::{Table, compacted_of};
 use crate::errors::Context;
 use crate::view::is_compacted;
@@ -98,17 +98,22 @@ impl Table {
 
     /// The newest manifest of every shard that exists.
     pub(crate) async fn manifests(&self) -> Result<Vec<Arc<ShardManifest>>> {
-        let manifests = self.shard_ids().await?.into_iter().map(|shard_id| async move {
-            ManifestStore::new(self.store.clone(), shard_id, self.defaults.manifest_scan_batch_size)
-                .latest()
-                .await
-        });
+        let shard_ids = self.shard_ids().await?;
+        let manifests = shard_ids.into_iter().map(|shard_id| self.manifest_of(shard_id));
         Ok(try_join_all(manifests).await?.into_iter().flatten().collect())
     }
 
+    /// The newest manifest of a shard; `None` where there is no such shard.
+    pub(super) async fn manifest_of(
+        &self,
+        shard_id: ShardId,
+    ) -> Result<Option<Arc<ShardManifest>>> {
+        let scan_batch = self.defaults.manifest_scan_batch_size;
+        ManifestStore::new(self.store.clone(), shard_id, scan_batch).latest().await
+    }
+
     pub(crate) async fn shard_ids(&self) -> Result<Vec<ShardId>> {
-        let folders = self.store.list_folders(paths::MEM_WAL).await?;
-        Ok(folders.iter().filter_map(|name| ShardId::parse_str(name).ok()).collect())
+        shard_ids(&self.store).await
     }
 
     /// The shard of every ordinal, created where it does not exist.
@@ -145,7 +150,7 @@ impl Table {
         for ordinal in 0..sharding.shards() {
             let key = i32::try_from(ordinal).unwrap_or(i32::MAX);
             if let Entry::Vacant(missing) = routing.entry(key) {
-                missing.insert(create_shard(&self.store, self.shard_spec_id, ordinal).await?);
+                missing.insert(self.create_shard(ordinal).await?);
             }
         }
         Ok(routing)
@@ -159,6 +164,12 @@ impl Table {
             _ => recorded,
         }
     }
+}
+
+/// The shards whose folders are there.
+pub(super) async fn shard_ids(store: &Store) -> Result<Vec<ShardId>> {
+    let folders = store.list_folders(paths::MEM_WAL).await?;
+    Ok(folders.iter().filter_map(|name| ShardId::parse_str(name).ok()).collect())
 }
 
 /// The listed runs that the base version of `compacted` does not contain.

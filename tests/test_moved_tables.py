@@ -1,0 +1,190 @@
+"""Tables that were copied, cloned, overwritten, deleted or robbed of their index beside lancemem.
+
+Owns: that no row of one table gets into another that stands in its place or came from it, and that
+what cannot go on says so. Not here: changes of columns (test_schema_change).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeTable
+
+INDEX = "__lance_mem_wal"
+
+
+def rows(ids: range | list[int], name: str) -> pa.Table:
+    return pa.table({"id": list(ids), "name": [name] * len(ids), "value": [0.5] * len(ids)})
+
+
+def names(table: lancemem.Table) -> dict[int, str]:
+    found = table.scan().to_table()
+    return dict(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
+
+
+def copied_without_shards(table: lancemem.Table, place: str) -> str:
+    shutil.copytree(table.uri, place, ignore=shutil.ignore_patterns("_mem_wal"))
+    return place
+
+
+def cloned(table: lancemem.Table, place: str) -> str:
+    base = lance.dataset(table.uri)
+    base.shallow_clone(place, base.version)
+    return place
+
+
+def branched(table: lancemem.Table, _place: str) -> str:
+    lance.dataset(table.uri).create_branch("other")
+    return f"{table.uri}/tree/other"
+
+
+@pytest.mark.parametrize("taken", [copied_without_shards, cloned, branched])
+def test_what_is_flushed_into_a_copy_counts_from_where_the_table_was_compacted(
+    taken: Callable[[lancemem.Table, str], str], make_table: MakeTable, tmp_path: Path
+) -> None:
+    table = make_table()
+    for number in range(3):
+        with table.start_job(shard=0) as job:
+            job.put(rows([number], "first"))
+            job.flush()
+    table.compact()
+
+    copy = lancemem.open_table(taken(table, str(tmp_path / "copy")))
+    wanted = dict.fromkeys(range(3), "first")
+    with copy.start_job(shard=0) as job:
+        for number in range(10, 15):
+            job.put(rows([number], "copy"))
+            job.flush()
+            wanted[number] = "copy"
+            assert names(copy) == wanted
+    copy.compact()
+    assert names(copy) == wanted
+    assert lance.dataset(copy.uri).count_rows() == len(wanted)
+    assert names(table) == dict.fromkeys(range(3), "first")
+
+
+def test_a_shard_that_is_older_than_its_table_takes_no_rows(
+    make_table: MakeTable, tmp_path: Path
+) -> None:
+    table = make_table()
+    shutil.copytree(Path(table.uri, "_mem_wal"), tmp_path / "backup")
+    for number in range(2):
+        with table.start_job(shard=0) as job:
+            job.put(rows([number], "a"))
+            job.flush()
+    table.compact()
+    shutil.rmtree(Path(table.uri, "_mem_wal"))
+    shutil.copytree(tmp_path / "backup", Path(table.uri, "_mem_wal"))
+    again = lancemem.open_table(table.uri)
+    with pytest.raises(lancemem.CorruptionError, match="older than its table"):
+        again.start_job(shard=0)
+    assert names(again) == {0: "a", 1: "a"}
+
+
+def test_rows_above_a_table_whose_index_was_dropped_are_not_read_in_another_way(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 4))
+    table.upsert(rows(range(6), "a"))
+    base = lance.dataset(table.uri)
+    before = base.version
+    base.drop_index(INDEX)
+    for sharding in (None, lancemem.unsharded(), lancemem.bucket("id", 4)):
+        with pytest.raises(lancemem.InvalidInputError, match="rows of a time when it had one"):
+            lancemem.open_table(table.uri, sharding=sharding)
+    assert INDEX not in {index.name for index in lance.dataset(table.uri).describe_indices()}
+    kept: Any = lance.dataset(table.uri, version=before)
+    kept.restore()
+    assert names(lancemem.open_table(table.uri)) == dict.fromkeys(range(6), "a")
+
+
+def test_a_table_that_was_compacted_to_the_end_is_adopted_anew_under_any_sharding(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 4))
+    table.upsert(rows(range(6), "a"))
+    for shard in range(4):
+        table.start_job(shard=shard).close(flush=True)
+    table.compact()
+    lance.dataset(table.uri).drop_index(INDEX)
+    again = lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2))
+    again.upsert(rows(range(3), "b"))
+    wanted = {number: "b" if number < 3 else "a" for number in range(6)}
+    assert names(again) == wanted
+    for shard in range(2):
+        again.start_job(shard=shard).close(flush=True)
+    again.compact()
+    assert names(again) == wanted
+    again.delete(pa.table({"id": range(6)}))
+    assert again.scan().count_rows() == again.get(pa.table({"id": range(6)})).num_rows == 0
+
+
+def test_a_job_of_before_an_overwrite_writes_nothing_into_the_table_that_was_adopted_then(
+    make_table: MakeTable,
+) -> None:
+    table = make_table()
+    table.upsert(rows([1], "old"))
+    job = table.start_job(shard=0)
+    job.flush()
+    table.compact()
+    lance.write_dataset(rows([2], "new").cast(table.schema), table.uri, mode="overwrite")
+    again = lancemem.open_table(table.uri)
+    with pytest.raises((lancemem.WriterFencedError, lancemem.JobStoppedError)):
+        job.put(rows([3], "lost"))
+    again.upsert(rows([4], "new"))
+    assert names(lancemem.open_table(table.uri)) == {2: "new", 4: "new"}
+
+
+def test_a_job_of_a_table_that_was_deleted_and_made_again_writes_nothing_into_the_new_one(
+    table_uri: str, schema: pa.Schema
+) -> None:
+    job = lancemem.create_table(table_uri, schema, primary_key="id").start_job(shard=0)
+    job.put(rows([1], "old"))
+    shutil.rmtree(table_uri)
+    new = lancemem.create_table(table_uri, schema, primary_key="id")
+    new.upsert(rows([1], "new"))
+    running = new.start_job(shard=0)
+    with pytest.raises(lancemem.JobStoppedError, match="is gone"):
+        job.put(rows([1, 2], "lost"))
+    running.put(rows([3], "new"))
+    with pytest.raises(lancemem.LancememError):
+        new.scan(consistency="live", jobs=[job]).to_table()
+    assert names(new) == {1: "new", 3: "new"}
+    assert len(lancemem.open_table(table_uri).shards()) == 1
+
+
+def test_a_job_of_the_table_before_is_no_job_of_this_one(table_uri: str, schema: pa.Schema) -> None:
+    job = lancemem.create_table(table_uri, schema, primary_key="id").start_job(shard=0)
+    job.put(rows([1], "old"))
+    shutil.rmtree(table_uri)
+    new = lancemem.create_table(table_uri, schema, primary_key="id")
+    new.upsert(rows([100], "new"))
+    with pytest.raises(lancemem.InvalidInputError, match="another one there"):
+        new.scan(consistency="live", jobs=[job]).to_table()
+    assert names(new) == {100: "new"}
+
+
+def test_a_put_after_the_table_is_gone_is_not_acknowledged(
+    table_uri: str, schema: pa.Schema
+) -> None:
+    table = lancemem.create_table(table_uri, schema, primary_key="id")
+    job = table.start_job(shard=0)
+    job.put(rows([1], "a"))
+    shutil.rmtree(table_uri)
+    with pytest.raises(lancemem.JobStoppedError, match="is gone"):
+        job.put(rows([2], "a"))
+    assert not Path(table_uri).exists()
+    for ask in (lambda: table.scan().to_table(), table.compact, lambda: table.start_job(shard=0)):
+        with pytest.raises(lancemem.InvalidInputError, match="looking for the newest version"):
+            ask()
