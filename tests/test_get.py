@@ -298,3 +298,20 @@ def test_a_bloom_filter_that_lost_its_bits_is_damage_and_hides_no_row(
     with pytest.raises(lancemem.CorruptionError, match=r"bloom_filter\.bin") as raised:
         lancemem.open_table(table.uri).get(keys("int64", [7]))
     assert "checksum" in str(raised.value)
+
+
+def test_keys_of_the_upper_half_of_the_unsigned_numbers_come_as_a_list_too(
+    make_table: MakeTable,
+) -> None:
+    one = pa.schema([pa.field("id", pa.uint64(), nullable=False), ("v", pa.int8())])
+    table = make_table(one)
+    keys = [1, 2**63, 2**64 - 1]
+    table.upsert(pa.table({"id": keys, "v": [1, 2, 3]}, schema=one))
+    assert table.get(keys)["v"].to_pylist() == [1, 2, 3]
+    assert table.get([2**63])["v"].to_pylist() == [2]
+    assert table.delete([2**64 - 1]).rows == 1
+    two = make_table(one.append(pa.field("b", pa.binary(), nullable=False)), ["id", "b"])
+    two.upsert(pa.table({"id": keys, "v": [1, 2, 3], "b": [b""] * 3}, schema=two.schema))
+    assert two.get([(2**63, b"")])["v"].to_pylist() == [2]
+    with pytest.raises(lancemem.InvalidInputError, match="could not be read as Arrow"):
+        table.get([2**64])

@@ -6,6 +6,8 @@ that stop half-way: `rust/core/tests/repair.rs` holds those.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,3 +196,26 @@ def test_the_command_line_refuses_numbers_that_mean_nothing(
         main([command, "never opened", *shard, f"{option}={value}"])
     assert ended.value.code == 2
     assert f"argument {option}: {value} is not a" in capsys.readouterr().err
+
+
+def test_only_damage_ends_the_command_line_with_the_code_of_damage(
+    written: lancemem.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for shard in ("9" * 23, "-1", "\u00b2", "\u0663"):
+        assert main(["check-wal", written.uri, f"--shard={shard}"]) == 2
+    with pytest.raises(SystemExit) as refused:
+        main(["cut-wal", written.uri, "--shard", "0", "--from", "\u0663"])
+    assert refused.value.code == 2
+    with pytest.raises(SystemExit) as refused:
+        main(["maintain", written.uri, "--interval", "864000000000"])
+    assert refused.value.code == 2
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as told:
+        main(["--version"])
+    assert told.value.code == 0
+    assert capsys.readouterr().out.strip() == lancemem.__version__
+    program = "import sys; from lancemem.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    call = [sys.executable, "-c", program, "check-wal", written.uri]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, check=False, timeout=50)  # noqa: S603
+    assert done.returncode == 2, done.stderr

@@ -8,9 +8,12 @@ Exit codes: 0, nothing is damaged, the work is done or maintenance was stopped; 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
+import traceback
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Never
 
@@ -30,25 +33,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        table = lancemem.open_table(options.uri, adopt=False)
-        if options.command == "maintain":
-            return _maintain(table, options)
-        if options.command == "index":
-            return _index(table, options.what)
-        if options.command == "deletion-vectors":
-            _say(_vectors(table, options.what))
-            return 0
-        if options.command == "cut-wal":
-            _say(_cut(table, options.shard, options.from_position))
-            return 0
-        return _check(table, options.shard)
+        return _run(options)
     except lancemem.LancememError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return FAILED
+    except OSError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        # Python writes what is left when it ends, and would fail once more.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception:  # noqa: BLE001 - the code says so, and the trace is printed
+        # Whoever acts on the code of damage must not take a defect for one.
+        traceback.print_exc()
+    return FAILED
+
+
+def _run(options: argparse.Namespace) -> int:
+    table = lancemem.open_table(options.uri, adopt=False)
+    if options.command == "maintain":
+        return _maintain(table, options)
+    if options.command == "index":
+        return _index(table, options.what)
+    if options.command == "deletion-vectors":
+        _say(_vectors(table, options.what))
+        return 0
+    if options.command == "cut-wal":
+        _say(_cut(table, options.shard, options.from_position))
+        return 0
+    return _check(table, options.shard)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lancemem", description=__doc__.split("\n")[0])
+    parser.add_argument("--version", action="version", version=lancemem.__version__)
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser("check-wal", help="look for damage in the logs; writes nothing")
     check.add_argument("uri", help="the table")
@@ -62,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_count,
         required=True,
-        help="the first damaged position, which check-wal reports",
+        help="everything from this position on goes; check-wal reports where the damage begins",
     )
     index = commands.add_parser("index", help="make the record index anew, or check it")
     index.add_argument("what", choices=["rebuild", "check"])
@@ -102,8 +118,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _interval(text: str) -> float:
     seconds = _seconds(text)
-    if seconds == 0:
-        message = f"{text} is not a positive number of seconds"
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        message = f"{text} is not a number of seconds that can be waited for"
         raise argparse.ArgumentTypeError(message)
     return seconds
 
@@ -120,14 +136,18 @@ def _seconds(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**64:
+    if not _is_number(text) or int(text) >= 2**64:
         message = f"{text} is not a number from 0 on"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 
 
 def _shard(text: str) -> int | str:
-    return int(text) if text.isdigit() else text
+    return int(text) if _is_number(text) and int(text) < 2**31 else text
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def _check(table: lancemem.Table, shard: int | str | None) -> int:

@@ -133,8 +133,9 @@ def create_table(
     `uri` is a path, which becomes an absolute one, a `file://` URL with its escapes, or `s3://`.
 
     Raises `InvalidInputError` where a table exists at `uri`, the key cannot be used, or Lance could
-    not store or read a column: dictionaries with indices of less than 32 bits, structs without
-    fields, lists of a fixed size of anything but numbers and booleans.
+    not store or read a column as it is: dictionaries with indices of less than 32 bits, structs
+    without fields, lists of a fixed size of anything but numbers and booleans, blobs and JSON,
+    columns without a name.
     """
 
 def open_table(
@@ -151,6 +152,9 @@ def open_table(
     it gets one, with `sharding` (default: one shard) and `config`. A table that has one keeps both;
     naming another sharding raises `InvalidInputError`. With `adopt=False` nothing is written, and a
     table without the index raises `InvalidInputError`.
+
+    Raises `InvalidInputError` too for a table whose index somebody dropped while rows lay above it,
+    or with columns that `create_table` refuses, and for what is not there or may not be read.
     """
 
 def connect_job(
@@ -533,9 +537,10 @@ class Table:
         """
 
     def cut_wal(self, shard: int | str, *, from_position: int) -> WalReport:
-        """Drop a shard's log from an entry on, which `check_wal` reported as the first damaged.
+        """Drop a shard's log from an entry on: the first damaged one, which `check_wal` reports.
 
-        Every dropped entry is copied to `_lancemem/dropped/` first, and the report lists them.
+        A position before it is taken too, and the intact entries behind it go with the rest. Every
+        dropped entry is copied to `_lancemem/dropped/` first, and the report lists them.
         A job of the shard is fenced. Raises `InvalidInputError`, with nothing written, where an
         earlier entry is damaged too, where none is damaged or where the manifest covers the
         position. After `RetryableError` the cut may be half done: call again.

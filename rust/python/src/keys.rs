@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -31,15 +32,12 @@ pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch>
 /// Python values: one of each key, or a tuple where the key has several columns.
 fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
     let pyarrow = data.py().import("pyarrow")?;
-    let refused = |error: PyErr| {
-        InvalidInputError::new_err(format!("the keys could not be read as Arrow: {error}"))
-    };
     if names.is_empty() {
         // A table without a key: its own error says so.
         return Ok(RecordBatch::new_empty(Arc::new(Schema::empty())));
     }
     if let [_] = names {
-        return batch(&pyarrow.call_method1("array", (data,)).map_err(refused)?, names);
+        return batch(&array(&pyarrow, data)?, names);
     }
     let mut columns: Vec<_> = names.iter().map(|_| PyList::empty(data.py())).collect();
     for key in data.try_iter()? {
@@ -52,8 +50,30 @@ fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch
             column.append(value)?;
         }
     }
-    let table = pyarrow.call_method1("table", (columns, names.to_vec())).map_err(refused)?;
+    let columns = columns.iter().map(|column| array(&pyarrow, column));
+    let columns = columns.collect::<PyResult<Vec<_>>>()?;
+    let table =
+        pyarrow.call_method1("table", (columns, names.to_vec())).map_err(|it| refused(&it))?;
     input::batch(&table)
+}
+
+/// Values as Arrow takes them by itself; it takes none of the upper half of the 64-bit numbers.
+fn array<'py>(
+    pyarrow: &Bound<'py, PyModule>,
+    values: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let made = pyarrow.call_method1("array", (values,)).or_else(|error| {
+        if !error.is_instance_of::<PyOverflowError>(pyarrow.py()) {
+            return Err(error);
+        }
+        let unsigned = pyarrow.call_method0("uint64")?;
+        pyarrow.call_method1("array", (values, unsigned)).map_err(|_| error)
+    });
+    made.map_err(|error| refused(&error))
+}
+
+fn refused(error: &PyErr) -> PyErr {
+    InvalidInputError::new_err(format!("the keys could not be read as Arrow: {error}"))
 }
 
 fn several_columns(names: &[String]) -> PyErr {

@@ -78,6 +78,12 @@ impl RemoteJob {
     ) -> Result<Arc<Self>> {
         let address = Address::parse(location)?;
         let location = address.location();
+        if !address.tls && tls_root_certificates.is_some() {
+            return Err(Error::input(format!(
+                "{location} is without TLS, so tls_root_certificates would check nothing; a job that \
+                 is served with TLS is at grpc+tls://"
+            )));
+        }
         let unusable = |error: tonic::transport::Error| {
             Error::input(format!("the connection to {location} cannot be made: {error}"))
         };

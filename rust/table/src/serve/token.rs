@@ -16,6 +16,8 @@ pub(super) const HEADER: &str = "authorization";
 const DIGITS: usize = 64;
 /// A shorter token could be guessed.
 const SHORTEST: usize = 16;
+/// A longer one does not fit the headers that a server takes.
+const LONGEST: usize = 4_096;
 
 /// A secret that its holder may read a job with.
 #[derive(Clone)]
@@ -42,13 +44,15 @@ impl Token {
     /// The token that `text` is.
     ///
     /// # Errors
-    /// An input error, which does not show it, for less than 16 characters or others than visible
-    /// ASCII.
+    /// An input error, which does not show it, for less than 16 characters, more than 4,096, or others
+    /// than visible ASCII.
     pub fn new(text: impl Into<String>) -> Result<Self> {
         let text = text.into();
-        if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let fits = (SHORTEST..=LONGEST).contains(&text.len());
+        if !fits || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Error::input(format!(
-                "a token has at least {SHORTEST} characters, all of them visible ASCII"
+                "a token has at least {SHORTEST} characters and at most {LONGEST}, all of them visible \
+                 ASCII"
             )));
         }
         hide(&text);
