@@ -93,7 +93,13 @@ def structs() -> dict[str, pa.Array]:
     full, gaps = pa.array(each, kind), pa.array(some, kind)
     offsets = pa.array([0, 1, 3], pa.int32())
     map_of = pa.map_(pa.string(), pa.int64())
+    vector = pa.list_(pa.field("item", pa.float32(), nullable=False), 2)
+    vectors = pa.array([[n, n + 0.5] if n != 1 else None for n in range(6)], vector)
     return {
+        "vectors behind a null": vectors.slice(2, 3),
+        "vectors around a null": vectors.slice(0, 3),
+        "vectors before a null": vectors.slice(0, 1),
+        "parts that are vectors": pa.StructArray.from_arrays([vectors], ["v"]).slice(2, 3),
         "in the middle": full.slice(2, 3),
         "gaps in the middle": gaps.slice(1, 3),
         "gaps before": gaps.slice(3, 3),

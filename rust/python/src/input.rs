@@ -230,23 +230,32 @@ fn owned_column(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData,
     Ok(copy)
 }
 
-/// So many rows of an array, in which no struct has an offset: its parts have it. arrow 58 copies the
-/// parts of a struct without its offset, and where it slices one it counts that twice.
+/// So many rows of an array, in which neither structs nor lists of a fixed size have an offset: their
+/// parts have it. arrow 58 copies the parts of a struct without its offset, and where it slices one it
+/// counts that twice.
 fn with_own_parts(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
     if from + rows > data.len() {
         let (has, needs) = (data.len(), from + rows);
         return Err(ArrowError::CDataInterface(format!("a part has {has} values of {needs}")));
     }
-    let is_struct = matches!(data.data_type(), DataType::Struct(_));
+    // How many values of a part belong to a row, where they are counted.
+    let width = match data.data_type() {
+        DataType::Struct(_) => Some(1),
+        DataType::FixedSizeList(_, width) => usize::try_from(*width).ok(),
+        _ => None,
+    };
     let offset = data.offset() + from;
-    let parts = data.child_data().iter().map(|part| {
-        let (from, rows) = if is_struct { (offset, rows) } else { (0, part.len()) };
-        with_own_parts(part, from, rows)
+    let parts = data.child_data().iter().map(|part| match width {
+        Some(width) => with_own_parts(part, offset * width, rows * width),
+        None => with_own_parts(part, 0, part.len()),
     });
     let parts = parts.collect::<Result<Vec<_>, _>>()?;
     let nulls = data.nulls().map(|nulls| nulls.slice(from, rows));
-    let offset = if is_struct { 0 } else { offset };
-    data.clone().into_builder().len(rows).offset(offset).nulls(nulls).child_data(parts).build()
+    let offset = if width.is_some() { 0 } else { offset };
+    let own = data.clone().into_builder().len(rows).offset(offset).nulls(nulls).child_data(parts);
+    // SAFETY: the same buffers, and of each the part that belongs to these rows, which is inside of it.
+    // Values are checked in the copy: here everything beside the rows would be checked with them.
+    Ok(unsafe { own.build_unchecked() })
 }
 
 /// Refuses text that is not UTF-8, and indices and offsets that lead outside: once in the WAL,
