@@ -193,6 +193,9 @@ REFUSED: dict[str, tuple[object, str]] = {
     "number": (3, "must be a SQL string or a pyarrow expression, got int"),
     "sql": ("id ===", "the filter 'id ===' is not valid"),
     "unknown column in sql": ("gone = 1", "gone"),
+    "a parameter": ("id = ?", "not valid|planning the filter"),
+    "a type without its like": ("id = TIME '05:00:00'", "not valid|planning the filter"),
+    "no truth": ("NULL", "BOOLEAN"),
 }
 
 

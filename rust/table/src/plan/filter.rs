@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ToDFSchema};
+use datafusion::common::{DFSchema, DataFusionError, ToDFSchema};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Expr, Operator};
@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use lancemem_core::types::{Error, Result};
 
 use super::zeros::with_both_zeros;
-use crate::errors::Context;
+use crate::errors::{Context, from_datafusion};
 
 /// Operators that may follow each other without parentheses. DataFusion's passes go one call
 /// deeper for each, and a stack that overflows takes the process with it.
@@ -46,7 +46,8 @@ impl Filter {
         let action = format!("the filter '{sql}' is not valid");
         refuse_long_text(sql)?;
         let schema = df_schema(schema)?;
-        let parsed = session.parse_sql_expr(sql, &schema).context(&action)?;
+        let parsed = session.parse_sql_expr(sql, &schema);
+        let parsed = parsed.map_err(|error| invalid(&action, &error))?;
         Self::resolve(parsed, &Arc::new(schema), &action)
     }
 
@@ -64,10 +65,12 @@ impl Filter {
         let context =
             SimplifyContext::builder().with_schema(schema.clone()).with_current_time().build();
         let simplifier = ExprSimplifier::new(context);
-        let expression = simplifier.coerce(expression, schema).context(action)?;
-        // Turns a cast of a column into one of the constant beside it, which an index can use.
-        let expression = simplifier.simplify(expression).context(action)?;
-        Ok(Self { expression: with_both_zeros(expression).context(action)? })
+        let resolved = simplifier
+            .coerce(expression, schema)
+            // Turns a cast of a column into one of the constant beside it, which an index can use.
+            .and_then(|expression| simplifier.simplify(expression))
+            .and_then(with_both_zeros);
+        resolved.map(|expression| Self { expression }).map_err(|error| invalid(action, &error))
     }
 
     /// The whole condition.
@@ -106,8 +109,17 @@ impl Filter {
         let action = "planning the filter";
         let physical = session
             .create_physical_expr(self.expression.clone(), &df_schema(schema)?)
-            .context(action)?;
+            .map_err(|error| invalid(action, &error))?;
         Ok(physical.transform_up(|part| Ok(checked(part))).context(action)?.data)
+    }
+}
+
+/// What DataFusion says of a condition is about the condition, also where it takes it for a defect of
+/// its own, as it does a parameter that nobody gave.
+fn invalid(action: &str, error: &DataFusionError) -> Error {
+    match from_datafusion(action, error) {
+        Error::Internal(text) => Error::InvalidInput(text),
+        other => other,
     }
 }
 
