@@ -120,6 +120,16 @@ def test_a_table_that_was_compacted_to_the_end_is_adopted_anew_under_any_shardin
     lance.dataset(table.uri).drop_index(INDEX)
     again = lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2))
     again.upsert(rows(range(3), "b"))
+    # What it knows of buckets is not true any more.
+    for ask in (
+        lambda: table.upsert(rows([1], "lost")),
+        lambda: table.start_job(shard=0),
+        lambda: table.scan().to_table(),
+        lambda: table.get([1]),
+        table.refresh,
+    ):
+        with pytest.raises(lancemem.InvalidInputError, match="was replaced by another one"):
+            ask()
     wanted = {number: "b" if number < 3 else "a" for number in range(6)}
     assert names(again) == wanted
     for shard in range(2):
@@ -173,6 +183,17 @@ def test_a_job_of_the_table_before_is_no_job_of_this_one(table_uri: str, schema:
     with pytest.raises(lancemem.InvalidInputError, match="another one there"):
         new.scan(consistency="live", jobs=[job]).to_table()
     assert names(new) == {100: "new"}
+
+
+def test_nothing_is_made_beside_rows_that_a_removed_table_left(
+    table_uri: str, schema: pa.Schema
+) -> None:
+    lancemem.create_table(table_uri, schema, primary_key="id").upsert(rows([1], "old"))
+    for left in ("data", "_versions", "_transactions", "_indices"):
+        shutil.rmtree(Path(table_uri, left), ignore_errors=True)
+    with pytest.raises(lancemem.InvalidInputError, match="rows of a time when it had one"):
+        lancemem.create_table(table_uri, schema, primary_key="id")
+    assert not Path(table_uri, "_versions").exists()
 
 
 def test_a_put_after_the_table_is_gone_is_not_acknowledged(

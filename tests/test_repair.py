@@ -214,8 +214,7 @@ def test_only_damage_ends_the_command_line_with_the_code_of_damage(
         main(["--version"])
     assert told.value.code == 0
     assert capsys.readouterr().out.strip() == lancemem.__version__
-    program = "import sys; from lancemem.__main__ import main; sys.exit(main(sys.argv[1:]))"
-    call = [sys.executable, "-c", program, "check-wal", written.uri]
+    call = [sys.executable, "-m", "lancemem", "check-wal", written.uri]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, check=False, timeout=50)  # noqa: S603
     assert done.returncode == 2, done.stderr

@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import traceback
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Never
 
@@ -38,9 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
     except OSError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        # Python writes what is left when it ends, and would fail once more.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception:  # noqa: BLE001 - the code says so, and the trace is printed
         # Whoever acts on the code of damage must not take a defect for one.
         traceback.print_exc()
@@ -271,5 +267,16 @@ def _say(lines: Iterable[str]) -> None:
         sys.stdout.flush()
 
 
+def _program() -> int:
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python writes what is left when it ends, and would fail once more, with a code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_program())

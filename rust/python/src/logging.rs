@@ -92,16 +92,6 @@ pub fn hand_over(py: Python<'_>) -> PyResult<()> {
     if !ANY.swap(false, Ordering::AcqRel) {
         return Ok(());
     }
-    match log_lines(py) {
-        Err(error) if error.is_instance_of::<PyException>(py) => {
-            error.write_unraisable(py, None);
-            Ok(())
-        }
-        logged => logged,
-    }
-}
-
-fn log_lines(py: Python<'_>) -> PyResult<()> {
     let lines = std::mem::take(&mut *LINES.lock());
     let logger = py.import("logging")?.call_method1("getLogger", ("lancemem",))?;
     for line in lines {
@@ -110,7 +100,12 @@ fn log_lines(py: Python<'_>) -> PyResult<()> {
             Level::WARN => 30,
             _ => 20,
         };
-        logger.call_method1("log", (level, line.text))?;
+        match logger.call_method1("log", (level, line.text)) {
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                error.write_unraisable(py, None);
+            }
+            logged => drop(logged?),
+        }
     }
     Ok(())
 }

@@ -8,10 +8,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lancemem::waiting_here;
 use pyo3::prelude::*;
@@ -20,6 +21,9 @@ use tokio::sync::Notify;
 
 use crate::errors::{ForkedHandleError, to_py};
 use crate::logging;
+
+/// Of a thread that polls the engine: plans of deep conditions take some of it.
+const STACK: usize = 8 << 20;
 
 static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
 
@@ -40,7 +44,7 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
     }
     let started = runtime::Builder::new_multi_thread()
         .worker_threads(threads())
-        .thread_stack_size(8 << 20)
+        .thread_stack_size(STACK)
         .thread_name("lancemem")
         .enable_all()
         .build()?;
@@ -71,10 +75,19 @@ pub fn run<T: Send>(
         if let Some(done) = done {
             return done.map_err(|error| to_py(&error));
         }
-        let turn = async { tokio::time::timeout(TURN, work.as_mut()).await.ok() };
-        done = detached(py, || waiting_here(|| runtime.block_on(turn)));
+        done = detached(py, || waiting_here(|| runtime.block_on(turn(work.as_mut()))));
         if done.is_none() {
             done = check_signals(py, &runtime, work.as_mut())?;
+        }
+    }
+}
+
+/// A turn of `work`: all of it where the interpreter ends, or it would keep what it holds.
+async fn turn<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    loop {
+        let done = tokio::time::timeout(TURN, work.as_mut()).await.ok();
+        if done.is_some() || !is_ending_elsewhere() {
+            return done;
         }
     }
 }
@@ -96,6 +109,8 @@ fn check_signals<T: Send>(
     };
     thread::scope(|scope| {
         let beside = thread::Builder::new()
+            .name("lancemem".to_owned())
+            .stack_size(STACK)
             .spawn_scoped(scope, || waiting_here(|| runtime.block_on(beside)));
         let handled = py.check_signals();
         stop.notify_one();
@@ -113,19 +128,32 @@ fn check_signals<T: Send>(
 /// Runs `call` without the GIL. A thread that is still there when the interpreter ends does not ask
 /// for it again: Python would end the thread in the middle of our frames, and with it the process.
 pub fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> T {
-    py.detach(|| {
+    WITHOUT_GIL.fetch_add(1, Ordering::SeqCst);
+    let done = py.detach(|| {
         let done = call();
-        while ENDING.get().is_some_and(|main| *main != thread::current().id()) {
-            thread::park();
+        if is_ending_elsewhere() {
+            WITHOUT_GIL.fetch_sub(1, Ordering::SeqCst);
+            thread::park_timeout(LAST_WAIT);
+            WITHOUT_GIL.fetch_add(1, Ordering::SeqCst);
         }
         done
-    })
+    });
+    WITHOUT_GIL.fetch_sub(1, Ordering::SeqCst);
+    done
 }
 
 /// Who ends the interpreter, once it has begun to.
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
-/// How long threads that have asked for the GIL already may take to get it.
-const LAST_TURNS: Duration = Duration::from_millis(20);
+/// Threads that are in a call and will ask for the GIL.
+static WITHOUT_GIL: AtomicUsize = AtomicUsize::new(0);
+/// How long the end of the interpreter waits for those.
+const LAST_TURNS: Duration = Duration::from_millis(200);
+/// How long a thread leaves the rest of the end to itself: some program's exit handler may wait for it.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+fn is_ending_elsewhere() -> bool {
+    ENDING.get().is_some_and(|main| *main != thread::current().id())
+}
 
 /// Asks to be told when the interpreter ends.
 pub fn watch_interpreter(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -137,8 +165,12 @@ pub fn watch_interpreter(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn interpreter_ends(py: Python<'_>) {
     let _ = ENDING.set(thread::current().id());
-    #[expect(clippy::disallowed_methods, reason = "nobody tells when they have had it")]
-    py.detach(|| thread::sleep(LAST_TURNS));
+    let begun = Instant::now();
+    py.detach(|| {
+        while WITHOUT_GIL.load(Ordering::SeqCst) > 0 && begun.elapsed() < LAST_TURNS {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+    });
 }
 
 /// The result of work that needs no waiting, as most puts do not: then the runtime need not be

@@ -413,7 +413,7 @@ impl Table {
 
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let table = self.inner()?;
-        run(py, async move { table.latest_base().await.map(|_| ()) })
+        run(py, async move { table.refresh().await })
     }
 
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {

@@ -3,6 +3,7 @@
 //! Owns: the mapping to what the caller does next, and the removal of build paths and secrets.
 //! Does not own: new kinds; those are in the core crate.
 
+use std::error::Error as StdError;
 use std::io::ErrorKind;
 use std::sync::LazyLock;
 
@@ -120,41 +121,64 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
 /// What lance says of a table that it cannot open. What is not there, or may not be read, is no
 /// passing fault: whoever repeats the call repeats it for ever.
 pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        let in_the_way = error.downcast_ref::<std::io::Error>().is_some_and(|error| {
-            matches!(
-                error.kind(),
-                ErrorKind::NotFound
-                    | ErrorKind::PermissionDenied
-                    | ErrorKind::NotADirectory
-                    | ErrorKind::IsADirectory
-                    | ErrorKind::ReadOnlyFilesystem
-                    | ErrorKind::InvalidFilename
-            ) || error.raw_os_error() == Some(ELOOP)
-        });
-        let refused = matches!(
-            error.downcast_ref::<object_store::Error>(),
-            Some(
-                object_store::Error::NotFound { .. }
-                    | object_store::Error::InvalidPath { .. }
-                    | object_store::Error::PermissionDenied { .. }
-                    | object_store::Error::Unauthenticated { .. }
-            )
-        );
-        if in_the_way || refused || is_not_found(error) {
-            return Error::InvalidInput(format!("{action}: {}", without_path(&error)));
+    refused_where(action, error, |cause| is_in_the_way(cause) || is_missing(cause))
+}
+
+/// What lance says of a table that was open and whose newest version is looked for. Where that is
+/// gone the table is; anything else may pass, and a job waits for that.
+pub fn from_look(action: &str, error: &lance_core::Error) -> Error {
+    refused_where(action, error, is_missing)
+}
+
+fn refused_where(
+    action: &str,
+    error: &lance_core::Error,
+    is_refusal: impl Fn(&(dyn StdError + 'static)) -> bool,
+) -> Error {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(part) = cause {
+        if is_refusal(part) {
+            return Error::InvalidInput(format!("{action}: {}", without_path(error)));
         }
-        cause = error.source();
+        cause = part.source();
     }
     from_lance(action, error)
 }
 
-fn is_not_found(error: &(dyn std::error::Error + 'static)) -> bool {
+fn is_missing(cause: &(dyn StdError + 'static)) -> bool {
     matches!(
-        error.downcast_ref::<lance_core::Error>(),
+        cause.downcast_ref::<lance_core::Error>(),
         Some(lance_core::Error::NotFound { .. } | lance_core::Error::DatasetNotFound { .. })
-    )
+    ) || matches!(
+        cause.downcast_ref::<object_store::Error>(),
+        Some(object_store::Error::NotFound { .. })
+    ) || cause
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+fn is_in_the_way(cause: &(dyn StdError + 'static)) -> bool {
+    let of_system = cause.downcast_ref::<std::io::Error>().is_some_and(|error| {
+        let is_loop = cfg!(target_os = "linux") && error.raw_os_error() == Some(ELOOP);
+        let is_refusal = matches!(
+            error.kind(),
+            ErrorKind::PermissionDenied
+                | ErrorKind::NotADirectory
+                | ErrorKind::IsADirectory
+                | ErrorKind::ReadOnlyFilesystem
+                | ErrorKind::InvalidFilename
+        );
+        is_refusal || is_loop
+    });
+    let of_store = matches!(
+        cause.downcast_ref::<object_store::Error>(),
+        Some(
+            object_store::Error::InvalidPath { .. }
+                | object_store::Error::PermissionDenied { .. }
+                | object_store::Error::Unauthenticated { .. }
+        )
+    );
+    of_system || of_store
 }
 
 /// The engine's own error where DataFusion only carried it.

@@ -14,17 +14,18 @@ const SHORTEST: usize = 8;
 const SHOWN: &str = "******";
 /// Values that are hidden at most, the newest: a process that lives for months is given a new token
 /// every hour.
-const MOST: usize = 1_000;
+const MOST: usize = 4_000;
 
 static HIDDEN: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 
 /// Keeps `value` out of every text that [`scrub`] returns from now on.
 pub fn hide(value: &str) {
-    let is_hidden = || HIDDEN.read().iter().any(|hidden| hidden == value);
-    if value.len() < SHORTEST || is_hidden() {
+    if value.len() < SHORTEST {
         return;
     }
     let mut hidden = HIDDEN.write();
+    // What is used again is the newest again.
+    hidden.retain(|known| known != value);
     if hidden.len() == MOST {
         hidden.pop_front();
     }

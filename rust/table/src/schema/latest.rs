@@ -14,7 +14,7 @@ use object_store::ObjectStoreExt;
 use parking_lot::RwLock;
 
 use super::{TableSchema, in_table};
-use crate::errors::{Context, from_open};
+use crate::errors::{Context, from_look};
 
 const LOOKING: &str = "looking for the newest version of the base table";
 
@@ -101,7 +101,7 @@ impl LatestBase {
     async fn look(&self) -> Result<(BaseVersion, Dataset)> {
         let known = self.known();
         let mut base = Dataset::clone(&known.dataset);
-        base.checkout_latest().await.map_err(|error| from_open(LOOKING, &error))?;
+        base.checkout_latest().await.map_err(|error| from_look(LOOKING, &error))?;
         refuse_replaced(&known.dataset, &base).await?;
         Ok((known, base))
     }
@@ -156,10 +156,14 @@ async fn refuse_replaced(known: &Dataset, newest: &Dataset) -> Result<()> {
     if is_same {
         return Ok(());
     }
-    Err(Error::input(format!(
-        "table {} was replaced by another one since it was opened; open it again",
-        known.uri()
-    )))
+    Err(replaced(known.uri()))
+}
+
+/// The refusal of a handle whose table is not the one that stands there.
+pub fn replaced(uri: &str) -> Error {
+    Error::input(format!(
+        "table {uri} was replaced by another one since it was opened; open it again"
+    ))
 }
 
 /// Whether the table of `newest` has had a version, which is there.

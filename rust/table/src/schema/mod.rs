@@ -23,7 +23,7 @@ use lancemem_core::format::RowSchema;
 use lancemem_core::types::{Error, Result};
 
 pub use exec::ReconcileExec;
-pub use latest::{BaseVersion, LatestBase, VersionStamp};
+pub use latest::{BaseVersion, LatestBase, VersionStamp, replaced};
 pub use plain_types::plain_schema;
 pub use stored::StoredColumns;
 

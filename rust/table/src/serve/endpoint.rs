@@ -170,6 +170,12 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+/// Whether it was the other end that gave a connection up before it was taken.
+fn is_of_caller(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
 /// Before another try to take a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
@@ -181,6 +187,7 @@ fn speaking(listener: TcpListener) -> impl Stream<Item = io::Result<TcpStream>> 
         loop {
             match listener.accept().await {
                 Ok((connection, _)) => return Some((connection, listener)),
+                Err(error) if is_of_caller(&error) => continue,
                 // Of handles, for which whoever asks again at once would spin.
                 Err(error) if !is_failing => {
                     tracing::warn!(%error, "the endpoint cannot take a connection, and goes on trying");

@@ -4,6 +4,7 @@
 //! Does not own: what happens after the table is open.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
@@ -19,7 +20,7 @@ use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::format::{Sharding, TOMBSTONE, paths};
 use lancemem_core::shard::retire;
 use lancemem_core::store::{ManifestStore, Store};
-use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
+use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
 use super::shards::shard_ids;
@@ -68,6 +69,10 @@ impl Table {
         refuse_unstorable(&schema)?;
         options.sharding.validate(&schema, &options.primary_key)?;
         let action = format!("creating table {}", location.uri());
+        if location.is_local() && Path::new(location.uri()).join(paths::MEM_WAL).is_dir() {
+            // Before anything is written: left behind by a table that was not removed whole.
+            retire_shards(&Store::open(location.uri(), true)?, location.uri()).await?;
+        }
         let empty = RecordBatch::new_empty(schema.clone());
         let reader = RecordBatchIterator::new([Ok(empty)], schema);
         let params = WriteParams {
@@ -134,6 +139,9 @@ pub(super) async fn enable(
     refuse_unstorable(&schema)?;
     let action = format!("adding the MemWAL index to table {}", location.uri());
     let store = location.store(&base, config.fsync).await?;
+    if !location.is_local() {
+        store.prove_conditional_put().await?;
+    }
     let retired = retire_shards(&store, location.uri()).await;
     base.checkout_latest().await.context(&action)?;
     if details_of(&base).await?.is_none() {
@@ -146,9 +154,7 @@ pub(super) async fn enable(
     // A column that is added must not get the id of one that was dropped: rows above the base
     // table may still have values of that one.
     base.migrate_to_non_reusable_field_ids().await.context(&action)?;
-    if !location.is_local() {
-        store.prove_conditional_put().await?;
-    } else if config.fsync {
+    if location.is_local() && config.fsync {
         sync_base(&base).await.context(&action)?;
     }
     let table = Table::with_details(location, base, &details).await?;
@@ -208,22 +214,25 @@ impl Table {
             held.any(|held| u32::try_from(held) == Ok(*ordinal))
         };
         let shards = self.sharding().map_or(0, Sharding::shards);
+        let compacted = self.compacted_at(&self.base.known().dataset).await?;
         let missing = (0..shards).filter(|ordinal| !is_there(ordinal));
-        let created = missing.map(|ordinal| self.create_shard(ordinal));
+        let created = missing.map(|ordinal| self.create_shard(ordinal, &compacted));
         try_join_all(created).await.map(|_| ())
     }
 
     /// Creates the shard of one ordinal, which records its bucket for every reader. A table that was
     /// copied without its shards knows how far those were compacted: what this one flushes counts
     /// from there, or it would be taken for compacted too.
-    pub(super) async fn create_shard(&self, ordinal: u32) -> Result<ShardId> {
+    pub(super) async fn create_shard(
+        &self,
+        ordinal: u32,
+        compacted: &HashMap<ShardId, Generation>,
+    ) -> Result<ShardId> {
         let shard_id = shard_id_of(self.table_id, self.shard_spec_id, ordinal);
         let manifests = ManifestStore::new(self.store.clone(), shard_id, 2);
         let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
         let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);
-        let base = self.latest_base().await?;
-        let compacted = self.compacted_at(&base).await?.get(&shard_id).copied();
-        let first = compacted.unwrap_or_default().next();
+        let first = compacted.get(&shard_id).copied().unwrap_or_default().next();
         manifests.initialize_from(first, self.shard_spec_id, values).await?;
         Ok(shard_id)
     }

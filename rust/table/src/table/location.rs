@@ -4,7 +4,7 @@
 //! to the engine's, so that base table and shards share credentials and settings.
 //! Does not own: what the options mean; lance documents them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Component, PathBuf};
 use std::sync::Arc;
@@ -158,49 +158,63 @@ fn check_settings(options: &HashMap<String, String>) -> Result<()> {
     let environment = std::env::vars_os().filter_map(|(name, value)| {
         Some((
             name.into_string().ok().filter(|it| it.starts_with("AWS_"))?,
-            value.into_string().ok()?,
+            value.into_string().ok().filter(|it| !it.is_empty())?,
         ))
     });
     let environment: Vec<(String, String)> = environment.collect();
     hide_secrets(environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    let options = options.iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
-    let mut settings: Vec<(String, &String)> = options.collect();
-    let is_named = settings.iter().any(|(name, _)| is_endpoint(name));
-    let of_environment = environment.iter().filter(|(_, value)| !value.is_empty());
-    let of_environment = of_environment.map(|(name, value)| (name.to_ascii_lowercase(), value));
-    settings.extend(of_environment.filter(|(name, _)| !is_named || !is_endpoint(name)));
-    let is_true = |value: &str| matches!(value, "true" | "1" | "yes" | "on");
-    let may_be_http = settings
-        .iter()
-        .any(|(name, value)| name.ends_with("allow_http") && is_true(&value.to_ascii_lowercase()));
-    settings.iter().try_for_each(|(name, value)| {
-        check_setting(name, value, may_be_http)
-            .map_err(|why| Error::input(format!("the storage option '{name}' {why}")))
+    // What is named counts instead of what the environment says.
+    let named: HashSet<&str> = options.keys().filter_map(|name| setting(name)).collect();
+    let others =
+        environment.iter().filter(|(name, _)| setting(name).is_some_and(|it| !named.contains(it)));
+    let settings: Vec<(&String, &String)> =
+        options.iter().chain(others.map(|(name, value)| (name, value))).collect();
+    let may_be_http = settings.iter().any(|(name, value)| {
+        let value = value.to_ascii_lowercase();
+        setting(name) == Some(ALLOW_HTTP)
+            && matches!(value.as_str(), "1" | "true" | "on" | "yes" | "y")
+    });
+    settings.into_iter().try_for_each(|(name, value)| {
+        check_setting(setting(name), value, may_be_http)
+            .map_err(|why| Error::input(format!("the setting '{name}' of the object store {why}")))
     })
 }
 
-fn is_endpoint(name: &str) -> bool {
-    matches!(name.trim_start_matches("aws_"), "endpoint" | "endpoint_url" | "endpoint_url_s3")
+const ALLOW_HTTP: &str = "allow_http";
+const ENDPOINT: &str = "endpoint";
+
+/// What a name stands for, of the settings that are checked.
+fn setting(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase();
+    match name.trim_start_matches("aws_") {
+        "access_key_id" => Some("access_key_id"),
+        "secret_access_key" => Some("secret_access_key"),
+        "session_token" | "token" => Some("session_token"),
+        "region" | "default_region" => Some("region"),
+        "endpoint" | "endpoint_url" | "endpoint_url_s3" => Some(ENDPOINT),
+        other => other.contains(ALLOW_HTTP).then_some(ALLOW_HTTP),
+    }
 }
 
 fn check_setting(
-    name: &str,
+    setting: Option<&str>,
     value: &str,
     may_be_http: bool,
 ) -> std::result::Result<(), &'static str> {
-    if value.chars().any(char::is_control) || value.trim() != value {
+    if setting.is_some() && (value.chars().any(char::is_control) || value.trim() != value) {
         return Err("has a line break, or a blank at an end");
     }
-    if !is_endpoint(name) {
+    if setting != Some(ENDPOINT) {
         return Ok(());
     }
     let (scheme, address) = value.split_once("://").unwrap_or_default();
-    if let Some((user, _)) = address.split_once('@') {
+    let host = address.split('/').next().unwrap_or_default();
+    if let Some((user, _)) = host.rsplit_once('@') {
         hide(user);
         user.split(':').for_each(hide);
     }
-    match scheme {
-        "https" | "http" if address.is_empty() => Err("has no host"),
+    match scheme.to_ascii_lowercase().as_str() {
+        "https" | "http" if host.is_empty() => Err("has no host"),
         "https" => Ok(()),
         "http" if may_be_http => Ok(()),
         "http" => Err("is without TLS, and 'allow_http' is not true"),
@@ -329,6 +343,8 @@ mod tests {
             ("aws_region", "eu-west-1\n", false),
             ("aws_access_key_id", " key", false),
             ("aws_endpoint", "https://host:9000", true),
+            ("AWS_Endpoint", "HTTPS://[::1]:9000/path@x", true),
+            ("something_else", "a\nb ", true),
             ("aws_endpoint", "host:9000", false),
             ("endpoint_url", "", false),
             ("aws_endpoint", "http://user:never-this-one@host", false),

@@ -202,6 +202,16 @@ impl Table {
         self.base.newest().await
     }
 
+    /// Looks at the newest version of the base table and its index.
+    ///
+    /// # Errors
+    /// As [`Self::latest_base`], and where it was given another index since it was opened.
+    #[boxed]
+    pub async fn refresh(&self) -> Result<()> {
+        let base = self.latest_base().await?;
+        self.compacted_at(&base).await.map(|_| ())
+    }
+
     /// The store of the shards for somebody who writes. An object store has to prove once that
     /// it creates an object at most once; a local disk does.
     pub(crate) async fn writable_store(&self, fsync: bool) -> Result<Store> {
@@ -244,15 +254,19 @@ pub async fn details_of(base: &Dataset) -> Result<Option<MemWalIndexDetails>> {
     base.mem_wal_index_details().await.context("reading the MemWAL index")
 }
 
+/// The same, where it has to be there.
+async fn index_of(base: &Dataset) -> Result<MemWalIndexDetails> {
+    let missing = || Error::input("the table has no MemWAL index; somebody dropped it");
+    details_of(base).await?.ok_or_else(missing)
+}
+
 /// Newest compacted generation of each shard at a base version.
 #[boxed]
 pub async fn compacted_of(base: &Dataset) -> Result<HashMap<ShardId, Generation>> {
-    let details = details_of(base)
-        .await?
-        .ok_or_else(|| Error::input("the table has no MemWAL index; somebody dropped it"))?;
-    Ok(details
-        .compacted_sstables
-        .iter()
-        .map(|compacted| (compacted.shard_id, Generation(compacted.generation)))
-        .collect())
+    Ok(compacted_in(&index_of(base).await?))
+}
+
+fn compacted_in(details: &MemWalIndexDetails) -> HashMap<ShardId, Generation> {
+    let compacted = details.compacted_sstables.iter();
+    compacted.map(|it| (it.shard_id, Generation(it.generation))).collect()
 }

@@ -15,7 +15,7 @@ use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::{join, try_join, try_join_all};
 use lance::Dataset;
-use lancemem_core::format::{RowSchema, ShardManifest};
+use lancemem_core::format::{RowSchema, ShardManifest, Sharding};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{Look, Replay};
 use lancemem_core::store::ManifestStore;
@@ -24,8 +24,8 @@ use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
 use super::shards::uncompacted;
-use super::{Compacted, LiveJob, Table, compacted_of};
-use crate::schema::BaseVersion;
+use super::{Compacted, LiveJob, Table, compacted_in, create, index_of};
+use crate::schema::{BaseVersion, replaced};
 use crate::view::{Consistency, LogPart, ReadView, ShardView, read_ahead};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
@@ -209,13 +209,25 @@ impl Table {
     }
 
     /// Newest compacted generation of each shard at a base version, read once a version.
+    ///
+    /// # Errors
+    /// An input error where the table was given another index since it was opened, perhaps with
+    /// another sharding; a storage error.
     pub(super) async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
         let version = base.version().version;
         let known = self.compacted.lock().clone();
         if let Some((_, compacted)) = known.filter(|(known, _)| *known == version) {
             return Ok(compacted);
         }
-        let compacted = Arc::new(compacted_of(base).await?);
+        let details = index_of(base).await?;
+        let shards = |sharding: Option<&Sharding>| sharding.map(Sharding::shards);
+        let (_, sharding) = create::sharding_of(base, &details)?;
+        let is_same = create::table_id_of(&details)? == self.table_id
+            && shards(sharding.as_ref()) == shards(self.sharding());
+        if !is_same {
+            return Err(replaced(self.uri()));
+        }
+        let compacted = Arc::new(compacted_in(&details));
         *self.compacted.lock() = Some((version, compacted.clone()));
         Ok(compacted)
     }

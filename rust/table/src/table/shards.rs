@@ -147,10 +147,12 @@ impl Table {
                 )));
             }
         }
+        // Also refuses an index that is not the one by whose sharding the rows are routed.
+        let compacted = self.compacted_at(&self.base.known().dataset).await?;
         for ordinal in 0..sharding.shards() {
             let key = i32::try_from(ordinal).unwrap_or(i32::MAX);
             if let Entry::Vacant(missing) = routing.entry(key) {
-                missing.insert(self.create_shard(ordinal).await?);
+                missing.insert(self.create_shard(ordinal, &compacted).await?);
             }
         }
         Ok(routing)

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -32,6 +33,9 @@ use parking_lot::RwLock;
 /// Files that are open at most, for all datasets together: a table has more of them, and as many runs
 /// as are not compacted yet, than a process may have handles.
 const OPEN_FILES: usize = 128;
+
+/// How long the end of a dataset waits for others that look for their files.
+const CLOSE_WAIT: Duration = Duration::from_millis(10);
 
 /// What is open, by dataset and path.
 type OpenFiles = HashMap<(u64, Path), Arc<OpenFile>>;
@@ -60,17 +64,21 @@ impl LocalFiles {
 
     async fn file(&self, location: &Path) -> Result<Arc<OpenFile>> {
         let place = (self.dataset, location.clone());
-        if let Some(file) = OPEN.read().get(&place) {
-            return Ok(file.clone());
+        // Never waited for: a fork leaves a lock that is held elsewhere to its child as it is.
+        let known = OPEN.try_read().and_then(|open| open.get(&place).cloned());
+        if let Some(file) = known {
+            return Ok(file);
         }
         let meta = self.disk.head(location).await?;
         let file = File::open(to_local_path(location)).map_err(|error| failed(location, error))?;
         let file = Arc::new(OpenFile { file, meta });
-        let mut open = OPEN.write();
-        if open.len() >= OPEN_FILES {
-            open.clear();
+        if let Some(mut open) = OPEN.try_write() {
+            let is_full = open.len() >= OPEN_FILES;
+            let closed = if is_full { std::mem::take(&mut *open) } else { OpenFiles::new() };
+            open.insert(place, file.clone());
+            drop(open);
+            drop(closed);
         }
-        open.insert(place, file.clone());
         Ok(file)
     }
 }
@@ -78,7 +86,9 @@ impl LocalFiles {
 impl Drop for LocalFiles {
     /// A removed file takes room on the disk for as long as it is open.
     fn drop(&mut self) {
-        OPEN.write().retain(|(dataset, _), _| *dataset != self.dataset);
+        if let Some(mut open) = OPEN.try_write_for(CLOSE_WAIT) {
+            open.retain(|(dataset, _), _| *dataset != self.dataset);
+        }
     }
 }
 
