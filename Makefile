@@ -141,7 +141,7 @@ sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one a
 	$(SIM) test $(SIM_ALL) --no-run
 	$(LANCEMEM_SIM) seeds $(SEEDS)
 
-# Ten thousand lives are seven minutes of two cores (docs/simulation.md). A machine that has to compile Lance
+# Ten thousand lives are nine minutes of two cores (docs/simulation.md). A machine that has to compile Lance
 # first has not got them within CI's ninety.
 CI_SEEDS := $(if $(wildcard $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib),10000,2000)
 SCHEDULES ?= 100000

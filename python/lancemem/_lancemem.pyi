@@ -165,7 +165,8 @@ def connect_job(
     `location` and `token` are those of its `Endpoint`. A location with TLS, `grpc+tls://..`, needs
     `tls_root_certificates`: the path of a PEM file with the certificate that signed the server's.
 
-    Raises `InvalidInputError` where the token is refused, `RetryableError` where nobody answers.
+    Raises `InvalidInputError` where the token is refused, or certificates are named for a location
+    without TLS; `RetryableError` where nobody answers.
     """
 
 def bucket(column: str, buckets: int) -> Sharding:
@@ -612,7 +613,7 @@ class Job:
         """Offer the rows in this job's memory to other processes, over Arrow Flight.
 
         `address` is on the loopback interface unless told otherwise; port 0 takes a free one.
-        `token`: what a reader must have, at least 16 characters; made of 256 random bits where
+        `token`: what a reader must have, 16 to 4,096 characters; made of 256 random bits where
         absent. `tls`: the paths of a certificate and of its private key, in PEM form; without it
         rows and token can be read on the way. At most `max_streams` reads run at a time.
         The endpoint ends with the job or with `Endpoint.close`, not with the object.
