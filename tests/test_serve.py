@@ -462,8 +462,11 @@ def test_with_tls_only_who_trusts_the_certificate_reads(
         assert client.do_get(flight.Ticket(b"rows"), options).read_all().num_rows == 4
     with pytest.raises(lancemem.InvalidInputError, match="tls_root_certificates"):
         lancemem.connect_job(job.location, job.token)
+    without = job.location.replace("+tls", "")
     with pytest.raises(lancemem.LancememError):
-        lancemem.connect_job(job.location.replace("+tls", ""), job.token)
+        lancemem.connect_job(without, job.token)
+    with pytest.raises(lancemem.InvalidInputError, match="is without TLS"):
+        lancemem.connect_job(without, job.token, tls_root_certificates=certificate)
     (tmp_path / "other").mkdir()
     foreign = self_signed(tmp_path / "other")[0]
     with pytest.raises(lancemem.LancememError):

@@ -33,9 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
-    except lancemem.LancememError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-    except OSError as error:
+    except (lancemem.LancememError, OSError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
     except Exception:  # noqa: BLE001 - the code says so, and the trace is printed
         # Whoever acts on the code of damage must not take a defect for one.

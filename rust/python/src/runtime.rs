@@ -1,6 +1,7 @@
 //! The runtime of this process, and only of this one.
 //!
-//! Owns: threads, started at the first call that needs them, never at import.
+//! Owns: threads, started at the first call that needs them, never at import; how a call waits for
+//! them beside signals, log lines and the end of the interpreter.
 //! Does not own: handles. Each remembers its process through [`Origin`] and refuses another.
 //!
 //! PySpark forks its workers. Threads do not cross a fork, so a runtime that did is unusable:
@@ -26,6 +27,15 @@ use crate::logging;
 const STACK: usize = 8 << 20;
 
 static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
+
+/// Who ends the interpreter, once it has begun to.
+static ENDING: OnceLock<ThreadId> = OnceLock::new();
+/// Threads that are in a call and will ask for the GIL.
+static WITHOUT_GIL: AtomicUsize = AtomicUsize::new(0);
+/// How long the end of the interpreter waits for those.
+const LAST_TURNS: Duration = Duration::from_millis(200);
+/// How long a thread leaves the rest of the end to itself: some program's exit handler may wait for it.
+const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Threads of the runtime; `LANCEMEM_THREADS` overrides the number of processors.
 fn threads() -> usize {
@@ -141,15 +151,6 @@ pub fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> T {
     WITHOUT_GIL.fetch_sub(1, Ordering::SeqCst);
     done
 }
-
-/// Who ends the interpreter, once it has begun to.
-static ENDING: OnceLock<ThreadId> = OnceLock::new();
-/// Threads that are in a call and will ask for the GIL.
-static WITHOUT_GIL: AtomicUsize = AtomicUsize::new(0);
-/// How long the end of the interpreter waits for those.
-const LAST_TURNS: Duration = Duration::from_millis(200);
-/// How long a thread leaves the rest of the end to itself: some program's exit handler may wait for it.
-const LAST_WAIT: Duration = Duration::from_secs(5);
 
 fn is_ending_elsewhere() -> bool {
     ENDING.get().is_some_and(|main| *main != thread::current().id())

@@ -80,26 +80,30 @@ fn from_run(run: &str, error: &lance_core::Error) -> Error {
     }
 }
 
+/// An error and what it came from, outermost first.
+fn causes(error: &lance_core::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    std::iter::successors(Some(error as &(dyn StdError + 'static)), |cause| (*cause).source())
+}
+
 /// Whether the operating system or an object store refused, in contrast to bytes that are wrong.
 fn is_io_fault(error: &lance_core::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        let from_system = error
+    causes(error).any(|cause| {
+        let from_system = cause
             .downcast_ref::<std::io::Error>()
             .is_some_and(|error| error.raw_os_error().is_some());
-        let from_network = matches!(
-            error.downcast_ref::<object_store::Error>(),
-            Some(
-                object_store::Error::PermissionDenied { .. }
-                    | object_store::Error::Unauthenticated { .. }
-            )
-        );
-        if from_system || from_network {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+        from_system || is_refused(cause)
+    })
+}
+
+/// Whether an object store refused whoever asked.
+fn is_refused(cause: &(dyn StdError + 'static)) -> bool {
+    matches!(
+        cause.downcast_ref::<object_store::Error>(),
+        Some(
+            object_store::Error::PermissionDenied { .. }
+                | object_store::Error::Unauthenticated { .. }
+        )
+    )
 }
 
 fn from_lance(action: &str, error: &lance_core::Error) -> Error {
@@ -135,12 +139,8 @@ fn refused_where(
     error: &lance_core::Error,
     is_refusal: impl Fn(&(dyn StdError + 'static)) -> bool,
 ) -> Error {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(part) = cause {
-        if is_refusal(part) {
-            return Error::InvalidInput(format!("{action}: {}", without_path(error)));
-        }
-        cause = part.source();
+    if causes(error).any(is_refusal) {
+        return Error::InvalidInput(format!("{action}: {}", without_path(error)));
     }
     from_lance(action, error)
 }
@@ -170,15 +170,11 @@ fn is_in_the_way(cause: &(dyn StdError + 'static)) -> bool {
         );
         is_refusal || is_loop
     });
-    let of_store = matches!(
+    let is_no_path = matches!(
         cause.downcast_ref::<object_store::Error>(),
-        Some(
-            object_store::Error::InvalidPath { .. }
-                | object_store::Error::PermissionDenied { .. }
-                | object_store::Error::Unauthenticated { .. }
-        )
+        Some(object_store::Error::InvalidPath { .. })
     );
-    of_system || of_store
+    of_system || is_no_path || is_refused(cause)
 }
 
 /// The engine's own error where DataFusion only carried it.

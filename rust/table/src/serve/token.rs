@@ -133,5 +133,7 @@ mod tests {
         assert!(!token.is_carried_by(&MetadataMap::new()));
         let error = Token::new("short-secret").unwrap_err().to_string();
         assert!(!error.contains("short-secret"), "{error}");
+        assert!(Token::new("x".repeat(LONGEST)).is_ok());
+        assert!(Token::new("x".repeat(LONGEST + 1)).is_err());
     }
 }

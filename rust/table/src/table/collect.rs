@@ -16,7 +16,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::cleanup::CleanupPolicy;
 use lancemem_core::format::{ShardManifest, paths, wal_entry};
-use lancemem_core::store::{Listed, ManifestStore, Store};
+use lancemem_core::store::{Listed, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition};
 
 use super::{Table, compacted_of};
@@ -98,8 +98,7 @@ impl Table {
         settings: &CollectionSettings,
         now: SystemTime,
     ) -> Result<Option<ShardFacts>> {
-        let scan_batch = self.writer_defaults().manifest_scan_batch_size;
-        let store = ManifestStore::new(self.store().clone(), shard_id, scan_batch);
+        let store = self.manifest_store(shard_id);
         // Before the listings: what is listed afterwards and not named was not named then either.
         let Some(newest) = store.latest().await? else { return Ok(None) };
         let manifests = self.manifest_files(shard_id).await?;

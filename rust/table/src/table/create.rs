@@ -1,28 +1,28 @@
 //! Making a table, and giving an existing Lance table its MemWAL index.
 //!
-//! Owns: the schema metadata that names the key, the MemWAL index and the first manifests.
-//! Does not own: what happens after the table is open.
+//! Owns: the MemWAL index, the identity that it gives the table, the ids of shards and their first
+//! manifests.
+//! Does not own: what happens after the table is open, or which columns it may have (`columns`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{Schema, SchemaRef};
 use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lance::Dataset;
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::dataset::{WriteMode, WriteParams};
 use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
-use lancemem_core::format::key::is_key_type;
-use lancemem_core::format::reconcile::KEY_MARK;
-use lancemem_core::format::{Sharding, TOMBSTONE, paths};
+use lancemem_core::format::{Sharding, paths};
 use lancemem_core::shard::retire;
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
+use super::columns::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
 use super::{Location, Table, details_of};
 use crate::errors::{Context, from_open};
@@ -34,8 +34,6 @@ use crate::sstable::sync_base;
 const TABLE_ID: &str = "lancemem_table_id";
 /// Name of the sharding field in the specification that lance writes.
 pub(super) const SHARDING_FIELD: &str = "bucket";
-const BLOB: &str = "Lance keeps the bytes of a blob column outside of its rows; use large_binary";
-const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
 
 /// What a new table is made of.
 #[derive(Clone, Debug)]
@@ -158,7 +156,9 @@ pub(super) async fn enable(
         sync_base(&base).await.context(&action)?;
     }
     let table = Table::with_details(location, base, &details).await?;
-    table.create_shards().await?;
+    let there = table.manifests().await?;
+    let there: HashSet<i32> = there.iter().filter_map(|it| table.ordinal_of(it)).collect();
+    table.create_missing(|ordinal| there.contains(&ordinal)).await?;
     Ok(table)
 }
 
@@ -206,24 +206,28 @@ async fn retire_shards(store: &Store, uri: &str) -> Result<()> {
 }
 
 impl Table {
-    /// Creates every shard of the sharding that is not there.
-    async fn create_shards(&self) -> Result<()> {
-        let there = self.manifests().await?;
-        let is_there = |ordinal: &u32| {
-            let mut held = there.iter().filter_map(|manifest| self.ordinal_of(manifest));
-            held.any(|held| u32::try_from(held) == Ok(*ordinal))
-        };
-        let shards = self.sharding().map_or(0, Sharding::shards);
+    /// Creates the shard of every ordinal that `is_there` does not know. Refuses an index that is not
+    /// the one by whose sharding this handle routes rows.
+    pub(super) async fn create_missing(
+        &self,
+        is_there: impl Fn(i32) -> bool,
+    ) -> Result<Vec<(i32, ShardId)>> {
         let compacted = self.compacted_at(&self.base.known().dataset).await?;
-        let missing = (0..shards).filter(|ordinal| !is_there(ordinal));
-        let created = missing.map(|ordinal| self.create_shard(ordinal, &compacted));
-        try_join_all(created).await.map(|_| ())
+        let shards = self.sharding().map_or(0, Sharding::shards);
+        let ordinals =
+            (0..shards).map(|ordinal| (ordinal, i32::try_from(ordinal).unwrap_or(i32::MAX)));
+        let missing = ordinals.filter(|(_, key)| !is_there(*key));
+        let created = missing.map(|(ordinal, key)| {
+            let created = self.create_shard(ordinal, &compacted);
+            async move { Ok((key, created.await?)) }
+        });
+        try_join_all(created).await
     }
 
     /// Creates the shard of one ordinal, which records its bucket for every reader. A table that was
     /// copied without its shards knows how far those were compacted: what this one flushes counts
     /// from there, or it would be taken for compacted too.
-    pub(super) async fn create_shard(
+    async fn create_shard(
         &self,
         ordinal: u32,
         compacted: &HashMap<ShardId, Generation>,
@@ -306,113 +310,4 @@ fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<Sharding> {
         }
         other => Err(unsupported(format!("transform {other:?}; use bucket or unsharded"))),
     }
-}
-
-/// The schema with its key in the metadata that Lance reads.
-fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
-    for (index, field) in schema.fields().iter().enumerate() {
-        let name = field.name();
-        if name == TOMBSTONE {
-            return Err(Error::input(format!("the column name '{TOMBSTONE}' is reserved")));
-        }
-        if schema.fields()[..index].iter().any(|earlier| earlier.name() == name) {
-            return Err(Error::input(format!("column '{name}' is in the schema twice")));
-        }
-    }
-    for (index, name) in key.iter().enumerate() {
-        if key[..index].contains(name) {
-            return Err(Error::input(format!("primary key column '{name}' is named twice")));
-        }
-        schema.field_with_name(name).map_err(|_| {
-            Error::input(format!("primary key column '{name}' is not in the schema"))
-        })?;
-    }
-    let fields = schema.fields().iter().map(|field| {
-        let mut metadata: HashMap<String, String> = field.metadata().clone();
-        metadata.remove(KEY_MARK);
-        metadata.remove(KEY_POSITION);
-        let Some(position) = key.iter().position(|name| name == field.name()) else {
-            return Ok(field.as_ref().clone().with_metadata(metadata));
-        };
-        metadata.insert(KEY_MARK.to_owned(), "true".to_owned());
-        metadata.insert(KEY_POSITION.to_owned(), (position + 1).to_string());
-        // A key column is never null, whatever the caller's schema allows.
-        let field = field.as_ref().clone().with_nullable(false).with_metadata(metadata);
-        check_key_field(&field)?;
-        Ok(field)
-    });
-    let fields = fields.collect::<Result<Vec<Field>>>()?;
-    Ok(Schema::new_with_metadata(fields, schema.metadata().clone()))
-}
-
-/// Refuses columns that Lance creates and then loses, or never reads again: their rows would be
-/// acknowledged here.
-fn refuse_unstorable(schema: &Schema) -> Result<()> {
-    for field in schema.fields() {
-        let name = field.name();
-        if name.is_empty() || name.contains(['`', '\0']) || name == "*" {
-            return Err(Error::input(format!(
-                "Lance cannot read a column that is called '{}'",
-                name.escape_default()
-            )));
-        }
-        if let Some(reason) = why_unstorable(field) {
-            return Err(Error::input(format!("column '{name}' cannot be stored: {reason}")));
-        }
-    }
-    Ok(())
-}
-
-fn why_unstorable(field: &Field) -> Option<String> {
-    if let Some(reason) = why_foreign(field) {
-        return Some(reason.to_owned());
-    }
-    match field.data_type() {
-        DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
-            Some(format!(
-                "a dictionary with {index} indices holds too few values for all batches together; \
-                 use {value}, or indices of 32 bits"
-            ))
-        }
-        DataType::Struct(fields) if fields.is_empty() => {
-            Some("of a struct without fields nothing is stored".to_owned())
-        }
-        DataType::Struct(fields) => fields.iter().find_map(|it| why_unstorable(it)),
-        DataType::FixedSizeList(item, _)
-            if !item.data_type().is_primitive()
-                && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
-        {
-            Some(format!("Lance has no lists of a fixed size of {}", item.data_type()))
-        }
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::Map(item, _) => why_unstorable(item),
-        _ => None,
-    }
-}
-
-/// Whether Lance keeps or shows values of the column in another form than they are put.
-fn why_foreign(field: &Field) -> Option<&'static str> {
-    let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
-    let is_blob = field.metadata().get("lance-encoding:blob").is_some_and(|it| it == "true");
-    match extension {
-        Some("lance.blob.v2") => Some(BLOB),
-        Some("arrow.json" | "lance.json") => {
-            Some("Lance stores JSON in a form of its own; use a text column")
-        }
-        _ => is_blob.then_some(BLOB),
-    }
-}
-
-fn check_key_field(field: &Field) -> Result<()> {
-    if is_key_type(field.data_type()) {
-        return Ok(());
-    }
-    Err(Error::input(format!(
-        "column '{}' of type {} cannot be a primary key; use an integer, bool, utf8, large_utf8, \
-         binary or large_binary column",
-        field.name(),
-        field.data_type()
-    )))
 }

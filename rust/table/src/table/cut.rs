@@ -9,7 +9,6 @@ use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lancemem_core::format::RowSchema;
 use lancemem_core::shard::Replay;
-use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{Error, ErrorKind, Result};
 use lancemem_core::wal::WalTail;
 
@@ -44,8 +43,7 @@ impl Table {
     }
 
     async fn parts_of(&self, cut: &ShardCut, rows: &Arc<RowSchema>) -> Result<ShardParts> {
-        let scan_batch = self.defaults.manifest_scan_batch_size;
-        let manifests = ManifestStore::new(self.store.clone(), cut.shard_id, scan_batch);
+        let manifests = self.manifest_store(cut.shard_id);
         let manifest = Arc::new(manifests.at(cut.manifest_version).await?);
         let log = LogPart::Before(cut.log_end);
         let Some(end) = cut.log_end else {

@@ -14,7 +14,6 @@ use futures::FutureExt;
 use lance::Dataset;
 use lance::dataset::transaction::Operation;
 use lancemem_core::format::ShardManifest;
-use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
 use super::record_index::Adopted;
@@ -191,8 +190,7 @@ impl Table {
         if !manifest.sstables.iter().any(|sstable| covered(sstable.generation)) {
             return Ok(());
         }
-        let scan_batch = self.writer_defaults().manifest_scan_batch_size;
-        ManifestStore::new(self.store().clone(), manifest.shard_id, scan_batch)
+        self.manifest_store(manifest.shard_id)
             .update_beside_owner(|manifest| {
                 manifest.sstables.retain(|sstable| !covered(sstable.generation));
             })

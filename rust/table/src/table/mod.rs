@@ -5,6 +5,7 @@
 //! Does not own: running jobs; a caller holds those and passes them to a scan.
 
 mod collect;
+mod columns;
 mod create;
 mod cut;
 mod get;
@@ -17,6 +18,7 @@ mod read;
 mod record_index;
 mod repair;
 mod scan;
+mod settings;
 mod shards;
 mod stage;
 mod vectors;
@@ -130,8 +132,8 @@ impl Table {
         let vectors = VectorFiles::new(sstables.bound());
         let table = Self {
             location,
+            compacted: Mutex::new(Some((base.version().version, Arc::new(compacted_in(details))))),
             base: LatestBase::new(base)?,
-            compacted: Mutex::default(),
             key,
             sharding,
             shard_spec_id,

@@ -337,8 +337,7 @@ impl Table {
     fn tail_of(&self, shard_id: ShardId) -> Arc<tokio::sync::Mutex<ShardTail>> {
         let mut tails = self.tails.0.lock();
         let tail = tails.entry(shard_id).or_insert_with(|| {
-            let scan_batch = self.defaults.manifest_scan_batch_size;
-            let manifests = ManifestStore::new(self.store.clone(), shard_id, scan_batch);
+            let manifests = self.manifest_store(shard_id);
             Arc::new(tokio::sync::Mutex::new(ShardTail { manifests, place: None }))
         });
         tail.clone()

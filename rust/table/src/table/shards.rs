@@ -4,7 +4,6 @@
 //! Does not own: the manifests' contents.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
@@ -108,8 +107,12 @@ impl Table {
         &self,
         shard_id: ShardId,
     ) -> Result<Option<Arc<ShardManifest>>> {
-        let scan_batch = self.defaults.manifest_scan_batch_size;
-        ManifestStore::new(self.store.clone(), shard_id, scan_batch).latest().await
+        self.manifest_store(shard_id).latest().await
+    }
+
+    /// The manifests of a shard, read as the table's settings say.
+    pub(super) fn manifest_store(&self, shard_id: ShardId) -> ManifestStore {
+        ManifestStore::new(self.store.clone(), shard_id, self.defaults.manifest_scan_batch_size)
     }
 
     pub(crate) async fn shard_ids(&self) -> Result<Vec<ShardId>> {
@@ -123,12 +126,12 @@ impl Table {
     /// which bucket it holds: rows could then land in two shards.
     #[boxed]
     pub async fn routing(&self) -> Result<HashMap<i32, ShardId>> {
-        let Some(sharding) = &self.sharding else {
+        if self.sharding.is_none() {
             return Err(Error::input(format!(
                 "table {} has no sharding; name the shard with start_job",
                 self.uri()
             )));
-        };
+        }
         let mut routing = HashMap::new();
         for manifest in self.manifests().await? {
             let ordinal = self.ordinal_of(&manifest).ok_or_else(|| {
@@ -147,14 +150,8 @@ impl Table {
                 )));
             }
         }
-        // Also refuses an index that is not the one by whose sharding the rows are routed.
-        let compacted = self.compacted_at(&self.base.known().dataset).await?;
-        for ordinal in 0..sharding.shards() {
-            let key = i32::try_from(ordinal).unwrap_or(i32::MAX);
-            if let Entry::Vacant(missing) = routing.entry(key) {
-                missing.insert(self.create_shard(ordinal, &compacted).await?);
-            }
-        }
+        let created = self.create_missing(|ordinal| routing.contains_key(&ordinal)).await?;
+        routing.extend(created);
         Ok(routing)
     }
 

@@ -13,7 +13,6 @@ use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::shard::{WriteMode, is_new, recorded_marks};
-use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{Error, Mark, Marks, Result, ShardId, WriterConfig};
 
 use super::Table;
@@ -172,9 +171,7 @@ impl Table {
     }
 
     async fn marks_of(&self, shard_id: ShardId) -> Result<Marks> {
-        let scan_batch = self.defaults.manifest_scan_batch_size;
-        let manifests = ManifestStore::new(self.store().clone(), shard_id, scan_batch);
-        recorded_marks(self.store(), &manifests).await
+        recorded_marks(self.store(), &self.manifest_store(shard_id)).await
     }
 
     /// The positions of the rows of each ordinal, in their order.

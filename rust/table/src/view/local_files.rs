@@ -1,8 +1,9 @@
 //! Data files on a local disk, read on the caller's thread.
 //!
 //! Owns: the files that this process keeps open for them, under one bound, and reads of a range out
-//! of them without a change of thread. Lance's own reader hands every range to another thread; for the few kilobytes of a
-//! row, which lie in the page cache as a rule, that costs several times the read.
+//! of them without a change of thread. Lance's own reader hands every range to another thread; for
+//! the few kilobytes of a row, which lie in the page cache as a rule, that costs several times the
+//! read.
 //! Does not own: which thread that is. It waits for the disk, so it must not be one of a runtime
 //! (`row_readers`).
 
@@ -175,12 +176,18 @@ impl ObjectStore for LocalFiles {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn ranges_are_read_out_of_a_file_that_stays_open() {
+    /// A file on disk, and where it is for each side.
+    fn ten_bytes() -> (tempfile::TempDir, std::path::PathBuf, Path) {
         let folder = tempfile::tempdir().unwrap();
         let local = folder.path().join("data");
         std::fs::write(&local, b"0123456789").unwrap();
         let path = Path::from_absolute_path(&local).unwrap();
+        (folder, local, path)
+    }
+
+    #[tokio::test]
+    async fn ranges_are_read_out_of_a_file_that_stays_open() {
+        let (_folder, local, path) = ten_bytes();
         let files = LocalFiles::new();
         assert_eq!(files.get_range(&path, 2..5).await.unwrap(), "234");
         std::fs::remove_file(&local).unwrap();
@@ -189,10 +196,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_datasets_share_a_bound_of_files_and_one_that_is_dropped_closes_its_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let local = folder.path().join("data");
-        std::fs::write(&local, b"0123456789").unwrap();
-        let path = Path::from_absolute_path(&local).unwrap();
+        let (_folder, _, path) = ten_bytes();
         let datasets: Vec<_> = (0..3 * OPEN_FILES).map(|_| LocalFiles::new()).collect();
         for files in &datasets {
             assert_eq!(files.get_range(&path, 2..5).await.unwrap(), "234");

@@ -1,0 +1,124 @@
+//! Which columns and keys a table may have.
+//!
+//! Owns: the marks of the key in a schema, and the refusal of what Lance would not keep as it is put.
+//! Does not own: columns that change later (`schema`), or values (the core's `rows`).
+
+use std::collections::HashMap;
+
+use arrow_schema::{DataType, Field, Schema};
+use lancemem_core::format::TOMBSTONE;
+use lancemem_core::format::key::is_key_type;
+use lancemem_core::format::reconcile::KEY_MARK;
+use lancemem_core::types::{Error, Result};
+
+const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
+const BLOB: &str = "Lance keeps the bytes of a blob column outside of its rows; use large_binary";
+
+/// The schema with its key in the metadata that Lance reads.
+pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
+    for (index, field) in schema.fields().iter().enumerate() {
+        let name = field.name();
+        if name == TOMBSTONE {
+            return Err(Error::input(format!("the column name '{TOMBSTONE}' is reserved")));
+        }
+        if schema.fields()[..index].iter().any(|earlier| earlier.name() == name) {
+            return Err(Error::input(format!("column '{name}' is in the schema twice")));
+        }
+    }
+    for (index, name) in key.iter().enumerate() {
+        if key[..index].contains(name) {
+            return Err(Error::input(format!("primary key column '{name}' is named twice")));
+        }
+        schema.field_with_name(name).map_err(|_| {
+            Error::input(format!("primary key column '{name}' is not in the schema"))
+        })?;
+    }
+    let fields = schema.fields().iter().map(|field| {
+        let mut metadata: HashMap<String, String> = field.metadata().clone();
+        metadata.remove(KEY_MARK);
+        metadata.remove(KEY_POSITION);
+        let Some(position) = key.iter().position(|name| name == field.name()) else {
+            return Ok(field.as_ref().clone().with_metadata(metadata));
+        };
+        metadata.insert(KEY_MARK.to_owned(), "true".to_owned());
+        metadata.insert(KEY_POSITION.to_owned(), (position + 1).to_string());
+        // A key column is never null, whatever the caller's schema allows.
+        let field = field.as_ref().clone().with_nullable(false).with_metadata(metadata);
+        check_key_field(&field)?;
+        Ok(field)
+    });
+    let fields = fields.collect::<Result<Vec<Field>>>()?;
+    Ok(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// Refuses columns that Lance creates and then loses, or never reads again: their rows would be
+/// acknowledged here.
+pub(super) fn refuse_unstorable(schema: &Schema) -> Result<()> {
+    for field in schema.fields() {
+        let name = field.name();
+        if name.is_empty() || name.contains(['`', '\0']) || name == "*" {
+            return Err(Error::input(format!(
+                "Lance cannot read a column that is called '{}'",
+                name.escape_default()
+            )));
+        }
+        if let Some(reason) = why_unstorable(field) {
+            return Err(Error::input(format!("column '{name}' cannot be stored: {reason}")));
+        }
+    }
+    Ok(())
+}
+
+fn why_unstorable(field: &Field) -> Option<String> {
+    if let Some(reason) = why_foreign(field) {
+        return Some(reason.to_owned());
+    }
+    match field.data_type() {
+        DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
+            Some(format!(
+                "a dictionary with {index} indices holds too few values for all batches together; \
+                 use {value}, or indices of 32 bits"
+            ))
+        }
+        DataType::Struct(fields) if fields.is_empty() => {
+            Some("of a struct without fields nothing is stored".to_owned())
+        }
+        DataType::Struct(fields) => fields.iter().find_map(|it| why_unstorable(it)),
+        DataType::FixedSizeList(item, _)
+            if !item.data_type().is_primitive()
+                && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
+        {
+            Some(format!("Lance has no lists of a fixed size of {}", item.data_type()))
+        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => why_unstorable(item),
+        _ => None,
+    }
+}
+
+/// Whether Lance keeps or shows values of the column in another form than they are put.
+fn why_foreign(field: &Field) -> Option<&'static str> {
+    let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
+    let is_blob = field.metadata().get("lance-encoding:blob").is_some_and(|it| it == "true");
+    match extension {
+        Some("lance.blob.v2") => Some(BLOB),
+        Some("arrow.json" | "lance.json") => {
+            Some("Lance stores JSON in a form of its own; use a text column")
+        }
+        _ => is_blob.then_some(BLOB),
+    }
+}
+
+pub(super) fn check_key_field(field: &Field) -> Result<()> {
+    if is_key_type(field.data_type()) {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "column '{}' of type {} cannot be a primary key; use an integer, bool, utf8, large_utf8, \
+         binary or large_binary column",
+        field.name(),
+        field.data_type()
+    )))
+}

@@ -1,0 +1,119 @@
+//! Settings of an object store: options that a call names, and the environment where it names none.
+//!
+//! Owns: which values no text may show, and the refusal of those that can reach no store.
+//! Does not own: what a setting means to Lance, or names that it alone knows.
+
+use std::collections::{HashMap, HashSet};
+
+use lancemem_core::store::hide;
+use lancemem_core::types::{Error, Result};
+
+/// Parts of the names of options whose values are secret.
+const SECRET: &[&str] = &["secret", "token", "password", "key", "credential", "sas", "auth"];
+
+/// Keeps the values of settings that are secret by their names out of every text.
+pub(super) fn hide_secrets<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) {
+    for (name, value) in settings {
+        let name = name.to_ascii_lowercase();
+        if SECRET.iter().any(|part| name.contains(part)) {
+            hide(value);
+        }
+    }
+}
+
+/// Refuses settings of an object store, named or from the environment, on which its client panics or
+/// which it tries for seconds in vain, and hides secrets that the environment brings.
+pub(super) fn check_settings(options: &HashMap<String, String>) -> Result<()> {
+    let environment = std::env::vars_os().filter_map(|(name, value)| {
+        Some((
+            name.into_string().ok().filter(|it| it.starts_with("AWS_"))?,
+            value.into_string().ok().filter(|it| !it.is_empty())?,
+        ))
+    });
+    let environment: Vec<(String, String)> = environment.collect();
+    hide_secrets(environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    // What is named counts instead of what the environment says.
+    let named: HashSet<&str> = options.keys().filter_map(|name| setting(name)).collect();
+    let others =
+        environment.iter().filter(|(name, _)| setting(name).is_some_and(|it| !named.contains(it)));
+    let settings: Vec<(&String, &String)> =
+        options.iter().chain(others.map(|(name, value)| (name, value))).collect();
+    let may_be_http = settings.iter().any(|(name, value)| {
+        let value = value.to_ascii_lowercase();
+        setting(name) == Some(ALLOW_HTTP)
+            && matches!(value.as_str(), "1" | "true" | "on" | "yes" | "y")
+    });
+    settings.into_iter().try_for_each(|(name, value)| {
+        check_setting(setting(name), value, may_be_http)
+            .map_err(|why| Error::input(format!("the setting '{name}' of the object store {why}")))
+    })
+}
+
+const ALLOW_HTTP: &str = "allow_http";
+const ENDPOINT: &str = "endpoint";
+
+/// What a name stands for, of the settings that are checked.
+fn setting(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase();
+    match name.trim_start_matches("aws_") {
+        "access_key_id" => Some("access_key_id"),
+        "secret_access_key" => Some("secret_access_key"),
+        "session_token" | "token" => Some("session_token"),
+        "region" | "default_region" => Some("region"),
+        "endpoint" | "endpoint_url" | "endpoint_url_s3" => Some(ENDPOINT),
+        other => other.contains(ALLOW_HTTP).then_some(ALLOW_HTTP),
+    }
+}
+
+fn check_setting(
+    setting: Option<&str>,
+    value: &str,
+    may_be_http: bool,
+) -> std::result::Result<(), &'static str> {
+    if setting.is_some() && (value.chars().any(char::is_control) || value.trim() != value) {
+        return Err("has a line break, or a blank at an end");
+    }
+    if setting != Some(ENDPOINT) {
+        return Ok(());
+    }
+    let (scheme, address) = value.split_once("://").unwrap_or_default();
+    let host = address.split('/').next().unwrap_or_default();
+    if let Some((user, _)) = host.rsplit_once('@') {
+        hide(user);
+        user.split(':').for_each(hide);
+    }
+    match scheme.to_ascii_lowercase().as_str() {
+        "https" | "http" if host.is_empty() => Err("has no host"),
+        "https" => Ok(()),
+        "http" if may_be_http => Ok(()),
+        "http" => Err("is without TLS, and 'allow_http' is not true"),
+        _ => Err("is an address such as https://host:port"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_can_reach_no_store_are_refused_by_their_names() {
+        for (name, value, fits) in [
+            ("aws_region", "eu-west-1", true),
+            ("aws_region", "eu-west-1\n", false),
+            ("aws_access_key_id", " key", false),
+            ("aws_endpoint", "https://host:9000", true),
+            ("AWS_Endpoint", "HTTPS://[::1]:9000/path@x", true),
+            ("something_else", "a\nb ", true),
+            ("aws_endpoint", "host:9000", false),
+            ("endpoint_url", "", false),
+            ("aws_endpoint", "http://user:never-this-one@host", false),
+        ] {
+            let checked = check_settings(&[(name.to_owned(), value.to_owned())].into());
+            assert_eq!(checked.is_ok(), fits, "{name} = {value}");
+            assert!(
+                checked.map_err(|error| error.to_string()).err().is_none_or(|it| it.contains(name))
+            );
+        }
+        assert_eq!(lancemem_core::store::scrub("never-this-one"), "******");
+    }
+}
