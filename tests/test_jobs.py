@@ -20,7 +20,7 @@ import lancemem
 from tests.programs import IN_A_FORK, run_python
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tests.conftest import MakeTable
 
@@ -46,10 +46,15 @@ def ids_of(table: pa.Table) -> list[int]:
     return sorted(table.column("id").to_pylist())
 
 
+def of(level: str, *jobs: lancemem.Job) -> list[lancemem.Job]:
+    """Choose the jobs that a read at this level takes."""
+    return list(jobs) if level == "live" else []
+
+
 def seen(table: lancemem.Table, *jobs: lancemem.Job) -> dict[str, list[int]]:
     """Read the ids that each level shows."""
     return {
-        level: ids_of(table.scan(["id"], consistency=level, jobs=jobs).to_table())
+        level: ids_of(table.scan(["id"], consistency=level, jobs=of(level, *jobs)).to_table())
         for level in LEVELS
     }
 
@@ -193,13 +198,29 @@ def test_a_flush_makes_rows_of_a_job_that_is_not_durable_visible_to_all(
         assert seen(lancemem.open_table(table.uri))["flushed"] == [1, 2]
 
 
+def test_a_level_that_shows_no_rows_of_jobs_takes_none(table: lancemem.Table) -> None:
+    key = rows([1]).select(["id"])
+    with table.start_job(shard=0) as job:
+        reads: list[Callable[[], object]] = [
+            lambda: table.scan(jobs=[job]),
+            lambda: table.pin(consistency="flushed", jobs=[job]),
+            lambda: table.pin(cut=table.pin().cut, consistency="live", jobs=[job]),
+            lambda: table.to_dataset(jobs=[job]),
+            lambda: table.get(key, jobs=[job]),
+            lambda: table.get_with_missing(key, jobs=[job]),
+        ]
+        for read in reads:
+            with pytest.raises(lancemem.InvalidInputError, match="jobs="):
+                read()
+
+
 def test_get_sees_the_same_levels_as_scan(table: lancemem.Table) -> None:
     table.upsert(rows([1], "durable"))
     job = table.start_job(shard=0, config=NOT_DURABLE)
     job.put(rows([1], "live"))
     key = rows([1]).select(["id"])
     names = {
-        level: table.get(key, ["name"], consistency=level, jobs=[job]).column("name").to_pylist()
+        level: table.get(key, ["name"], consistency=level, jobs=of(level, job))["name"].to_pylist()
         for level in LEVELS
     }
     assert names == {"flushed": [], "durable": ["durable"], "live": ["live"]}

@@ -167,7 +167,8 @@ class _Machine:
         self.start_jobs()
 
     def scan(self, level: Level) -> None:
-        seen = self.state_of(self.table.scan(consistency=level, jobs=self.jobs).to_table())
+        jobs = self.jobs if level == "live" else None
+        seen = self.state_of(self.table.scan(consistency=level, jobs=jobs).to_table())
         for model, part in zip(self.shards, self.split(seen), strict=True):
             model.show(level, part)
 

@@ -382,7 +382,8 @@ class Table:
         SQL. `offset` rows are left out first; rows have no order. `consistency`: "flushed" reads
         the base table and flushed runs; "durable" also the WAL, so every acknowledged durable
         write of any process; "live" also the MemTables of `jobs`, which run in this process
-        or, as `connect_job` gives them, in another. A job that is closed raises `JobStoppedError`.
+        or, as `connect_job` gives them, in another; the other levels take none. A job that is
+        closed raises `JobStoppedError`.
         """
 
     def pin(

@@ -197,3 +197,15 @@ def test_a_read_is_divided_by_fragments_and_its_parts_share_a_cut(
         table.toDF(splits=0)
     with pytest.raises(Exception, match="splits is a whole number"):
         spark.read.format("lancemem").option("splits", "many").load(table_uri).count()
+
+
+def test_rows_without_columns_are_as_many_as_rows(spark: SparkSession, table_uri: str) -> None:
+    save(rows(spark, 0, 7), table_uri, primaryKey="id")
+    table = LancememTable.forPath(spark, table_uri)
+    for none in (
+        table.toDF(columns=[]),
+        table.toDF(columns=[], splits=2),
+        table.toDF(columns=[], where="id >= 0"),
+        table.lookup(spark.range(0, 9).toDF("id"), columns=[]),
+    ):
+        assert (none.columns, none.count()) == ([], 7)

@@ -43,6 +43,8 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
 ) -> DataFrame:
     """Make a DataFrame of the table, read in at most `splits` tasks."""
     names = checked_columns(table, columns)
+    if not names:
+        return read_table(spark, table, _first(table), where, consistency, splits).select()
     schema = spark_schema(spark_columns(table, names))
     if splits == 1:
         scan = _whole_scan(table, names, where, consistency)
@@ -126,6 +128,8 @@ def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None
     """Make a DataFrame of the rows with these keys; tasks ask the engine for each batch of them."""
     uri, key = table.uri, list(table.primary_key)
     names = checked_columns(table, columns)
+    if not names:
+        return lookup(keys, table, _first(table)).select()
     schema = spark_columns(table, names)
 
     def get_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -239,6 +243,11 @@ def spark_columns(table: lancemem.Table, names: Sequence[str]) -> pa.Schema:
     """Return the Arrow schema under which Spark takes these columns."""
     schema = pa.schema(table.schema)
     return spark_arrow_schema(pa.schema([schema.field(name) for name in names]))
+
+
+def _first(table: lancemem.Table) -> list[str]:
+    """Name a column to read where none is asked for: rows without any reach Spark as no rows."""
+    return pa.schema(table.schema).names[:1]
 
 
 def checked_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[str]:

@@ -291,8 +291,7 @@ impl Table {
         jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<Scan> {
         let table = self.inner()?;
-        let jobs = running(jobs)?;
-        let consistency = parse_consistency(consistency)?;
+        let (consistency, jobs) = level(consistency, jobs)?;
         let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
         if is_bound {
             // An expression is bound to columns here; it may name one that was just added.
@@ -313,13 +312,15 @@ impl Table {
         cut: Option<&str>,
     ) -> PyResult<ReadView> {
         let table = self.inner()?;
+        let (consistency, jobs) = level(consistency, jobs)?;
         if let Some(cut) = cut {
+            if !jobs.is_empty() {
+                return Err(InvalidInputError::new_err("a cut has no jobs: leave out jobs="));
+            }
             let cut = cut.parse().map_err(|error| to_py(&error))?;
             let view = run(py, table.view_of(&cut))?;
             return Ok(ReadView::new(table, view));
         }
-        let jobs = running(jobs)?;
-        let consistency = parse_consistency(consistency)?;
         let view = run(py, table.read_view(consistency, &jobs))?;
         Ok(ReadView::new(table, view))
     }
@@ -331,7 +332,7 @@ impl Table {
         jobs: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         slf.get().origin.check("table")?;
-        parse_consistency(consistency)?;
+        level(consistency, jobs.as_ref().map(|jobs| jobs.extract()).transpose()?)?;
         let py = slf.py();
         let options = PyDict::new(py);
         options.set_item("consistency", consistency)?;
@@ -371,8 +372,7 @@ impl Table {
         jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let table = self.inner()?;
-        let jobs = running(jobs)?;
-        let consistency = parse_consistency(consistency)?;
+        let (consistency, jobs) = level(consistency, jobs)?;
         let keys = keys::batch(keys, table.primary_key())?;
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
@@ -482,15 +482,27 @@ impl Table {
     }
 }
 
-fn running(jobs: Option<Vec<RunningJob>>) -> PyResult<Vec<Arc<dyn LiveJob>>> {
+/// What a read shows, and of which jobs. A level that shows no job's rows takes none: whoever names
+/// jobs wants to see them.
+fn level(
+    name: &str,
+    jobs: Option<Vec<RunningJob>>,
+) -> PyResult<(Consistency, Vec<Arc<dyn LiveJob>>)> {
+    let consistency = parse_consistency(name)?;
     let jobs = jobs.unwrap_or_default();
+    if consistency != Consistency::Live && !jobs.is_empty() {
+        return Err(InvalidInputError::new_err(format!(
+            "a read with consistency='{name}' shows no rows of jobs; jobs= goes with \
+             consistency='live'"
+        )));
+    }
     let jobs = jobs.iter().map(|job| -> PyResult<Arc<dyn LiveJob>> {
         match job {
             RunningJob::Here(job) => Ok(job.get().inner()?),
             RunningJob::Elsewhere(job) => Ok(job.get().inner()?),
         }
     });
-    jobs.collect()
+    Ok((consistency, jobs.collect::<PyResult<_>>()?))
 }
 
 fn parse_consistency(name: &str) -> PyResult<Consistency> {

@@ -6,12 +6,12 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use futures::FutureExt;
+use futures::{FutureExt, try_join};
 use lancemem_core::types::Result;
 
 use super::all;
 use super::pieces::Answers;
-use super::take::{Columns, SourceColumns, take};
+use super::take::{Columns, take};
 use super::wanted::Wanted;
 use crate::errors::RunContext;
 use crate::sstable::KeyIndex;
@@ -103,18 +103,28 @@ async fn in_index(
 
 /// Reads the rows that are not tombstones.
 pub(super) async fn rows(columns: &Columns, found: Vec<InRun>) -> Result<Vec<Answers>> {
-    all(found.into_iter().map(|found| rows_of(columns, found).boxed()).collect()).await
+    let reads = found.into_iter().map(|found| rows_of(columns, found).boxed());
+    Ok(all(reads.collect()).await?.into_iter().flatten().collect())
 }
 
-async fn rows_of(columns: &Columns, found: InRun) -> Result<Answers> {
+/// Which rows only delete is read apart from the rows: to take some rows of a column that is the same
+/// in all of them, lance walks over those before them, and most runs delete nothing.
+async fn rows_of(columns: &Columns, found: InRun) -> Result<Option<Answers>> {
     let InRun { run, mut rows } = found;
+    if let Some(tombstones) = run.tombstones_in_memory() {
+        rows.retain(|(_, position)| !tombstones.contains(*position));
+    }
+    if rows.is_empty() {
+        return Ok(None);
+    }
     rows.sort_unstable_by_key(|(_, position)| *position);
     let offsets: Vec<u32> = rows.iter().map(|(_, position)| *position).collect();
     let source = columns.in_run(&run)?;
-    let taken = take(&run.row_readers, &run.dataset, 0, &offsets, &source).await;
-    let taken = taken.in_run(&run.name())?;
-    let live = SourceColumns::live_rows(&taken)?;
-    let of = rows.iter().zip(0..).zip(live);
-    let of = of.filter(|(_, live)| *live).map(|(((row, _), place), _)| (*row, place)).collect();
-    Ok(Answers { columns: source.result(&taken)?, of })
+    let take = async {
+        take(&run.row_readers, &run.dataset, 0, &offsets, &source).await.in_run(&run.name())
+    };
+    let (tombstones, taken) = try_join!(run.tombstones(), take)?;
+    let of = rows.iter().zip(0..).filter(|((_, position), _)| !tombstones.contains(*position));
+    let of = of.map(|((row, _), place)| (*row, place)).collect();
+    Ok(Some(Answers { columns: source.result(&taken)?, of }))
 }

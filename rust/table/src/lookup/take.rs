@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_cast::cast;
 use arrow_schema::{Field, Schema, SchemaRef};
@@ -14,7 +13,6 @@ use lance::Dataset;
 use lance::dataset::ProjectionRequest;
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_core::{Error as LanceError, Result as LanceResult};
-use lancemem_core::format::TOMBSTONE;
 use lancemem_core::types::{Error, Result};
 
 use crate::errors::Context;
@@ -91,12 +89,12 @@ impl Columns {
         self.in_dataset(&view.base, &self.names, extra, None)
     }
 
-    /// In a run, with the column that marks tombstones.
+    /// In a run.
     pub fn in_run(&self, run: &SsTableHandle) -> Result<SourceColumns> {
         let stored = StoredColumns::of(&run.columns, &self.table, &self.names)?;
         let names = stored.names.clone();
         let stored = Some(stored).filter(|stored| !stored.is_same());
-        self.in_dataset(&run.dataset, &names, &[TOMBSTONE.to_owned()], stored)
+        self.in_dataset(&run.dataset, &names, &[], stored)
     }
 
     fn in_dataset(
@@ -121,14 +119,6 @@ impl SourceColumns {
             Some(stored) => Ok(stored.bring(batch)?.columns().to_vec()),
             None => in_types_of(&self.result, batch),
         }
-    }
-
-    /// For each row of a run whether it is no tombstone.
-    pub fn live_rows(batch: &RecordBatch) -> Result<Vec<bool>> {
-        let tombstones = batch
-            .column_by_name(TOMBSTONE)
-            .ok_or_else(|| Error::Internal("a run was read without its tombstones".to_owned()))?;
-        Ok(tombstones.as_boolean().values().iter().map(|dead| !dead).collect())
     }
 }
 

@@ -46,7 +46,7 @@ impl Gap {
             fragments: self.in_base(view, index, &keys, &newer, &key_fields).await?,
             key_fields,
             runs,
-            tombstones: tombstones.as_ref().map(bytes_of).transpose()?,
+            tombstones: tombstones.as_deref().map(bytes_of).transpose()?,
         })
     }
 

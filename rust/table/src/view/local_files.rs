@@ -7,20 +7,20 @@
 //! Does not own: which thread that is. It waits for the disk, so it must not be one of a runtime
 //! (`row_readers`).
 
-use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use hashbrown::{Equivalent, HashMap};
 use lance_io::local::to_local_path;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -30,6 +30,8 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::RwLock;
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, pread};
 
 /// Files that are open at most, for all datasets together: a table has more of them, and as many runs
 /// as are not compacted yet, than a process may have handles.
@@ -39,7 +41,17 @@ const OPEN_FILES: usize = 128;
 const CLOSE_WAIT: Duration = Duration::from_millis(10);
 
 /// What is open, by dataset and path.
-type OpenFiles = HashMap<(u64, Path), Arc<OpenFile>>;
+type OpenFiles = HashMap<(u64, Path), Arc<OpenFile>, RandomState>;
+
+/// How a file is asked for without a copy of its path. Hashed as what is open is.
+#[derive(Hash)]
+struct Place<'a>(u64, &'a Path);
+
+impl Equivalent<(u64, Path)> for Place<'_> {
+    fn equivalent(&self, key: &(u64, Path)) -> bool {
+        self.0 == key.0 && *self.1 == key.1
+    }
+}
 
 static OPEN: LazyLock<RwLock<OpenFiles>> = LazyLock::new(RwLock::default);
 
@@ -64,19 +76,20 @@ impl LocalFiles {
     }
 
     async fn file(&self, location: &Path) -> Result<Arc<OpenFile>> {
-        let place = (self.dataset, location.clone());
+        let place = Place(self.dataset, location);
         // Never waited for: a fork leaves a lock that is held elsewhere to its child as it is.
         let known = OPEN.try_read().and_then(|open| open.get(&place).cloned());
         if let Some(file) = known {
             return Ok(file);
         }
-        let meta = self.disk.head(location).await?;
+        // Nobody compares tags of a range of a file that never changes.
+        let meta = ObjectMeta { e_tag: None, ..self.disk.head(location).await? };
         let file = File::open(to_local_path(location)).map_err(|error| failed(location, error))?;
         let file = Arc::new(OpenFile { file, meta });
         if let Some(mut open) = OPEN.try_write() {
             let is_full = open.len() >= OPEN_FILES;
-            let closed = if is_full { std::mem::take(&mut *open) } else { OpenFiles::new() };
-            open.insert(place, file.clone());
+            let closed = if is_full { std::mem::take(&mut *open) } else { OpenFiles::default() };
+            open.insert((self.dataset, location.clone()), file.clone());
             drop(open);
             drop(closed);
         }
@@ -96,15 +109,24 @@ impl Drop for LocalFiles {
 impl OpenFile {
     fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
         let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, range.start)?;
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let from = range.start + bytes.len() as u64;
+            match pread(&self.file, spare_capacity(&mut bytes), from) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // A vector may have room for more than was asked for.
+        bytes.truncate(length);
         Ok(bytes.into())
     }
 }
 
 fn failed(location: &Path, error: io::Error) -> object_store::Error {
     let path = location.to_string();
-    if error.kind() == io::ErrorKind::NotFound {
+    if error.kind() == ErrorKind::NotFound {
         return object_store::Error::NotFound { path, source: Box::new(error) };
     }
     object_store::Error::Generic { store: "local files", source: Box::new(error) }

@@ -52,6 +52,7 @@ pub struct SsTableHandle {
     keys: Arc<Kept<RunKeys>>,
     filter: Arc<Kept<KeyFilter>>,
     index: Arc<Kept<KeyIndex>>,
+    tombstones: Arc<Kept<RoaringBitmap>>,
     /// Whether filter and index hold every key of the run.
     trusted: bool,
     /// Rows of the data file, hidden ones included.
@@ -153,8 +154,19 @@ impl SsTableHandle {
     ///
     /// # Errors
     /// A storage error.
-    pub async fn tombstones(&self) -> Result<RoaringBitmap> {
-        read_tombstones(&self.dataset, &self.name()).await
+    pub async fn tombstones(&self) -> Result<Arc<RoaringBitmap>> {
+        let read = async {
+            let tombstones = read_tombstones(&self.dataset, &self.name()).await?;
+            let bytes = tombstones.serialized_size();
+            Ok((tombstones, bytes))
+        };
+        self.tombstones.get_or_read(read).await
+    }
+
+    /// The same, where they are in memory.
+    #[must_use]
+    pub fn tombstones_in_memory(&self) -> Option<Arc<RoaringBitmap>> {
+        self.tombstones.present()
     }
 }
 
@@ -293,6 +305,7 @@ impl SsTableCache {
             keys: Kept::new(&self.bound),
             filter: Kept::new(&self.bound),
             index: Kept::new(&self.bound),
+            tombstones: Kept::new(&self.bound),
             trusted: is_ours(&dataset),
             rows: physical_rows(&dataset),
             pages_read: AtomicU64::new(0),
