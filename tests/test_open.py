@@ -87,6 +87,49 @@ def test_the_settings_of_an_adopted_table_are_those_that_were_named(table_uri: s
         assert not job.put(rows(9, b=9)).durable
 
 
+def test_settings_that_a_table_would_not_take_are_refused(make_table: MakeTable) -> None:
+    table = make_table(config=lancemem.WriterConfig(durable=False))
+    lancemem.open_table(table.uri, config=lancemem.WriterConfig(durable=False))
+    lancemem.open_table(table.uri, config=lancemem.WriterConfig())
+    for other in ({"durable": True}, {"durable": False, "max_memtable_rows": 5}):
+        config = lancemem.WriterConfig(**other)
+        with pytest.raises(lancemem.InvalidInputError, match=r"start_job\(config=\)"):
+            lancemem.open_table(table.uri, config=config)
+
+
+def test_a_lance_table_without_a_key_is_adopted_once_it_has_one(table_uri: str) -> None:
+    lance.write_dataset(pa.table({"id": [1, 2], "v": ["old", "old"]}), table_uri)
+    with pytest.raises(lancemem.InvalidInputError, match="names no primary key") as refused:
+        lancemem.open_table(table_uri)
+    assert lance.dataset(table_uri).version == 1
+    base = lance.dataset(table_uri)
+    base.alter_columns({"path": "id", "nullable": False})
+    base.update_field_metadata({"id": {PRIMARY_KEY: "true"}})
+    assert all(word in str(refused.value) for word in ("alter_columns", PRIMARY_KEY))
+    table = lancemem.open_table(table_uri)
+    table.upsert(pa.table({"id": [1], "v": ["new"]}))
+    assert sorted(table.scan().to_table()["v"].to_pylist()) == ["new", "old"]
+
+
+def test_making_a_table_that_exists_leaves_it_and_its_jobs_alone(make_table: MakeTable) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 2))
+    row = pa.table({"id": [1], "name": ["a"], "value": [0.5]})
+    for step in range(3):
+        [owner] = pa.array(table.shard_ordinals(row)).to_pylist()
+        with table.start_job(shard=owner) as job, table.start_job(shard=1 - owner) as idle:
+            with pytest.raises(lancemem.InvalidInputError, match="exists; open it"):
+                lancemem.create_table(table.uri, table.schema, primary_key="id")
+            job.put(row)
+            idle.flush()
+            if step:
+                job.flush()
+        if step == 2:
+            table.compact()
+    with pytest.raises(lancemem.InvalidInputError, match="exists; open it"):
+        lancemem.create_table(table.uri, table.schema, primary_key="id")
+    assert table.scan().count_rows() == 1
+
+
 def test_a_lance_table_is_left_alone_where_nobody_wants_it_adopted(table_uri: str) -> None:
     lance_table(table_uri, ["a"])
     before = sorted(path.name for path in Path(table_uri).rglob("*"))

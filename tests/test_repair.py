@@ -157,6 +157,16 @@ def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
     assert main(["check-wal", written.uri]) == 0
     assert "entries 1 to 7, nothing damaged" in capsys.readouterr().out
 
+    assert main(["index", "check", written.uri]) == 0
+    assert "no record index" in capsys.readouterr().out
+    manifests = Path(written.uri, "_mem_wal", shard_of(written), "manifest")
+    newest = min(manifests.glob("*.binpb"))
+    kept = newest.read_bytes()
+    newest.write_bytes(kept[:-4])
+    assert main(["check-wal", written.uri]) == 1
+    assert newest.name in capsys.readouterr().err
+    newest.write_bytes(kept)
+
     DAMAGES["cut short"](entry_path(written, 6))
     assert main(["check-wal", written.uri, "--shard", "0"]) == 1
     said = capsys.readouterr().out
@@ -167,12 +177,12 @@ def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
 
     assert main(["cut-wal", written.uri, "--shard", "0", "--from", "7"]) == 2
     assert "entry 6 before it is damaged too" in capsys.readouterr().err
-    assert main(["cut-wal", written.uri, "--shard", shard_of(written), "--from", "6"]) == 0
-    assert f"copied to _lancemem/dropped/{shard_of(written)}/2/{6:016}.arrow" in (
-        capsys.readouterr().out
-    )
+    assert main(["cut-wal", written.uri, "--shard", shard_of(written), "--from", "5"]) == 0
+    said = capsys.readouterr().out
+    assert f"copied to _lancemem/dropped/{shard_of(written)}/2/{6:016}.arrow" in said
+    assert "entry 5 (intact, before the damage)" in said
     assert main(["check-wal", written.uri]) == 0
-    assert ids(written.scan().to_table()) == [2, 3, 4, 5]
+    assert ids(written.scan().to_table()) == [2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,28 @@ def test_vectors_are_made_of_lists_of_their_length_null_ones_included() -> None:
             assert made["v"].to_pylist() == column.to_pylist()
 
 
+def test_parts_of_nested_columns_are_left_to_the_engine() -> None:
+    pair = pa.struct([("a", pa.int32()), ("b", pa.dictionary(pa.int32(), pa.string()))])
+    here = pa.struct([("b", pa.string()), ("a", pa.int64())])
+    other = pa.struct([("A", pa.int32()), ("b", pa.string())])
+    ntz, zoned = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+    half, single = pa.list_(pa.float16(), 2), pa.list_(pa.float32())
+    words = pa.dictionary(pa.int32(), pa.string())
+    for wanted, have, made in (
+        (pair, here, pa.struct([("b", words), ("a", pa.int64())])),
+        (pair, other, pa.struct([("A", pa.int32()), ("b", words)])),
+        (pa.list_(pair), pa.list_(other), pa.list_(pa.struct([("A", pa.int32()), ("b", words)]))),
+        (pa.struct([("at", ntz)]), pa.struct([("at", zoned)]), pa.struct([("at", zoned)])),
+        (pa.struct([("v", half)]), pa.struct([("v", single)]),
+         pa.struct([("v", pa.list_(pa.float16()))])),
+        (pa.map_(pa.string(), pa.uint64()), pa.map_(pa.string(), pa.decimal128(20, 0)),
+         pa.map_(pa.string(), pa.uint64())),
+    ):  # fmt: skip
+        column = pa.nulls(2, have)
+        batch = pa.RecordBatch.from_arrays([column], names=["x"])
+        assert table_batch(batch, pa.schema([("x", wanted)])).schema.field("x").type == made
+
+
 def test_a_spark_schema_survives_the_way_to_arrow_and_back() -> None:
     schema = st.StructType(
         [

@@ -13,7 +13,8 @@ pytest.importorskip("pyspark")
 
 import lancemem
 from lancemem.spark import ChangesResult, DeleteResult, LancememTable, UpsertResult
-from lancemem.spark.table import DRIVER_BYTES, UNKNOWN_BYTES, estimated_bytes
+from lancemem.spark.sizing import UNKNOWN_BYTES, estimated_bytes
+from lancemem.spark.table import DRIVER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,6 +21,7 @@ import lancemem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+DAMAGED = 1
 FAILED = 2
 
 
@@ -35,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options)
     except (lancemem.LancememError, OSError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        if isinstance(error, lancemem.CorruptionError):
+            return DAMAGED
     except Exception:  # noqa: BLE001 - the code says so, and the trace is printed
         # Whoever acts on the code of damage must not take a defect for one.
         traceback.print_exc()
@@ -151,7 +154,7 @@ def _check(table: lancemem.Table, shard: int | str | None) -> int:
         report = table.check_wal(name)
         damaged += report.first_damaged_position is not None
         _say(_checked(report))
-    return 1 if damaged else 0
+    return DAMAGED if damaged else 0
 
 
 def _checked(report: lancemem.WalReport) -> Iterator[str]:
@@ -161,19 +164,29 @@ def _checked(report: lancemem.WalReport) -> Iterator[str]:
         yield f"shard {report.shard_id}: {looked}, nothing damaged"
         return
     yield f"shard {report.shard_id}: {looked}, damaged from {report.first_damaged_position} on"
-    yield from map(_finding, report.findings)
+    yield from _findings(report)
 
 
 def _cut(table: lancemem.Table, shard: int | str, from_position: int) -> Iterator[str]:
     report = table.cut_wal(shard, from_position=from_position)
     yield f"shard {report.shard_id}: dropped the log from entry {from_position} on, and with it"
-    yield from map(_finding, report.findings)
+    yield from _findings(report)
 
 
-def _finding(finding: lancemem.WalFinding) -> str:
+def _findings(report: lancemem.WalReport) -> Iterator[str]:
+    damaged = report.first_damaged_position
+    for finding in report.findings:
+        if damaged is None:
+            place = ""
+        else:
+            place = f", {'behind' if finding.position > damaged else 'before'} the damage"
+        yield _finding(finding, place)
+
+
+def _finding(finding: lancemem.WalFinding, place: str) -> str:
     kind = finding.kind if finding.detail is None else f"{finding.kind}: {finding.detail}"
     if finding.kind == "intact":
-        kind = "intact, behind the damage" if finding.rows else "intact, a fence without rows"
+        kind = f"intact{place}" if finding.rows else "intact, a fence without rows"
     numbers = [
         ("bytes", finding.bytes),
         ("rows", finding.rows),
@@ -187,13 +200,16 @@ def _finding(finding: lancemem.WalFinding) -> str:
 
 def _index(table: lancemem.Table, what: str) -> int:
     report = table.rebuild_record_index() if what == "rebuild" else table.check_record_index()
+    if not (report.runs or report.damage):
+        _say(["the table has no record index; index rebuild makes one"])
+        return 0
     told = (
         f"{report.runs} runs, {report.entries} entries, {report.bytes} bytes; "
         f"{report.fragments_covered} fragments covered, {report.fragments_uncovered} not, "
         f"{report.stale_runs} runs stale; version {report.base_version}"
     )
     _say([told, *(f"damaged: {each}" for each in report.damage)])
-    return 1 if report.damage else 0
+    return DAMAGED if report.damage else 0
 
 
 def _vectors(table: lancemem.Table, what: str) -> Iterator[str]:

@@ -2,6 +2,10 @@
 
 Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow tables and
 batches, pandas and polars frames. It is copied once; nothing of the caller's is kept.
+
+Errors are `LancememError`, but for an argument of a wrong Python type or sign (`TypeError`,
+`ValueError`, `OverflowError`) and a stream that its producer breaks (`OSError`); then too nothing
+is written.
 """
 
 from collections.abc import Sequence
@@ -150,8 +154,9 @@ def open_table(
 
     A Lance table with a primary key in its field metadata that has no MemWAL index yet is adopted:
     it gets one, with `sharding` (default: one shard) and `config`. A table that has one keeps both;
-    naming another sharding raises `InvalidInputError`. With `adopt=False` nothing is written, and a
-    table without the index raises `InvalidInputError`.
+    naming others raises `InvalidInputError`, and so does a Lance table without a key. With
+    `adopt=False`, which takes neither, nothing is written, and a table without the index raises
+    `InvalidInputError`.
 
     Raises `InvalidInputError` too for a table whose index somebody dropped while rows lay above it,
     or with columns that `create_table` refuses, and for what is not there or may not be read.
@@ -221,10 +226,11 @@ class WriterConfig:
         `key_index`: the index's structure (default "hash"; docs/decisions/0006).
         `fsync`: on a local disk, file and folder are synced before that (default true); without
         it a put survives a killed process but not a power cut.
-        `max_memtable_*`: limits at which a MemTable is frozen and flushed.
+        `max_memtable_*`: limits at which a MemTable is frozen and flushed (default 100,000 rows,
+        256 MiB, 8,000 batches).
         `max_wal_buffer_bytes`, `max_wal_flush_interval_ms`: how long rows of a job that is not
-        durable may wait for the WAL.
-        `max_unflushed_memtable_bytes`: memory above which puts wait for a flush.
+        durable may wait for the WAL (default 10 MiB, 100).
+        `max_unflushed_memtable_bytes`: memory above which puts wait for a flush (default 1 GiB).
         `max_uncompacted_generations`: flushed generations of the shard above which puts wait for
         a compaction (default 1,000), for at most `max_compaction_wait_ms` (default 60,000), then
         they raise `RetryableError`.
@@ -674,7 +680,8 @@ class ReadView:
         """Prepare a read of the cut; arguments as for `Table.scan`.
 
         `part=(i, n)` reads part i of n, counted from 0. The n parts have all rows, each once, and
-        can be read by different processes that pinned the cut by its name.
+        can be read by different processes that pinned the cut by its name. `limit` and `offset`
+        count within the part.
         """
 
     def get(self, keys: _Keys, columns: Sequence[str] | None = None) -> pa.Table:

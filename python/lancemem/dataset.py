@@ -17,7 +17,7 @@ from lancemem._lancemem import InvalidInputError, ReadView, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lancemem._lancemem import Job, Scan
+    from lancemem._lancemem import Job, RemoteJob, Scan
 
     Columns = Sequence[str] | Mapping[str, pds.Expression] | None
     from typing import Any, TypeAlias
@@ -44,7 +44,7 @@ class TableDataset(pds.Dataset):  # type: ignore[misc]
         source: Table | ReadView,
         *,
         consistency: str | None = None,
-        jobs: Sequence[Job] | None = None,
+        jobs: Sequence[Job | RemoteJob] | None = None,
         condition: pds.Expression | None = None,
     ) -> None:
         """Wrap `source`; `consistency` and `jobs` are a table's, `condition` holds for all reads.

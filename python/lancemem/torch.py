@@ -101,7 +101,8 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
 
     def _table(self) -> Table:
         if self._opened is None or self._opened[0] != os.getpid():
-            opened = open_table(self._uri, storage_options=self._storage_options)
+            options = self._storage_options
+            opened = open_table(self._uri, storage_options=options, adopt=False)
             self._opened = (os.getpid(), opened)
         return self._opened[1]
 

@@ -75,3 +75,7 @@ def test_a_server_that_ignores_conditions_gets_no_table_and_no_job(place: Place,
     s3.switch(server.UNCONDITIONAL)
     with pytest.raises(lancemem.InvalidInputError, match="conditional writes"):
         lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=place.options)
+    puts = {r["path"] for r in place.log() if r["method"] == "PUT"}
+    assert [path.rpartition("/")[2] for path in puts] == ["created_once"], "nothing but the proof"
+    s3.switch("")
+    lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=place.options)

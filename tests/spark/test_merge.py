@@ -91,6 +91,60 @@ def test_a_merge_of_whole_rows_is_an_upsert_and_reads_nothing(
     assert stored(table)[1, "a"] == stored(table)[40, "a"] == (9, None)
 
 
+def test_the_values_of_a_merge_go_by_name_and_lose_nothing(
+    spark: SparkSession, table_uri: str
+) -> None:
+    place = pa.struct([("lat", pa.float64()), ("lon", pa.float64())])
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("at", place),
+            pa.field("all", pa.list_(place)),
+            pa.field("n", pa.int32()),
+            pa.field("price", pa.decimal128(10, 2)),
+            pa.field("wall", pa.timestamp("us")),
+            pa.field("f", pa.float32()),
+        ]
+    )
+    table = LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
+    table.upsert(spark.sql("select 1L id, null at, null all, 1 n, 1.5BD price, null wall, 1f f"))
+    swapped = "named_struct('lon', 13.4d, 'lat', 52.5d)"
+
+    def merge(**values: str) -> None:
+        source = spark.sql(f"select 1L id, {swapped} at, array({swapped}, null) all, 2L n")
+        merged = table.merge(source, "t.id = s.id").whenMatchedUpdate("s.n = 2", set=values)
+        merged.execute()
+
+    try:
+        for ansi in ("true", "false"):
+            spark.conf.set("spark.sql.ansi.enabled", ansi)
+            merge(at="s.at", all="s.all", n="s.n", price="t.price + 1", f="s.n / 3")
+            merge(n="'7'", wall="'2024-02-29 12:00:00'")
+            for column, value in (
+                ("n", "1.75d"),
+                ("n", "5000000000"),
+                ("n", "'7x'"),
+                ("price", "1.239d"),
+                ("price", "123456789.5d"),
+            ):
+                with pytest.raises(Exception, match=f"column '{column}' is .* cannot hold"):
+                    merge(**{column: value})
+            for column, value, match in (
+                ("wall", "current_timestamp()", "timestamp_ntz.*cast it"),
+                ("at", "named_struct('lat', 1d, 'l', 1d)", "struct of lat, lon"),
+                ("n", "true", "boolean"),
+            ):
+                with pytest.raises(lancemem.InvalidInputError, match=match):
+                    merge(**{column: value})
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    [row] = lancemem.open_table(table_uri).scan().to_table().to_pylist()
+    berlin = {"lat": 52.5, "lon": 13.4}
+    assert (row["at"], row["all"], row["n"]) == (berlin, [berlin, None], 7)
+    assert (str(row["price"]), row["wall"].hour) == ("3.50", 12)
+    assert row["f"] == pytest.approx(2 / 3)
+
+
 def test_what_a_merge_cannot_do_says_what_to_do_instead(
     spark: SparkSession, table: LancememTable
 ) -> None:

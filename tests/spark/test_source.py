@@ -135,10 +135,52 @@ def test_what_spark_cannot_do_here_says_what_to_do_instead(
         (lambda: save(rows(spark, 0, 1).drop("v"), table_uri), "no column 'v'"),
         (lambda: save(rows(spark, 0, 1), table_uri, op="merge"), "got 'merge'"),
         (lambda: save(rows(spark, 0, 1), table_uri, opp="x"), "means nothing"),
+        (lambda: save(rows(spark, 0, 1), table_uri, op="delete", opColumn="name"), "leave one out"),
+        (lambda: save(rows(spark, 0, 1), table_uri + "2", op="merge", primaryKey="id"), "got 'm"),
     ]
     for call, message in cases:
         with pytest.raises(Exception, match=message):
             call()
+    assert not Path(table_uri + "2").exists()
+
+
+def test_a_lance_table_is_read_and_written_once_somebody_has_adopted_it(
+    spark: SparkSession, table_uri: str
+) -> None:
+    key = {b"lance-schema:unenforced-primary-key": b"true"}
+    schema = SCHEMA.set(0, SCHEMA.field("id").with_metadata(key))
+    data = pa.table({"id": [1], "name": ["n"], "v": [0.5]}, schema=schema)
+    pytest.importorskip("lance").write_dataset(data, table_uri)
+    for use in (
+        lambda: LancememTable.forPath(spark, table_uri),
+        lambda: spark.read.format("lancemem").load(table_uri).count(),
+        lambda: save(rows(spark, 1, 3), table_uri),
+    ):
+        with pytest.raises(Exception, match="without a MemWAL index"):
+            use()
+    LancememTable.enable(spark, table_uri)
+    save(rows(spark, 1, 3), table_uri)
+    assert spark.read.format("lancemem").load(table_uri).count() == 2
+
+
+def test_a_table_without_a_key_goes_by_none(spark: SparkSession, table_uri: str) -> None:
+    lancemem.create_table(table_uri, SCHEMA)
+    save(rows(spark, 0, 2), table_uri, op="append")
+    table = LancememTable.forPath(spark, table_uri)
+    for call in (
+        lambda: table.delete(spark.range(1)),
+        lambda: table.lookup(spark.range(1)),
+        lambda: (
+            rows(spark, 0, 1)
+            .write.format("lancemem")
+            .mode("overwrite")
+            .option("op", "append")
+            .save(table_uri)
+        ),
+    ):
+        with pytest.raises(Exception, match="no primary key"):
+            call()
+    assert table.toDF().count() == 2
 
 
 def test_a_write_whose_task_fails_leaves_nothing_behind(

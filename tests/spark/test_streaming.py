@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 
 import lancemem
 from lancemem.spark import LancememTable
+from lancemem.spark.sizing import is_estimated
 from tests.spark.test_exactly_once import write_events
 
 if TYPE_CHECKING:
@@ -64,6 +65,31 @@ def test_the_progress_of_a_stream_has_its_rows_and_its_lag(
         # Minutes, and as long as the query took to come to it.
         assert 10 - number <= lag < 15 - number
     assert table.toDF().count() == max(sizes)
+
+
+def test_rows_that_a_stream_makes_of_others_are_not_taken_for_few(
+    spark: SparkSession, table: LancememTable, tmp_path: Path
+) -> None:
+    write_events(tmp_path / "events", 0, [{"id": 1, "at": "2024-01-01T00:00:00Z"}])
+    rows = source(spark, tmp_path / "events")
+    many = rows.selectExpr("explode(sequence(1L, 100000L)) id", "at")
+    assert is_estimated(rows)
+    assert not is_estimated(many)
+    query = table.stream_upsert(
+        many, checkpoint=str(tmp_path / "checkpoint"), trigger={"availableNow": True}
+    )
+    assert query.awaitTermination(120)
+    assert table.toDF().count() == 100_000
+
+
+def test_a_stream_by_the_format_may_have_a_name(
+    spark: SparkSession, table: LancememTable, tmp_path: Path
+) -> None:
+    write_events(tmp_path / "events", 0, [{"id": 1, "at": "2024-01-01T00:00:00Z"}])
+    writer = source(spark, tmp_path / "events").writeStream.format("lancemem").queryName("named")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert writer.trigger(availableNow=True).start(table.uri).awaitTermination(120)
+    assert table.toDF().count() == 1
 
 
 def test_a_stream_without_a_column_of_the_table_does_not_start(

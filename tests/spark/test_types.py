@@ -67,6 +67,18 @@ TYPES: dict[str, tuple[pa.DataType, str, Any]] = {
         "array<struct<a:bigint,m:decimal(5,1)>>",
         [{"a": 1, "m": Decimal("1.5")}, None],
     ),
+    "timestamp_berlin": (pa.timestamp("us", tz="Europe/Berlin"), "timestamp", NOON),
+    "interval_ns": (
+        pa.duration("ns"),
+        "interval day to second",
+        dt.timedelta(days=2, microseconds=5),
+    ),
+    "struct_of_vectors": (
+        pa.struct([("v", pa.list_(pa.float32(), 2)), ("h", pa.list_(pa.float16(), 2))]),
+        "struct<v:array<float>,h:array<float>>",
+        {"v": [1.0, 2.0], "h": None},
+    ),
+    "array_of_vectors": (pa.list_(pa.list_(pa.float32(), 2)), "array<array<float>>", [None]),
     "map": (pa.map_(pa.string(), pa.int32()), "map<string,int>", {"a": 1, "b": None}),
     "map_of_structs": (
         pa.map_(pa.int64(), pa.struct([("x", pa.large_string()), ("y", pa.list_(pa.int32()))])),
@@ -134,6 +146,52 @@ def test_a_vector_of_another_length_is_named_with_its_column_and_row(
         table.upsert(frame)
     table.upsert(spark.createDataFrame([(1, [1.0, 2.0, 3.0]), (2, None)], frame.schema))
     assert table.toDF().sort("id").collect() == [(1, [1.0, 2.0, 3.0]), (2, None)]
+
+
+def test_vectors_inside_others_may_be_null(spark: SparkSession, table_uri: str) -> None:
+    inside = pa.list_(pa.float32(), 2)
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("s", pa.struct([("a", pa.int32()), ("v", inside)])),
+            pa.field("l", pa.list_(inside)),
+            pa.field("m", pa.map_(pa.string(), inside)),
+        ]
+    )
+    table = LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
+    ddl = (
+        "id long, s struct<a:int,v:array<float>>, l array<array<float>>, m map<string,array<float>>"
+    )
+    batches: list[list[tuple[Any, ...]]] = [
+        [(1, {"a": 1, "v": None}, [None], {"k": None}), (2, None, None, None)],
+        [
+            (3, None, None, None),
+            (4, {"a": 4, "v": [1.0, 2.0]}, [[1.0, 2.0], None], {"k": [3.0, 4.0]}),
+        ],
+    ]
+    for batch in batches:
+        table.upsert(spark.createDataFrame(batch, ddl).repartition(1))
+    read = [plain(row) for row in table.toDF().sort("id").collect()]
+    assert [tuple(row.values()) for row in read] == [row for batch in batches for row in batch]
+    bad = spark.createDataFrame([(5, {"a": 5, "v": [1.0]}, None, None)], ddl)
+    with pytest.raises(Exception, match=r"column 's'.*has length 1"):
+        table.upsert(bad)
+
+
+def test_nested_parts_that_the_table_does_not_have_are_refused(
+    spark: SparkSession, table_uri: str
+) -> None:
+    pair = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pair)])
+    table = LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
+    for names in ("'A', 1, 'B', 2", "'a', 1, 'bb', 2", "'a', 1, 'b', 2, 'c', 3", "'a', 1"):
+        with pytest.raises(Exception, match="column 'x'"):
+            table.upsert(spark.sql(f"select 1L id, named_struct({names}) x"))
+    table.upsert(spark.sql("select 1L id, named_struct('b', 2, 'a', 1) x"))
+    asked = spark.read.format("lancemem").schema("id long, x struct<a:int,b:int>")
+    assert [plain(row) for row in asked.load(table_uri).collect()] == [
+        {"id": 1, "x": {"a": 1, "b": 2}}
+    ]
 
 
 @pytest.mark.parametrize("data_type", ["interval year to month", "void"])

@@ -76,7 +76,8 @@ def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
 
 def spark_schema(schema: pa.Schema) -> st.StructType:
     """Return the Spark schema of batches with the Arrow schema of `spark_arrow_schema`."""
-    return from_arrow_schema(schema)
+    # Before 4.3 the default is another.
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -111,21 +112,53 @@ def _table_column(column: pa.Array, field: pa.Field) -> pa.Array:
     if pa.types.is_fixed_size_list(wanted) and not pa.types.is_fixed_size_list(column.type):
         _check_lengths(column, field)
         return _vectors(column, wanted)
-    if _is_widened(column.type, wanted):
-        try:
-            return column.cast(wanted)
-        except pa.ArrowInvalid as error:
-            raise lancemem.InvalidInputError(f"column {field.name!r}: {error}") from None
-    return column
+    restored = _restored(column.type, wanted)
+    if restored.equals(column.type):
+        return column
+    try:
+        return column.cast(restored)
+    except pa.ArrowInvalid as error:
+        raise lancemem.InvalidInputError(f"column {field.name!r}: {error}") from None
 
 
-def _is_widened(have: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether the engine would not cast, because only Spark's lack of types makes it right."""
+def _restored(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """Return `have` with those types of `wanted` that Spark lacks and the engine would not cast to.
+
+    What else differs stays as it came: the engine matches the parts of structs by name, and
+    refuses what loses values. pyarrow's cast would make nulls of parts that are missing.
+    """
     types = pa.types
-    if types.is_uint64(wanted) and types.is_decimal(have):
-        return True
-    only_python = (types.is_float16, types.is_dictionary, types.is_nested)
-    return any(matches(wanted) for matches in only_python)
+    if types.is_struct(have) and types.is_struct(wanted):
+        parts = [_restored_field(part, _part(wanted, part.name)) for part in have]
+        return pa.struct(parts)
+    if types.is_map(have) and types.is_map(wanted):
+        key = _restored_field(have.key_field, wanted.key_field)
+        return pa.map_(key, _restored_field(have.item_field, wanted.item_field))
+    if types.is_list(have) and _is_list(wanted):
+        return pa.list_(_restored_field(have.value_field, wanted.value_field))
+    is_lacking = types.is_uint64(wanted) and types.is_decimal(have)
+    return wanted if is_lacking or _is_only_pythons(wanted) else have
+
+
+def _restored_field(have: pa.Field, wanted: pa.Field | None) -> pa.Field:
+    return have if wanted is None else have.with_type(_restored(have.type, wanted.type))
+
+
+def _part(struct: pa.DataType, name: str) -> pa.Field | None:
+    """Return the part of that name, if there is one and no other."""
+    place = struct.get_field_index(name)
+    return struct.field(place) if place >= 0 else None
+
+
+def _is_list(arrow_type: pa.DataType) -> bool:
+    types = pa.types
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    return any(matches(arrow_type) for matches in lists)
+
+
+def _is_only_pythons(arrow_type: pa.DataType) -> bool:
+    only_python = (pa.types.is_float16, pa.types.is_dictionary)
+    return any(matches(arrow_type) for matches in only_python)
 
 
 def _check_lengths(column: pa.Array, field: pa.Field) -> None:
@@ -197,7 +230,8 @@ def _spark_type(arrow_type: pa.DataType) -> pa.DataType:
         if matches(arrow_type):
             return replacement
     if pa.types.is_timestamp(arrow_type):
-        return pa.timestamp("us", tz=arrow_type.tz)
+        # An instant is one in any zone; Spark takes it in this one.
+        return pa.timestamp("us", tz=None if arrow_type.tz is None else "UTC")
     if pa.types.is_dictionary(arrow_type):
         return _spark_type(arrow_type.value_type)
     return _spark_nested_type(arrow_type)
@@ -209,7 +243,6 @@ def _spark_nested_type(arrow_type: pa.DataType) -> pa.DataType:
         return pa.struct([_spark_field(field) for field in arrow_type])
     if types.is_map(arrow_type):
         return pa.map_(_spark_field(arrow_type.key_field), _spark_field(arrow_type.item_field))
-    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    if any(matches(arrow_type) for matches in lists):
+    if _is_list(arrow_type):
         return pa.list_(_spark_field(arrow_type.value_field))
     return arrow_type

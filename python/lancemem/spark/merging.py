@@ -15,12 +15,15 @@ from pyspark.sql import functions as sf
 import lancemem
 from lancemem.spark import marks, reading
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
+from lancemem.spark.assigning import assigned
+from lancemem.spark.sizing import estimated_bytes
 from lancemem.spark.writing import WritePlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
     from lancemem.spark.table import LancememTable
 
@@ -140,9 +143,9 @@ class MergeBuilder:
             rows = self._source.withColumn(OP_COLUMN, sf.lit("I"))
             matched = False
         else:
-            rows, matched = self._changes(columns), True
+            rows, matched = self._changes(), True
         reports = self._table._write(  # noqa: SLF001 - the same package
-            rows, replace(plan), None, mark, sized_like=self._source
+            rows, replace(plan), None, mark, size=estimated_bytes(self._source)
         )
         deleted = sum(report["deletes"] for report in reports)
         inserted = sum(report["inserts"] for report in reports)
@@ -174,7 +177,7 @@ class MergeBuilder:
         both = sorted(clause.matched for clause in whole) == [False, True]
         return same_key and both and len(self._clauses) == len(whole)
 
-    def _changes(self, columns: tuple[str, ...]) -> DataFrame:
+    def _changes(self) -> DataFrame:
         joined = reading.join_by_key(
             self._source, self._table.handle, self._key, self._target_alias, self._source_alias
         )
@@ -188,12 +191,20 @@ class MergeBuilder:
             which = sf.when(fits, sf.lit(number)).otherwise(which)
         chosen = joined.withColumn("_lancemem_clause", which).where("_lancemem_clause is not null")
         for number, clause in enumerate(self._clauses):
-            values = [
-                self._value(clause, name).cast(types[name].dataType).alias(name) for name in columns
-            ]
+            values = self._values(joined, clause, types)
             made = sf.struct(sf.lit(clause.op).alias(OP_COLUMN), *values)
             row = sf.when(sf.col("_lancemem_clause") == number, made).otherwise(row)
         return chosen.select(row.alias("row")).select("row.*")
+
+    def _values(self, joined: DataFrame, clause: _Clause, types: StructType) -> list[Column]:
+        """Make the columns that a clause gives a row, in the table's types."""
+        given = [self._value(clause, field.name) for field in types]
+        numbered = [value.alias(str(number)) for number, value in enumerate(given)]
+        have = joined.select(*numbered).schema
+        return [
+            assigned(value, known.dataType, field.dataType, field.name).alias(field.name)
+            for value, known, field in zip(given, have, types, strict=True)
+        ]
 
     def _value(self, clause: _Clause, name: str) -> Column:
         target, source = sf.col(self._target_alias), sf.col(self._source_alias)

@@ -247,7 +247,7 @@ def spark_columns(table: lancemem.Table, names: Sequence[str]) -> pa.Schema:
 
 def _first(table: lancemem.Table) -> list[str]:
     """Name a column to read where none is asked for: rows without any reach Spark as no rows."""
-    return pa.schema(table.schema).names[:1]
+    return list(pa.schema(table.schema).names[:1])
 
 
 def checked_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[str]:

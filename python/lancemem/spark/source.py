@@ -7,6 +7,7 @@ commit links what all of them staged. What a row's newest version is stays the e
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -43,6 +44,8 @@ _WRITE_OPTIONS = {
     "primarykey",
     "shards",
     "checkpointlocation",
+    # Spark's own, which it hands on.
+    "queryname",
 }
 
 
@@ -63,7 +66,7 @@ class LancememDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the table's columns, or those named by the option `columns`."""
-        table = lancemem.open_table(self._uri("read"))
+        table = lancemem.open_table(self._uri("read"), adopt=False)
         names = reading.checked_columns(table, self._columns())
         return spark_schema(reading.spark_columns(table, names))
 
@@ -75,14 +78,17 @@ class LancememDataSource(DataSource):
         `where` is the way to let the engine filter.
         """
         self._check_options("read", _READ_OPTIONS)
+        table = lancemem.open_table(self._uri("read"), adopt=False)
+        _check_types(table, schema)
         read = _Read(
-            self._uri("read"),
-            tuple((field.name, field.nullable) for field in schema),
+            # Of a relative path a task would know another one.
+            table.uri,
+            # Spark refuses batches whose flags are not those of the schema that it was told.
+            arrow_schema(schema),
             self.options.get("where"),
             cast("reading.Consistency", self.options.get("consistency", "durable")),
             self._splits(),
         )
-        _check_types(read, schema)
         return _Reader(read)
 
     def writer(self, schema: StructType, overwrite: bool) -> _BatchWriter:
@@ -99,26 +105,25 @@ class LancememDataSource(DataSource):
         """Make the writer of a stream."""
         if overwrite:
             raise lancemem.InvalidInputError(
-                "outputMode('complete') would replace the table in every micro-batch; use 'append' "
-                "or 'update', which upsert by key"
+                "outputMode('complete') would replace the table in every micro-batch; use "
+                "'append', which upserts by key; or stream_upsert of LancememTable"
             )
         return _StreamWriter(self._write(schema, overwrite=False))
 
     def _write(self, schema: StructType, *, overwrite: bool) -> _Write:
         uri = self._uri("write")
         self._check_options("write", _WRITE_OPTIONS)
+        op, op_column = self._op()
         table = self._open_or_create(uri, schema)
-        op = self.options.get("op", "upsert")
-        if op not in ("upsert", "delete", "append"):
-            raise lancemem.InvalidInputError(
-                f"option op is 'upsert', 'delete' or 'append', got {op!r}"
-            )
         key = tuple(table.primary_key)
         if op != "append" and not key:
             raise lancemem.InvalidInputError(
                 f"table {uri} has no primary key; write to it with option op='append'"
             )
-        op_column = self.options.get("opColumn")
+        if overwrite and not key:
+            raise lancemem.InvalidInputError(
+                f"table {uri} has no primary key, so its rows cannot be replaced"
+            )
         names = key if op == "delete" else tuple(pa.schema(table.schema).names)
         needed = [*names, *([op_column] if op_column else [])]
         missing = [name for name in needed if name not in schema.names]
@@ -127,12 +132,25 @@ class LancememDataSource(DataSource):
                 f"table {uri}: the DataFrame has no column {missing[0]!r}"
             )
         plan = WritePlan(names, key, op_column=op_column, deletes=op == "delete")
-        return _Write(uri, plan, overwrite=overwrite)
+        return _Write(table.uri, plan, overwrite=overwrite)
+
+    def _op(self) -> tuple[str, str | None]:
+        """Return what is done with the rows, and the column that says it for each."""
+        op, op_column = self.options.get("op", "upsert"), self.options.get("opColumn")
+        if op not in ("upsert", "delete", "append"):
+            raise lancemem.InvalidInputError(
+                f"option op is 'upsert', 'delete' or 'append', got {op!r}"
+            )
+        if op != "upsert" and op_column:
+            raise lancemem.InvalidInputError(
+                f"option op={op!r} is for all rows, and opColumn says it for each: leave one out"
+            )
+        return op, op_column
 
     def _open_or_create(self, uri: str, schema: StructType) -> lancemem.Table:
         key = self.options.get("primaryKey")
         try:
-            return lancemem.open_table(uri)
+            return lancemem.open_table(uri, adopt=False)
         except lancemem.InvalidInputError as error:
             if key is None:
                 raise lancemem.InvalidInputError(
@@ -183,23 +201,22 @@ class _Read:
     """What to read, as it goes to a task."""
 
     uri: str
-    # Name, and whether Spark was told that it may be null.
-    columns: tuple[tuple[str, bool], ...]
+    # In the types that Spark was told.
+    schema: pa.Schema
     where: str | None
     consistency: reading.Consistency
     most_splits: int
     driver_version: str = lancemem.__version__
 
 
-def _check_types(read: _Read, schema: StructType) -> None:
+def _check_types(table: lancemem.Table, schema: StructType) -> None:
     """Refuse a schema of the user's that is more than a choice of columns."""
-    table = lancemem.open_table(read.uri)
-    names = reading.checked_columns(table, [name for name, _ in read.columns])
+    names = reading.checked_columns(table, schema.names)
     have = spark_schema(reading.spark_columns(table, names))
     for wanted, actual in zip(schema, have, strict=True):
         if wanted.dataType.simpleString() != actual.dataType.simpleString():
             raise lancemem.InvalidInputError(
-                f"table {read.uri}: column {wanted.name!r} is {actual.dataType.simpleString()}, "
+                f"table {table.uri}: column {wanted.name!r} is {actual.dataType.simpleString()}, "
                 f"the schema asks for {wanted.dataType.simpleString()}; read it as it is and cast"
             )
 
@@ -225,12 +242,8 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         split = cast("_Split", partition).split
         marks.check_version(self._read.driver_version)
-        read, names = self._read, [name for name, _ in self._read.columns]
-        fields = reading.spark_columns(open_cached(read.uri), names)
-        # Spark refuses batches whose flags are not those of the schema that it was told.
-        nullable = dict(read.columns)
-        schema = pa.schema([field.with_nullable(nullable[field.name]) for field in fields])
-        return reading.scan_batches(split, names, read.where, read.consistency, schema)
+        read, schema = self._read, self._read.schema
+        return reading.scan_batches(split, schema.names, read.where, read.consistency, schema)
 
 
 @dataclass(frozen=True)
@@ -255,7 +268,6 @@ class _Writer:
 
     def __init__(self, write: _Write) -> None:
         self._write = write
-        self._name = secrets.token_hex(16)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         plan = self._write.plan
@@ -296,6 +308,7 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
     def __init__(self, write: _Write, mark: marks.Mark) -> None:
         super().__init__(write)
         self._mark = mark
+        self._name = secrets.token_hex(16)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         runs = _runs_of(messages)
@@ -319,14 +332,24 @@ class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if query_id is None:
             raise lancemem.InternalError("a task of a stream did not know its query")
         mark = marks.of_micro_batch(query_id, batchId)
-        self._link(_runs_of(messages), f"{self._name}-{batchId}", mark)
+        self._link(_runs_of(messages), _name_of(messages), mark)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._discard(messages, f"{self._name}-{batchId}")
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: ARG002, N803 - Spark's
+    ) -> None:
+        self._discard(messages, _name_of(messages))
 
 
 def _runs_of(messages: Iterable[WriterCommitMessage | None]) -> list[lancemem.StagedRun]:
     return [run for message in messages if isinstance(message, _Staged) for run in message.runs]
+
+
+def _name_of(messages: Iterable[WriterCommitMessage | None]) -> str:
+    """Name a staged write by its runs: Spark makes a writer for each commit and each abort."""
+    places = sorted(f"{run.shard_id}/{run.path}" for run in _runs_of(messages))
+    return hashlib.sha256("\n".join(places).encode()).hexdigest()[:32]
 
 
 def _deletes_of_all(uri: str) -> list[lancemem.StagedRun]:

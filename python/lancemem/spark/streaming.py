@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from lancemem.spark import marks
+from lancemem.spark.sizing import UNKNOWN_BYTES, is_estimated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,10 +77,11 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
     query_name: str | None,
 ) -> StreamingQuery:
     """Start the query."""
+    size = None if is_estimated(rows) else UNKNOWN_BYTES
 
     def write_batch(batch: DataFrame, batch_id: int) -> None:
         mark = marks.of_micro_batch(marks.streaming_query_id(batch.sparkSession), batch_id)
-        table._write(batch, plan, sequence_by, mark)  # noqa: SLF001 - the same package
+        table._write(batch, plan, sequence_by, mark, size=size)  # noqa: SLF001 - the same package
 
     observed = _observed(rows, sequence_by)
     writer = observed.writeStream.foreachBatch(write_batch).outputMode("update")

@@ -6,7 +6,6 @@ open the table by its URI, because a handle belongs to the process that opened i
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.merging import MergeBuilder, MergeResult
 from lancemem.spark.running import ShardJobs
 from lancemem.spark.session import check_workers
+from lancemem.spark.sizing import UNKNOWN_BYTES, estimated_bytes
 from lancemem.spark.streaming import StreamStats
 
 if TYPE_CHECKING:
@@ -45,15 +45,6 @@ __all__ = [
 DRIVER_BYTES = 1 << 20
 # As many rows of one that Spark cannot estimate, while jobs run there.
 DRIVER_ROWS = 1 << 14
-# An estimate above this is none: Spark takes what it does not know for as large as can be.
-UNKNOWN_BYTES = 1 << 40
-
-# Nodes of a plan that may give more rows than they take, of sizes that nobody knows.
-_MAKES_ROWS = re.compile(
-    r"^\W*(MapIn|PythonMapIn|FlatMap|MapPartitions|MapGroups|CoGroup|Generate|Script|\w+UDTF)",
-    re.MULTILINE,
-)
-
 HISTORY_DDL = "version long, timestamp timestamp, operation string, compacted_shards int"
 
 Report = dict[str, int]
@@ -119,8 +110,8 @@ class LancememTable:
 
     @classmethod
     def forPath(cls, spark: SparkSession, uri: str) -> LancememTable:  # noqa: N802 - Delta's name
-        """Open the table at `uri`."""
-        return cls(spark, lancemem.open_table(uri))
+        """Open the table at `uri`; a Lance table that is none yet becomes one by `enable`."""
+        return cls(spark, lancemem.open_table(uri, adopt=False))
 
     @classmethod
     def create(  # noqa: PLR0913 - one argument a property of the table, all but two by name
@@ -230,7 +221,7 @@ class LancememTable:
 
         `txn_app_id` and `txn_version` as in `upsert`.
         """
-        key = tuple(self.primary_key)
+        key = self._key("delete")
         plan = writing.WritePlan(key, key, deletes=True)
         mark = marks.of_application(txn_app_id, txn_version)
         self._check_has(keys, key)
@@ -353,7 +344,7 @@ class LancememTable:
 
         Keys without a row are left out; a key that comes twice may give its row twice.
         """
-        self._check_has(keys, self.primary_key)
+        self._check_has(keys, self._key("lookup"))
         return reading.lookup(keys, self.refresh().handle, columns)
 
     def flush(self) -> None:
@@ -441,11 +432,11 @@ class LancememTable:
         sequence_by: str | None,
         mark: marks.Mark | None = None,
         *,
-        sized_like: DataFrame | None = None,
+        size: int | None = None,
     ) -> list[Report]:
         """Route, write with one task a shard, and return what each task reported.
 
-        `rows` are at most as many as those of `sized_like`, of which Spark knows more.
+        `size` is an estimate of their bytes, where somebody knows more than Spark.
         """
         needed = _needed(plan, sequence_by)
         self._check_has(rows, needed)
@@ -461,7 +452,7 @@ class LancememTable:
         if mark is None:
             mark = marks.once()
         jobs = self._running_jobs()
-        size = estimated_bytes(rows if sized_like is None else sized_like)
+        size = estimated_bytes(rows) if size is None else size
         with _few_rows(rows, size, peek=jobs is not None) as (rows, few):
             if few is not None:
                 # Two shuffled stages with Python workers take longer than rows of one micro-batch.
@@ -477,6 +468,14 @@ class LancememTable:
             written = routed.mapInArrow(task, writing.REPORT_DDL)
             return [report.asDict() for report in written.collect()]
 
+    def _key(self, verb: str) -> tuple[str, ...]:
+        """Return the key columns, for a verb that goes by them."""
+        if not self.primary_key:
+            raise lancemem.InvalidInputError(
+                f"table {self.uri} has no primary key, which {verb} goes by"
+            )
+        return tuple(self.primary_key)
+
     def _check_has(self, rows: DataFrame, columns: Sequence[str]) -> None:
         missing = [name for name in columns if name not in rows.columns]
         if missing:
@@ -489,18 +488,6 @@ def _needed(plan: writing.WritePlan, sequence_by: str | None) -> list[str]:
     """Columns that a write reads, each once."""
     names = (*plan.columns, plan.op_column, sequence_by)
     return list(dict.fromkeys(name for name in names if name is not None))
-
-
-def estimated_bytes(rows: DataFrame) -> int:
-    """Return Spark's estimate of a DataFrame's size.
-
-    Of what functions and generators make of rows Spark knows nothing, and takes the size of those
-    rows: such an estimate is none.
-    """
-    plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public name
-    if _MAKES_ROWS.search(str(plan.toString())):
-        return UNKNOWN_BYTES
-    return int(str(plan.stats().sizeInBytes()))
 
 
 @contextmanager

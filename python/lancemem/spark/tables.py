@@ -30,5 +30,5 @@ def open_cached(uri: str) -> lancemem.Table:
             # It is another table, or has columns that rows of before cannot follow.
             table = None
     if table is None:
-        table = _OPEN[place] = lancemem.open_table(uri)
+        table = _OPEN[place] = lancemem.open_table(uri, adopt=False)
     return table

@@ -99,9 +99,17 @@ fn open_table(
 ) -> PyResult<Table> {
     let location = location(uri, storage_options);
     if adopt {
-        let config = WriterConfig::over(config, lancemem::WriterConfig::default())?;
+        let settings = WriterConfig::over(config, lancemem::WriterConfig::default())?;
         let sharding = sharding.map(|sharding| &sharding.0);
-        return run(py, lancemem::Table::enable(location, sharding, &config)).map(Table::new);
+        let table = run(py, lancemem::Table::enable(location, sharding, &settings))?;
+        let own = table.writer_defaults();
+        if WriterConfig::over(config, own.clone())? != *own {
+            return Err(InvalidInputError::new_err(format!(
+                "table {} has other settings, which stay; give a job its own with start_job(config=)",
+                table.uri()
+            )));
+        }
+        return Ok(Table::new(table));
     }
     if sharding.is_some() || config.is_some() {
         return Err(InvalidInputError::new_err(

@@ -122,6 +122,11 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
     }
 }
 
+/// Whether lance found no table.
+pub fn is_absent(error: &lance_core::Error) -> bool {
+    causes(error).any(is_missing)
+}
+
 /// What lance says of a table that it cannot open. What is not there, or may not be read, is no
 /// passing fault: whoever repeats the call repeats it for ever.
 pub fn from_open(action: &str, error: &lance_core::Error) -> Error {

@@ -5,6 +5,7 @@
 //! writes it. `docs/format.md` is the prose twin of this module.
 //! Does not own: object storage, clocks, or when something is written.
 
+mod cast;
 mod frame;
 pub mod key;
 pub mod key_view;

@@ -71,6 +71,19 @@ pub enum Error {
         /// What failed.
         reason: String,
     },
+    /// A job that another process runs does not answer for its rows any more.
+    #[error(
+        "the job of shard {shard} at {location} shows no rows any more: {reason}; read without it, \
+         or connect to the one that runs"
+    )]
+    Gone {
+        /// The shard of the job.
+        shard: ShardId,
+        /// Where it was offered.
+        location: String,
+        /// Why.
+        reason: String,
+    },
     /// The job was closed before the call.
     #[error("job of shard {shard} is closed; start a new one")]
     Closed {
@@ -121,7 +134,7 @@ impl Error {
             Self::InvalidInput(_) => ErrorKind::InvalidInput,
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::Stale { .. } => ErrorKind::Stale,
-            Self::Poisoned { .. } | Self::Closed { .. } => ErrorKind::Reopen,
+            Self::Poisoned { .. } | Self::Gone { .. } | Self::Closed { .. } => ErrorKind::Reopen,
             Self::Storage { .. } | Self::Backlog { .. } => ErrorKind::Retry,
             Self::Corrupt { .. } => ErrorKind::Corruption,
             Self::Internal(_) => ErrorKind::Internal,

@@ -41,6 +41,9 @@ use crate::table::{LiveJob, Table, VersionStamp};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How often a question is asked again whose connection was cut, and after what pause.
+const REPEATS: usize = 2;
+const REPEAT_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of the largest message, the limit of protobuf: one row may be that large.
 const MESSAGE_BYTES: usize = i32::MAX as usize;
 
@@ -139,13 +142,19 @@ impl RemoteJob {
         request
     }
 
-    /// Asks once more where the connection is cut under the question: that says nothing about the
-    /// job, and over the next connection either it answers or nobody listens.
+    /// Asks again where the connection is cut under the question: that says nothing about the job,
+    /// and over the next connection either it answers or nobody listens.
     async fn ask(&self, question: &Ask) -> Result<FlightDataDecoder> {
         let ticket = Ticket::new(question.encode());
         let mut answer = self.do_get(ticket.clone()).await?;
-        if answer.as_ref().is_err_and(is_cut) {
-            answer = self.do_get(ticket).await?;
+        for _ in 0..REPEATS {
+            if !answer.as_ref().is_err_and(is_cut) {
+                break;
+            }
+            // A channel may not know yet that its connection is gone.
+            #[expect(clippy::disallowed_methods, reason = "the pause is the point")]
+            tokio::time::sleep(REPEAT_PAUSE).await;
+            answer = self.do_get(ticket.clone()).await?;
         }
         let answer = answer.map_err(|status| self.refusal(&status))?;
         Ok(FlightDataDecoder::new(answer.into_inner().map_err(FlightError::from)))
@@ -283,14 +292,14 @@ impl RemoteJob {
                 "the job at {} does not understand the call: {text}",
                 self.location
             )),
-            _ if is_refused(status) => self.stopped("nobody listens there any more"),
+            _ if is_refused(status) => self.stopped("nobody listens there"),
             _ => Error::storage(format!("reading the job at {}", self.location), text),
         }
     }
 
     fn stopped(&self, reason: &str) -> Error {
-        let reason = format!("{}: {reason}", self.location);
-        Error::Poisoned { shard: self.shard_id, reason }
+        let location = self.location.to_string();
+        Error::Gone { shard: self.shard_id, location, reason: reason.to_owned() }
     }
 
     fn silent(&self) -> Error {

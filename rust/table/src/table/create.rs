@@ -16,6 +16,7 @@ use lance::Dataset;
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::dataset::{WriteMode, WriteParams};
 use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
+use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::format::{Sharding, paths};
 use lancemem_core::shard::retire;
 use lancemem_core::store::{ManifestStore, Store};
@@ -67,7 +68,16 @@ impl Table {
         refuse_unstorable(&schema)?;
         options.sharding.validate(&schema, &options.primary_key)?;
         let action = format!("creating table {}", location.uri());
-        if location.is_local() && Path::new(location.uri()).join(paths::MEM_WAL).is_dir() {
+        // First of all: what follows would fence the jobs of a table that is there.
+        if location.open_if_there().await?.is_some() {
+            return Err(Error::input(format!(
+                "table {} exists; open it with open_table",
+                location.uri()
+            )));
+        }
+        if !location.is_local() {
+            location.far_store().await?.prove_conditional_put().await?;
+        } else if Path::new(location.uri()).join(paths::MEM_WAL).is_dir() {
             // Before anything is written: left behind by a table that was not removed whole.
             retire_shards(&Store::open(location.uri(), true)?, location.uri()).await?;
         }
@@ -88,7 +98,8 @@ impl Table {
     /// an index is opened as it is.
     ///
     /// # Errors
-    /// An input error where the table has no key or exists with another sharding.
+    /// An input error where the table has no key, which an upsert would need, or exists with
+    /// another sharding.
     pub async fn enable(
         location: impl Into<Location>,
         sharding: Option<&Sharding>,
@@ -105,6 +116,14 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
+            if key_of(&base).is_empty() {
+                return Err(Error::input(format!(
+                    "table {} names no primary key, so an upsert would append: make the column \
+                     not nullable (alter_columns) and set '{KEY_MARK}' to 'true' in its metadata \
+                     (update_field_metadata)",
+                    location.uri()
+                )));
+            }
             return enable(base, location, sharding.unwrap_or(&Sharding::Unsharded), config).await;
         };
         if let Some(sharding) = sharding {

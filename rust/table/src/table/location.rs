@@ -11,12 +11,14 @@ use std::sync::Arc;
 
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
-use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
+use lance_io::object_store::{
+    ObjectStore, ObjectStoreParams, ObjectStoreRegistry, StorageOptionsAccessor,
+};
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Result};
 
 use super::settings::{check_settings, hide_secrets};
-use crate::errors::{Context, from_open};
+use crate::errors::{Context, from_open, is_absent};
 
 /// A table's URI and the options of its store.
 #[derive(Clone)]
@@ -83,12 +85,28 @@ impl Location {
 
     /// Opens the base table.
     pub(crate) async fn open(&self) -> Result<Dataset> {
+        self.load().await.map_err(|error| self.failed(&error))
+    }
+
+    /// Opens the base table, if there is one.
+    pub(crate) async fn open_if_there(&self) -> Result<Option<Dataset>> {
+        match self.load().await {
+            Ok(base) => Ok(Some(base)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    async fn load(&self) -> lance_core::Result<Dataset> {
         let mut builder = DatasetBuilder::from_uri(&self.uri);
         if !self.storage_options.is_empty() {
             builder = builder.with_storage_options(self.storage_options.clone());
         }
-        let opened = builder.load().await;
-        opened.map_err(|error| from_open(&format!("opening table {}", self.uri), &error))
+        builder.load().await
+    }
+
+    fn failed(&self, error: &lance_core::Error) -> Error {
+        from_open(&format!("opening table {}", self.uri), error)
     }
 
     /// What lance needs to write here.
@@ -101,6 +119,15 @@ impl Location {
             storage_options_accessor: Some(Arc::new(accessor)),
             ..ObjectStoreParams::default()
         })
+    }
+
+    /// The object store of a table that is to be made.
+    pub(crate) async fn far_store(&self) -> Result<Store> {
+        let registry = Arc::new(ObjectStoreRegistry::default());
+        let params = self.store_params().unwrap_or_default();
+        let reached = ObjectStore::from_uri_and_params(registry, &self.uri, &params).await;
+        let (store, path) = reached.context("reaching the object store")?;
+        Ok(Store::new(store.inner.clone(), path))
     }
 
     /// The store of the shards. On a local disk it is the engine's own, which syncs with `fsync`;

@@ -112,7 +112,8 @@ impl Table {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
             return Err(Error::input(format!(
-                "table {} is a Lance table without a MemWAL index; open_table gives it one",
+                "table {} is a Lance table without a MemWAL index; open_table gives it one, in Spark \
+                 LancememTable.enable",
                 location.uri()
             )));
         };

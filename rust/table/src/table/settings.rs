@@ -86,7 +86,9 @@ fn check_setting(
         "https" | "http" if host.is_empty() => Err("has no host"),
         "https" => Ok(()),
         "http" if may_be_http => Ok(()),
-        "http" => Err("is without TLS, and 'allow_http' is not true"),
+        "http" => {
+            Err("is without TLS, and 'allow_http' (AWS_ALLOW_HTTP in the environment) is not true")
+        }
         _ => Err("is an address such as https://host:port"),
     }
 }

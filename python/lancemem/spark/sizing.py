@@ -1,0 +1,42 @@
+"""How large a DataFrame is, as far as Spark knows.
+
+Owns Spark's estimate, and which plans have none. What a size decides is the callers'.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# An estimate above this is none: Spark takes what it does not know for as large as can be.
+UNKNOWN_BYTES = 1 << 40
+
+# Nodes of a plan that may give more rows than they take, of sizes that nobody knows.
+_MAKES_ROWS = re.compile(
+    r"^\W*(MapIn|PythonMapIn|FlatMap|MapPartitions|MapGroups|CoGroup|Generate|Script|\w+UDTF)",
+    re.MULTILINE,
+)
+
+
+def estimated_bytes(rows: DataFrame) -> int:
+    """Return Spark's estimate of a DataFrame's size.
+
+    Of what functions and generators make of rows Spark knows nothing, and takes the size of those
+    rows: such an estimate is none.
+    """
+    plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public name
+    if _MAKES_ROWS.search(str(plan.toString())):
+        return UNKNOWN_BYTES
+    return int(str(plan.stats().sizeInBytes()))
+
+
+def is_estimated(stream: DataFrame) -> bool:
+    """Whether Spark's estimates of the micro-batches of a streaming DataFrame are some.
+
+    A micro-batch does not show how it is made, and has the estimate of its source's rows.
+    """
+    plan = stream._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public name
+    return _MAKES_ROWS.search(str(plan.toString())) is None
