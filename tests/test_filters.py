@@ -319,3 +319,24 @@ def test_both_zeros_are_one_number_in_every_layer(
     assert table.scan(filter=condition).count_rows() == expected
     table.compact()
     assert table.scan(filter=condition).count_rows() == expected
+
+
+def test_a_null_in_a_list_is_a_value_that_nobody_knows(make_table: MakeTable) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.int64())])
+    table = make_table(schema)
+    table.upsert(pa.table({"id": [1, 2, 3, 4], "x": [1, 2, 3, None]}, schema=schema))
+    for condition, wanted in {
+        "x IN (1, 2) AND x NOT IN (3, NULL)": [],
+        "x NOT IN (3, NULL)": [],
+        "(x IN (1, 2) AND x NOT IN (3, NULL)) IS NULL": [1, 2, 4],
+        "x IN (1, 2, NULL) AND x IN (2, 3, NULL)": [2],
+        "(x IN (1, NULL) AND x IN (2, NULL)) IS NULL": [1, 2, 3, 4],
+        "(x IN (1, NULL) OR x IN (2)) IS NULL": [3, 4],
+        "NOT (x IN (1, NULL) OR x IN (2))": [],
+        "NOT (x NOT IN (1, 2) OR x IN (3, NULL))": [],
+        "x IN (NULL)": [],
+        "x IN (CAST(NULL AS INT), 3)": [3],
+        "x NOT IN (NULL) IS NULL": [1, 2, 3, 4],
+    }.items():
+        scan = table.scan(["id"], condition)
+        assert sorted(scan.to_table()["id"].to_pylist()) == wanted, condition

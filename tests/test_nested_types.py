@@ -106,6 +106,23 @@ def test_a_table_of_a_file_format_without_maps_is_refused_before_anything_is_wri
         lancemem.open_table(table_uri)
 
 
+def test_a_table_whose_file_format_has_no_null_structs_is_refused(table_uri: str) -> None:
+    """A tombstone has one: it would be acknowledged, and no flush would ever succeed."""
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    inside = pa.list_(pa.struct([("x", pa.int64())]))
+    fields = [pa.field("id", pa.int64(), nullable=False, metadata=key), pa.field("l", inside)]
+    rows = pa.table({"id": [1], "l": [[{"x": 1}]]}, schema=pa.schema(fields))
+    lance.write_dataset(rows, table_uri, data_storage_version="2.0")
+    with pytest.raises(lancemem.InvalidInputError, match=r"'l' has structs.* 2\.1 stores"):
+        lancemem.open_table(table_uri)
+    lance.write_dataset(rows, table_uri + "2", data_storage_version="2.1")
+    table = lancemem.open_table(table_uri + "2")
+    with table.start_job(shard=0) as job:
+        job.delete([1])
+        job.flush()
+    assert table.scan().count_rows() == 0
+
+
 @pytest.mark.parametrize("level", ["memory", "log", "run", "base"])
 def test_a_part_of_a_struct_that_is_null_is_null(level: str, make_table: MakeTable) -> None:
     inner = pa.struct([("z", pa.int32())])

@@ -389,6 +389,17 @@ def test_a_fenced_job_that_does_not_know_it_shows_no_rows(
     assert found(table.scan().to_table()) == named(range(3), "new")
 
 
+def test_large_lists_are_not_served(make_table: MakeTable) -> None:
+    """arrow-flight would send other values."""
+    inside = pa.struct([("l", pa.large_list(pa.int64()))])
+    table = make_table(pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", inside)]))
+    with (
+        table.start_job(shard=0) as job,
+        pytest.raises(lancemem.InvalidInputError, match="column 's' has large lists"),
+    ):
+        job.serve()
+
+
 def test_a_job_of_another_table_is_refused(
     make_table: MakeTable, elsewhere: Callable[..., Elsewhere]
 ) -> None:

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DataFusionError, ToDFSchema};
+use datafusion::common::{DFSchema, DataFusionError, ScalarValue, ToDFSchema};
+use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Expr, Operator};
+use datafusion::logical_expr::{Expr, Operator, lit};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr;
@@ -67,6 +68,7 @@ impl Filter {
         let simplifier = ExprSimplifier::new(context);
         let resolved = simplifier
             .coerce(expression, schema)
+            .and_then(without_nulls_in_lists)
             // Turns a cast of a column into one of the constant beside it, which an index can use.
             .and_then(|expression| simplifier.simplify(expression))
             .and_then(with_both_zeros);
@@ -111,6 +113,34 @@ impl Filter {
             .create_physical_expr(self.expression.clone(), &df_schema(schema)?)
             .map_err(|error| invalid(action, &error))?;
         Ok(physical.transform_up(|part| Ok(checked(part))).context(action)?.data)
+    }
+}
+
+/// `x IN (1, NULL)` is `x IN (1) OR NULL`, and so written. DataFusion's simplifier takes lists for
+/// sets and loses the null where it joins two of them.
+fn without_nulls_in_lists(expression: Expr) -> PlanResult<Expr> {
+    let rewrite = |part| {
+        let Expr::InList(mut list) = part else { return Ok(Transformed::no(part)) };
+        let values = list.list.len();
+        list.list.retain(|value| !is_null(value));
+        if list.list.len() == values {
+            return Ok(Transformed::no(Expr::InList(list)));
+        }
+        let null = lit(ScalarValue::Boolean(None));
+        Ok(Transformed::yes(match (list.list.is_empty(), list.negated) {
+            (true, _) => null,
+            (false, true) => Expr::InList(list).and(null),
+            (false, false) => Expr::InList(list).or(null),
+        }))
+    };
+    Ok(expression.transform_up(rewrite)?.data)
+}
+
+fn is_null(value: &Expr) -> bool {
+    match value {
+        Expr::Literal(value, _) => value.is_null(),
+        Expr::Cast(cast) => is_null(&cast.expr),
+        _ => false,
     }
 }
 

@@ -45,7 +45,7 @@ impl TableSchema {
     /// An input error for a key that cannot be one, a column with a reserved name, or a column
     /// that the table's file format cannot store.
     pub fn of(base: &Dataset) -> Result<Self> {
-        refuse_maps_of_old_formats(base)?;
+        refuse_what_old_formats_lack(base)?;
         let with_ids = Arc::new(with_ids(base.schema()));
         let rows =
             RowSchema::new(with_ids, &key_of(base)).map_err(|error| in_table(base.uri(), error))?;
@@ -57,27 +57,33 @@ impl TableSchema {
     }
 }
 
-/// Lance makes a table with maps in a format without them, and refuses its first rows: they would
-/// be acknowledged here, and no flush would ever succeed.
-fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
+/// Lance makes a table with maps in a format without them, and refuses its first rows; and stores no
+/// null struct, such as a tombstone has, in formats before 2.1. They would be acknowledged here, and
+/// no flush would ever succeed.
+fn refuse_what_old_formats_lack(base: &Dataset) -> Result<()> {
     use ConcreteFileVersion::{V1, V2_0, V2_1};
     let format = base.manifest().data_storage_format.lance_file_format();
-    if !matches!(format, V1 | V2_0 | V2_1) {
-        return Ok(());
-    }
-    let Some(column) = base.schema().fields.iter().find(|field| has_map(field)) else {
+    let is_map = |it: &DataType| matches!(it, DataType::Map(_, _));
+    let is_struct = |it: &DataType| matches!(it, DataType::Struct(_));
+    let lacks = |column: &LanceField| match format {
+        V1 | V2_0 | V2_1 if has_type(column, is_map) => Some(("maps", "2.2")),
+        V1 | V2_0 if has_type(column, is_struct) => Some(("structs, which may be null", "2.1")),
+        _ => None,
+    };
+    let mut columns = base.schema().fields.iter();
+    let Some((column, (what, since))) = columns.find_map(|it| Some((it, lacks(it)?))) else {
         return Ok(());
     };
     Err(Error::input(format!(
-        "table {}: column '{}' has maps, which file format 2.2 stores and that of this table, \
+        "table {}: column '{}' has {what}: file format {since} stores that, and that of this table, \
          {format}, does not",
         base.uri(),
         column.name,
     )))
 }
 
-fn has_map(field: &LanceField) -> bool {
-    matches!(field.data_type(), DataType::Map(_, _)) || field.children.iter().any(has_map)
+fn has_type(field: &LanceField, is_it: fn(&DataType) -> bool) -> bool {
+    is_it(&field.data_type()) || field.children.iter().any(|part| has_type(part, is_it))
 }
 
 /// Columns of a dataset with their field ids.

@@ -23,7 +23,7 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Status};
 
 use super::address::Address;
-use super::service::{JobService, end_of};
+use super::service::{JobService, end_of, refuse_large_lists};
 use super::token::Token;
 use crate::table::Job;
 
@@ -81,14 +81,15 @@ pub struct Endpoint {
 /// Offers the rows in a job's memory to other processes.
 ///
 /// # Errors
-/// An input error for an address that cannot be bound, or a certificate that cannot be used; an
-/// error where the job is closed.
+/// An input error for an address that cannot be bound, a certificate that cannot be used, or
+/// columns that cannot be sent; an error where the job is closed.
 #[boxed]
 pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
     let has_ended = *job.ended().borrow();
     if has_ended {
         return Err(Error::Closed { shard: job.shard_id() });
     }
+    refuse_large_lists(job.row_schema().storage())?;
     let asked = Address::parse(&options.address)?;
     if asked.tls && options.tls.is_none() {
         return Err(Error::input("a grpc+tls address needs a certificate and its key: pass tls"));

@@ -14,7 +14,7 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaAsIpc, SchemaResult, Ticket,
 };
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use lancemem_core::format::RowSchema;
@@ -59,6 +59,7 @@ impl JobService {
             Ask::Rows => {
                 let rows = job.row_schema();
                 let schema = newest::columns(&rows);
+                refuse_large_lists(&schema).map_err(|error| refusal(&error))?;
                 let columns = schema.clone();
                 let choose = move || NewestRows::of(columns, rows, snapshot.memtables);
                 let rows = tokio::task::spawn_blocking(choose).await;
@@ -69,6 +70,7 @@ impl JobService {
                 let header = Header::of_snapshot(&job, &snapshot, &held);
                 let rows = job.row_schema();
                 let schema = rows.storage().clone();
+                refuse_large_lists(&schema).map_err(|error| refusal(&error))?;
                 let parts: Vec<_> = header.parts.iter().cloned().zip(snapshot.memtables).collect();
                 let rows =
                     parts.into_iter().flat_map(move |(part, view)| missing(&part, &view, &rows));
@@ -118,6 +120,30 @@ fn missing(
         let brought = rows.reconcile(&batch?);
         brought.map_err(|error| ArrowError::ExternalError(Box::new(error)))
     })
+}
+
+/// arrow-flight 58 says of large lists that they are small ones, and sends them as they are: whoever
+/// reads them gets other values.
+pub(super) fn refuse_large_lists(schema: &Schema) -> Result<(), Error> {
+    let Some(column) = schema.fields().iter().find(|field| has_large_list(field.data_type()))
+    else {
+        return Ok(());
+    };
+    Err(Error::input(format!(
+        "column '{}' has large lists, which a job cannot serve; make them lists",
+        column.name()
+    )))
+}
+
+fn has_large_list(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::LargeList(_) => true,
+        DataType::List(item) | DataType::FixedSizeList(item, _) | DataType::Map(item, _) => {
+            has_large_list(item.data_type())
+        }
+        DataType::Struct(parts) => parts.iter().any(|part| has_large_list(part.data_type())),
+        _ => false,
+    }
 }
 
 fn encode(

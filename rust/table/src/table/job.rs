@@ -195,8 +195,13 @@ impl Job {
     /// As [`ShardWriter::put`].
     #[boxed]
     pub async fn put(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
+        let columns = self.row_schema();
         let done = self.writer.put_with(rows, mode).await;
-        if self.fits_now(&done).await? { self.writer.put_with(rows, mode).await } else { done }
+        if self.fits_now(&done, &columns).await? {
+            self.writer.put_with(rows, mode).await
+        } else {
+            done
+        }
     }
 
     /// Deletes keys; see [`ShardWriter::delete_with`].
@@ -205,8 +210,13 @@ impl Job {
     /// As [`ShardWriter::delete`].
     #[boxed]
     pub async fn delete(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
+        let columns = self.row_schema();
         let done = self.writer.delete_with(keys, mode).await;
-        if self.fits_now(&done).await? { self.writer.delete_with(keys, mode).await } else { done }
+        if self.fits_now(&done, &columns).await? {
+            self.writer.delete_with(keys, mode).await
+        } else {
+            done
+        }
     }
 
     /// Adds or replaces rows with their mark; see [`ShardWriter::put_marked`].
@@ -220,8 +230,9 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
+        let columns = self.row_schema();
         let done = self.writer.put_marked(rows, mode, mark).await;
-        if self.fits_now(&done).await? {
+        if self.fits_now(&done, &columns).await? {
             return self.writer.put_marked(rows, mode, mark).await;
         }
         done
@@ -238,8 +249,9 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
+        let columns = self.row_schema();
         let done = self.writer.delete_marked(keys, mode, mark).await;
-        if self.fits_now(&done).await? {
+        if self.fits_now(&done, &columns).await? {
             return self.writer.delete_marked(keys, mode, mark).await;
         }
         done
@@ -257,8 +269,9 @@ impl Job {
         mode: WriteMode,
         mark: Option<&Mark>,
     ) -> Result<Acknowledged> {
+        let columns = self.row_schema();
         let done = self.writer.apply_with(rows, deletes, mode, mark).await;
-        if self.fits_now(&done).await? {
+        if self.fits_now(&done, &columns).await? {
             return self.writer.apply_with(rows, deletes, mode, mark).await;
         }
         done
@@ -348,12 +361,12 @@ impl Job {
         self.writer.epoch()
     }
 
-    /// Whether rows that were refused may fit by now: the table's columns have changed.
-    async fn fits_now<T>(&self, done: &Result<T>) -> Result<bool> {
-        match done {
-            Err(Error::InvalidInput(_)) => self.writer.follow_table().await,
-            _ => Ok(false),
-        }
+    /// Whether rows that were refused under `columns` may fit by now: the table's have changed.
+    /// Another put, or a flush, may have taken them up already.
+    async fn fits_now<T>(&self, done: &Result<T>, columns: &Arc<RowSchema>) -> Result<bool> {
+        let Err(Error::InvalidInput(_)) = done else { return Ok(false) };
+        let changed = self.writer.follow_table().await?;
+        Ok(changed || !Arc::ptr_eq(&self.row_schema(), columns))
     }
 
     /// What the job accepts and stores now.

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::shards::uncompacted;
 use super::{Compacted, LiveJob, Table, compacted_in, create, index_of};
-use crate::schema::{BaseVersion, replaced};
+use crate::schema::{BaseVersion, TableSchema, replaced};
 use crate::view::{Consistency, LogPart, ReadView, ShardView, read_ahead};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
@@ -115,7 +115,11 @@ impl Table {
             let reading = Reading { consistency, jobs, rows: &columns.rows, purpose };
             let parts = match self.parts_of_all(reading).await {
                 Ok(parts) => parts,
-                Err(error) => return Err(self.what_lies_below(error).await),
+                Err(error) => {
+                    // A log may have rows of columns that this handle has not seen yet.
+                    columns = self.newer_columns(error, &columns).await?;
+                    continue;
+                }
             };
             let latest = self.latest().await?;
             let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
@@ -128,11 +132,25 @@ impl Table {
         self.view_over(latest, parts).await
     }
 
-    /// What of a shard looks like damage may be another table's: its base says that it is.
-    async fn what_lies_below(&self, error: Error) -> Error {
+    /// The table's columns, where shards cannot be read under `known` and they are others by now.
+    ///
+    /// # Errors
+    /// `error`, where they are not. What of a shard looks like damage may be another table's: its
+    /// base says that it is.
+    async fn newer_columns(
+        &self,
+        error: Error,
+        known: &Arc<TableSchema>,
+    ) -> Result<Arc<TableSchema>> {
         match self.latest().await {
-            Err(refused @ Error::InvalidInput(_)) => refused,
-            _ => error,
+            Err(refused @ Error::InvalidInput(_)) => Err(refused),
+            Ok(latest)
+                if matches!(error, Error::InvalidInput(_))
+                    && !Arc::ptr_eq(&latest.schema, known) =>
+            {
+                Ok(latest.schema)
+            }
+            _ => Err(error),
         }
     }
 
