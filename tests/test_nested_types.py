@@ -106,6 +106,44 @@ def test_a_table_of_a_file_format_without_maps_is_refused_before_anything_is_wri
         lancemem.open_table(table_uri)
 
 
+def test_lists_inside_others_become_vectors_whatever_their_items_are_called(
+    make_table: MakeTable,
+) -> None:
+    vector, element = pa.list_(pa.float32(), 2), pa.list_(pa.field("element", pa.float64()))
+    key = pa.field("id", pa.int64(), nullable=False)
+    wide = pa.field("key", pa.string(), nullable=False)
+    values: dict[str, tuple[pa.DataType, pa.DataType, list[Any]]] = {
+        "s": (
+            pa.struct([("a", pa.int32()), ("v", vector)]),
+            pa.struct([("v", element), ("a", pa.int64())]),
+            [{"a": 1, "v": [1.0, 2.0]}, {"a": 2, "v": None}, None],
+        ),
+        "l": (pa.list_(vector), pa.list_(element), [[[1.0, 2.0], None], [], None]),
+        "m": (
+            pa.map_(pa.string(), vector),
+            pa.map_(wide, element),
+            [[("k", [1.0, 2.0])], [], None],
+        ),
+        "f": (pa.list_(vector, 1), pa.list_(element, 1), [[[1.0, 2.0]], [None], None]),
+    }
+    table = make_table(pa.schema([key, *((name, it[0]) for name, it in values.items())]))
+    given = {name: pa.array(rows, have) for name, (_, have, rows) in values.items()}
+    table.upsert(pa.table({"id": [0, 1, 2]} | given))
+    found = table.scan().to_table().sort_by("id")
+    for name, (_, _, rows) in values.items():
+        assert found[name].to_pylist() == rows, name
+    for name, row in {
+        "s": {"a": 3, "v": [1.0]},
+        "l": [[1.0]],
+        "m": [("k", [0.1, 2.0])],
+        "f": [[1.0]],
+    }.items():
+        wrong = {other: pa.nulls(1, it[1]) for other, it in values.items()}
+        wrong[name] = pa.array([row], values[name][1])
+        with pytest.raises(lancemem.InvalidInputError, match=f"column '{name}'"):
+            table.upsert(pa.table({"id": [9]} | wrong))
+
+
 def test_a_table_whose_file_format_has_no_null_structs_is_refused(table_uri: str) -> None:
     """A tombstone has one: it would be acknowledged, and no flush would ever succeed."""
     key = {"lance-schema:unenforced-primary-key": "true"}

@@ -156,14 +156,14 @@ def die_behind_a_batch(folder: Path) -> None:
     table = LancememTable.forPath(spark, str(folder / "table.lance"))
     write, batches = table._write, []
 
-    def write_and_die(rows: DataFrame, *arguments: Any) -> Any:  # noqa: ANN401 - passed on
-        reports = write(rows, *arguments)
+    def write_and_die(rows: DataFrame, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - passed on
+        reports = write(rows, *arguments, **named)
         batches.append(reports)
         if len(batches) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return reports
 
-    table._write = write_and_die  # type: ignore[method-assign, assignment]
+    table._write = write_and_die  # type: ignore[method-assign]
     reader = spark.readStream.schema("id long, v long, seq long").option("maxFilesPerTrigger", 1)
     query = table.stream_upsert(
         reader.json(str(folder / "events")),

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, StructArray, new_null_array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait,
+    StructArray, new_null_array,
+};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use arrow_select::nullif::nullif;
@@ -30,7 +33,7 @@ pub(super) fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef>
         return Ok(new_null_array(field.data_type(), array.len()));
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    let array = &with_null_parts(array).map_err(|error| refused(error.to_string()))?;
+    let array = &prepared(array, field.data_type()).map_err(|error| refused(error.to_string()))?;
     let cast = cast_with_options(array, field.data_type(), &options)
         .map_err(|error| refused(error.to_string()))?;
     let back = cast_with_options(&cast, array.data_type(), &options)
@@ -134,16 +137,77 @@ enum Family {
     Other,
 }
 
-/// Structs of which every part is null where the struct is. What stands there is no value, but arrow
-/// casts it, and fails where it would not fit.
-fn with_null_parts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    let Some(parts) = array.as_struct_opt() else { return Ok(array.clone()) };
-    let absent = parts.nulls().map(|nulls| BooleanArray::new(!nulls.inner(), None));
-    let masked = parts.columns().iter().map(|part| match &absent {
-        Some(absent) => with_null_parts(&nullif(part, absent)?),
-        None => with_null_parts(part),
-    });
-    let masked = masked.collect::<Result<Vec<_>, _>>()?;
-    let (fields, nulls) = (parts.fields().clone(), parts.nulls().cloned());
-    Ok(Arc::new(StructArray::try_new_with_length(fields, masked, nulls, parts.len())?))
+/// The same values in a form that arrow 58 casts to `to` and back. Parts of a struct are null where
+/// the struct is: what stands there is no value, but is cast, and may not fit. Items of lists have
+/// the name that they get: on the way back they would keep it.
+fn prepared(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+    match (array.data_type(), to) {
+        (DataType::Struct(_), DataType::Struct(to)) => {
+            prepared_struct(array.as_struct(), |name, _| {
+                to.iter().find(|to| to.name() == name).map(|to| to.data_type())
+            })
+        }
+        (DataType::Map(_, ordered), DataType::Map(to, _)) => {
+            let map = array.as_map();
+            let parts = parts_of(to.data_type()).unwrap_or_default();
+            let entries =
+                prepared_struct(map.entries(), |_, at| parts.get(at).map(|to| to.data_type()))?;
+            let DataType::Map(field, _) = array.data_type() else { return Ok(array.clone()) };
+            let field = field.as_ref().clone().with_data_type(entries.data_type().clone());
+            let (field, offsets) = (Arc::new(field), map.offsets().clone());
+            let (entries, nulls) = (entries.as_struct().clone(), map.nulls().cloned());
+            Ok(Arc::new(MapArray::try_new(field, offsets, entries, nulls, *ordered)?))
+        }
+        (DataType::List(_), to) => prepared_list::<i32>(array, to),
+        (DataType::LargeList(_), to) => prepared_list::<i64>(array, to),
+        (DataType::FixedSizeList(_, size), to) => {
+            let (Some(to), list) = (item_of(to), array.as_fixed_size_list()) else {
+                return Ok(array.clone());
+            };
+            let values = prepared(list.values(), to.data_type())?;
+            let (field, nulls) = (retyped(to, &values), list.nulls().cloned());
+            Ok(Arc::new(FixedSizeListArray::try_new(field, *size, values, nulls)?))
+        }
+        _ => Ok(array.clone()),
+    }
+}
+
+fn prepared_list<O: OffsetSizeTrait>(
+    array: &ArrayRef,
+    to: &DataType,
+) -> Result<ArrayRef, ArrowError> {
+    let Some(to) = item_of(to) else { return Ok(array.clone()) };
+    let list = array.as_list::<O>();
+    let values = prepared(list.values(), to.data_type())?;
+    let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
+    Ok(Arc::new(GenericListArray::<O>::try_new(retyped(to, &values), offsets, values, nulls)?))
+}
+
+/// `to_of` says what the part of a name and a place is cast to.
+fn prepared_struct<'a>(
+    array: &StructArray,
+    to_of: impl Fn(&str, usize) -> Option<&'a DataType>,
+) -> Result<ArrayRef, ArrowError> {
+    let absent = array.nulls().map(|nulls| BooleanArray::new(!nulls.inner(), None));
+    let (mut fields, mut parts) = (Vec::new(), Vec::new());
+    for (at, (field, part)) in array.fields().iter().zip(array.columns()).enumerate() {
+        let part = match &absent {
+            Some(absent) => nullif(part, absent)?,
+            None => part.clone(),
+        };
+        let part = match to_of(field.name(), at) {
+            Some(to) => prepared(&part, to)?,
+            None => part,
+        };
+        fields.push(field.as_ref().clone().with_data_type(part.data_type().clone()));
+        parts.push(part);
+    }
+    let (nulls, rows) = (array.nulls().cloned(), array.len());
+    Ok(Arc::new(StructArray::try_new_with_length(fields.into(), parts, nulls, rows)?))
+}
+
+/// An item like `field`, of the type that the values have.
+fn retyped(field: &FieldRef, values: &ArrayRef) -> FieldRef {
+    let field = field.as_ref().clone().with_nullable(true);
+    Arc::new(field.with_data_type(values.data_type().clone()))
 }
