@@ -340,7 +340,7 @@ impl Table {
         jobs: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         slf.get().origin.check("table")?;
-        level(consistency, jobs.as_ref().map(|jobs| jobs.extract()).transpose()?)?;
+        level(consistency, jobs.as_ref().map(PyAnyMethods::extract).transpose()?)?;
         let py = slf.py();
         let options = PyDict::new(py);
         options.set_item("consistency", consistency)?;

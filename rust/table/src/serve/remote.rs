@@ -298,7 +298,7 @@ impl RemoteJob {
     }
 
     fn stopped(&self, reason: &str) -> Error {
-        let location = self.location.to_string();
+        let location = self.location.clone();
         Error::Gone { shard: self.shard_id, location, reason: reason.to_owned() }
     }
 
