@@ -358,11 +358,11 @@ def test_a_question_whose_connection_is_cut_is_asked_again(
     between = Cutter(job.location)
     try:
         remote = lancemem.connect_job(between.location, job.token)
-        for cuts in (0, 1, 2, 1):
+        for cuts in (0, 1, 1):
             between.cuts = cuts
             assert live(table, remote) == named(range(3), "old")
             assert between.cuts == 0
-        between.cuts = 3
+        between.cuts = 1_000_000
         with pytest.raises(lancemem.RetryableError, match="reading the job"):
             live(table, remote)
         between.cuts = 0

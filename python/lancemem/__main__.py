@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DAMAGED = 1
 FAILED = 2
+# Commands that look for damage.
+CHECKS = ("check-wal", "index")
 
 
 class _Stopped(BaseException):
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options)
     except (lancemem.LancememError, OSError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        if isinstance(error, lancemem.CorruptionError):
+        if isinstance(error, lancemem.CorruptionError) and options.command in CHECKS:
             return DAMAGED
     except Exception:  # noqa: BLE001 - the code says so, and the trace is printed
         # Whoever acts on the code of damage must not take a defect for one.
@@ -200,7 +202,7 @@ def _finding(finding: lancemem.WalFinding, place: str) -> str:
 
 def _index(table: lancemem.Table, what: str) -> int:
     report = table.rebuild_record_index() if what == "rebuild" else table.check_record_index()
-    if not (report.runs or report.damage):
+    if what == "check" and not (report.runs or report.stale_runs or report.damage):
         _say(["the table has no record index; index rebuild makes one"])
         return 0
     told = (
