@@ -104,10 +104,12 @@ def test_the_values_of_a_merge_go_by_name_and_lose_nothing(
             pa.field("price", pa.decimal128(10, 2)),
             pa.field("wall", pa.timestamp("us")),
             pa.field("f", pa.float32()),
+            pa.field("day", pa.date32()),
         ]
     )
     table = LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
-    table.upsert(spark.sql("select 1L id, null at, null all, 1 n, 1.5BD price, null wall, 1f f"))
+    first = "1 n, 1.5BD price, null wall, 1f f, null day"
+    table.upsert(spark.sql(f"select 1L id, null at, null all, {first}"))
     swapped = "named_struct('lon', 13.4d, 'lat', 52.5d)"
 
     def merge(**values: str) -> None:
@@ -119,12 +121,17 @@ def test_the_values_of_a_merge_go_by_name_and_lose_nothing(
         for ansi in ("true", "false"):
             spark.conf.set("spark.sql.ansi.enabled", ansi)
             merge(at="s.at", all="s.all", n="s.n", price="t.price + 1", f="s.n / 3")
-            merge(n="'7'", wall="'2024-02-29 12:00:00'")
+            merge(n="'7'", wall="'2024-02-29 12:00:00'", day="'2024-02-29'", f="'0.1'")
+            merge(n="floor(rand() * 0) + 7", price="'3.50'", f="cast(s.n as double) / 3")
             for column, value in (
                 ("n", "1.75d"),
                 ("n", "5000000000"),
                 ("n", "'7x'"),
                 ("price", "1.239d"),
+                ("price", "'1.239'"),
+                ("f", "1e300d"),
+                ("day", "'2024-02-29 12:00:00'"),
+                ("wall", "'2024-02-29T12:00:00+05:00'"),
                 ("price", "123456789.5d"),
             ):
                 with pytest.raises(Exception, match=f"column '{column}' is .* cannot hold"):

@@ -155,6 +155,7 @@ def test_a_lance_table_is_read_and_written_once_somebody_has_adopted_it(
         lambda: LancememTable.forPath(spark, table_uri),
         lambda: spark.read.format("lancemem").load(table_uri).count(),
         lambda: save(rows(spark, 1, 3), table_uri),
+        lambda: save(rows(spark, 1, 3), table_uri, primaryKey="id"),
     ):
         with pytest.raises(Exception, match="without a MemWAL index"):
             use()

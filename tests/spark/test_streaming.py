@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import lancemem
-from lancemem.spark import LancememTable
+from lancemem.spark import LancememTable, writing
 from lancemem.spark.sizing import is_estimated
 from tests.spark.test_exactly_once import write_events
 
@@ -68,13 +68,15 @@ def test_the_progress_of_a_stream_has_its_rows_and_its_lag(
 
 
 def test_rows_that_a_stream_makes_of_others_are_not_taken_for_few(
-    spark: SparkSession, table: LancememTable, tmp_path: Path
+    spark: SparkSession, table: LancememTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delattr(writing, "write_here")
     write_events(tmp_path / "events", 0, [{"id": 1, "at": "2024-01-01T00:00:00Z"}])
     rows = source(spark, tmp_path / "events")
     many = rows.selectExpr("explode(sequence(1L, 100000L)) id", "at")
     assert is_estimated(rows)
     assert not is_estimated(many)
+    assert not is_estimated(rows.join(spark.range(9), "id"))
     query = table.stream_upsert(
         many, checkpoint=str(tmp_path / "checkpoint"), trigger={"availableNow": True}
     )

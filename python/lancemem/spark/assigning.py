@@ -30,20 +30,19 @@ def assigned(value: Column, have: st.DataType, wanted: st.DataType, name: str) -
 
     Raises `InvalidInputError` where no value of that type can be one of the column.
     """
-    if have == wanted:
+    # What may be null is said by the types too, and changes no value.
+    if have.simpleString() == wanted.simpleString():
         return value
     nested = _nested(value, have, wanted, name)
     if nested is not None:
         return nested
     if isinstance(have, st.NullType) or _is_same_kind(have, wanted):
         return value.cast(wanted)
+    made = value.try_cast(wanted)
     if isinstance(have, _NUMBERS) and isinstance(wanted, _NUMBERS):
-        made = value.try_cast(wanted)
-        # That a float is the nearest one to a number is no loss.
-        is_right = made.isNotNull() if isinstance(wanted, _FLOATS) else made.cast(have) == value
+        is_right = _is_number(value, made, have, wanted)
     elif isinstance(have, st.StringType) and isinstance(wanted, (*_NUMBERS, *_READABLE)):
-        made = value.try_cast(wanted)
-        is_right = made.isNotNull()
+        is_right = _is_read(value, made, wanted)
     else:
         raise lancemem.InvalidInputError(
             f"column {name!r} is {wanted.simpleString()}, the merge has {have.simpleString()} for "
@@ -52,6 +51,32 @@ def assigned(value: Column, have: st.DataType, wanted: st.DataType, name: str) -
     told = f"column '{name}' is {wanted.simpleString()}, which cannot hold the value "
     error = sf.raise_error(sf.concat(sf.lit(told), value.cast("string")))
     return sf.when(value.isNull() | sf.coalesce(is_right, sf.lit(False)), made).otherwise(error)
+
+
+def _is_number(value: Column, made: Column, have: st.DataType, wanted: st.DataType) -> Column:
+    """Whether `made` is the number `value`. That a float is the nearest one is no loss."""
+    if isinstance(wanted, _FLOATS):
+        return made.isNotNull() & (_is_finite(made) | ~_is_finite(value.try_cast("double")))
+    return made.cast(have) == value
+
+
+def _is_read(value: Column, made: Column, wanted: st.DataType) -> Column:
+    """Whether `made` is all that the text `value` says."""
+    if isinstance(wanted, st.DecimalType):
+        wide = st.DecimalType(38, 18)
+        return made.cast(wide) == value.try_cast(wide)
+    if isinstance(wanted, _FLOATS):
+        return made.isNotNull() & (_is_finite(made) | value.rlike("(?i)inf"))
+    if isinstance(wanted, st.DateType):
+        return made.cast(st.TimestampNTZType()) == value.try_cast(st.TimestampNTZType())
+    if isinstance(wanted, st.TimestampNTZType):
+        # A zone, or a distance from one, behind the time of day.
+        return made.isNotNull() & ~value.rlike(r"\d:\d.*([A-Za-z]|[+-])")
+    return made.isNotNull()
+
+
+def _is_finite(number: Column) -> Column:
+    return sf.abs(number) != sf.lit(float("inf"))
 
 
 def _is_same_kind(have: st.DataType, wanted: st.DataType) -> bool:

@@ -190,21 +190,32 @@ class MergeBuilder:
                 fits = fits & sf.coalesce(_column(clause.condition), sf.lit(False))
             which = sf.when(fits, sf.lit(number)).otherwise(which)
         chosen = joined.withColumn("_lancemem_clause", which).where("_lancemem_clause is not null")
+        given = self._given(chosen, types)
+        have = given.schema
         for number, clause in enumerate(self._clauses):
-            values = self._values(joined, clause, types)
-            made = sf.struct(sf.lit(clause.op).alias(OP_COLUMN), *values)
+            names = [f"{number} {place}" for place in range(len(types))]
+            values = [
+                assigned(sf.col(f"`{name}`"), have[name].dataType, field.dataType, field.name)
+                for name, field in zip(names, types, strict=True)
+            ]
+            named = [value.alias(name) for value, name in zip(values, types.names, strict=True)]
+            made = sf.struct(sf.lit(clause.op).alias(OP_COLUMN), *named)
             row = sf.when(sf.col("_lancemem_clause") == number, made).otherwise(row)
-        return chosen.select(row.alias("row")).select("row.*")
+        return given.select(row.alias("row")).select("row.*")
 
-    def _values(self, joined: DataFrame, clause: _Clause, types: StructType) -> list[Column]:
-        """Make the columns that a clause gives a row, in the table's types."""
-        given = [self._value(clause, field.name) for field in types]
-        numbered = [value.alias(str(number)) for number, value in enumerate(given)]
-        have = joined.select(*numbered).schema
-        return [
-            assigned(value, known.dataType, field.dataType, field.name).alias(field.name)
-            for value, known, field in zip(given, have, types, strict=True)
+    def _given(self, chosen: DataFrame, types: StructType) -> DataFrame:
+        """Make a column of each value of each clause, null where another clause was chosen.
+
+        What is made of a value looks at it several times, and it may be a costly function's.
+        """
+        columns = [
+            sf.when(sf.col("_lancemem_clause") == number, self._value(clause, field.name)).alias(
+                f"{number} {place}"
+            )
+            for number, clause in enumerate(self._clauses)
+            for place, field in enumerate(types)
         ]
+        return chosen.select("_lancemem_clause", *columns)
 
     def _value(self, clause: _Clause, name: str) -> Column:
         target, source = sf.col(self._target_alias), sf.col(self._source_alias)

@@ -19,6 +19,8 @@ _MAKES_ROWS = re.compile(
     r"^\W*(MapIn|PythonMapIn|FlatMap|MapPartitions|MapGroups|CoGroup|Generate|Script|\w+UDTF)",
     re.MULTILINE,
 )
+# Nodes that give a row of their source several times.
+_REPEATS_ROWS = re.compile(r"^\W*(Join|Expand|TransformWith)", re.MULTILINE)
 
 
 def estimated_bytes(rows: DataFrame) -> int:
@@ -38,5 +40,5 @@ def is_estimated(stream: DataFrame) -> bool:
 
     A micro-batch does not show how it is made, and has the estimate of its source's rows.
     """
-    plan = stream._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public name
-    return _MAKES_ROWS.search(str(plan.toString())) is None
+    plan = str(stream._jdf.queryExecution().analyzed().toString())  # noqa: SLF001 - no public name
+    return not (_MAKES_ROWS.search(plan) or _REPEATS_ROWS.search(plan))

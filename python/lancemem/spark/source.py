@@ -152,6 +152,9 @@ class LancememDataSource(DataSource):
         try:
             return lancemem.open_table(uri, adopt=False)
         except lancemem.InvalidInputError as error:
+            if "MemWAL index" in str(error):
+                # It is there: what it lacks is no table.
+                raise
             if key is None:
                 raise lancemem.InvalidInputError(
                     f"{error}. To create the table by this write, name its key: "
