@@ -337,6 +337,10 @@ def test_a_null_in_a_list_is_a_value_that_nobody_knows(make_table: MakeTable) ->
         "x IN (NULL)": [],
         "x IN (CAST(NULL AS INT), 3)": [3],
         "x NOT IN (NULL) IS NULL": [1, 2, 3, 4],
+        "x IN (1, 2) AND x NOT IN (3, NULL + 1)": [],
+        "x IN (1, 2) AND x NOT IN (3, NULLIF(1, 1))": [],
+        "x IN (1, 2) AND x NOT IN (3, TRY_CAST(NULL AS BIGINT))": [],
+        "x IN (id, 7)": [1, 2, 3],
     }.items():
         scan = table.scan(["id"], condition)
         assert sorted(scan.to_table()["id"].to_pylist()) == wanted, condition

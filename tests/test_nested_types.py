@@ -151,7 +151,7 @@ def test_a_table_whose_file_format_has_no_null_structs_is_refused(table_uri: str
     fields = [pa.field("id", pa.int64(), nullable=False, metadata=key), pa.field("l", inside)]
     rows = pa.table({"id": [1], "l": [[{"x": 1}]]}, schema=pa.schema(fields))
     lance.write_dataset(rows, table_uri, data_storage_version="2.0")
-    with pytest.raises(lancemem.InvalidInputError, match=r"'l' has structs.* 2\.1 stores"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"'l' has structs.* 2\.1 stores nulls"):
         lancemem.open_table(table_uri)
     lance.write_dataset(rows, table_uri + "2", data_storage_version="2.1")
     table = lancemem.open_table(table_uri + "2")

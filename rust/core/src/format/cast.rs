@@ -208,6 +208,7 @@ fn prepared_struct<'a>(
 
 /// An item like `field`, of the type that the values have.
 fn retyped(field: &FieldRef, values: &ArrayRef) -> FieldRef {
-    let field = field.as_ref().clone().with_nullable(true);
+    let nullable = field.is_nullable() || values.is_nullable();
+    let field = field.as_ref().clone().with_nullable(nullable);
     Arc::new(field.with_data_type(values.data_type().clone()))
 }

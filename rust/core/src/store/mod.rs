@@ -147,14 +147,27 @@ impl Store {
     /// engine rests on that, and some servers that speak S3's protocol ignore the condition.
     ///
     /// # Errors
-    /// An input error where the store replaced the object; a storage error.
+    /// An input error where the store replaced the object, or lets nobody write here; a storage
+    /// error.
     pub async fn prove_conditional_put(&self) -> Result<()> {
         let bytes = Bytes::from_static(b"lancemem: the store creates this object once\n");
         for _ in 0..2 {
-            if self.put_if_absent(paths::CREATED_ONCE, bytes.clone()).await?
-                == Created::AlreadyExists
-            {
-                return Ok(());
+            let options = PutOptions::from(PutMode::Create);
+            let at = self.at(paths::CREATED_ONCE);
+            let action = format!("creating {}", paths::CREATED_ONCE);
+            match self.inner.put_opts(&at, bytes.clone().into(), options).await {
+                Ok(_) => {}
+                Err(
+                    object_store::Error::AlreadyExists { .. }
+                    | object_store::Error::Precondition { .. },
+                ) => return Ok(()),
+                // No passing fault: who repeats the call repeats it for ever.
+                Err(
+                    error @ (object_store::Error::NotFound { .. }
+                    | object_store::Error::PermissionDenied { .. }
+                    | object_store::Error::Unauthenticated { .. }),
+                ) => return Err(Error::input(format!("{action}: {}", scrub(&error.to_string())))),
+                Err(error) => return Err(failed(action, &error)),
             }
         }
         Err(Error::input(format!(

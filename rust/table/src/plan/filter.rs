@@ -68,7 +68,7 @@ impl Filter {
         let simplifier = ExprSimplifier::new(context);
         let resolved = simplifier
             .coerce(expression, schema)
-            .and_then(without_nulls_in_lists)
+            .and_then(|expression| without_nulls_in_lists(expression, &simplifier))
             // Turns a cast of a column into one of the constant beside it, which an index can use.
             .and_then(|expression| simplifier.simplify(expression))
             .and_then(with_both_zeros);
@@ -118,11 +118,20 @@ impl Filter {
 
 /// `x IN (1, NULL)` is `x IN (1) OR NULL`, and so written. DataFusion's simplifier takes lists for
 /// sets and loses the null where it joins two of them.
-fn without_nulls_in_lists(expression: Expr) -> PlanResult<Expr> {
+fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> PlanResult<Expr> {
     let rewrite = |part| {
         let Expr::InList(mut list) = part else { return Ok(Transformed::no(part)) };
         let values = list.list.len();
-        list.list.retain(|value| !is_null(value));
+        let mut known = Vec::with_capacity(values);
+        for value in list.list {
+            // A null may be the result of something: of `NULL + 1`.
+            let is_plain = matches!(value, Expr::Literal(..) | Expr::Column(_));
+            let value = if is_plain { value } else { simplifier.simplify(value)? };
+            if !matches!(&value, Expr::Literal(value, _) if value.is_null()) {
+                known.push(value);
+            }
+        }
+        list.list = known;
         if list.list.len() == values {
             return Ok(Transformed::no(Expr::InList(list)));
         }
@@ -134,14 +143,6 @@ fn without_nulls_in_lists(expression: Expr) -> PlanResult<Expr> {
         }))
     };
     Ok(expression.transform_up(rewrite)?.data)
-}
-
-fn is_null(value: &Expr) -> bool {
-    match value {
-        Expr::Literal(value, _) => value.is_null(),
-        Expr::Cast(cast) => is_null(&cast.expr),
-        _ => false,
-    }
 }
 
 /// What DataFusion says of a condition is about the condition, also where it takes it for a defect of

@@ -45,7 +45,7 @@ impl TableSchema {
     /// An input error for a key that cannot be one, a column with a reserved name, or a column
     /// that the table's file format cannot store.
     pub fn of(base: &Dataset) -> Result<Self> {
-        refuse_what_old_formats_lack(base)?;
+        refuse_maps_of_old_formats(base)?;
         let with_ids = Arc::new(with_ids(base.schema()));
         let rows =
             RowSchema::new(with_ids, &key_of(base)).map_err(|error| in_table(base.uri(), error))?;
@@ -57,26 +57,45 @@ impl TableSchema {
     }
 }
 
-/// Lance makes a table with maps in a format without them, and refuses its first rows; and stores no
-/// null struct, such as a tombstone has, in formats before 2.1. They would be acknowledged here, and
-/// no flush would ever succeed.
-fn refuse_what_old_formats_lack(base: &Dataset) -> Result<()> {
+/// Lance makes a table with maps in a format without them, and refuses its first rows: they would
+/// be acknowledged here, and no flush would ever succeed.
+fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
     use ConcreteFileVersion::{V1, V2_0, V2_1};
-    let format = base.manifest().data_storage_format.lance_file_format();
     let is_map = |it: &DataType| matches!(it, DataType::Map(_, _));
+    refuse_in_formats(base, &[V1, V2_0, V2_1], is_map, "maps, which file format 2.2 stores")
+}
+
+/// Refuses to adopt a table with structs in a format that cannot store a null one, such as a tombstone
+/// has: it would be acknowledged, and no flush would ever succeed.
+///
+/// # Errors
+/// An input error that names the column.
+pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
+    use ConcreteFileVersion::{V1, V2_0};
     let is_struct = |it: &DataType| matches!(it, DataType::Struct(_));
-    let lacks = |column: &LanceField| match format {
-        V1 | V2_0 | V2_1 if has_type(column, is_map) => Some(("maps", "2.2")),
-        V1 | V2_0 if has_type(column, is_struct) => Some(("structs, which may be null", "2.1")),
-        _ => None,
-    };
-    let mut columns = base.schema().fields.iter();
-    let Some((column, (what, since))) = columns.find_map(|it| Some((it, lacks(it)?))) else {
+    refuse_in_formats(
+        base,
+        &[V1, V2_0],
+        is_struct,
+        "structs, of which file format 2.1 stores nulls",
+    )
+}
+
+fn refuse_in_formats(
+    base: &Dataset,
+    formats: &[ConcreteFileVersion],
+    is_it: fn(&DataType) -> bool,
+    what: &str,
+) -> Result<()> {
+    let format = base.manifest().data_storage_format.lance_file_format();
+    if !formats.contains(&format) {
+        return Ok(());
+    }
+    let Some(column) = base.schema().fields.iter().find(|field| has_type(field, is_it)) else {
         return Ok(());
     };
     Err(Error::input(format!(
-        "table {}: column '{}' has {what}: file format {since} stores that, and that of this table, \
-         {format}, does not",
+        "table {}: column '{}' has {what} and that of this table, {format}, does not",
         base.uri(),
         column.name,
     )))

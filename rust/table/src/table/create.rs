@@ -27,7 +27,7 @@ use super::columns::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
 use super::{Location, Table, details_of};
 use crate::errors::{Context, from_open};
-use crate::schema::key_of;
+use crate::schema::{key_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;
 
 /// Under this name the index keeps what tells the table from any other that stood or will stand in its
@@ -124,6 +124,7 @@ impl Table {
                     location.uri()
                 )));
             }
+            refuse_structs_of_old_formats(&base)?;
             return enable(base, location, sharding.unwrap_or(&Sharding::Unsharded), config).await;
         };
         if let Some(sharding) = sharding {

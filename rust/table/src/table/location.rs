@@ -126,7 +126,8 @@ impl Location {
         let registry = Arc::new(ObjectStoreRegistry::default());
         let params = self.store_params().unwrap_or_default();
         let reached = ObjectStore::from_uri_and_params(registry, &self.uri, &params).await;
-        let (store, path) = reached.context("reaching the object store")?;
+        let (store, path) =
+            reached.map_err(|error| from_open("reaching the object store", &error))?;
         Ok(Store::new(store.inner.clone(), path))
     }
 
