@@ -72,6 +72,8 @@ fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
 /// An input error that names the column.
 pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
     use ConcreteFileVersion::{V1, V2_0};
+    // A map has structs inside, and is refused for what it is.
+    refuse_maps_of_old_formats(base)?;
     let is_struct = |it: &DataType| matches!(it, DataType::Struct(_));
     refuse_in_formats(
         base,
