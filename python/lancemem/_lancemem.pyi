@@ -55,6 +55,7 @@ __all__ = [
     "StagedRun",
     "StaleMarkError",
     "Table",
+    "TableNotFoundError",
     "TableStats",
     "TableVersion",
     "WalFinding",
@@ -96,6 +97,9 @@ class LancememError(Exception):
 
 class InvalidInputError(LancememError):
     """The call or its data cannot be accepted; nothing was written. Fix it and call again."""
+
+class TableNotFoundError(InvalidInputError):
+    """There is no table at this address. Create it, or correct the address."""
 
 class WriterFencedError(LancememError):
     """Another job took the shard. Stop, or start a job to take it back."""
@@ -158,8 +162,9 @@ def open_table(
     `adopt=False`, which takes neither, nothing is written, and a table without the index raises
     `InvalidInputError`.
 
-    Raises `InvalidInputError` too for a table whose index somebody dropped while rows lay above it,
-    or with columns that `create_table` refuses, and for what is not there or may not be read.
+    Raises `TableNotFoundError` where there is no table; `InvalidInputError` too for a table whose
+    index somebody dropped while rows lay above it, or with columns that `create_table` refuses, and
+    for what may not be read.
     """
 
 def connect_job(

@@ -7,7 +7,7 @@ of the row. It reads the stored rows of the source's keys, never the whole table
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
@@ -145,7 +145,7 @@ class MergeBuilder:
         else:
             rows, matched = self._changes(), True
         reports = self._table._write(  # noqa: SLF001 - the same package
-            rows, replace(plan), None, mark, size=estimated_bytes(self._source)
+            rows, plan, None, mark, size=estimated_bytes(self._source)
         )
         deleted = sum(report["deletes"] for report in reports)
         inserted = sum(report["inserts"] for report in reports)

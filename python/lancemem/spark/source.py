@@ -116,13 +116,10 @@ class LancememDataSource(DataSource):
         op, op_column = self._op()
         table = self._open_or_create(uri, schema)
         key = tuple(table.primary_key)
-        if op != "append" and not key:
+        if not key and (overwrite or op != "append"):
             raise lancemem.InvalidInputError(
-                f"table {uri} has no primary key; write to it with option op='append'"
-            )
-        if overwrite and not key:
-            raise lancemem.InvalidInputError(
-                f"table {uri} has no primary key, so its rows cannot be replaced"
+                f"table {uri} has no primary key, so its rows cannot be replaced or deleted; write "
+                "to it with option op='append' and mode('append')"
             )
         names = key if op == "delete" else tuple(pa.schema(table.schema).names)
         needed = [*names, *([op_column] if op_column else [])]
@@ -151,10 +148,7 @@ class LancememDataSource(DataSource):
         key = self.options.get("primaryKey")
         try:
             return lancemem.open_table(uri, adopt=False)
-        except lancemem.InvalidInputError as error:
-            if "MemWAL index" in str(error):
-                # It is there: what it lacks is no table.
-                raise
+        except lancemem.TableNotFoundError as error:
             if key is None:
                 raise lancemem.InvalidInputError(
                     f"{error}. To create the table by this write, name its key: "

@@ -17,6 +17,12 @@ create_exception!(
 );
 create_exception!(
     lancemem,
+    TableNotFoundError,
+    InvalidInputError,
+    "There is no table at this address. Create it, or correct the address."
+);
+create_exception!(
+    lancemem,
     WriterFencedError,
     LancememError,
     "Another job took the shard. Stop, or start a job to take it back."
@@ -56,6 +62,9 @@ create_exception!(
 /// The exception of an error.
 pub fn to_py(error: &Error) -> PyErr {
     let text = scrub(&error.to_string()).into_owned();
+    if let Error::NoTable(_) = error {
+        return TableNotFoundError::new_err(text);
+    }
     match error.kind() {
         ErrorKind::InvalidInput => InvalidInputError::new_err(text),
         ErrorKind::Fenced => WriterFencedError::new_err(text),
@@ -85,6 +94,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("LancememError", py.get_type::<LancememError>())?;
     module.add("InvalidInputError", py.get_type::<InvalidInputError>())?;
+    module.add("TableNotFoundError", py.get_type::<TableNotFoundError>())?;
     module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
     module.add("StaleMarkError", py.get_type::<StaleMarkError>())?;
     module.add("JobStoppedError", py.get_type::<JobStoppedError>())?;

@@ -130,24 +130,25 @@ pub fn is_absent(error: &lance_core::Error) -> bool {
 /// What lance says of a table that it cannot open. What is not there, or may not be read, is no
 /// passing fault: whoever repeats the call repeats it for ever.
 pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
-    refused_where(action, error, |cause| is_in_the_way(cause) || is_missing(cause))
+    if is_absent(error) {
+        return Error::NoTable(format!("{action}: {}", without_path(error)));
+    }
+    from_create(action, error)
+}
+
+/// What lance says of a table that it cannot make. A place that is not there, or where nobody may
+/// write, is no passing fault either.
+pub fn from_create(action: &str, error: &lance_core::Error) -> Error {
+    if causes(error).any(|cause| is_in_the_way(cause) || is_missing(cause)) {
+        return Error::InvalidInput(format!("{action}: {}", without_path(error)));
+    }
+    from_lance(action, error)
 }
 
 /// What lance says of a table that was open and whose newest version is looked for. Where that is
 /// gone the table is; anything else may pass, and a job waits for that.
 pub fn from_look(action: &str, error: &lance_core::Error) -> Error {
-    refused_where(action, error, is_missing)
-}
-
-fn refused_where(
-    action: &str,
-    error: &lance_core::Error,
-    is_refusal: impl Fn(&(dyn StdError + 'static)) -> bool,
-) -> Error {
-    if causes(error).any(is_refusal) {
-        return Error::InvalidInput(format!("{action}: {}", without_path(error)));
-    }
-    from_lance(action, error)
+    if is_absent(error) { from_open(action, error) } else { from_lance(action, error) }
 }
 
 fn is_missing(cause: &(dyn StdError + 'static)) -> bool {
@@ -180,6 +181,11 @@ fn is_in_the_way(cause: &(dyn StdError + 'static)) -> bool {
         Some(object_store::Error::InvalidPath { .. })
     );
     of_system || is_no_path || is_refused(cause)
+}
+
+/// The engine's own error, for DataFusion to carry.
+pub fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
 }
 
 /// The engine's own error where DataFusion only carried it.

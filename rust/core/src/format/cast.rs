@@ -147,12 +147,11 @@ fn prepared(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
                 to.iter().find(|to| to.name() == name).map(|to| to.data_type())
             })
         }
-        (DataType::Map(_, ordered), DataType::Map(to, _)) => {
+        (DataType::Map(field, ordered), DataType::Map(to, _)) => {
             let map = array.as_map();
             let parts = parts_of(to.data_type()).unwrap_or_default();
             let entries =
                 prepared_struct(map.entries(), |_, at| parts.get(at).map(|to| to.data_type()))?;
-            let DataType::Map(field, _) = array.data_type() else { return Ok(array.clone()) };
             let field = field.as_ref().clone().with_data_type(entries.data_type().clone());
             let (field, offsets) = (Arc::new(field), map.offsets().clone());
             let (entries, nulls) = (entries.as_struct().clone(), map.nulls().cloned());

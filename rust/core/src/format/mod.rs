@@ -8,6 +8,7 @@
 mod cast;
 mod frame;
 pub mod key;
+mod key_values;
 pub mod key_view;
 pub mod manifest;
 pub mod paths;
@@ -21,6 +22,7 @@ pub mod size;
 pub mod wal_entry;
 
 pub use key::KeyEncoder;
+pub use key_values::key_values;
 pub use key_view::{KeyForm, KeyView};
 pub use manifest::{ShardManifest, ShardStatus, SsTable};
 pub use reconcile::Reconcile;

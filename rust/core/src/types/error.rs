@@ -35,6 +35,9 @@ pub enum Error {
     /// The call or its data cannot be accepted.
     #[error("{0}")]
     InvalidInput(String),
+    /// There is no table where one was looked for: as an input error, but who wants one can make it.
+    #[error("{0}")]
+    NoTable(String),
     /// A later claim took the shard.
     #[error(
         "writer of shard {shard} was fenced: its epoch {local} is older than the claimed {stored}; \
@@ -131,7 +134,7 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::InvalidInput(_) => ErrorKind::InvalidInput,
+            Self::InvalidInput(_) | Self::NoTable(_) => ErrorKind::InvalidInput,
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::Stale { .. } => ErrorKind::Stale,
             Self::Poisoned { .. } | Self::Gone { .. } | Self::Closed { .. } => ErrorKind::Reopen,

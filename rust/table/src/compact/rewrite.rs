@@ -23,7 +23,7 @@ use roaring::RoaringBitmap;
 
 use super::runs::{ROW_ADDRESS, Run, split_address};
 use super::throttle::Throttle;
-use crate::errors::{Context, RunContext};
+use crate::errors::{Context, RunContext, external};
 use crate::schema::{StoredColumns, TableSchema};
 
 /// Writes the live rows of `runs` as fragments of `base` without ids.
@@ -104,7 +104,7 @@ fn alive(
         addresses.values().iter().map(|row| Some(!dead.contains(split_address(*row).1))).collect();
     let kept = filter_record_batch(batch, &mask)?;
     let brought = stored.bring(&kept);
-    let columns = brought.map_err(|error| DataFusionError::External(Box::new(error)))?;
+    let columns = brought.map_err(external)?;
     let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
     let columns = columns.columns().to_vec();
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use datafusion::common::runtime::SpawnedTask;
-use futures::try_join;
 use lancemem_core::format::KeyForm;
 use lancemem_core::mutant;
 use lancemem_core::types::{Error, Freshness, Result};
@@ -136,9 +135,8 @@ impl Runs {
         }
         let (mut of_runs, mut tombstones) = (Vec::new(), Vec::new());
         for run in &runs {
-            let (keys, dead) = try_join!(run.handle.keys(&view.key), run.handle.tombstones())?;
-            of_runs.push(keys);
-            tombstones.push(dead);
+            of_runs.push(run.handle.keys(&view.key).await?);
+            tombstones.push(run.handle.tombstones().await?);
         }
         let form = KeyForm::of(&view.schema, &view.key);
         // Millions of keys take a while, and writers share these threads.

@@ -34,7 +34,7 @@ use lance::Dataset;
 
 use super::Turn;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
-use crate::errors::RunContext;
+use crate::errors::{RunContext, external};
 
 /// A flushed run under a plan. Whoever holds it keeps collectors of this process from the run's
 /// files, which the datasets that lance makes for its own scans do not.
@@ -186,7 +186,7 @@ fn named(input: SendableRecordBatchStream, run: Option<ScannedRun>) -> SendableR
     let batches = input.map(move |batch| {
         // All of it belongs to the stream: as long as that is read, the run's files stay.
         let run = &run;
-        batch.in_run(&run.name).map_err(|error| DataFusionError::External(Box::new(error)))
+        batch.in_run(&run.name).map_err(external)
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }

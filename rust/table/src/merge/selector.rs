@@ -17,6 +17,7 @@ use lancemem_core::format::{KeyEncoder, TOMBSTONE};
 use lancemem_core::types::Freshness;
 
 use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder, Noted};
+use crate::errors::external;
 
 /// The column of physical row addresses in a Lance scan.
 pub const ROW_ADDRESS: &str = "_rowaddr";
@@ -227,8 +228,4 @@ fn addresses(batch: &RecordBatch) -> PlanResult<&UInt64Array> {
         DataFusionError::Internal(format!("column {ROW_ADDRESS} is not in the source"))
     })?;
     Ok(column.as_primitive::<UInt64Type>())
-}
-
-fn external(error: lancemem_core::types::Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }

@@ -22,8 +22,8 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
 };
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::types::Error;
 
+use crate::errors::external;
 use crate::schema::StoredColumns;
 
 /// Rows of a batch that leaves, as Lance's scans have it.
@@ -178,8 +178,4 @@ fn null_parts(array: ArrayRef) -> PlanResult<ArrayRef> {
     });
     let parts = parts.collect::<PlanResult<_>>()?;
     Ok(Arc::new(StructArray::try_new_with_length(fields, parts, nulls, array.len())?))
-}
-
-fn external(error: Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }

@@ -12,6 +12,7 @@ mod part;
 mod planner;
 mod prune;
 pub mod pushdown;
+mod run_keys_scan;
 mod substrait;
 mod turns;
 mod zeros;

@@ -9,6 +9,7 @@
 //!             Reconcile          a run of an older schema only
 //!             Lance scan of the base or of an SSTable, or MemTableScan
 //!                                with the part of the condition that cannot fail
+//!             RunKeys            a run of which only keys are asked for, out of memory
 //! ```
 //!
 //! A row is kept or not whatever the condition says, so a condition may run before that choice
@@ -47,6 +48,7 @@ use lancemem_core::types::{Error, Freshness, Result};
 
 use super::memtable_scan::MemTableScanExec;
 use super::prune::{Pruned, prune};
+use super::run_keys_scan::RunKeysExec;
 use super::turns::Turns;
 use super::{Filter, ReadPart};
 use crate::errors::Context;
@@ -232,7 +234,7 @@ impl<'a> Planner<'a> {
         &self,
         arm: usize,
         freshness: Freshness,
-        run: &SsTableHandle,
+        run: &Arc<SsTableHandle>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let is_run = |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
         let place = self.view.sources().take(arm).filter(is_run).count();
@@ -242,6 +244,11 @@ impl<'a> Planner<'a> {
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
+        let scanned = ScannedRun { name: run.name().into(), dataset: run.dataset.clone() };
+        let scanned = Some(scanned);
+        if let Some(keys) = self.keys_of(run, &newest)? {
+            return self.finished(arm, keys, newest, scanned, None).map(Some);
+        }
         let stored = |filter: Option<&Filter>| {
             let mut read = self.with_key(&self.columns(filter), &newest);
             if !matches!(newest, Newest::ByPosition { .. }) {
@@ -250,8 +257,6 @@ impl<'a> Planner<'a> {
             let stored = StoredColumns::of(&run.columns, &self.view.columns, &read);
             stored.map_err(|error| in_run(run, error))
         };
-        let scanned = ScannedRun { name: run.name().into(), dataset: run.dataset.clone() };
-        let scanned = Some(scanned);
         let whole = self.whole.as_ref();
         if stored(whole)?.is_same() {
             let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
@@ -265,6 +270,25 @@ impl<'a> Planner<'a> {
         let extra = address.into_iter().collect();
         let scan = ReconcileExec::try_new(scan, stored, extra).context("planning a scan")?;
         self.finished(arm, Arc::new(scan), newest, scanned, whole).map(Some)
+    }
+
+    /// The rows of `run` out of memory, where keys are all that is asked for and are there, or will
+    /// be: a whole scan by key needs those of every run.
+    fn keys_of(
+        &self,
+        run: &Arc<SsTableHandle>,
+        newest: &Newest,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let key = &self.view.key;
+        let names = self.with_key(self.output, newest);
+        let is_there = self.recorder.is_some() || run.keys_in_memory().is_some();
+        let is_enough = !key.is_empty() && names.iter().all(|name| key.contains(name));
+        if self.whole.is_some() || !is_enough || !is_there {
+            return Ok(None);
+        }
+        let marks = !matches!(newest, Newest::ByPosition { .. });
+        let rows = RunKeysExec::try_new(run.clone(), key.clone(), &self.view.schema, &names, marks);
+        Ok(Some(Arc::new(rows.context("planning a scan")?)))
     }
 
     fn memtable(

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{DataFusionError, Result as PlanResult};
+use datafusion::common::Result as PlanResult;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use lancemem_core::types::Error;
 use tokio::runtime::Handle;
 
+use crate::errors::external;
 use crate::plan::{self, ScanRequest, pushdown};
 use crate::table::{LiveJob, Table};
 use crate::view::{Consistency, ReadView};
@@ -175,10 +176,6 @@ fn refuse_changed(
             table.uri()
         )))
     })
-}
-
-fn external(error: Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use arrow::util::pretty::pretty_format_batches;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
+use datafusion::common::DataFusionError;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlanProperties, displayable};
 use futures::{StreamExt, TryStreamExt};

@@ -22,6 +22,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 
 use super::StoredColumns;
+use crate::errors::external;
 
 /// Brings rows to the table's columns, batch by batch.
 #[derive(Debug)]
@@ -122,8 +123,7 @@ fn with_extra(
     schema: &SchemaRef,
     batch: &RecordBatch,
 ) -> PlanResult<RecordBatch> {
-    let brought =
-        columns.bring(batch).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    let brought = columns.bring(batch).map_err(external)?;
     let mut arrays: Vec<ArrayRef> = brought.columns().to_vec();
     for name in extra {
         let column = batch.column_by_name(name);

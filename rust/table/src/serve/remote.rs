@@ -292,7 +292,7 @@ impl RemoteJob {
                 "the job at {} does not understand the call: {text}",
                 self.location
             )),
-            _ if is_refused(status) => self.stopped("nobody listens there"),
+            _ if nobody_listens(status) => self.stopped("nobody listens there"),
             _ => Error::storage(format!("reading the job at {}", self.location), text),
         }
     }
@@ -368,11 +368,11 @@ impl LocalCopy {
 
 /// Whether no answer came because the connection broke: what a server answers has no cause.
 fn is_cut(status: &Status) -> bool {
-    status.source().is_some() && !is_refused(status)
+    status.source().is_some() && !nobody_listens(status)
 }
 
 /// Whether nobody listens: the process that ran the job is gone, or has ended its endpoint.
-fn is_refused(error: &(dyn StdError + 'static)) -> bool {
+fn nobody_listens(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

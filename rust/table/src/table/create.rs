@@ -26,7 +26,7 @@ use uuid::Uuid;
 use super::columns::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
 use super::{Location, Table, details_of};
-use crate::errors::{Context, from_open};
+use crate::errors::{Context, from_create};
 use crate::schema::{key_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;
 
@@ -89,7 +89,7 @@ impl Table {
             ..WriteParams::default()
         };
         let written = Dataset::write(reader, location.uri(), Some(params)).await;
-        let base = written.map_err(|error| from_open(&action, &error))?;
+        let base = written.map_err(|error| from_create(&action, &error))?;
         enable(base, location, &options.sharding, &options.config).await
     }
 

@@ -18,7 +18,7 @@ use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Result};
 
 use super::settings::{check_settings, hide_secrets};
-use crate::errors::{Context, from_open, is_absent};
+use crate::errors::{Context, from_create, from_open, is_absent};
 
 /// A table's URI and the options of its store.
 #[derive(Clone)]
@@ -127,7 +127,7 @@ impl Location {
         let params = self.store_params().unwrap_or_default();
         let reached = ObjectStore::from_uri_and_params(registry, &self.uri, &params).await;
         let (store, path) =
-            reached.map_err(|error| from_open("reaching the object store", &error))?;
+            reached.map_err(|error| from_create("reaching the object store", &error))?;
         Ok(Store::new(store.inner.clone(), path))
     }
 

@@ -23,26 +23,37 @@ use super::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::index::column_batches;
 
-/// The keys of `run`, named `name` in errors.
+/// The keys of `run`, named `name` in errors, and the rows that only delete: who compares keys asks
+/// for those next, and a second look at the file costs more than the column.
 ///
 /// # Errors
 /// A storage error, or damage.
-pub(super) async fn read_keys(run: &Dataset, key: &[String], name: &str) -> Result<RunKeys> {
+pub(super) async fn read_keys(
+    run: &Dataset,
+    key: &[String],
+    name: &str,
+) -> Result<(RunKeys, RoaringBitmap)> {
+    let mut tombstones = RoaringBitmap::new();
     let Some((fragment, hidden)) = rows_of(run, name).await? else {
-        return Ok(RunKeys::dense(KeyBlock::default()));
+        return Ok((RunKeys::dense(KeyBlock::default()), tombstones));
     };
-    let mut batches = column_batches(&fragment, key).await.in_run(name)?;
+    let mut columns = key.to_vec();
+    columns.push(TOMBSTONE.to_owned());
+    let mut batches = column_batches(&fragment, &columns).await.in_run(name)?;
     let (mut keys, mut shown, mut first) = (KeyBlock::default(), Vec::new(), 0);
     while let Some(mut batch) = batches.try_next().await.in_run(name)? {
         let rows = first..first + position(batch.num_rows(), name)?;
         first = rows.end;
+        note_tombstones(&mut tombstones, &batch, rows.start, name)?;
         if let Some(hidden) = &hidden {
             shown.extend(rows.clone().filter(|row| !hidden.contains(*row)));
             batch = without(&batch, rows.start, hidden).context(name)?;
         }
         keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
     }
-    Ok(if hidden.is_some() { RunKeys::new(keys, shown) } else { RunKeys::dense(keys) })
+    let Some(hidden) = hidden else { return Ok((RunKeys::dense(keys), tombstones)) };
+    tombstones -= RoaringBitmap::from(&*hidden);
+    Ok((RunKeys::new(keys, shown), tombstones))
 }
 
 /// Positions of the rows of `run` that only delete.
@@ -55,19 +66,30 @@ pub(super) async fn read_tombstones(run: &Dataset, name: &str) -> Result<Roaring
     let mut batches = column_batches(&fragment, &[TOMBSTONE.to_owned()]).await.in_run(name)?;
     let mut first = 0;
     while let Some(batch) = batches.try_next().await.in_run(name)? {
-        let marks = batch
-            .column_by_name(TOMBSTONE)
-            .ok_or_else(|| Error::Internal(format!("{name} was read without {TOMBSTONE}")))?
-            .as_boolean();
-        for row in marks.values().set_indices() {
-            tombstones.insert(first + position(row, name)?);
-        }
+        note_tombstones(&mut tombstones, &batch, first, name)?;
         first += position(batch.num_rows(), name)?;
     }
     if let Some(hidden) = hidden {
         tombstones -= RoaringBitmap::from(&*hidden);
     }
     Ok(tombstones)
+}
+
+/// Notes those of `batch`, whose first row is row `first` of the run.
+fn note_tombstones(
+    tombstones: &mut RoaringBitmap,
+    batch: &RecordBatch,
+    first: u32,
+    name: &str,
+) -> Result<()> {
+    let marks = batch
+        .column_by_name(TOMBSTONE)
+        .ok_or_else(|| Error::Internal(format!("{name} was read without {TOMBSTONE}")))?
+        .as_boolean();
+    for row in marks.values().set_indices() {
+        tombstones.insert(first + position(row, name)?);
+    }
+    Ok(())
 }
 
 /// Rows of the data file of `run`, and positions of those that are hidden.

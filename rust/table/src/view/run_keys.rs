@@ -5,6 +5,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::mem::size_of;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use foldhash::fast::RandomState;
@@ -99,6 +100,22 @@ impl RunKeys {
     /// Every key with its row position, positions ascending.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], u32)> {
         self.keys.iter().enumerate().map(|(place, key)| (key, self.position(place)))
+    }
+
+    /// The keys at `places`, counted from 0 in the order of [`Self::iter`].
+    ///
+    /// # Panics
+    /// Where there are no such places.
+    pub fn keys_at(&self, places: Range<usize>) -> impl ExactSizeIterator<Item = &[u8]> {
+        places.map(|place| self.keys.get(place))
+    }
+
+    /// The row positions of the keys at `places`.
+    ///
+    /// # Panics
+    /// Where there are no such places.
+    pub fn positions_at(&self, places: Range<usize>) -> impl ExactSizeIterator<Item = u32> {
+        places.map(|place| self.position(place))
     }
 
     /// Every key, in the order of [`Self::iter`].

@@ -4,6 +4,7 @@
 //! Does not own: which runs a view reads, or which kept thing goes when room is short (`kept`).
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,13 +63,14 @@ pub struct SsTableHandle {
 }
 
 impl SsTableHandle {
-    /// The newest row of each key of the run, tombstones included.
+    /// The newest row of each key of the run, tombstones included; reads which those are too.
     ///
     /// # Errors
     /// A storage error while the key columns are read.
     pub async fn keys(&self, key: &[String]) -> Result<Arc<RunKeys>> {
         let read = async {
-            let keys = read_keys(&self.dataset, key, &self.name()).await?;
+            let (keys, tombstones) = read_keys(&self.dataset, key, &self.name()).await?;
+            self.tombstones.get_or_read(ready(Ok(sized(tombstones)))).await?;
             let bytes = keys.heap_bytes();
             Ok((keys, bytes))
         };
@@ -155,11 +157,7 @@ impl SsTableHandle {
     /// # Errors
     /// A storage error.
     pub async fn tombstones(&self) -> Result<Arc<RoaringBitmap>> {
-        let read = async {
-            let tombstones = read_tombstones(&self.dataset, &self.name()).await?;
-            let bytes = tombstones.serialized_size();
-            Ok((tombstones, bytes))
-        };
+        let read = async { read_tombstones(&self.dataset, &self.name()).await.map(sized) };
         self.tombstones.get_or_read(read).await
     }
 
@@ -168,6 +166,12 @@ impl SsTableHandle {
     pub fn tombstones_in_memory(&self) -> Option<Arc<RoaringBitmap>> {
         self.tombstones.present()
     }
+}
+
+/// Rows with about the bytes that they take.
+fn sized(rows: RoaringBitmap) -> (RoaringBitmap, usize) {
+    let bytes = rows.serialized_size();
+    (rows, bytes)
 }
 
 /// Keys with their table built.

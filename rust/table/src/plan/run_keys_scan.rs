@@ -1,0 +1,195 @@
+//! The plan node that gives the keys of a run out of memory.
+//!
+//! Owns: the rows of a run in batches, where nothing but key columns is asked for: keys, positions,
+//! and which rows only delete. A scan by key has them in memory anyway, and whoever reads the run's
+//! file as well pays for a second look.
+//! Does not own: which of the rows are the newest of their key.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::{DataFusionError, Result as PlanResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+use futures::TryStreamExt;
+use lance_core::ROW_ADDR;
+use lancemem_core::format::{TOMBSTONE, key_values};
+use lancemem_core::types::{Error, Result};
+use roaring::RoaringBitmap;
+
+use crate::errors::external;
+use crate::view::{RunKeys, SsTableHandle};
+
+/// Rows of a batch.
+const BATCH_ROWS: usize = 32_768;
+
+/// Gives the rows of one run, by position, with those of its key columns that are asked for.
+#[derive(Debug)]
+pub struct RunKeysExec {
+    run: Arc<SsTableHandle>,
+    /// All key columns, in primary-key order.
+    key: Arc<[String]>,
+    types: Vec<DataType>,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl RunKeysExec {
+    /// The columns `names` of `table`, which are key columns, of the rows of `run`; then each row's
+    /// address, and `with_tombstones` whether it only deletes.
+    ///
+    /// # Errors
+    /// An internal error for a column that `table` does not have.
+    pub fn try_new(
+        run: Arc<SsTableHandle>,
+        key: Arc<[String]>,
+        table: &Schema,
+        names: &[String],
+        with_tombstones: bool,
+    ) -> PlanResult<Self> {
+        let of_table = |name: &String| Ok(Arc::new(table.field_with_name(name)?.clone()));
+        let mut fields = names.iter().map(of_table).collect::<PlanResult<Vec<FieldRef>>>()?;
+        fields.push(Arc::new(Field::new(ROW_ADDR, DataType::UInt64, true)));
+        if with_tombstones {
+            fields.push(Arc::new(Field::new(TOMBSTONE, DataType::Boolean, true)));
+        }
+        let types = key.iter().map(|name| Ok(table.field_with_name(name)?.data_type().clone()));
+        let types = types.collect::<PlanResult<Vec<DataType>>>()?;
+        let schema = Arc::new(Schema::new(fields));
+        let properties = Arc::new(PlanProperties::new(
+            EquivalenceProperties::new(schema.clone()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        ));
+        let metrics = ExecutionPlanMetricsSet::new();
+        Ok(Self { run, key, types, schema, properties, metrics })
+    }
+
+    /// What makes the batches, once keys and tombstones are in memory.
+    fn rows(&self) -> impl Future<Output = Result<Rows>> + Send + 'static {
+        let (run, key) = (self.run.clone(), self.key.clone());
+        let (types, schema) = (self.types.clone(), self.schema.clone());
+        async move {
+            let keys = run.keys(&key).await?;
+            let is_asked = schema.column_with_name(TOMBSTONE).is_some();
+            let tombstones = if is_asked { Some(run.tombstones().await?) } else { None };
+            Ok(Rows { keys, tombstones, key, types, schema })
+        }
+    }
+}
+
+impl DisplayAs for RunKeysExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.schema.fields().iter().map(|field| field.name());
+        let names: Vec<&str> =
+            names.filter(|name| self.key.contains(name)).map(String::as_str).collect();
+        write!(f, "RunKeysExec: keys in memory, columns=[{}]", names.join(", "))
+    }
+}
+
+impl ExecutionPlan for RunKeysExec {
+    fn name(&self) -> &'static str {
+        "RunKeysExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() {
+            Ok(self)
+        } else {
+            Err(DataFusionError::Internal("RunKeysExec has no input".to_owned()))
+        }
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        _: Arc<TaskContext>,
+    ) -> PlanResult<SendableRecordBatchStream> {
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let rows = self.rows();
+        let batches = async move {
+            let rows = rows.await.map_err(external)?;
+            let count = rows.keys.len();
+            let batches = (0..count).step_by(BATCH_ROWS).map(move |first| {
+                let _timer = metrics.elapsed_compute().timer();
+                let batch = rows.batch(first..count.min(first + BATCH_ROWS)).map_err(external);
+                batch.record_output(&metrics)
+            });
+            Ok::<_, DataFusionError>(futures::stream::iter(batches))
+        };
+        let stream = futures::stream::once(batches).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+/// The rows of a run.
+struct Rows {
+    keys: Arc<RunKeys>,
+    tombstones: Option<Arc<RoaringBitmap>>,
+    key: Arc<[String]>,
+    types: Vec<DataType>,
+    schema: SchemaRef,
+}
+
+impl Rows {
+    /// The rows of the keys at `places`.
+    fn batch(&self, places: Range<usize>) -> Result<RecordBatch> {
+        let rows = places.len();
+        let is_key = |field: &FieldRef| self.key.contains(field.name());
+        let keys = if self.schema.fields().iter().any(is_key) {
+            key_values(self.keys.keys_at(places.clone()), &self.types)?
+        } else {
+            Vec::new()
+        };
+        let column = |field: &FieldRef| -> ArrayRef {
+            match self.key.iter().position(|name| name == field.name()) {
+                Some(place) => keys[place].clone(),
+                None if field.name() == TOMBSTONE => Arc::new(self.tombstones(places.clone())),
+                // A run has one fragment, number 0: addresses are positions.
+                None => Arc::new(UInt64Array::from_iter_values(
+                    self.keys.positions_at(places.clone()).map(u64::from),
+                )),
+            }
+        };
+        let columns = self.schema.fields().iter().map(column).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+            .map_err(|error| Error::Internal(format!("giving the keys of a run: {error}")))
+    }
+
+    fn tombstones(&self, places: Range<usize>) -> BooleanArray {
+        let tombstones = self.tombstones.as_ref().filter(|rows| !rows.is_empty());
+        let Some(tombstones) = tombstones else {
+            return BooleanArray::from(vec![false; places.len()]);
+        };
+        self.keys.positions_at(places).map(|row| Some(tombstones.contains(row))).collect()
+    }
+}
