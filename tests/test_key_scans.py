@@ -1,7 +1,7 @@
 """Scans of key columns alone, which take the keys of runs out of memory.
 
-Owns: that they have the rows that a scan of all columns has, for keys of every kind, and when a run's
-file is read after all. Not here: how keys are compared (test_model).
+Owns: that they have the rows that a scan of all columns has, for keys of every kind, and when
+a run's file is read after all. Not here: how keys are compared (test_model).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def live(
 
 
 def layered(make_table: MakeTable, kind: str) -> tuple[KeyedRows, lancemem.Job]:
-    """Make a base, runs that replace, repeat and delete keys of it and of each other, and memory."""
+    """Make a base, runs that replace and delete keys of it and of each other, and memory."""
     table, key = empty_table(make_table, kind)
     model = KeyedRows(table, key)
     with table.start_job(shard=0) as job:

@@ -43,17 +43,17 @@ impl Run {
         Freshness::SsTable(self.handle.generation)
     }
 
-    /// Positions of the rows whose key has a later row, here or in another run.
-    fn superseded(&self, keys: &RunKeys, newest: &NewerKeys) -> RoaringBitmap {
-        let freshness = self.freshness();
-        let of_others = |key: &[u8]| !mutant!("B17") && newest.newest(key) != Some(freshness);
-        // Runs of other writers may show two rows of a key.
-        let of_itself = |key: &[u8], row| !self.handle.is_trusted() && keys.find(key) != Some(row);
-        if newest.newest_source() == Some(freshness) && self.handle.is_trusted() {
-            return RoaringBitmap::new();
+    /// Positions of the rows whose key has a later row: in a newer run, as the keys at `places` have,
+    /// or here.
+    fn superseded(&self, keys: &RunKeys, places: RoaringBitmap) -> RoaringBitmap {
+        let by_newer =
+            if mutant!("B17") { RoaringBitmap::new() } else { keys.positions_of(places) };
+        if self.handle.is_trusted() {
+            return by_newer;
         }
-        let rows = keys.iter().filter(|(key, row)| of_others(key) || of_itself(key, *row));
-        rows.map(|(_, row)| row).collect()
+        // Runs of other writers may show two rows of a key.
+        let by_itself = keys.iter().filter(|(key, row)| keys.find(key) != Some(*row));
+        by_newer | by_itself.map(|(_, row)| row).collect::<RoaringBitmap>()
     }
 
     /// Counts rows as dead.
@@ -78,13 +78,19 @@ pub struct KeysOfRuns {
 }
 
 impl KeysOfRuns {
-    fn new(form: KeyForm, runs: &[Run], of_runs: Vec<Arc<RunKeys>>) -> Result<Self> {
+    /// The keys of `runs`, and for each run the places of those that a newer one has.
+    fn new(
+        form: KeyForm,
+        runs: &[Run],
+        of_runs: Vec<Arc<RunKeys>>,
+    ) -> Result<(Self, Vec<RoaringBitmap>)> {
         let sources = runs.iter().zip(&of_runs).map(|(run, keys)| SourceKeys {
             freshness: run.freshness(),
             at_most: keys.len(),
             keys: keys.keys(),
         });
-        Ok(Self { newest: Arc::new(NewerKeys::of(form, sources.collect())?), of_runs })
+        let (newest, superseded) = NewerKeys::and_superseded(form, sources.collect())?;
+        Ok((Self { newest: Arc::new(newest), of_runs }, superseded))
     }
 
     /// Every key; one that two runs have comes twice.
@@ -141,10 +147,10 @@ impl Runs {
         let form = KeyForm::of(&view.schema, &view.key);
         // Millions of keys take a while, and writers share these threads.
         let compared = SpawnedTask::spawn_blocking(move || {
-            let keys = KeysOfRuns::new(form, &runs, of_runs)?;
-            for ((run, of_run), tombstones) in runs.iter_mut().zip(&keys.of_runs).zip(&tombstones) {
-                let superseded = run.superseded(of_run, &keys.newest);
-                run.bury(&superseded, tombstones);
+            let (keys, superseded) = KeysOfRuns::new(form, &runs, of_runs)?;
+            let of_runs = keys.of_runs.iter().zip(superseded).zip(&tombstones);
+            for (run, ((of_run, places), tombstones)) in runs.iter_mut().zip(of_runs) {
+                run.bury(&run.superseded(of_run, places), tombstones);
             }
             Ok(Self { runs, keys: Some(Arc::new(keys)) })
         });

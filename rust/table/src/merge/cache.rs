@@ -1,6 +1,6 @@
 //! What one scan learns and the next one of the same sources need not learn again.
 //!
-//! Owns: the keys of the flushed runs of the last view, and the dead rows of the last view that
+//! Owns: the flushed runs of the last view, compared by key, and the dead rows of the last view that
 //! was read to its end: those of the very view, and those of what it had flushed, which hold for
 //! other rows in memory too. Each is kept for one view, the newest, and only up to a size.
 //! Does not own: open runs (`view`), or when a view is worth a mask (`plan`).
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lancemem_core::types::ShardId;
 use parking_lot::Mutex;
 
-use super::NewerKeys;
+use super::ComparedRuns;
 use super::dead_rows::ViewMask;
 use crate::view::{ReadView, Source};
 
@@ -45,7 +45,7 @@ pub struct MergeCache {
 
 #[derive(Debug, Default)]
 struct Kept {
-    keys: Option<(Vec<SourceId>, Arc<NewerKeys>)>,
+    keys: Option<(Vec<SourceId>, Arc<ComparedRuns>)>,
     mask: Option<(ViewId, Arc<ViewMask>)>,
     flushed: Option<(ViewId, Arc<ViewMask>)>,
 }
@@ -75,8 +75,8 @@ struct ViewId {
 }
 
 impl MergeCache {
-    /// The keys of the runs of `view`.
-    pub fn keys_of_runs(&self, view: &ReadView) -> Option<Arc<NewerKeys>> {
+    /// The runs of `view`, compared.
+    pub fn runs(&self, view: &ReadView) -> Option<Arc<ComparedRuns>> {
         let id = runs_of(view);
         let kept = self.kept.lock();
         let found = kept.keys.as_ref().filter(|(kept, _)| *kept == id);
@@ -84,8 +84,8 @@ impl MergeCache {
         found.map(|(_, keys)| keys.clone())
     }
 
-    /// Keeps the keys of the runs of `view`.
-    pub fn keep_keys_of_runs(&self, view: &ReadView, keys: NewerKeys) -> Arc<NewerKeys> {
+    /// Keeps the runs of `view`, compared.
+    pub fn keep_runs(&self, view: &ReadView, keys: ComparedRuns) -> Arc<ComparedRuns> {
         let keys = Arc::new(keys);
         if keys.heap_bytes() <= KEPT_BYTES {
             self.kept.lock().keys = Some((runs_of(view), keys.clone()));

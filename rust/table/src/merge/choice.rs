@@ -7,25 +7,29 @@
 //! Keys of flushed runs and keys in memory are two tables: runs change seldom, so their table is
 //! kept from one scan to the next, while the one of the MemTables is small and made anew.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::try_join_all;
 use lancemem_core::format::{KeyForm, KeyView};
-use lancemem_core::types::{Error, Freshness, Result};
+use lancemem_core::types::{Error, Freshness, Generation, Result, ShardId};
 use tokio::sync::OnceCell;
 use tokio::task::JoinError;
 
-use super::{MergeCache, NewerKeys, SourceKeys};
+use super::{DeadRows, MergeCache, NewerKeys, SourceKeys};
 use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
+
+/// A run has one fragment.
+const THE_FRAGMENT: u32 = 0;
 
 /// For every key above the base table the freshness of its newest row, tombstones included.
 ///
 /// Keys of different shards never meet, so generations of all shards share one table.
 #[derive(Debug, Default)]
 pub struct KeyChoice {
-    runs: Arc<NewerKeys>,
+    runs: Arc<ComparedRuns>,
     memory: Arc<NewerKeys>,
 }
 
@@ -39,9 +43,9 @@ impl KeyChoice {
     }
 
     async fn with_cache(view: &ReadView, cache: &MergeCache) -> Result<Self> {
-        let runs = match cache.keys_of_runs(view) {
+        let runs = match cache.runs(view) {
             Some(runs) => runs,
-            None => cache.keep_keys_of_runs(view, keys_of_runs(view).await?),
+            None => cache.keep_runs(view, ComparedRuns::of(view).await?),
         };
         Ok(Self { runs, memory: Arc::new(keys_in_memory(view)?) })
     }
@@ -53,29 +57,23 @@ impl KeyChoice {
 
     /// The choice over the sources that `part` has of those of `whole`.
     async fn of_part(whole: &ReadView, part: &ReadView, cache: &MergeCache) -> Result<Self> {
-        let runs = match cache.keys_of_runs(whole) {
+        let runs = match cache.runs(whole) {
             Some(runs) => runs,
-            None => Arc::new(keys_of_runs(part).await?),
+            None => Arc::new(ComparedRuns::of(part).await?),
         };
         Ok(Self { runs, memory: Arc::new(keys_in_memory(part)?) })
     }
 
-    /// Whether the newest row of `key` is in a source of this freshness.
+    /// For each of `keys`, of rows in the base, whether no run has a row.
     #[must_use]
-    pub fn is_newest(&self, key: &[u8], freshness: Freshness) -> bool {
-        // Every MemTable of a shard is newer than every run of it.
-        let newest = self.memory.newest(key).or_else(|| self.runs.newest(key));
-        newest.unwrap_or(Freshness::Base) == freshness
+    pub fn not_in_runs(&self, keys: &KeyView<'_>) -> BooleanBuffer {
+        self.runs.keys.absent(keys)
     }
 
-    /// For each of `keys`, of rows in the base or in a run of this freshness, whether no run has
-    /// a newer row.
+    /// The rows of a run that a newer run supersedes.
     #[must_use]
-    pub fn newest_of_runs(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
-        if freshness == Freshness::Base {
-            return self.runs.absent(keys);
-        }
-        newest_among(&self.runs, keys, freshness)
+    pub fn superseded(&self, run: RunId) -> Arc<DeadRows> {
+        self.runs.superseded.get(&run).cloned().unwrap_or_default()
     }
 
     /// For each of `keys`, of rows in a MemTable of this freshness, whether no MemTable has a
@@ -95,19 +93,19 @@ impl KeyChoice {
     /// Keys that have a row above the base table; one in a run and in memory counts twice.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.runs.len() + self.memory.len()
+        self.runs.keys.len() + self.memory.len()
     }
 
     /// Whether no key has a row above the base table.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty() && self.memory.is_empty()
+        self.runs.keys.is_empty() && self.memory.is_empty()
     }
 
     /// Whether `key` has a row above the base table.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
-        self.memory.newest(key).or_else(|| self.runs.newest(key)).is_some()
+        self.memory.newest(key).or_else(|| self.runs.keys.newest(key)).is_some()
     }
 }
 
@@ -189,37 +187,59 @@ fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> 
     newest.finish()
 }
 
-async fn keys_of_runs(view: &ReadView) -> Result<NewerKeys> {
-    let runs = view.sources().filter_map(|(freshness, source)| match source {
-        Source::SsTable(run) => Some(keys_of_run(run.clone(), freshness, view.key.clone())),
-        Source::MemTable(_) => None,
-    });
-    let runs = try_join_all(runs).await?;
-    let form = form_of(view);
-    // Millions of keys take a while, and others need this thread.
-    let made = SpawnedTask::spawn_blocking(move || {
-        let sources = runs.iter().map(|(freshness, keys)| SourceKeys {
-            freshness: *freshness,
-            at_most: keys.len(),
-            keys: keys.keys(),
+/// A run of a view: its shard and its age there.
+pub type RunId = (ShardId, Generation);
+
+/// The keys of the runs of a view, each with its newest run, and the rows of each run that a newer
+/// one supersedes: those come to light while the keys are compared with each other.
+#[derive(Debug, Default)]
+pub struct ComparedRuns {
+    keys: NewerKeys,
+    superseded: HashMap<RunId, Arc<DeadRows>>,
+}
+
+impl ComparedRuns {
+    async fn of(view: &ReadView) -> Result<Self> {
+        let runs = view.sources().filter_map(|(_, source)| match source {
+            Source::SsTable(run) => Some(keys_of_run(run.clone(), view.key.clone())),
+            Source::MemTable(_) => None,
         });
-        NewerKeys::of(form, sources.collect())
-    });
-    made.await.map_err(|error| ended(&error))?
+        let runs = try_join_all(runs).await?;
+        let form = form_of(view);
+        // Millions of keys take a while, and others need this thread.
+        let compared = SpawnedTask::spawn_blocking(move || {
+            let sources = runs.iter().map(|((_, generation), keys)| SourceKeys {
+                freshness: Freshness::SsTable(*generation),
+                at_most: keys.len(),
+                keys: keys.keys(),
+            });
+            let (newer, places) = NewerKeys::and_superseded(form, sources.collect())?;
+            let superseded = runs.into_iter().zip(places).map(|((run, keys), places)| {
+                let rows = HashMap::from([(THE_FRAGMENT, keys.positions_of(places))]);
+                (run, Arc::new(DeadRows::of(rows)))
+            });
+            Ok(Self { keys: newer, superseded: superseded.collect() })
+        });
+        compared.await.map_err(|error| ended(&error))?
+    }
+
+    /// Bytes on the heap.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let rows: usize = self.superseded.values().map(|rows| rows.heap_bytes()).sum();
+        self.keys.heap_bytes() + rows
+    }
 }
 
 /// The keys of a run, which is read beside the others.
-async fn keys_of_run(
-    run: Arc<SsTableHandle>,
-    freshness: Freshness,
-    key: Arc<[String]>,
-) -> Result<(Freshness, Arc<RunKeys>)> {
+async fn keys_of_run(run: Arc<SsTableHandle>, key: Arc<[String]>) -> Result<(RunId, Arc<RunKeys>)> {
+    let id = (run.shard_id, run.generation);
     if let Some(keys) = run.keys_in_memory() {
-        return Ok((freshness, keys));
+        return Ok((id, keys));
     }
     let read = SpawnedTask::spawn(async move { run.keys(&key).await });
     let keys = read.await.map_err(|error| ended(&error))??;
-    Ok((freshness, keys))
+    Ok((id, keys))
 }
 
 fn ended(error: &JoinError) -> Error {

@@ -78,7 +78,8 @@ impl DeadRows {
         self.0.values().all(RoaringBitmap::is_empty)
     }
 
-    fn heap_bytes(&self) -> usize {
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
         self.0.values().map(RoaringBitmap::serialized_size).sum()
     }
 }

@@ -8,11 +8,14 @@
 //! Does not own: numbers that lie far apart (`far_numbers`).
 
 use arrow_buffer::BooleanBuffer;
+use roaring::RoaringBitmap;
 
 /// The widest span, as numbers for each key that is there. Bits and ranks then take 12 bytes a
 /// key, less than a bucket.
 const SPAN_A_KEY: u64 = 64;
 const WORD: u64 = 64;
+/// Stands for no source.
+const NOBODY: u16 = u16::MAX;
 
 /// Some numbers, each with the source that holds its newest row.
 #[derive(Debug)]
@@ -29,9 +32,10 @@ pub struct DenseNumbers {
 }
 
 impl DenseNumbers {
-    /// The numbers of some sources, the newest source last; `None` where they lie too far apart,
-    /// or are more than can be counted here.
-    pub fn of(sources: &[Vec<u64>]) -> Option<Self> {
+    /// The numbers of some sources, the newest source last, and for each source the places of its
+    /// numbers that a newer one has; `None` where they lie too far apart, or are more than can be
+    /// counted here.
+    pub fn of(sources: &[Vec<u64>]) -> Option<(Self, Vec<RoaringBitmap>)> {
         let all = || sources.iter().flatten().copied();
         let (first, last) = (all().min()?, all().max()?);
         let count = u32::try_from(sources.iter().map(Vec::len).sum::<usize>()).ok()?;
@@ -51,19 +55,29 @@ impl DenseNumbers {
         });
         let before = before.collect();
         let mut dense = Self { first, words, before, sources: Vec::new(), len: len as usize };
+        let mut superseded = vec![RoaringBitmap::new(); sources.len()];
         if sources.len() > 1 {
-            dense.sources = dense.newest_of(sources)?;
+            dense.sources = dense.newest_of(sources, &mut superseded)?;
         }
-        Some(dense)
+        Some((dense, superseded))
     }
 
-    /// By rank the last of `sources` that has the number.
-    fn newest_of(&self, sources: &[Vec<u64>]) -> Option<Vec<u16>> {
-        let mut newest = vec![0; self.len];
-        for (source, numbers) in sources.iter().enumerate() {
-            let source = u16::try_from(source).ok()?;
-            for number in numbers {
-                newest[self.rank(*number)?] = source;
+    /// By rank the last of `sources` that has the number. Notes the places of the others.
+    fn newest_of(
+        &self,
+        sources: &[Vec<u64>],
+        superseded: &mut [RoaringBitmap],
+    ) -> Option<Vec<u16>> {
+        let mut newest = vec![NOBODY; self.len];
+        for (at, numbers) in sources.iter().enumerate().rev() {
+            let source = u16::try_from(at).ok().filter(|source| *source != NOBODY)?;
+            for (place, number) in (0..).zip(numbers) {
+                let known = &mut newest[self.rank(*number)?];
+                if *known == NOBODY {
+                    *known = source;
+                } else if *known != source {
+                    superseded[at].insert(place);
+                }
             }
         }
         Some(newest)
@@ -119,6 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::merge::far_numbers::places_of_older;
 
     #[test]
     fn numbers_far_apart_are_left_to_the_hash_table() {
@@ -132,7 +147,7 @@ mod tests {
     #[test]
     fn the_ends_of_all_numbers_are_numbers_like_others() {
         for number in [0, 1, 63, 64, u64::MAX - 64, u64::MAX] {
-            let dense = DenseNumbers::of(&[vec![number]]).unwrap();
+            let (dense, _) = DenseNumbers::of(&[vec![number]]).unwrap();
             assert_eq!((dense.len(), dense.find(number)), (1, Some(0)));
             let others = [number.wrapping_sub(1), number.wrapping_add(1), number ^ (1 << 63)];
             assert_eq!(dense.held(&others).count_set_bits(), 0);
@@ -156,11 +171,12 @@ mod tests {
             }
             let span = model.last_key_value().unwrap().0 - model.first_key_value().unwrap().0;
             let count: usize = sources.iter().map(Vec::len).sum();
-            let Some(dense) = DenseNumbers::of(&sources) else {
+            let Some((dense, superseded)) = DenseNumbers::of(&sources) else {
                 prop_assert!(span >= 64 * count as u64);
                 return Ok(());
             };
             prop_assert_eq!(dense.len(), model.len());
+            prop_assert_eq!(superseded, places_of_older(&sources, &model));
             let asked: Vec<u64> = (0..900).map(|step| first.wrapping_add(step).wrapping_sub(100)).collect();
             let held = dense.held(&asked);
             for (row, number) in asked.iter().enumerate() {

@@ -16,6 +16,7 @@ use std::thread;
 
 use arrow_buffer::{BooleanBuffer, Buffer};
 use foldhash::fast::RandomState;
+use roaring::RoaringBitmap;
 
 use super::key_bits::{KeyBits, maybe};
 
@@ -56,14 +57,15 @@ struct Part {
 struct Bucket([u64; SLOTS]);
 
 impl FarNumbers {
-    /// The numbers of some sources, the newest source last.
-    pub fn of(sources: &[Vec<u64>]) -> Self {
+    /// The numbers of some sources, the newest source last, and for each source the places of its
+    /// numbers that a newer one has.
+    pub fn of(sources: &[Vec<u64>]) -> (Self, Vec<RoaringBitmap>) {
         let count: usize = sources.iter().map(Vec::len).sum();
         let threads = thread::available_parallelism().map_or(1, usize::from);
         Self::in_parts(sources, threads.min(count / NUMBERS_A_PART).max(1))
     }
 
-    fn in_parts(sources: &[Vec<u64>], parts: usize) -> Self {
+    fn in_parts(sources: &[Vec<u64>], parts: usize) -> (Self, Vec<RoaringBitmap>) {
         let hasher = RandomState::default();
         let mut free = 0;
         while sources.iter().any(|numbers| numbers.contains(&free)) {
@@ -73,8 +75,11 @@ impl FarNumbers {
             let of_source = |numbers| hashed(numbers, &hasher, part, parts);
             let count = sources.iter().map(|numbers| of_source(numbers).count()).sum();
             let mut filled = Part::with_capacity(count, free, sources.len() > 1);
+            let mut superseded = vec![RoaringBitmap::new(); sources.len()];
             let mut ahead = Vec::with_capacity(AHEAD);
-            for (source, numbers) in (0..).zip(sources) {
+            // The newest source comes first: what it has, an older one only had.
+            for (at, numbers) in sources.iter().enumerate().rev() {
+                let source = u32::try_from(at).unwrap_or(u32::MAX);
                 let mut numbers = of_source(numbers);
                 loop {
                     ahead.clear();
@@ -82,19 +87,24 @@ impl FarNumbers {
                     if ahead.is_empty() {
                         break;
                     }
-                    filled.add(&ahead, source);
+                    filled.add(&ahead, source, &mut superseded[at]);
                 }
             }
-            filled
+            (filled, superseded)
         };
         let parts = thread::scope(|scope| {
             let others: Vec<_> = (1..parts).map(|part| scope.spawn(move || fill(part))).collect();
             let first = fill(0);
             let others =
                 others.into_iter().map(|it| it.join().unwrap_or_else(|it| resume_unwind(it)));
-            std::iter::once(first).chain(others).collect()
+            std::iter::once(first).chain(others).collect::<Vec<_>>()
         });
-        Self { hasher, parts, free }
+        let (parts, of_parts): (Vec<Part>, Vec<Vec<RoaringBitmap>>) = parts.into_iter().unzip();
+        let mut superseded = vec![RoaringBitmap::new(); sources.len()];
+        for of_part in of_parts {
+            superseded.iter_mut().zip(of_part).for_each(|(all, rows)| *all |= rows);
+        }
+        (Self { hasher, parts, free }, superseded)
     }
 
     /// The place among the sources of the newest that has `number`.
@@ -174,17 +184,20 @@ impl Part {
         Self { bits: KeyBits::with_capacity(count), buckets, sources, free, len: 0 }
     }
 
-    /// Adds numbers of a source, with their hashes.
-    fn add(&mut self, numbers: &[(u64, u64)], source: u32) {
+    /// Adds numbers of a source that no source before it has; notes the places of the others.
+    fn add(&mut self, numbers: &[Hashed], source: u32, superseded: &mut RoaringBitmap) {
         // Their words and lines are read before they are written.
-        black_box(numbers.iter().fold(0, |read, (_, hash)| {
+        black_box(numbers.iter().fold(0, |read, Hashed { hash, .. }| {
             read ^ self.first(*hash) ^ u64::from(self.bits.may_hold(*hash))
         }));
-        for (number, hash) in numbers {
+        for Hashed { place, number, hash } in numbers {
             self.bits.add(*hash);
-            let slot = self.slot_to_fill(*number, *hash);
-            if let Some(newest) = self.sources.get_mut(slot) {
-                *newest = source;
+            match self.slot_to_fill(*number, *hash) {
+                Ok(slot) => self.sources.get_mut(slot).into_iter().for_each(|it| *it = source),
+                Err(slot) if self.source(slot) == source => {}
+                Err(_) => {
+                    superseded.insert(*place);
+                }
             }
         }
     }
@@ -198,20 +211,20 @@ impl Part {
         self.buckets[self.place(hash)].0[0]
     }
 
-    /// The slot of a number, which it gets where it has none.
-    fn slot_to_fill(&mut self, number: u64, hash: u64) -> usize {
+    /// The slot that a number gets; the one that it has as an error.
+    fn slot_to_fill(&mut self, number: u64, hash: u64) -> Result<usize, usize> {
         let mut place = self.place(hash);
         loop {
             let bucket = &mut self.buckets[place];
             let here = slot_of(bucket, number);
             if here < SLOTS {
-                return place * SLOTS + here;
+                return Err(place * SLOTS + here);
             }
             let free = slot_of(bucket, self.free);
             if free < SLOTS {
                 bucket.0[free] = number;
                 self.len += 1;
-                return place * SLOTS + free;
+                return Ok(place * SLOTS + free);
             }
             place = self.after(place);
         }
@@ -244,15 +257,26 @@ impl Part {
     }
 }
 
-/// Those of `numbers` that belong to a part, with their hashes.
+/// A number of a source.
+struct Hashed {
+    /// Which of the source's numbers it is.
+    place: u32,
+    number: u64,
+    hash: u64,
+}
+
+/// Those of `numbers` that belong to a part.
 fn hashed<'a>(
     numbers: &'a [u64],
     hasher: &'a RandomState,
     part: usize,
     parts: usize,
-) -> impl Iterator<Item = (u64, u64)> + 'a {
-    let hashed = numbers.iter().map(|number| (*number, hasher.hash_one(number)));
-    hashed.filter(move |(_, hash)| part_of(*hash, parts) == part)
+) -> impl Iterator<Item = Hashed> + 'a {
+    let hashed = (0..).zip(numbers).map(|(place, number)| {
+        let hash = hasher.hash_one(number);
+        Hashed { place, number: *number, hash }
+    });
+    hashed.filter(move |it| part_of(it.hash, parts) == part)
 }
 
 /// The part of a hash: by bits that choose neither a bucket nor the bits of a number.
@@ -268,6 +292,19 @@ fn slot_of(bucket: &Bucket, number: u64) -> usize {
     found.trailing_zeros() as usize
 }
 
+/// For each source the places of its numbers that a newer one has, as `model` says.
+#[cfg(test)]
+pub fn places_of_older(
+    sources: &[Vec<u64>],
+    model: &std::collections::BTreeMap<u64, u32>,
+) -> Vec<RoaringBitmap> {
+    let of_source = |(source, numbers): (u32, &Vec<u64>)| {
+        let older = (0..).zip(numbers).filter(|(_, number)| model[number] != source);
+        older.map(|(place, _)| place).collect()
+    };
+    (0..).zip(sources).map(of_source).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -280,7 +317,7 @@ mod tests {
     fn numbers_that_stand_for_free_slots_are_numbers_like_others() {
         let numbers: Vec<u64> = (0..100_u64).map(|number| number.wrapping_mul(STEP)).collect();
         for count in [0, 1, 2, 50, 100] {
-            let far = FarNumbers::of(&[numbers[..count].to_vec()]);
+            let (far, _) = FarNumbers::of(&[numbers[..count].to_vec()]);
             assert_eq!(far.len(), count);
             let held = far.held(&numbers);
             let expected: Vec<usize> = (0..count).collect();
@@ -294,7 +331,7 @@ mod tests {
         // With one bucket for five, some of a hundred thousand have more than eight.
         let numbers: Vec<u64> = (0..100_000_u64).map(|number| number << 40).collect();
         for parts in [1, 2, 7] {
-            let far = FarNumbers::in_parts(&[Vec::new(), numbers.clone()], parts);
+            let (far, _) = FarNumbers::in_parts(&[Vec::new(), numbers.clone()], parts);
             for part in &far.parts {
                 let full = |bucket: &&Bucket| bucket.0[SLOTS - 1] != far.free;
                 assert!(part.buckets.iter().filter(full).count() > 100);
@@ -324,8 +361,9 @@ mod tests {
             for (source, numbers) in (0..).zip(&sources) {
                 model.extend(numbers.iter().map(|number| (*number, source)));
             }
-            let far = FarNumbers::in_parts(&sources, parts);
+            let (far, superseded) = FarNumbers::in_parts(&sources, parts);
             prop_assert_eq!(far.len(), model.len());
+            prop_assert_eq!(superseded, places_of_older(&sources, &model));
             let asked: Vec<u64> = (0..400_u64).map(|number| number.wrapping_mul(STEP)).collect();
             let held = far.held(&asked);
             let mut found = BTreeMap::new();

@@ -18,7 +18,7 @@ mod newest_rows;
 mod selector;
 
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
-pub use choice::{KeyChoice, LazyChoice};
+pub use choice::{ComparedRuns, KeyChoice, LazyChoice, RunId};
 pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask};
 pub use found_rows::{Pace, found_rows};
 pub use head_start::{HeadStart, Turn};

@@ -16,6 +16,7 @@ use hashbrown::HashTable;
 use lancemem_core::format::key_view::{bytes_of, number_of};
 use lancemem_core::format::{KeyForm, KeyView};
 use lancemem_core::types::{Error, Freshness, KeyBlock, Result};
+use roaring::RoaringBitmap;
 
 use super::dense_numbers::DenseNumbers;
 use super::far_numbers::FarNumbers;
@@ -80,22 +81,40 @@ impl NewerKeys {
     ///
     /// # Errors
     /// An internal error beyond 2^32 keys, or for a null where a key is one column.
-    pub fn of<'a, K>(form: KeyForm, mut sources: Vec<SourceKeys<K>>) -> Result<Self>
+    pub fn of<'a, K>(form: KeyForm, sources: Vec<SourceKeys<K>>) -> Result<Self>
     where
         K: Iterator<Item = &'a [u8]>,
     {
-        // A newer source comes later, and takes over what an older one has.
-        sources.sort_by_key(|source| source.freshness);
-        let freshness = sources.iter().map(|source| source.freshness).collect();
-        let mut newer = Self { sources: freshness, ..Self::default() };
-        match form {
-            KeyForm::Number => newer.add_all_numbers(sources)?,
-            KeyForm::Bytes | KeyForm::Encoded => newer.add_all_bytes(form, sources)?,
-        }
-        Ok(newer)
+        Ok(Self::and_superseded(form, sources)?.0)
     }
 
-    fn add_all_numbers<'a, K>(&mut self, sources: Vec<SourceKeys<K>>) -> Result<()>
+    /// The same, and for each of `sources` the places of its keys that a newer source has: they come
+    /// to light while the table is made, and cost a look-up each afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn and_superseded<'a, K>(
+        form: KeyForm,
+        sources: Vec<SourceKeys<K>>,
+    ) -> Result<(Self, Vec<RoaringBitmap>)>
+    where
+        K: Iterator<Item = &'a [u8]>,
+    {
+        let mut sources: Vec<_> = sources.into_iter().enumerate().collect();
+        sources.sort_by_key(|(_, source)| source.freshness);
+        let (given, sources): (Vec<usize>, Vec<_>) = sources.into_iter().unzip();
+        let freshness = sources.iter().map(|source| source.freshness).collect();
+        let mut newer = Self { sources: freshness, ..Self::default() };
+        let superseded = match form {
+            KeyForm::Number => newer.add_all_numbers(sources)?,
+            KeyForm::Bytes | KeyForm::Encoded => newer.add_all_bytes(form, sources)?,
+        };
+        let mut as_given = vec![RoaringBitmap::new(); given.len()];
+        given.into_iter().zip(superseded).for_each(|(at, places)| as_given[at] = places);
+        Ok((newer, as_given))
+    }
+
+    fn add_all_numbers<'a, K>(&mut self, sources: Vec<SourceKeys<K>>) -> Result<Vec<RoaringBitmap>>
     where
         K: Iterator<Item = &'a [u8]>,
     {
@@ -107,48 +126,59 @@ impl NewerKeys {
             }
             numbers.push(of_source);
         }
-        self.table = match DenseNumbers::of(&numbers) {
-            Some(dense) => Table::Dense(dense),
-            None => Table::Far(FarNumbers::of(&numbers)),
-        };
-        Ok(())
+        if let Some((dense, superseded)) = DenseNumbers::of(&numbers) {
+            self.table = Table::Dense(dense);
+            return Ok(superseded);
+        }
+        let (far, superseded) = FarNumbers::of(&numbers);
+        self.table = Table::Far(far);
+        Ok(superseded)
     }
 
-    fn add_all_bytes<'a, K>(&mut self, form: KeyForm, sources: Vec<SourceKeys<K>>) -> Result<()>
+    fn add_all_bytes<'a, K>(
+        &mut self,
+        form: KeyForm,
+        sources: Vec<SourceKeys<K>>,
+    ) -> Result<Vec<RoaringBitmap>>
     where
         K: Iterator<Item = &'a [u8]>,
     {
         let count = sources.iter().map(|source| source.at_most).sum();
         self.bits = KeyBits::with_capacity(count);
         self.table = Table::bytes(form, count);
-        for (source, SourceKeys { keys, .. }) in sources.into_iter().enumerate() {
-            let source = place(source)?;
-            for key in keys {
-                match form {
+        let mut superseded = vec![RoaringBitmap::new(); sources.len()];
+        // The newest source comes first: what it has, an older one only had.
+        for (at, SourceKeys { keys, .. }) in sources.into_iter().enumerate().rev() {
+            let source = place(at)?;
+            for (row, key) in keys.enumerate() {
+                let newest = match form {
                     KeyForm::Bytes => self.add_bytes(&bytes_of(key).ok_or_else(null)?, source)?,
                     KeyForm::Number | KeyForm::Encoded => self.add_bytes(key, source)?,
+                };
+                if newest != source {
+                    superseded[at].insert(place(row)?);
                 }
             }
         }
-        Ok(())
+        Ok(superseded)
     }
 
-    fn add_bytes(&mut self, key: &[u8], source: u32) -> Result<()> {
+    /// Adds a key of a source, unless it is there; the source that has it then.
+    fn add_bytes(&mut self, key: &[u8], source: u32) -> Result<u32> {
         let hash = self.hash_bytes(key);
         let Self { hasher, table: Table::Bytes { keys, entries, .. }, .. } = self else {
             return Err(Error::Internal("keys of two forms met in one table".to_owned()));
         };
         let is_key = |(other, _): &(u32, u32)| keys.get(*other as usize) == key;
-        if let Some((_, known)) = entries.find_mut(hash, is_key) {
-            *known = source;
-            return Ok(());
+        if let Some((_, newest)) = entries.find(hash, is_key) {
+            return Ok(*newest);
         }
         let entry = (place(keys.len())?, source);
         keys.push_with(|out| out.extend_from_slice(key));
         let hash_of = |(other, _): &(u32, u32)| hash_bytes(hasher, keys.get(*other as usize));
         entries.insert_unique(hash, entry, hash_of);
         self.bits.add(hash);
-        Ok(())
+        Ok(source)
     }
 
     /// The newest source that holds the encoded key `key`.
@@ -174,12 +204,6 @@ impl NewerKeys {
         let Table::Bytes { keys, entries, .. } = &self.table else { return None };
         let is_key = |(other, _): &(u32, u32)| keys.get(*other as usize) == key;
         entries.find(self.hash_bytes(key), is_key).map(|(_, source)| *source)
-    }
-
-    /// The freshness that no source surpasses.
-    #[must_use]
-    pub fn newest_source(&self) -> Option<Freshness> {
-        self.sources.last().copied()
     }
 
     /// For each of `keys` whether it is not here.
@@ -345,13 +369,20 @@ mod tests {
         ]
     }
 
-    fn newer_keys(form: KeyForm, sources: &[(Freshness, &KeyBlock)]) -> Result<NewerKeys> {
-        let sources = sources.iter().map(|(freshness, keys)| SourceKeys {
+    fn newer_keys<'a>(form: KeyForm, sources: &[(Freshness, &'a KeyBlock)]) -> Result<NewerKeys> {
+        let keys_of = |(freshness, keys): &(Freshness, &'a KeyBlock)| SourceKeys {
             freshness: *freshness,
             at_most: 0,
             keys: keys.iter(),
-        });
-        NewerKeys::of(form, sources.collect())
+        };
+        let all = sources.iter().map(keys_of).collect();
+        let (newer, superseded) = NewerKeys::and_superseded(form, all)?;
+        for ((freshness, keys), superseded) in sources.iter().zip(superseded) {
+            let is_older = |key: &[u8]| newer.newest(key) != Some(*freshness);
+            let older = (0..).zip(keys.iter()).filter(|(_, key)| is_older(key));
+            assert_eq!(superseded, older.map(|(place, _)| place).collect());
+        }
+        Ok(newer)
     }
 
     fn found(table: &NewerKeys, batch: &RecordBatch) -> Vec<(usize, Freshness)> {

@@ -31,6 +31,7 @@ use datafusion::physical_plan::{
 use futures::future::join;
 use futures::{StreamExt, TryStreamExt};
 use lance::Dataset;
+use lancemem_core::types::Freshness;
 
 use super::Turn;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
@@ -108,6 +109,10 @@ impl DisplayAs for NewestRowsExec {
             Newest::ByPosition { dead, above: Some((_, key)) } => {
                 let (dead, key) = (dead.len(), key.join(", "));
                 write!(f, "NewestRowsExec: by position, dead={dead}, and memory by key [{key}]")
+            }
+            Newest::InRun { run: (_, generation), key, .. } => {
+                let freshness = Freshness::SsTable(*generation);
+                write!(f, "NewestRowsExec: by key [{}], source={freshness:?}", key.join(", "))
             }
             Newest::ByKey { freshness, key, .. } => {
                 write!(f, "NewestRowsExec: by key [{}], source={freshness:?}", key.join(", "))

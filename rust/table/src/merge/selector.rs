@@ -16,7 +16,7 @@ use datafusion::common::{DataFusionError, Result as PlanResult};
 use lancemem_core::format::{KeyEncoder, TOMBSTONE};
 use lancemem_core::types::Freshness;
 
-use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder, Noted};
+use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder, Noted, RunId};
 use crate::errors::external;
 
 /// The column of physical row addresses in a Lance scan.
@@ -34,6 +34,17 @@ pub enum Newest {
         /// Rows in memory whose keys hide others, where there are any; the source has the key
         /// columns.
         above: Option<(Arc<LazyChoice>, Arc<[String]>)>,
+    },
+    /// By what the keys of all runs say of this one; the source has a column `_rowaddr`.
+    InRun {
+        /// Which source holds the newest row of a key.
+        choice: Arc<LazyChoice>,
+        /// This source.
+        run: RunId,
+        /// Names of the key columns in primary-key order.
+        key: Arc<[String]>,
+        /// Whether rows in memory hide others; the source has the key columns then.
+        is_below_memory: bool,
     },
     /// By key; the source has the key columns.
     ByKey {
@@ -102,6 +113,16 @@ impl Selector {
                 };
                 Test::ByPosition { dead: dead.clone(), above }
             }
+            Newest::InRun { choice, run, key, is_below_memory } => {
+                let choice = choice.get().await.map_err(external)?;
+                let dead = choice.superseded(*run);
+                let above = if *is_below_memory {
+                    Some((choice, KeyEncoder::new(input, key).map_err(external)?))
+                } else {
+                    None
+                };
+                Test::ByPosition { dead, above }
+            }
             Newest::ByKey { choice, freshness, key } => {
                 let choice = choice.get().await.map_err(external)?;
                 if choice.is_empty() {
@@ -143,10 +164,9 @@ impl Selector {
             Test::ByKey { choice, freshness: freshness @ Freshness::MemTable(_), encoder } => {
                 (Some(choice.newest_of_memory(&encoder.view(batch), *freshness).into()), None)
             }
-            Test::ByKey { choice, freshness, encoder } => {
+            Test::ByKey { choice, encoder, .. } => {
                 let keys = encoder.view(batch);
-                let newest = choice.newest_of_runs(&keys, *freshness);
-                (Some(newest.into()), choice.not_in_memory(&keys))
+                (Some(choice.not_in_runs(&keys).into()), choice.not_in_memory(&keys))
             }
         };
         let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);

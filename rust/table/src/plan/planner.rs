@@ -115,7 +115,7 @@ pub async fn plan_scan(
             continue;
         }
         match source {
-            Source::SsTable(run) => match planner.run(arm, freshness, run).await? {
+            Source::SsTable(run) => match planner.run(arm, run).await? {
                 Some(planned) => arms.push(planned),
                 None => pruned.push(Pruned::superseded(arm - 1, run)),
             },
@@ -233,13 +233,12 @@ impl<'a> Planner<'a> {
     async fn run(
         &self,
         arm: usize,
-        freshness: Freshness,
         run: &Arc<SsTableHandle>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let is_run = |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
         let place = self.view.sources().take(arm).filter(is_run).count();
         let newest = self.by_position(arm, place);
-        let newest = newest.unwrap_or_else(|| self.above_base(arm, freshness));
+        let newest = newest.unwrap_or_else(|| self.in_run(arm, run));
         let fragments = fragments_to_read(&run.dataset, &newest, None);
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
@@ -297,12 +296,12 @@ impl<'a> Planner<'a> {
         freshness: Freshness,
         rows: &MemTableView,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let newest = match (self.above_base(arm, freshness), &self.memory) {
+        let newest = match &self.memory {
             // No run is newer than a MemTable.
-            (Newest::ByKey { freshness, key, .. }, Some(memory)) => {
-                Newest::ByKey { choice: memory.clone(), freshness, key }
+            Some(choice) if !self.has_newest_rows(arm) => {
+                Newest::ByKey { choice: choice.clone(), freshness, key: self.view.key.clone() }
             }
-            (newest, _) => newest,
+            _ => Newest::All,
         };
         let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
@@ -312,11 +311,21 @@ impl<'a> Planner<'a> {
     }
 
     /// The newest source of its shard has only newest rows.
-    fn above_base(&self, arm: usize, freshness: Freshness) -> Newest {
-        if self.view.key.is_empty() || self.view.is_newest_source(arm - 1) {
+    fn has_newest_rows(&self, arm: usize) -> bool {
+        self.view.key.is_empty() || self.view.is_newest_source(arm - 1)
+    }
+
+    /// By what the keys of all runs say of this one.
+    fn in_run(&self, arm: usize, run: &SsTableHandle) -> Newest {
+        if self.has_newest_rows(arm) {
             return Newest::All;
         }
-        self.by_key(freshness)
+        Newest::InRun {
+            choice: self.choice.clone(),
+            run: (run.shard_id, run.generation),
+            key: self.view.key.clone(),
+            is_below_memory: self.memory.is_some(),
+        }
     }
 
     /// By position, where the dead rows of the source are known: it is the arm `arm` of the view,
@@ -361,7 +370,7 @@ impl<'a> Planner<'a> {
         }
         scanner.batch_size(batch_rows(&self.view.schema, read));
         // Lance gives no rows to count where it reads no column.
-        let by_position = matches!(newest, Newest::ByPosition { .. });
+        let by_position = matches!(newest, Newest::ByPosition { .. } | Newest::InRun { .. });
         if read.is_empty() || self.recorder.is_some() || by_position {
             scanner.with_row_address();
         }
@@ -405,8 +414,12 @@ impl<'a> Planner<'a> {
     }
 
     fn with_key(&self, kept: &[String], newest: &Newest) -> Vec<String> {
-        let by_key =
-            matches!(newest, Newest::ByKey { .. } | Newest::ByPosition { above: Some(_), .. });
+        let by_key = matches!(
+            newest,
+            Newest::ByKey { .. }
+                | Newest::InRun { is_below_memory: true, .. }
+                | Newest::ByPosition { above: Some(_), .. }
+        );
         let is_key = |name: &String| by_key && self.view.key.contains(name);
         in_order(&self.view.schema, |name| kept.contains(name) || is_key(name))
     }

@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use lancemem_core::types::KeyBlock;
+use roaring::RoaringBitmap;
 
 /// The encoded keys of a run's live rows, tombstones included, each once, by row position.
 ///
@@ -116,6 +117,15 @@ impl RunKeys {
     /// Where there are no such places.
     pub fn positions_at(&self, places: Range<usize>) -> impl ExactSizeIterator<Item = u32> {
         places.map(|place| self.position(place))
+    }
+
+    /// The row positions of the keys at `places`, which may be few of all.
+    #[must_use]
+    pub fn positions_of(&self, places: RoaringBitmap) -> RoaringBitmap {
+        match &self.positions {
+            Some(positions) => places.iter().map(|place| positions[place as usize]).collect(),
+            None => places,
+        }
     }
 
     /// Every key, in the order of [`Self::iter`].
