@@ -71,9 +71,12 @@ impl KeyChoice {
     }
 
     /// The rows of a run that a newer run supersedes.
-    #[must_use]
-    pub fn superseded(&self, run: RunId) -> Arc<DeadRows> {
-        self.runs.superseded.get(&run).cloned().unwrap_or_default()
+    ///
+    /// # Errors
+    /// An internal error for a run that was not compared.
+    pub fn superseded(&self, run: RunId) -> Result<Arc<DeadRows>> {
+        let rows = self.runs.superseded.get(&run).cloned();
+        rows.ok_or_else(|| Error::Internal(format!("run {run:?} was not compared with others")))
     }
 
     /// For each of `keys`, of rows in a MemTable of this freshness, whether no MemTable has a

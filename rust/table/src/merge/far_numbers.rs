@@ -192,12 +192,14 @@ impl Part {
         }));
         for Hashed { place, number, hash } in numbers {
             self.bits.add(*hash);
-            match self.slot_to_fill(*number, *hash) {
-                Ok(slot) => self.sources.get_mut(slot).into_iter().for_each(|it| *it = source),
-                Err(slot) if self.source(slot) == source => {}
-                Err(_) => {
+            let known = self.len;
+            let slot = self.slot_to_fill(*number, *hash);
+            if self.len == known {
+                if self.source(slot) != source {
                     superseded.insert(*place);
                 }
+            } else if let Some(newest) = self.sources.get_mut(slot) {
+                *newest = source;
             }
         }
     }
@@ -211,20 +213,20 @@ impl Part {
         self.buckets[self.place(hash)].0[0]
     }
 
-    /// The slot that a number gets; the one that it has as an error.
-    fn slot_to_fill(&mut self, number: u64, hash: u64) -> Result<usize, usize> {
+    /// The slot of a number, which it gets where it has none.
+    fn slot_to_fill(&mut self, number: u64, hash: u64) -> usize {
         let mut place = self.place(hash);
         loop {
             let bucket = &mut self.buckets[place];
             let here = slot_of(bucket, number);
             if here < SLOTS {
-                return Err(place * SLOTS + here);
+                return place * SLOTS + here;
             }
             let free = slot_of(bucket, self.free);
             if free < SLOTS {
                 bucket.0[free] = number;
                 self.len += 1;
-                return Ok(place * SLOTS + free);
+                return place * SLOTS + free;
             }
             place = self.after(place);
         }

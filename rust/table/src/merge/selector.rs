@@ -115,7 +115,7 @@ impl Selector {
             }
             Newest::InRun { choice, run, key, is_below_memory } => {
                 let choice = choice.get().await.map_err(external)?;
-                let dead = choice.superseded(*run);
+                let dead = choice.superseded(*run).map_err(external)?;
                 let above = if *is_below_memory {
                     Some((choice, KeyEncoder::new(input, key).map_err(external)?))
                 } else {
