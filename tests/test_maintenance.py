@@ -261,4 +261,4 @@ def test_maintain_names_an_error_that_needs_a_person_and_ends(tmp_path: Path) ->
     with child([sys.executable, "-m", "lancemem", "maintain", str(tmp_path / "none")]) as running:
         _, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 2
-    assert errors.startswith("InvalidInputError: ")
+    assert errors.startswith("TableNotFoundError: ")
