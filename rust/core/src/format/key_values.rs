@@ -16,6 +16,7 @@ use arrow_array::{
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 
+use super::key_view::take_bytes;
 use crate::types::{Error, Result};
 
 const DAMAGED: &str = "a key in memory is not what a key of the table is encoded as";
@@ -100,23 +101,6 @@ impl Values {
                 binary::<i64>(bytes, &offsets)
             }
             (Self::Bytes { .. }, _) => Err(refused()),
-        }
-    }
-}
-
-/// Appends the bytes of a value that `key` begins with, and gives what is behind its end.
-fn take_bytes<'a>(mut key: &'a [u8], bytes: &mut Vec<u8>) -> Option<&'a [u8]> {
-    loop {
-        let zero = key.iter().position(|byte| *byte == 0)?;
-        let (before, behind) = key.split_at(zero);
-        bytes.extend_from_slice(before);
-        match behind {
-            [_, 0, rest @ ..] => return Some(rest),
-            [_, 0xff, rest @ ..] => {
-                bytes.push(0);
-                key = rest;
-            }
-            _ => return None,
         }
     }
 }

@@ -96,14 +96,26 @@ pub fn bytes_of(encoded: &[u8]) -> Option<Cow<'_, [u8]>> {
         return Some(Cow::Borrowed(escaped));
     }
     let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped.iter();
-    while let Some(byte) = rest.next() {
-        bytes.push(*byte);
-        if *byte == 0 {
-            rest.next();
+    let rest = take_bytes(&encoded[1..], &mut bytes)?;
+    rest.is_empty().then_some(Cow::Owned(bytes))
+}
+
+/// Appends the bytes of a text or binary value to `bytes`, and gives what is behind its end; `encoded`
+/// begins behind the value's tag.
+pub(super) fn take_bytes<'a>(mut encoded: &'a [u8], bytes: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        let zero = encoded.iter().position(|byte| *byte == 0)?;
+        let (before, behind) = encoded.split_at(zero);
+        bytes.extend_from_slice(before);
+        match behind {
+            [_, 0, rest @ ..] => return Some(rest),
+            [_, 0xff, rest @ ..] => {
+                bytes.push(0);
+                encoded = rest;
+            }
+            _ => return None,
         }
     }
-    Some(Cow::Owned(bytes))
 }
 
 #[cfg(test)]

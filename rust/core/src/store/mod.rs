@@ -108,6 +108,11 @@ impl Store {
     /// # Errors
     /// A storage error; the object may or may not exist then.
     pub async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<Created> {
+        let created = self.create(path, bytes).await;
+        created.map_err(|error| failed(format!("creating {path}"), &error))
+    }
+
+    async fn create(&self, path: &str, bytes: Bytes) -> object_store::Result<Created> {
         let options = PutOptions::from(PutMode::Create);
         match self.inner.put_opts(&self.at(path), bytes.into(), options).await {
             Ok(_) => Ok(Created::Yes),
@@ -115,7 +120,7 @@ impl Store {
                 object_store::Error::AlreadyExists { .. }
                 | object_store::Error::Precondition { .. },
             ) => Ok(Created::AlreadyExists),
-            Err(error) => Err(failed(format!("creating {path}"), &error)),
+            Err(error) => Err(error),
         }
     }
 
@@ -152,15 +157,10 @@ impl Store {
     pub async fn prove_conditional_put(&self) -> Result<()> {
         let bytes = Bytes::from_static(b"lancemem: the store creates this object once\n");
         for _ in 0..2 {
-            let options = PutOptions::from(PutMode::Create);
-            let at = self.at(paths::CREATED_ONCE);
             let action = format!("creating {}", paths::CREATED_ONCE);
-            match self.inner.put_opts(&at, bytes.clone().into(), options).await {
-                Ok(_) => {}
-                Err(
-                    object_store::Error::AlreadyExists { .. }
-                    | object_store::Error::Precondition { .. },
-                ) => return Ok(()),
+            match self.create(paths::CREATED_ONCE, bytes.clone()).await {
+                Ok(Created::Yes) => {}
+                Ok(Created::AlreadyExists) => return Ok(()),
                 // No passing fault: who repeats the call repeats it for ever.
                 Err(
                     error @ (object_store::Error::NotFound { .. }

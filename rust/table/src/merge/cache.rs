@@ -45,7 +45,7 @@ pub struct MergeCache {
 
 #[derive(Debug, Default)]
 struct Kept {
-    keys: Option<(Vec<SourceId>, Arc<ComparedRuns>)>,
+    runs: Option<(Vec<SourceId>, Arc<ComparedRuns>)>,
     mask: Option<(ViewId, Arc<ViewMask>)>,
     flushed: Option<(ViewId, Arc<ViewMask>)>,
 }
@@ -79,18 +79,18 @@ impl MergeCache {
     pub fn runs(&self, view: &ReadView) -> Option<Arc<ComparedRuns>> {
         let id = runs_of(view);
         let kept = self.kept.lock();
-        let found = kept.keys.as_ref().filter(|(kept, _)| *kept == id);
+        let found = kept.runs.as_ref().filter(|(kept, _)| *kept == id);
         count(found.is_some(), &self.key_hits, &self.key_misses);
-        found.map(|(_, keys)| keys.clone())
+        found.map(|(_, runs)| runs.clone())
     }
 
     /// Keeps the runs of `view`, compared.
-    pub fn keep_runs(&self, view: &ReadView, keys: ComparedRuns) -> Arc<ComparedRuns> {
-        let keys = Arc::new(keys);
-        if keys.heap_bytes() <= KEPT_BYTES {
-            self.kept.lock().keys = Some((runs_of(view), keys.clone()));
+    pub fn keep_runs(&self, view: &ReadView, runs: ComparedRuns) -> Arc<ComparedRuns> {
+        let runs = Arc::new(runs);
+        if runs.heap_bytes() <= KEPT_BYTES {
+            self.kept.lock().runs = Some((runs_of(view), runs.clone()));
         }
-        keys
+        runs
     }
 
     /// What is known of the dead rows of `view`.
@@ -139,11 +139,11 @@ impl MergeCache {
     #[must_use]
     pub fn stats(&self) -> MergeCacheStats {
         let kept = self.kept.lock();
-        let keys = kept.keys.as_ref().map_or(0, |(_, keys)| keys.heap_bytes());
+        let runs = kept.runs.as_ref().map_or(0, |(_, runs)| runs.heap_bytes());
         let masks = kept.mask.iter().chain(&kept.flushed);
         let mask: usize = masks.map(|(_, mask)| mask.heap_bytes()).sum();
         MergeCacheStats {
-            bytes: keys + mask,
+            bytes: runs + mask,
             key_hits: self.key_hits.load(Ordering::Relaxed),
             key_misses: self.key_misses.load(Ordering::Relaxed),
             mask_hits: self.mask_hits.load(Ordering::Relaxed),

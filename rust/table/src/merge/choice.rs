@@ -1,7 +1,8 @@
 //! Which source holds the newest row of each key.
 //!
-//! Owns: [`KeyChoice`], the answer over everything above the base table, and [`LazyChoice`],
-//! which reads the keys when the first row needs them.
+//! Owns: [`KeyChoice`], the answer over everything above the base table, [`LazyChoice`], which
+//! reads the keys when the first row needs them, and [`ComparedRuns`], which rows of a run a newer
+//! one supersedes.
 //! Does not own: rows. A key that is absent here has its newest row in the base table.
 //!
 //! Keys of flushed runs and keys in memory are two tables: runs change seldom, so their table is

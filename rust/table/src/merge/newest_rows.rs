@@ -111,16 +111,17 @@ impl DisplayAs for NewestRowsExec {
                 write!(f, "NewestRowsExec: by position, dead={dead}, and memory by key [{key}]")
             }
             Newest::InRun { run: (_, generation), key, .. } => {
-                let freshness = Freshness::SsTable(*generation);
-                write!(f, "NewestRowsExec: by key [{}], source={freshness:?}", key.join(", "))
+                write_by_key(f, key, Freshness::SsTable(*generation))
             }
-            Newest::ByKey { freshness, key, .. } => {
-                write!(f, "NewestRowsExec: by key [{}], source={freshness:?}", key.join(", "))
-            }
+            Newest::ByKey { freshness, key, .. } => write_by_key(f, key, *freshness),
         }?;
         self.run.as_ref().map_or(Ok(()), |run| write!(f, ", {}", run.name))?;
         if matches!(self.turn, Some(Turn::First(_))) { write!(f, ", begins") } else { Ok(()) }
     }
+}
+
+fn write_by_key(f: &mut fmt::Formatter<'_>, key: &[String], source: Freshness) -> fmt::Result {
+    write!(f, "NewestRowsExec: by key [{}], source={source:?}", key.join(", "))
 }
 
 impl ExecutionPlan for NewestRowsExec {

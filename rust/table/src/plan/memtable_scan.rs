@@ -1,4 +1,4 @@
-//! The plan node that reads rows in memory.
+//! The leaf of a plan that reads rows in memory.
 //!
 //! Owns: the newest row of each key inside one MemTable view, batch by batch.
 //! Does not own: other sources of the same key.
@@ -10,19 +10,13 @@ use arrow::compute::{BatchCoalescer, nullif};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StructArray};
 use arrow_schema::{DataType, SchemaRef};
-use datafusion::common::{DataFusionError, Result as PlanResult};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::EquivalenceProperties;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
-};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::common::Result as PlanResult;
+use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use lancemem_core::memtable::MemTableView;
 
+use super::leaf::Leaf;
 use crate::errors::external;
 use crate::schema::StoredColumns;
 
@@ -31,38 +25,26 @@ const BATCH_ROWS: usize = 8192;
 
 /// Reads the newest rows of one view in arrival order.
 #[derive(Debug)]
-pub struct MemTableScanExec {
+pub struct MemTableScan {
     view: MemTableView,
     columns: Arc<StoredColumns>,
-    schema: SchemaRef,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
 }
 
-impl MemTableScanExec {
+impl MemTableScan {
     /// Reads `columns` of the table, which the rows may have under an older schema.
     #[must_use]
     pub fn new(view: MemTableView, columns: StoredColumns) -> Self {
-        let columns = Arc::new(columns);
-        let schema = columns.schema.clone();
-        let properties = Arc::new(PlanProperties::new(
-            EquivalenceProperties::new(schema.clone()),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        ));
-        let metrics = ExecutionPlanMetricsSet::new();
-        Self { view, columns, schema, properties, metrics }
+        Self { view, columns: Arc::new(columns) }
     }
 }
 
-impl DisplayAs for MemTableScanExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for MemTableScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> =
-            self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+            self.columns.schema.fields().iter().map(|field| field.name().as_str()).collect();
         write!(
             f,
-            "MemTableScanExec: generation={}, rows={}, columns=[{}]",
+            "generation={}, rows={}, columns=[{}]",
             self.view.generation(),
             self.view.rows(),
             names.join(", ")
@@ -70,48 +52,21 @@ impl DisplayAs for MemTableScanExec {
     }
 }
 
-impl ExecutionPlan for MemTableScanExec {
-    fn name(&self) -> &'static str {
-        "MemTableScanExec"
+impl Leaf for MemTableScan {
+    const NAME: &'static str = "MemTableScanExec";
+
+    fn schema(&self) -> SchemaRef {
+        self.columns.schema.clone()
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        if children.is_empty() {
-            Ok(self)
-        } else {
-            Err(DataFusionError::Internal("MemTableScanExec has no input".to_owned()))
-        }
-    }
-
-    fn execute(
-        &self,
-        partition: usize,
-        _: Arc<TaskContext>,
-    ) -> PlanResult<SendableRecordBatchStream> {
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
+    fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>> {
         let mut rows = NewestBatches::new(self.view.clone(), self.columns.clone());
         let batches = std::iter::from_fn(move || {
             let _timer = metrics.elapsed_compute().timer();
             let batch = rows.next_batch().transpose()?;
             Some(batch.record_output(&metrics))
         });
-        let stream = futures::stream::iter(batches);
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        futures::stream::iter(batches).boxed()
     }
 }
 

@@ -7,6 +7,7 @@
 mod condition;
 mod domain;
 mod filter;
+mod leaf;
 mod memtable_scan;
 mod part;
 mod planner;

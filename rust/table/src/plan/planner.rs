@@ -46,9 +46,10 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::mutant;
 use lancemem_core::types::{Error, Freshness, Result};
 
-use super::memtable_scan::MemTableScanExec;
+use super::leaf::LeafExec;
+use super::memtable_scan::MemTableScan;
 use super::prune::{Pruned, prune};
-use super::run_keys_scan::RunKeysExec;
+use super::run_keys_scan::RunKeysScan;
 use super::turns::Turns;
 use super::{Filter, ReadPart};
 use crate::errors::Context;
@@ -286,8 +287,8 @@ impl<'a> Planner<'a> {
             return Ok(None);
         }
         let marks = !matches!(newest, Newest::ByPosition { .. });
-        let rows = RunKeysExec::try_new(run.clone(), key.clone(), &self.view.schema, &names, marks);
-        Ok(Some(Arc::new(rows.context("planning a scan")?)))
+        let rows = RunKeysScan::try_new(run.clone(), key.clone(), &self.view.schema, &names, marks);
+        Ok(Some(Arc::new(LeafExec::new(rows.context("planning a scan")?))))
     }
 
     fn memtable(
@@ -306,7 +307,7 @@ impl<'a> Planner<'a> {
         let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
         let stored = StoredColumns::of(rows.schema(), &self.view.columns, &read)?;
-        let scan = Arc::new(MemTableScanExec::new(rows.clone(), stored));
+        let scan = Arc::new(LeafExec::new(MemTableScan::new(rows.clone(), stored)));
         self.finished(arm, scan, newest, None, self.whole.as_ref())
     }
 

@@ -1,4 +1,4 @@
-//! The plan node that gives the keys of a run out of memory.
+//! The leaf of a plan that gives the keys of a run out of memory.
 //!
 //! Owns: the rows of a run in batches, where nothing but key columns is asked for: keys, positions,
 //! and which rows only delete. A scan by key has them in memory anyway, and whoever reads the run's
@@ -12,22 +12,15 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result as PlanResult};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::EquivalenceProperties;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
-};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
-use futures::TryStreamExt;
+use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use lance_core::ROW_ADDR;
 use lancemem_core::format::{TOMBSTONE, key_values};
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
+use super::leaf::Leaf;
 use crate::errors::external;
 use crate::view::{RunKeys, SsTableHandle};
 
@@ -36,17 +29,15 @@ const BATCH_ROWS: usize = 32_768;
 
 /// Gives the rows of one run, by position, with those of its key columns that are asked for.
 #[derive(Debug)]
-pub struct RunKeysExec {
+pub struct RunKeysScan {
     run: Arc<SsTableHandle>,
     /// All key columns, in primary-key order.
     key: Arc<[String]>,
     types: Vec<DataType>,
     schema: SchemaRef,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
 }
 
-impl RunKeysExec {
+impl RunKeysScan {
     /// The columns `names` of `table`, which are key columns, of the rows of `run`; then each row's
     /// address, and `with_tombstones` whether it only deletes.
     ///
@@ -67,15 +58,7 @@ impl RunKeysExec {
         }
         let types = key.iter().map(|name| Ok(table.field_with_name(name)?.data_type().clone()));
         let types = types.collect::<PlanResult<Vec<DataType>>>()?;
-        let schema = Arc::new(Schema::new(fields));
-        let properties = Arc::new(PlanProperties::new(
-            EquivalenceProperties::new(schema.clone()),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        ));
-        let metrics = ExecutionPlanMetricsSet::new();
-        Ok(Self { run, key, types, schema, properties, metrics })
+        Ok(Self { run, key, types, schema: Arc::new(Schema::new(fields)) })
     }
 
     /// What makes the batches, once keys and tombstones are in memory.
@@ -91,45 +74,23 @@ impl RunKeysExec {
     }
 }
 
-impl DisplayAs for RunKeysExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for RunKeysScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.schema.fields().iter().map(|field| field.name());
         let names: Vec<&str> =
             names.filter(|name| self.key.contains(name)).map(String::as_str).collect();
-        write!(f, "RunKeysExec: keys in memory, columns=[{}]", names.join(", "))
+        write!(f, "keys in memory, columns=[{}]", names.join(", "))
     }
 }
 
-impl ExecutionPlan for RunKeysExec {
-    fn name(&self) -> &'static str {
-        "RunKeysExec"
+impl Leaf for RunKeysScan {
+    const NAME: &'static str = "RunKeysExec";
+
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        if children.is_empty() {
-            Ok(self)
-        } else {
-            Err(DataFusionError::Internal("RunKeysExec has no input".to_owned()))
-        }
-    }
-
-    fn execute(
-        &self,
-        partition: usize,
-        _: Arc<TaskContext>,
-    ) -> PlanResult<SendableRecordBatchStream> {
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
+    fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>> {
         let rows = self.rows();
         let batches = async move {
             let rows = rows.await.map_err(external)?;
@@ -141,12 +102,7 @@ impl ExecutionPlan for RunKeysExec {
             });
             Ok::<_, DataFusionError>(futures::stream::iter(batches))
         };
-        let stream = futures::stream::once(batches).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        futures::stream::once(batches).try_flatten().boxed()
     }
 }
 
