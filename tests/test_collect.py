@@ -51,8 +51,9 @@ def files(folder: str | Path) -> set[str]:
 
 
 def make_old(table: lancemem.Table, seconds: float) -> None:
-    """Move the age of everything in the shard back."""
-    for path in shard_folder(table).rglob("*"):
+    """Move the age of everything in the shard, and of what was decided beside it, back."""
+    decided = Path(table.uri) / "_lancemem" / "staged"
+    for path in [*shard_folder(table).rglob("*"), *decided.rglob("*")]:
         then = path.stat().st_mtime - seconds
         os.utime(path, (then, then))
 
@@ -146,6 +147,47 @@ def test_a_staged_run_that_is_linked_again_is_there_once(table: lancemem.Table) 
     table.upsert(rows(table.schema, range(1), "b"))
     assert table.link(staged).already_written == 1
     assert names(table) == {0: "b0", 1: "a1", 2: "a2"}
+
+
+def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_rows(
+    table: lancemem.Table,
+) -> None:
+    first, second = table.start_stage(), table.start_stage()
+    first.upsert(rows(table.schema, range(3), "a"))
+    second.upsert(rows(table.schema, range(2, 5), "c"))
+    compacted, new = first.finish(), second.finish()
+    table.link(compacted)
+    table.upsert(rows(table.schema, range(1), "b"))
+    table.start_job(shard=0).close(flush=True)
+    table.compact()
+    running = table.start_job(shard=0)
+    assert table.link(compacted).already_written == 1
+    running.put(rows(table.schema, range(1, 2), "b"))
+    running.close()
+    linked = table.link(compacted + new)
+    assert (linked.runs, linked.rows, linked.already_written) == (1, 3, 0)
+    assert names(table) == {0: "b0", 1: "b1", 2: "c2", 3: "c3", 4: "c4"}
+
+
+def test_what_was_decided_about_a_staged_write_of_last_week_goes(table: lancemem.Table) -> None:
+    def staged(name: str) -> list[lancemem.StagedRun]:
+        stage = table.start_stage()
+        stage.upsert(rows(table.schema, range(3), name))
+        return stage.finish()
+
+    linked, discarded = staged("a"), staged("b")
+    table.link(linked, write="one")
+    assert table.discard(discarded, write="other")
+    make_old(table, 6 * DAY)
+    assert "staged write" not in kinds(table.collect_garbage())
+    make_old(table, DAY + 2 * 3600)
+    assert kinds(table.collect_garbage())["staged write"] == 2
+    assert not table.discard(linked, write="one")
+    with pytest.raises(lancemem.InvalidInputError, match="more than six days ago"):
+        table.link(linked, write="one")
+    with pytest.raises(lancemem.LancememError, match="staged run"):
+        table.link(discarded, write="other")
+    assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
 def test_what_a_reader_or_a_job_needs_stays(table: lancemem.Table) -> None:

@@ -351,6 +351,8 @@ class Table:
         In each shard they appear all at once, durably; shards follow one another. A job that
         runs in one of them is fenced. `mark` as in `upsert`. `write` names the staged write
         where somebody may also `discard` it: the first of the two calls decides.
+        Without a mark a run that was linked before stays where it is, also where it was compacted;
+        a shard remembers the newest 128.
         Raises `InvalidInputError` where it was discarded, or a run is not there or was written more
         than six days ago: `collect_garbage` removes staged runs after a week.
         """
@@ -358,6 +360,7 @@ class Table:
     def discard(self, runs: Sequence[StagedRun], *, write: str) -> bool:
         """Remove staged runs, unless somebody began to link `write`; return whether it did.
 
+        Runs that are older than six days stay for `collect_garbage`.
         Raises `InvalidInputError`, with nothing removed, where a run is linked under another name.
         """
 
@@ -774,7 +777,7 @@ class StagedRun:
 
 @final
 class LinkResult:
-    """What a link did; `already_written` counts shards that had recorded its mark."""
+    """What a link did; `already_written` counts shards that had recorded its mark or all runs."""
 
     @property
     def rows(self) -> int: ...
@@ -934,6 +937,7 @@ class Garbage:
         "shard manifest",
         "record index run",
         "deletion vectors",
+        "staged write",
         "base files",
     ]: ...
     @property

@@ -55,10 +55,13 @@ pub fn unsynced(shard: ShardId) -> String {
     format!("{LANCEMEM}/unsynced/{}", shard.as_hyphenated())
 }
 
+/// Folder of what was decided about staged writes.
+pub const STAGED_WRITES: &str = "_lancemem/staged";
+
 /// Says whether a staged write is linked or discarded: whoever creates it decides.
 #[must_use]
 pub fn staged_write(write: &str) -> String {
-    format!("{LANCEMEM}/staged/{write}")
+    format!("{STAGED_WRITES}/{write}")
 }
 
 /// Folder of the record index.

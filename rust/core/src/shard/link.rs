@@ -11,10 +11,39 @@ use std::sync::atomic::Ordering;
 use arrow_array::RecordBatch;
 
 use super::memtable_layout;
-use super::writer::ShardWriter;
+use super::writer::{ShardWriter, Shared};
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
 use crate::memtable::{MemTable, MemTableView};
-use crate::types::{Generation, Mark, Marks, Result, WriterConfig};
+use crate::types::{Error, Generation, Mark, Marks, Result, WriterConfig};
+
+/// What a shard remembers of a link, so that one that is repeated does nothing, also where a
+/// compaction has taken the runs out of the manifest meanwhile.
+#[derive(Clone, Debug)]
+pub enum LinkMarks {
+    /// That all runs of the call were linked.
+    OfAll(Mark),
+    /// Each run, in their order.
+    OfEach(Vec<Mark>),
+}
+
+impl LinkMarks {
+    /// The marks.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Mark] {
+        match self {
+            Self::OfAll(mark) => std::slice::from_ref(mark),
+            Self::OfEach(marks) => marks,
+        }
+    }
+
+    /// The mark of the run at `place` of the call.
+    fn of(&self, place: usize) -> &Mark {
+        match self {
+            Self::OfAll(mark) => mark,
+            Self::OfEach(marks) => &marks[place],
+        }
+    }
+}
 
 /// Rows of a run that no manifest lists yet, as a sink takes them; their generation is 0 until
 /// the run is linked.
@@ -37,63 +66,65 @@ pub fn unlisted_rows(
 
 impl ShardWriter {
     /// Takes `runs` into the shard, in their order and newer than every row in it, and ends the
-    /// job. Returns false where `mark` says that this was done before, or all of them are there.
+    /// job. Returns the folders of those that it listed: none where `marks` say that this was done
+    /// before, or all of them are there.
     ///
     /// Rows in the log are flushed first: their generation is below those of the runs. One
-    /// manifest version then lists all runs and the mark.
+    /// manifest version then lists all runs and the marks.
     ///
     /// # Errors
     /// Fenced, or why the flush or the manifest could not be written; the runs are then either
-    /// all listed or none is. Stale where a newer version than the mark's is written.
-    pub async fn link(&self, runs: &[SsTable], mark: Option<&Mark>) -> Result<bool> {
+    /// all listed or none is. Stale where a newer version than a mark's is written. An internal
+    /// error unless each run has a mark.
+    pub async fn link(&self, runs: &[SsTable], marks: &LinkMarks) -> Result<Vec<String>> {
         let shared = &self.shared;
         {
             let _placing = shared.placing.lock();
             shared.check_open()?;
             shared.closed.store(true, Ordering::Release);
         }
-        let linked = self.link_closed(runs, mark).await;
+        let linked = self.link_closed(runs, marks).await;
         // Without it a put whose mark made this call needless might not be durable yet.
         let closed = self.close(false).await;
         match linked {
-            Ok(false) => closed.map(|()| false),
+            Ok(linked) if linked.is_empty() => closed.map(|()| linked),
             linked => linked,
         }
     }
 
-    async fn link_closed(&self, runs: &[SsTable], mark: Option<&Mark>) -> Result<bool> {
+    async fn link_closed(&self, runs: &[SsTable], marks: &LinkMarks) -> Result<Vec<String>> {
         let shared = &self.shared;
-        if let Some(mark) = mark
-            && !shared.marks.lock().is_new(shared.shard_id, mark)?
-        {
-            return Ok(false);
+        let runs = new_runs(shared, runs, marks)?;
+        if runs.is_empty() {
+            return Ok(Vec::new());
         }
         shared.queue.hurry();
         shared.queue.wait_durable(shared.queue.queued()).await?;
         shared.flush_all().await?;
-        // A call that is repeated without a mark meets its own runs.
+        // Runs of an older call may be listed without a mark of this one.
         let listed = shared.state().manifest.clone();
-        if runs.iter().all(|run| listed.lists(&run.path)) {
-            return Ok(false);
+        let to_list: Vec<_> = runs.iter().filter(|(run, _)| !listed.lists(&run.path)).collect();
+        if to_list.is_empty() {
+            return Ok(Vec::new());
         }
         let mut brought = Marks::default();
-        if let Some(mark) = mark {
+        for (_, mark) in &runs {
             brought.record(mark.application(), mark.version());
         }
         let change = |manifest: &mut ShardManifest| {
-            for run in runs {
+            for (run, _) in &to_list {
                 if manifest.lists(&run.path) {
                     continue;
                 }
                 let generation = manifest.current_generation;
-                manifest.sstables.push(SsTable { generation, ..run.clone() });
+                manifest.sstables.push(SsTable { generation, ..(*run).clone() });
                 manifest.current_generation = generation.next();
             }
             manifest.marks.merge(&brought);
             manifest.marks.forget_old(&brought);
         };
         shared.manifests.update(shared.epoch, change).await?;
-        Ok(true)
+        Ok(to_list.iter().map(|(run, _)| run.path.clone()).collect())
     }
 
     /// The newest version of `application` in the shard, of writes that may not be durable yet.
@@ -119,4 +150,26 @@ impl ShardWriter {
         let rows = schema.accept_changes(rows, deletes)?;
         self.shared.place(&schema, rows, mode, mark).await
     }
+}
+
+/// Those of `runs` that the shard does not remember, each with its mark.
+fn new_runs<'a>(
+    shared: &Shared,
+    runs: &'a [SsTable],
+    marks: &'a LinkMarks,
+) -> Result<Vec<(&'a SsTable, &'a Mark)>> {
+    if let LinkMarks::OfEach(marks) = marks
+        && marks.len() != runs.len()
+    {
+        return Err(Error::Internal("a run to link has no mark".to_owned()));
+    }
+    let recorded = shared.marks.lock();
+    let mut new = Vec::new();
+    for (place, run) in runs.iter().enumerate() {
+        let mark = marks.of(place);
+        if recorded.is_new(shared.shard_id, mark)? {
+            new.push((run, mark));
+        }
+    }
+    Ok(new)
 }

@@ -10,7 +10,7 @@
 
 mod rules;
 
-pub use rules::{LINKED_AGE, ShardFacts, garbage_of};
+pub use rules::{LINKED_AGE, ShardFacts, garbage_of, staged_write_garbage};
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -47,6 +47,8 @@ pub enum GarbageKind {
     RecordIndexRun,
     /// Deletion vectors of a run that no manifest lists any more.
     DeletionVectors,
+    /// What was decided about a staged write whose runs cannot be linked any more.
+    StagedWrite,
     /// Files of the base table that no version names.
     BaseFiles,
 }
@@ -60,6 +62,7 @@ impl fmt::Display for GarbageKind {
             Self::ShardManifest => "shard manifest",
             Self::RecordIndexRun => "record index run",
             Self::DeletionVectors => "deletion vectors",
+            Self::StagedWrite => "staged write",
             Self::BaseFiles => "base files",
         })
     }
@@ -125,6 +128,17 @@ pub struct VectorFile {
     /// Its size.
     pub bytes: u64,
     /// When it was written.
+    pub modified: SystemTime,
+}
+
+/// A file that says what became of a staged write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagedWrite {
+    /// Path relative to the table.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was decided.
     pub modified: SystemTime,
 }
 

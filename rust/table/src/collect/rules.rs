@@ -1,4 +1,4 @@
-//! The conditions under which a thing of a shard is garbage.
+//! The conditions under which a thing of a table is garbage.
 //!
 //! Owns: one function per kind, and why each is safe.
 //! Does not own: clocks; the caller says what time it is.
@@ -8,7 +8,10 @@ use std::time::{Duration, SystemTime};
 use lancemem_core::format::{ShardManifest, paths};
 use lancemem_core::types::{Generation, ManifestVersion};
 
-use super::{CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, VectorFile, shard_name};
+use super::{
+    CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, StagedWrite, VectorFile,
+    shard_name,
+};
 use crate::view::is_compacted;
 
 /// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
@@ -180,6 +183,22 @@ fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec
         bytes: file.bytes,
     });
     garbage.collect()
+}
+
+/// What was decided about a staged write keeps others from doing the opposite with its runs. Those
+/// are older than the decision: when it is a week old they are neither linked nor discarded.
+#[must_use]
+pub fn staged_write_garbage(
+    write: &StagedWrite,
+    now: SystemTime,
+    grace: Duration,
+) -> Option<Garbage> {
+    if age(write.modified, now) < STAGED_AGE + grace {
+        return None;
+    }
+    let reason = "it was decided a week ago, and its runs are too old to be linked".to_owned();
+    let (path, bytes) = (write.path.clone(), write.bytes);
+    Some(Garbage { kind: GarbageKind::StagedWrite, path, reason, bytes })
 }
 
 /// A time in the future counts as now.

@@ -35,8 +35,8 @@ const CONCURRENT_READS: usize = 16;
 
 impl Table {
     /// Removes compacted runs, covered WAL entries, old shard manifests, left-overs of failed
-    /// flushes and base files that no version names, of which nobody was in need for
-    /// `older_than`. A job goes on working meanwhile.
+    /// flushes, decisions about staged writes, and base files that no version names, of which nobody
+    /// was in need for `older_than`. A job goes on working meanwhile.
     ///
     /// # Errors
     /// A storage error. What was removed until then is gone, and nothing is damaged: call again.
@@ -65,6 +65,7 @@ impl Table {
             }
         }
         result.garbage.extend(self.record_index_garbage(now, settings.older_than).await?);
+        result.garbage.extend(self.staged_write_garbage(now, settings.older_than).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
             self.sync_before_removal(&base).await?;
             let remover = Remover::new(self, &base).await?;

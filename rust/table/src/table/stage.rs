@@ -7,8 +7,9 @@
 //! Many tasks stage without knowing of each other. One caller then links what all of them
 //! staged: per shard one claim and one manifest version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use arrow::compute::{take, take_record_batch};
 use arrow_array::cast::AsArray;
@@ -18,15 +19,17 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths};
-use lancemem_core::shard::{SsTableSink, unlisted_rows};
+use lancemem_core::shard::{LinkMarks, SsTableSink, unlisted_rows};
 use lancemem_core::store::Created;
-use lancemem_core::types::{Error, Generation, Mark, Result, ShardId};
+use lancemem_core::types::{Error, Generation, Mark, ONCE, Result, ShardId};
 
 use super::collect::now;
 use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
-use crate::collect::{LINKED_AGE, generation_of_folder};
+use crate::collect::{
+    Garbage, LINKED_AGE, StagedWrite, generation_of_folder, staged_write_garbage,
+};
 use crate::errors::{Context, RunContext};
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
 
@@ -57,8 +60,8 @@ pub struct LinkResult {
     pub shards: usize,
     /// Runs that were linked, each a generation of its shard.
     pub runs: usize,
-    /// Shards in which the mark was recorded already, or all runs were listed, so that nothing was
-    /// linked.
+    /// Shards in which the mark was recorded already, or all runs were linked, so that nothing was
+    /// linked now.
     pub already_written: usize,
 }
 
@@ -70,7 +73,7 @@ pub struct Stage {
     schema: Arc<RowSchema>,
     /// Rows that are not written yet, by shard.
     waiting: BTreeMap<ShardId, Waiting>,
-    routing: std::collections::HashMap<i32, ShardId>,
+    routing: HashMap<i32, ShardId>,
     runs: Vec<StagedRun>,
 }
 
@@ -96,7 +99,8 @@ impl Table {
     /// each shard all of them at once. A job that runs in one of these shards is fenced.
     ///
     /// `write` names the staged write where somebody may also [discard](Self::discard) it: the
-    /// first of the two calls decides. With a `mark` a shard that has recorded it takes nothing.
+    /// first of the two calls decides. With a `mark` a shard that has recorded it takes nothing;
+    /// without one it takes none of the runs that it took before and remembers: the newest 128.
     ///
     /// # Errors
     /// An input error where the write was discarded or a run is not there, with nothing linked.
@@ -114,14 +118,14 @@ impl Table {
         {
             return Err(Error::input(format!("the staged write {write} was discarded")));
         }
-        let mut by_shard: BTreeMap<ShardId, Vec<&StagedRun>> = BTreeMap::new();
-        for run in runs {
+        let written = self.check_staged(runs).await?;
+        let mut by_shard: BTreeMap<ShardId, Vec<(&StagedRun, SystemTime)>> = BTreeMap::new();
+        for (run, written) in runs.iter().zip(written) {
             let of_shard = by_shard.entry(run.shard_id).or_default();
-            if !of_shard.iter().any(|other| other.path == run.path) {
-                of_shard.push(run);
+            if !of_shard.iter().any(|(other, _)| other.path == run.path) {
+                of_shard.push((run, written));
             }
         }
-        self.check_staged(runs).await?;
         let links =
             by_shard.into_iter().map(|(shard_id, runs)| self.link_shard(shard_id, runs, mark));
         let linked = try_join_all(links).await?;
@@ -133,8 +137,9 @@ impl Table {
         }))
     }
 
-    /// Removes staged runs that will not be linked. Does nothing where somebody began to link
-    /// `write`: then only a collector can tell what is not listed.
+    /// Removes staged runs that will not be linked; whether it did. Does nothing where somebody
+    /// began to link `write`, or a run is older than six days: then only a collector can tell what
+    /// is not listed.
     ///
     /// # Errors
     /// An input error, with nothing removed, where a run is linked under another name or under
@@ -142,6 +147,12 @@ impl Table {
     #[boxed]
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
+        for run in runs {
+            // What was decided about it may be forgotten.
+            if self.written(run).await?.is_some_and(|written| written.age >= LINKED_AGE) {
+                return Ok(false);
+            }
+        }
         if !self.decide(write, DISCARD).await? {
             return Ok(false);
         }
@@ -187,56 +198,95 @@ impl Table {
         Ok(self.store().get(&path).await?.as_ref() == Some(&bytes))
     }
 
-    /// Opens every run, so that a manifest never lists one that is not there.
-    async fn check_staged(&self, runs: &[StagedRun]) -> Result<()> {
+    /// What was decided about staged writes so long ago that none of their runs can be linked.
+    pub(super) async fn staged_write_garbage(
+        &self,
+        now: SystemTime,
+        grace: Duration,
+    ) -> Result<Vec<Garbage>> {
+        let listed = self.store().list_tree(paths::STAGED_WRITES).await?;
+        let writes = listed.into_iter().map(|file| StagedWrite {
+            path: file.path,
+            bytes: file.bytes,
+            modified: file.modified,
+        });
+        Ok(writes.filter_map(|write| staged_write_garbage(&write, now, grace)).collect())
+    }
+
+    /// Opens every run, so that a manifest never lists one that is not there; when each was
+    /// written.
+    async fn check_staged(&self, runs: &[StagedRun]) -> Result<Vec<SystemTime>> {
         let base = self.latest_base().await?;
         let opened = runs.iter().map(|run| {
             let base = &base;
             async move {
                 check_path(run)?;
                 let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
-                self.refuse_old(run).await?;
+                let written = self.written(run).await?;
+                if written.as_ref().is_some_and(|written| written.age >= LINKED_AGE) {
+                    return Err(too_old(run));
+                }
                 let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
-                open_sstable(&context, &run.path).await.in_run(&action).map(|_| ())
+                open_sstable(&context, &run.path).await.in_run(&action)?;
+                Ok(written.map_or(SystemTime::UNIX_EPOCH, |written| written.begun))
             }
         });
-        try_join_all(opened).await.map(|_| ())
+        try_join_all(opened).await
     }
 
-    /// A collector that has found a run unlisted, and old, removes it a while later.
-    async fn refuse_old(&self, run: &StagedRun) -> Result<()> {
+    /// When a run was written; `None` where nothing of it is there.
+    async fn written(&self, run: &StagedRun) -> Result<Option<Written>> {
         let folder = format!("{}/{}", paths::shard(run.shard_id), run.path);
         let files = self.store().list_tree(&folder).await?;
-        let written = files.iter().map(|file| file.modified).max();
-        let age = written.and_then(|written| now().duration_since(written).ok());
-        if age.is_none_or(|age| age < LINKED_AGE) {
-            return Ok(());
-        }
-        Err(Error::input(format!(
-            "the staged run {} of shard {} was written more than six days ago, and may be collected \
-             at any moment; write its rows again",
-            run.path, run.shard_id
-        )))
+        let times = || files.iter().map(|file| file.modified);
+        let (Some(begun), Some(ended)) = (times().min(), times().max()) else { return Ok(None) };
+        let age = now().duration_since(ended).unwrap_or_default();
+        Ok(Some(Written { begun, age }))
     }
 
     async fn link_shard(
         &self,
         shard_id: ShardId,
-        runs: Vec<&StagedRun>,
+        runs: Vec<(&StagedRun, SystemTime)>,
         mark: Option<&Mark>,
     ) -> Result<LinkResult> {
         let already = LinkResult { already_written: 1, ..LinkResult::default() };
-        if !self.is_new(shard_id, mark).await? {
+        let marks = if let Some(mark) = mark {
+            LinkMarks::OfAll(mark.clone())
+        } else {
+            let of_runs = runs.iter().map(|(run, written)| run.mark(*written));
+            LinkMarks::OfEach(of_runs.collect::<Result<_>>()?)
+        };
+        if !self.has_new(shard_id, marks.as_slice()).await? {
             return Ok(already);
         }
         let job = self.open_job(shard_id, self.writer_defaults().clone()).await?;
-        let listed: Vec<SsTable> = runs.iter().map(|run| run.as_listed()).collect();
-        if !job.link(&listed, mark).await? {
+        let listed: Vec<SsTable> = runs.iter().map(|(run, _)| run.as_listed()).collect();
+        let linked = job.link(&listed, &marks).await?;
+        if linked.is_empty() {
             return Ok(already);
         }
-        let rows = runs.iter().map(|run| run.rows).sum();
-        Ok(LinkResult { rows, shards: 1, runs: runs.len(), already_written: 0 })
+        let rows = runs.iter().filter(|(run, _)| linked.contains(&run.path));
+        let rows = rows.map(|(run, _)| run.rows).sum();
+        Ok(LinkResult { rows, shards: 1, runs: linked.len(), already_written: 0 })
     }
+}
+
+/// When the files of a run were written.
+struct Written {
+    /// The first of them: it stays the same for ever.
+    begun: SystemTime,
+    /// How long ago the last of them.
+    age: Duration,
+}
+
+/// A collector that has found a run unlisted, and old, removes it a while later.
+fn too_old(run: &StagedRun) -> Error {
+    Error::input(format!(
+        "the staged run {} of shard {} was written more than six days ago, and may be collected at \
+         any moment; write its rows again",
+        run.path, run.shard_id
+    ))
 }
 
 impl StagedRun {
@@ -248,6 +298,12 @@ impl StagedRun {
             physical_rows: Some(self.rows),
             primary_key_bytes: Some(self.primary_key_bytes).filter(|bytes| *bytes > 0),
         }
+    }
+
+    /// What its shard remembers it by, once it is linked: such marks sort by age.
+    fn mark(&self, written: SystemTime) -> Result<Mark> {
+        let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Mark::new(format!("{ONCE}{:016x}-{}", written.as_nanos(), self.path), 0)
     }
 }
 
@@ -360,7 +416,7 @@ impl Job {
     ///
     /// # Errors
     /// As there.
-    pub(crate) async fn link(&self, runs: &[SsTable], mark: Option<&Mark>) -> Result<bool> {
-        self.writer.link(runs, mark).await
+    pub(crate) async fn link(&self, runs: &[SsTable], marks: &LinkMarks) -> Result<Vec<String>> {
+        self.writer.link(runs, marks).await
     }
 }

@@ -5,6 +5,7 @@
 //! Does not own: throughput; a program that writes often starts jobs of its own.
 
 use std::collections::{BTreeMap, HashMap};
+use std::slice;
 
 use arrow::compute::{take, take_record_batch};
 use arrow_array::cast::AsArray;
@@ -141,7 +142,9 @@ impl Table {
     ) -> Result<WriteResult> {
         let already = WriteResult { already_written: 1, ..WriteResult::default() };
         // Before the claim: a write that has nothing to do must not fence whoever works there.
-        if !self.is_new(shard_id, mark).await? {
+        if let Some(mark) = mark
+            && !self.has_new(shard_id, slice::from_ref(mark)).await?
+        {
             return Ok(already);
         }
         let part = take_record_batch(rows, positions).context("routing rows")?;
@@ -164,10 +167,15 @@ impl Table {
         Ok(WriteResult { rows: done.rows, shards: 1, wal_entries, already_written: 0 })
     }
 
-    /// Whether a shard has not recorded `mark`.
-    pub(super) async fn is_new(&self, shard_id: ShardId, mark: Option<&Mark>) -> Result<bool> {
-        let Some(mark) = mark else { return Ok(true) };
-        is_new(&self.marks_of(shard_id).await?, shard_id, mark)
+    /// Whether a shard has not recorded all of `marks`.
+    pub(super) async fn has_new(&self, shard_id: ShardId, marks: &[Mark]) -> Result<bool> {
+        let recorded = self.marks_of(shard_id).await?;
+        for mark in marks {
+            if is_new(&recorded, shard_id, mark)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn marks_of(&self, shard_id: ShardId) -> Result<Marks> {
