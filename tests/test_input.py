@@ -246,6 +246,46 @@ def test_rows_that_do_not_fit_are_refused_by_name_with_nothing_written(
         assert by_id(table.scan(consistency="live", jobs=[job]).to_table()) == ROWS
 
 
+def nulls_inside() -> dict[str, tuple[pa.Array, str]]:
+    """Nulls where a type has none: pyarrow builds such arrays, and hands them over unchecked."""
+    strict = pa.field("a", pa.int32(), nullable=False)
+    some, offsets = pa.array([1, None], pa.int32()), pa.array([0, 1, 2], pa.int32())
+    item = strict.with_name("item")
+    return {
+        "a struct": (pa.StructArray.from_arrays([some], fields=[strict]), "v.a"),
+        "a list": (pa.ListArray.from_arrays(offsets, some, pa.list_(item)), "v.item"),
+        "a struct in a list": (
+            pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays([some], fields=[strict])),
+            "v.item.a",
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", nulls_inside())
+def test_a_null_where_a_nested_type_has_none_is_refused_by_its_path(
+    kind: str, make_table: MakeTable
+) -> None:
+    column, path = nulls_inside()[kind]
+    key = pa.field("id", pa.int64(), nullable=False)
+    table = make_table(pa.schema([key, pa.field("v", column.type)]))
+    data = pa.table({"id": [1, 2], "v": column})
+    before = files_of(table)
+    with pytest.raises(lancemem.InvalidInputError, match=f"column '{path}' is null in row 1"):
+        table.upsert(data)
+    assert files_of(table) == before
+    assert table.upsert(data.slice(0, 1)).rows == 1
+    assert table.scan().to_table().to_pylist() == data.slice(0, 1).to_pylist()
+
+
+def test_a_null_among_the_values_of_a_dictionary_is_a_null(make_table: MakeTable) -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None]))
+    key = pa.field("id", pa.int64(), nullable=False)
+    strict = make_table(pa.schema([key, pa.field("w", words.type, nullable=False)]))
+    with pytest.raises(lancemem.InvalidInputError, match="column 'w' is null in row 1"):
+        strict.upsert(pa.table({"id": [1, 2], "w": words}))
+    assert strict.scan().count_rows() == 0
+
+
 def test_the_row_of_a_null_key_is_counted_over_all_batches(table: lancemem.Table) -> None:
     good = pa.table(USUAL)
     data = pa.concat_tables([good, good, changed(id=pa.array([None, 5]))])

@@ -191,3 +191,34 @@ def test_what_is_linked_and_what_is_no_staged_run_is_never_discarded(
         with pytest.raises(lancemem.InvalidInputError, match="is not the folder of a staged run"):
             table.discard([run], write="w")
     assert stored(lancemem.open_table(table.uri)) == dict.fromkeys(range(40), 1.0)
+
+
+def test_a_stage_that_could_not_write_has_all_rows_and_goes_on(
+    table: lancemem.Table, tmp_path: Path
+) -> None:
+    table.upsert(rows(range(40), 0))
+    stage = table.start_stage()
+    stage.upsert(rows(range(40), 1))
+    [folder] = tmp_path.rglob("_mem_wal")
+    aside = folder.with_name("aside")
+    folder.rename(aside)
+    folder.write_bytes(b"no folder")
+    for _ in range(2):
+        with pytest.raises(lancemem.LancememError):
+            stage.finish()
+    folder.unlink()
+    aside.rename(folder)
+    stage.upsert(rows(range(40, 50), 1))
+    staged = stage.finish()
+    assert sum(run.rows for run in staged) == 50
+    table.link(staged)
+    assert stored(table) == dict.fromkeys(range(50), 1.0)
+
+
+def test_rows_that_a_stage_refuses_leave_those_before_them(table: lancemem.Table) -> None:
+    stage = table.start_stage()
+    stage.upsert(rows(range(40), 1))
+    with pytest.raises(lancemem.InvalidInputError, match="'id' is null in row 0"):
+        stage.upsert(pa.table({"id": pa.array([None], pa.int64()), "value": [1.0]}))
+    table.link(stage.finish())
+    assert stored(table) == dict.fromkeys(range(40), 1.0)

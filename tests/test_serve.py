@@ -300,6 +300,31 @@ def test_anybody_who_speaks_flight_reads_the_newest_rows(
         assert client.do_get(flight.Ticket(b"rows"), options).read_all().num_rows == 0
 
 
+def test_served_rows_have_no_field_ids_and_can_be_written_to_another_table(
+    make_table: MakeTable,
+) -> None:
+    point = pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string()))])
+    key, vector = pa.field("id", pa.int64(), nullable=False), pa.list_(pa.float32(), 2)
+    columns = [key, ("m", pa.map_(pa.string(), point)), ("v", vector), ("p", point)]
+    plain_schema = pa.schema(columns)
+    inside = {"x": None, "tags": ["b"]}
+    row = {"id": 1, "m": [("a", inside)], "v": [1.0, 2.0], "p": inside}
+    table = make_table(plain_schema)
+    with table.start_job(shard=0) as job, job.serve() as endpoint:
+        job.put(pa.Table.from_pylist([row], schema=plain_schema))
+        client, options = plain(endpoint.location, endpoint.token)
+        with client:
+            data = client.do_get(flight.Ticket(b"rows"), options).read_all()
+            assert b"field_id" not in data.schema.serialize().to_pybytes()
+            assert client.get_schema(ROWS, options).schema == data.schema
+        remote = lancemem.connect_job(endpoint.location, endpoint.token)
+        assert table.scan(consistency="live", jobs=[remote]).to_table().to_pylist() == [row]
+    assert data.to_pylist() == [row]
+    other = make_table(plain_schema)
+    other.upsert(data)
+    assert other.scan().to_table().to_pylist() == [row]
+
+
 def test_a_bad_ticket_is_an_error_and_nothing_else(
     table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
 ) -> None:
@@ -499,6 +524,9 @@ def test_an_endpoint_that_cannot_be_is_refused_by_name(
         with pytest.raises(lancemem.InvalidInputError, match="16 characters") as refused:
             job.serve(token="hunter2hunter2")  # noqa: S106 - it opens nothing
         assert "hunter2" not in str(refused.value)
+        for number in (0, 1 << 62):
+            with pytest.raises(lancemem.InvalidInputError, match="max_streams must be between 1"):
+                job.serve(max_streams=number)
         with job.serve() as endpoint:
             busy = endpoint.location
             with pytest.raises(lancemem.InvalidInputError, match="cannot be bound"):

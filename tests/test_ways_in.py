@@ -6,6 +6,7 @@ says so. Not here: conditions of our own calls (test_filters), views (test_read_
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -332,6 +333,51 @@ def test_datafusion_queries_live_data(sql: str, board: lancemem.Table, session: 
     session.register_table("board", board)
     session.from_arrow(pa.table({"id": [1, 7], "gate": ["A1", "B7"]}), "gates")
     assert results(session, sql) == DATAFUSION[sql]
+
+
+# What another engine writes as a function, and this one may not have, or have another of its name.
+FUNCTIONS = {
+    "s['a'] = 1": [1],
+    "m['k'] = 2": [2],
+    "date_trunc('day', at) = TIMESTAMP '2020-01-02T00:00:00'": [1],
+    "extract(day FROM at) = 3": [2],
+    "array_has(tags, 't0')": [0],
+    "coalesce(name, 'none') = 'none'": [2],
+}
+
+
+@pytest.mark.parametrize("condition", FUNCTIONS)
+def test_datafusion_asks_conditions_with_functions_of_its_own(
+    condition: str,
+    make_table: MakeTable,
+    session: Any,  # noqa: ANN401
+) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("name", pa.string()),
+            ("s", pa.struct([("a", pa.int64())])),
+            ("m", pa.map_(pa.string(), pa.int64())),
+            ("tags", pa.list_(pa.string())),
+            ("at", pa.timestamp("us")),
+        ]
+    )
+    table = make_table(schema)
+    for number in range(3):
+        row = {
+            "id": number,
+            "name": None if number == 2 else "n",
+            "s": {"a": number},
+            "m": [("k", number)],
+            "tags": [f"t{number}"],
+            "at": dt.datetime(2020, 1, 1 + number, 12),  # noqa: DTZ001 - the column has no zone
+        }
+        table.upsert(pa.Table.from_pylist([row], schema=schema))
+        if number == 0:
+            table.compact()
+    session.register_table("t", table)
+    found = results(session, f"SELECT id FROM t WHERE {condition}")  # noqa: S608 - our own
+    assert [row[0] for row in found] == FUNCTIONS[condition]
 
 
 def test_datafusion_sees_what_was_written_since_and_a_view_does_not(

@@ -742,7 +742,11 @@ class Stage:
     """Rows on their way into runs that no manifest lists."""
 
     def upsert(self, data: _Data) -> None:
-        """Add rows, routed to their shards; large runs are written at once."""
+        """Add rows, routed to their shards.
+
+        What waits is written first where it would fill a MemTable with them. After an error none
+        of these rows is staged, and all of those before them are.
+        """
 
     def delete(self, keys: _Data) -> None:
         """Add keys to delete."""
@@ -751,7 +755,10 @@ class Stage:
         """Add rows and keys to delete; see `Table.apply`."""
 
     def finish(self) -> list[StagedRun]:
-        """Write what is left and return all runs, those of a shard in the order of their rows."""
+        """Write what is left and return all runs, those of a shard in the order of their rows.
+
+        After an error no row is lost: call it again.
+        """
 
 @final
 class StagedRun:

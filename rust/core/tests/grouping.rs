@@ -74,6 +74,24 @@ async fn a_put_that_nobody_waits_for_is_not_hurried_by_an_earlier_one() {
 }
 
 #[tokio::test]
+async fn a_durable_put_of_no_rows_makes_the_rows_before_it_durable() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open_with(patient()).await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        assert!(bench.data_entries().await.is_empty());
+        let durable = WriteMode { durable: Some(true), ..WriteMode::default() };
+        let acknowledged = writer.put_with(&bench.shape.rows(&[]), durable).await.unwrap();
+        assert!(acknowledged.durable);
+        assert_eq!(bench.data_entries().await.len(), 1);
+        let again = writer.put_with(&bench.shape.rows(&[]), durable).await.unwrap();
+        assert!(again.durable, "nothing was put since");
+        assert_eq!(bench.data_entries().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn rows_beyond_the_buffer_limit_start_an_append_without_the_interval() {
     within(async {
         let bench = Bench::new().await;

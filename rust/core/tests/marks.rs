@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::BooleanArray;
 use lancemem_core::format::{ShardManifest, SsTable, TOMBSTONE};
 use lancemem_core::shard::{
-    LinkMarks, ShardWriter, SsTableSink, WriteMode, cut_wal, recorded_marks, unlisted_rows,
+    MarkedRun, ShardWriter, SsTableSink, WriteMode, cut_wal, recorded_marks, unlisted_rows,
 };
 use lancemem_core::types::{ErrorKind, Generation, Mark, ONCE, WalPosition, WriterConfig};
 use lancemem_core::{Error, Result};
@@ -20,17 +20,19 @@ fn mark(version: i64) -> Mark {
     Mark::new("query", version).unwrap()
 }
 
-fn of_all(version: i64) -> LinkMarks {
-    LinkMarks::OfAll(mark(version))
+/// The runs of a call with a mark.
+fn of_call(runs: &[SsTable], version: i64) -> Vec<MarkedRun> {
+    runs.iter().map(|run| (run.clone(), mark(version))).collect()
 }
 
-fn of_each(names: &[&str]) -> LinkMarks {
+/// The runs of a call without one: each has its own, of this name.
+fn once(runs: &[SsTable], names: &[&str]) -> Vec<MarkedRun> {
     let mark = |name| Mark::new(format!("{ONCE}{name}"), 0).unwrap();
-    LinkMarks::OfEach(names.iter().map(mark).collect())
+    runs.iter().zip(names).map(|(run, name)| (run.clone(), mark(name))).collect()
 }
 
-async fn link(bench: &Bench, runs: &[SsTable], marks: &LinkMarks) -> Result<Vec<String>> {
-    bench.open().await.link(runs, marks).await
+async fn link(bench: &Bench, runs: &[MarkedRun]) -> Result<Vec<String>> {
+    bench.open().await.link(runs).await
 }
 
 fn names_of(runs: &[SsTable]) -> Vec<String> {
@@ -217,15 +219,15 @@ async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
         before.close(false).await.unwrap();
         let runs = [stage(&bench, &[(2, 21), (3, 30)]).await, stage(&bench, &[(3, 31)]).await];
         assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]), "staged is not listed");
-        assert_eq!(link(&bench, &runs, &of_all(5)).await.unwrap(), names_of(&runs));
+        assert_eq!(link(&bench, &of_call(&runs, 5)).await.unwrap(), names_of(&runs));
         let all = bench.rows(&[(1, 10), (2, 21), (3, 31)]);
         assert_eq!(bench.stored().await, all);
         let generations: Vec<u64> =
             bench.manifest().await.sstables.iter().map(|run| run.generation.get()).collect();
         assert_eq!(generations, [1, 2, 3]);
         let again = [stage(&bench, &[(1, 99)]).await];
-        assert!(link(&bench, &again, &of_all(5)).await.unwrap().is_empty());
-        let error = link(&bench, &again, &of_all(4)).await.unwrap_err();
+        assert!(link(&bench, &of_call(&again, 5)).await.unwrap().is_empty());
+        let error = link(&bench, &of_call(&again, 4)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
         assert_eq!(bench.stored().await, all);
         let after = bench.open().await;
@@ -241,8 +243,10 @@ async fn a_run_that_was_linked_stays_where_it_is_also_when_it_was_compacted() {
     within(async {
         let bench = Bench::new().await;
         let runs = [stage(&bench, &[(1, 10)]).await, stage(&bench, &[(2, 20)]).await];
-        let (one, both) = (&runs[..1], of_each(&["a", "b"]));
-        assert_eq!(link(&bench, one, &of_each(&["a"])).await.unwrap(), names_of(one));
+        let (one, both) = (once(&runs[..1], &["a"]), once(&runs, &["a", "b"]));
+        assert_eq!(link(&bench, &one).await.unwrap(), names_of(&runs[..1]));
+        let of_call = of_call(&runs[..1], 1);
+        assert!(link(&bench, &of_call).await.unwrap().is_empty(), "it is listed");
         let writer = bench.open().await;
         bench.put(&writer, &[(1, 11)]).await.unwrap();
         writer.close(true).await.unwrap();
@@ -251,10 +255,10 @@ async fn a_run_that_was_linked_stays_where_it_is_also_when_it_was_compacted() {
             manifest.sstables.retain(|run| run.path != runs[0].path);
         };
         bench.manifests().update_beside_owner(drain).await.unwrap();
-        assert!(link(&bench, one, &of_each(&["a"])).await.unwrap().is_empty());
-        assert_eq!(link(&bench, &runs, &both).await.unwrap(), names_of(&runs[1..]));
+        assert!(link(&bench, &one).await.unwrap().is_empty());
+        assert!(link(&bench, &of_call).await.unwrap().is_empty());
+        assert_eq!(link(&bench, &both).await.unwrap(), names_of(&runs[1..]));
         assert_eq!(bench.stored().await, bench.rows(&[(1, 11), (2, 20)]));
-        assert!(link(&bench, &runs, &of_each(&["a"])).await.is_err(), "each run has a mark");
     })
     .await;
 }
@@ -266,11 +270,11 @@ async fn a_link_whose_manifest_cannot_be_written_lists_nothing_and_can_be_repeat
         let runs = [stage(&bench, &[(1, 10)]).await, stage(&bench, &[(2, 20)]).await];
         let writer = bench.open().await;
         bench.storage.inject(Fault::new(Request::Put, "/manifest/", Effect::Refuse));
-        assert!(writer.link(&runs, &of_all(1)).await.is_err());
+        assert!(writer.link(&of_call(&runs, 1)).await.is_err());
         bench.storage.clear_faults();
         assert!(bench.manifest().await.sstables.is_empty());
         assert_eq!(recorded(&bench).await, None);
-        assert_eq!(link(&bench, &runs, &of_all(1)).await.unwrap(), names_of(&runs));
+        assert_eq!(link(&bench, &of_call(&runs, 1)).await.unwrap(), names_of(&runs));
         assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
     })
     .await;
@@ -283,7 +287,7 @@ async fn a_link_by_a_fenced_writer_lists_nothing() {
         let runs = [stage(&bench, &[(1, 10)]).await];
         let zombie = bench.open().await;
         let owner = bench.open().await;
-        let error = zombie.link(&runs, &of_all(1)).await.unwrap_err();
+        let error = zombie.link(&of_call(&runs, 1)).await.unwrap_err();
         assert!(matches!(error, Error::Fenced { .. }), "{error}");
         bench.put(&owner, &[(2, 20)]).await.unwrap();
         assert_eq!(bench.stored().await, bench.rows(&[(2, 20)]));

@@ -205,6 +205,9 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
         | DataFusionError::Plan(_)
         | DataFusionError::SchemaError(..)
         | DataFusionError::ArrowError(..)
+        // What a function finds wrong with its arguments; errors of this engine and of Lance come
+        // as External.
+        | DataFusionError::Execution(_)
         | DataFusionError::NotImplemented(_) => Error::InvalidInput(format!("{action}: {text}")),
         DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
             Error::storage(action, text)

@@ -11,6 +11,7 @@ pub mod key;
 mod key_values;
 pub mod key_view;
 pub mod manifest;
+mod nulls;
 pub mod paths;
 pub mod reconcile;
 pub mod record_index;

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow_buffer::BooleanBuffer;
+use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::nullif::nullif;
 
 use super::cast::{item_of, lossless_cast};
+use super::nulls::{null_part, null_row};
 use super::reconcile::{find_column, refuse_other_key};
 use super::size::{column_bytes, payload_bytes};
 use super::{KeyEncoder, Reconcile, Sharding};
@@ -207,9 +208,11 @@ impl RowSchema {
             let array = nullif(array, deletes).map_err(|error| Error::input(error.to_string()))?;
             let nullable = field.as_ref().clone().with_nullable(true);
             let array = self.accept_column(&nullable, &array)?;
-            let missing = |row: &usize| array.is_null(*row) && !deletes.value(*row);
+            let missing = |nulls: &NullBuffer| {
+                (0..array.len()).find(|row| nulls.is_null(*row) && !deletes.value(*row))
+            };
             if !field.is_nullable()
-                && let Some(row) = (0..array.len()).find(missing)
+                && let Some(row) = array.logical_nulls().as_ref().and_then(missing)
             {
                 return Err(Error::input(format!(
                     "column '{}' is null in row {row}",
@@ -361,13 +364,20 @@ impl RowSchema {
         let array = if array.data_type() == field.data_type() {
             array.clone()
         } else {
-            lossless_cast(array, field)?
+            // A cast says of a null only that there is one.
+            lossless_cast(array, field).map_err(|error| {
+                null_part(array.data_type(), array).map_or(error, |part| part_is_null(name, part))
+            })?
         };
         let is_key = self.key.names().contains(name);
-        if (is_key || !field.is_nullable()) && array.null_count() > 0 {
-            let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or_default();
+        if (is_key || !field.is_nullable())
+            && let Some(row) = null_row(&array)
+        {
             let role = if is_key { "primary key column" } else { "column" };
             return Err(Error::input(format!("{role} '{name}' is null in row {row}")));
+        }
+        if let Some(part) = null_part(field.data_type(), &array) {
+            return Err(part_is_null(name, part));
         }
         Ok(array)
     }
@@ -393,6 +403,10 @@ fn is_unnamed_index(name: &str) -> bool {
 fn constant_tombstone(rows: usize, value: bool) -> ArrayRef {
     let bits = if value { BooleanBuffer::new_set(rows) } else { BooleanBuffer::new_unset(rows) };
     Arc::new(BooleanArray::new(bits, None))
+}
+
+fn part_is_null(column: &str, (path, row): (String, usize)) -> Error {
+    Error::input(format!("column '{column}{path}' is null in row {row}"))
 }
 
 #[cfg(test)]

@@ -14,36 +14,11 @@ use super::memtable_layout;
 use super::writer::{ShardWriter, Shared};
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
 use crate::memtable::{MemTable, MemTableView};
-use crate::types::{Error, Generation, Mark, Marks, Result, WriterConfig};
+use crate::types::{Generation, Mark, Marks, Result, WriterConfig};
 
-/// What a shard remembers of a link, so that one that is repeated does nothing, also where a
-/// compaction has taken the runs out of the manifest meanwhile.
-#[derive(Clone, Debug)]
-pub enum LinkMarks {
-    /// That all runs of the call were linked.
-    OfAll(Mark),
-    /// Each run, in their order.
-    OfEach(Vec<Mark>),
-}
-
-impl LinkMarks {
-    /// The marks.
-    #[must_use]
-    pub fn as_slice(&self) -> &[Mark] {
-        match self {
-            Self::OfAll(mark) => std::slice::from_ref(mark),
-            Self::OfEach(marks) => marks,
-        }
-    }
-
-    /// The mark of the run at `place` of the call.
-    fn of(&self, place: usize) -> &Mark {
-        match self {
-            Self::OfAll(mark) => mark,
-            Self::OfEach(marks) => &marks[place],
-        }
-    }
-}
+/// A run to link, and what its shard remembers of that, so that a link that is repeated does nothing,
+/// also where a compaction has taken the run out of the manifest meanwhile. Runs may share a mark.
+pub type MarkedRun = (SsTable, Mark);
 
 /// Rows of a run that no manifest lists yet, as a sink takes them; their generation is 0 until
 /// the run is linked.
@@ -66,7 +41,7 @@ pub fn unlisted_rows(
 
 impl ShardWriter {
     /// Takes `runs` into the shard, in their order and newer than every row in it, and ends the
-    /// job. Returns the folders of those that it listed: none where `marks` say that this was done
+    /// job. Returns the folders of those that it listed: none where their marks say that this was done
     /// before, or all of them are there.
     ///
     /// Rows in the log are flushed first: their generation is below those of the runs. One
@@ -74,16 +49,15 @@ impl ShardWriter {
     ///
     /// # Errors
     /// Fenced, or why the flush or the manifest could not be written; the runs are then either
-    /// all listed or none is. Stale where a newer version than a mark's is written. An internal
-    /// error unless each run has a mark.
-    pub async fn link(&self, runs: &[SsTable], marks: &LinkMarks) -> Result<Vec<String>> {
+    /// all listed or none is. Stale where a newer version than a mark's is written.
+    pub async fn link(&self, runs: &[MarkedRun]) -> Result<Vec<String>> {
         let shared = &self.shared;
         {
             let _placing = shared.placing.lock();
             shared.check_open()?;
             shared.closed.store(true, Ordering::Release);
         }
-        let linked = self.link_closed(runs, marks).await;
+        let linked = self.link_closed(runs).await;
         // Without it a put whose mark made this call needless might not be durable yet.
         let closed = self.close(false).await;
         match linked {
@@ -92,21 +66,18 @@ impl ShardWriter {
         }
     }
 
-    async fn link_closed(&self, runs: &[SsTable], marks: &LinkMarks) -> Result<Vec<String>> {
+    async fn link_closed(&self, runs: &[MarkedRun]) -> Result<Vec<String>> {
         let shared = &self.shared;
-        let runs = new_runs(shared, runs, marks)?;
+        let runs = new_runs(shared, runs)?;
         if runs.is_empty() {
             return Ok(Vec::new());
         }
         shared.queue.hurry();
         shared.queue.wait_durable(shared.queue.queued()).await?;
         shared.flush_all().await?;
-        // Runs of an older call may be listed without a mark of this one.
+        // Runs of an older call may be listed, without the marks of this one: those are recorded now.
         let listed = shared.state().manifest.clone();
         let to_list: Vec<_> = runs.iter().filter(|(run, _)| !listed.lists(&run.path)).collect();
-        if to_list.is_empty() {
-            return Ok(Vec::new());
-        }
         let mut brought = Marks::default();
         for (_, mark) in &runs {
             brought.record(mark.application(), mark.version());
@@ -152,23 +123,13 @@ impl ShardWriter {
     }
 }
 
-/// Those of `runs` that the shard does not remember, each with its mark.
-fn new_runs<'a>(
-    shared: &Shared,
-    runs: &'a [SsTable],
-    marks: &'a LinkMarks,
-) -> Result<Vec<(&'a SsTable, &'a Mark)>> {
-    if let LinkMarks::OfEach(marks) = marks
-        && marks.len() != runs.len()
-    {
-        return Err(Error::Internal("a run to link has no mark".to_owned()));
-    }
+/// Those of `runs` that the shard does not remember.
+fn new_runs<'a>(shared: &Shared, runs: &'a [MarkedRun]) -> Result<Vec<&'a MarkedRun>> {
     let recorded = shared.marks.lock();
-    let mut new = Vec::new();
-    for (place, run) in runs.iter().enumerate() {
-        let mark = marks.of(place);
-        if recorded.is_new(shared.shard_id, mark)? {
-            new.push((run, mark));
+    let mut new = Vec::with_capacity(runs.len());
+    for run in runs {
+        if recorded.is_new(shared.shard_id, &run.1)? {
+            new.push(run);
         }
     }
     Ok(new)

@@ -26,7 +26,7 @@ use async_trait::async_trait;
 
 pub use beside::JobWatch;
 pub use claim::ShardIdentity;
-pub use link::{LinkMarks, unlisted_rows};
+pub use link::{MarkedRun, unlisted_rows};
 pub use marks::{is_new, recorded_marks};
 pub use recover::{Look, Replay, Replayed};
 pub use repair::{WalDamage, WalFinding, WalReport, check_wal, cut_wal, retire};

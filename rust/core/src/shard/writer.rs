@@ -292,6 +292,11 @@ impl Shared {
         let indexed = mode.sync_index.unwrap_or(self.config.sync_indexed_write);
         let count = rows.batch.num_rows();
         if count == 0 {
+            // The promise is that of any put: with it, all rows that were put before are durable.
+            if durable {
+                self.queue.hurry();
+                self.wait_durable(self.queue.queued(), Instant::now()).await?;
+            }
             return Ok(Acknowledged { rows: 0, durable, indexed, already_written: false });
         }
         if u32::try_from(count).is_err() {

@@ -131,17 +131,6 @@ pub struct VectorFile {
     pub modified: SystemTime,
 }
 
-/// A file that says what became of a staged write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StagedWrite {
-    /// Path relative to the table.
-    pub path: String,
-    /// Its size.
-    pub bytes: u64,
-    /// When it was decided.
-    pub modified: SystemTime,
-}
-
 /// A version of the shard manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestFile {

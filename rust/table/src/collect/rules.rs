@@ -6,12 +6,10 @@
 use std::time::{Duration, SystemTime};
 
 use lancemem_core::format::{ShardManifest, paths};
+use lancemem_core::store::Listed;
 use lancemem_core::types::{Generation, ManifestVersion};
 
-use super::{
-    CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, StagedWrite, VectorFile,
-    shard_name,
-};
+use super::{CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, VectorFile, shard_name};
 use crate::view::is_compacted;
 
 /// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
@@ -188,16 +186,12 @@ fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec
 /// What was decided about a staged write keeps others from doing the opposite with its runs. Those
 /// are older than the decision: when it is a week old they are neither linked nor discarded.
 #[must_use]
-pub fn staged_write_garbage(
-    write: &StagedWrite,
-    now: SystemTime,
-    grace: Duration,
-) -> Option<Garbage> {
+pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> Option<Garbage> {
     if age(write.modified, now) < STAGED_AGE + grace {
         return None;
     }
     let reason = "it was decided a week ago, and its runs are too old to be linked".to_owned();
-    let (path, bytes) = (write.path.clone(), write.bytes);
+    let Listed { path, bytes, .. } = write;
     Some(Garbage { kind: GarbageKind::StagedWrite, path, reason, bytes })
 }
 
@@ -306,6 +300,14 @@ mod tests {
         assert_eq!(paths_of(&facts, 7 * 24 + 1), [name(0)], "a grace period more");
         facts.newest = manifest(10, &[0], 6, 0);
         assert!(paths_of(&facts, 8 * 24).is_empty(), "it was linked");
+    }
+
+    #[test]
+    fn what_was_decided_about_a_staged_write_stays_for_a_week_and_a_grace_period() {
+        let decided = || Listed { path: "w".to_owned(), bytes: 5, modified: time(0) };
+        let garbage = |hours| staged_write_garbage(decided(), time(hours), HOUR);
+        assert_eq!(garbage(7 * 24), None);
+        assert_eq!(garbage(7 * 24 + 1).map(|it| (it.path, it.bytes)), Some(("w".to_owned(), 5)));
     }
 
     #[test]

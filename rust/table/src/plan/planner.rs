@@ -40,6 +40,7 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lance::Dataset;
 use lance_core::ROW_ADDR;
+use lance_file::version::ConcreteFileVersion;
 use lance_table::format::Fragment;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
@@ -377,6 +378,11 @@ impl<'a> Planner<'a> {
         }
         if let Some(pushed) = pushed {
             scanner.filter_expr(pushed.clone());
+            // Lance 14.0.2 panics where it takes rows of a legacy file with their addresses, as it
+            // does behind a scalar index.
+            if dataset.manifest().data_storage_format.version == ConcreteFileVersion::V1 {
+                scanner.use_scalar_index(false);
+            }
         }
         scanner.create_plan().await.context(action)
     }

@@ -44,7 +44,11 @@ fn knows_every_part(session: &SessionContext, condition: &Expr) -> bool {
     let mut known = true;
     let visited = condition.apply(|part| {
         known &= match part {
-            Expr::ScalarFunction(call) => state.scalar_functions().contains_key(call.name()),
+            // Of the same name, another engine may have its own, or one that only it can call.
+            Expr::ScalarFunction(call) => {
+                let own = state.scalar_functions().get(call.name());
+                own.is_some_and(|own| own.as_ref() == call.func.as_ref())
+            }
             Expr::Column(_)
             | Expr::Literal(..)
             | Expr::BinaryExpr(_)

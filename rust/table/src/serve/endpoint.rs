@@ -15,7 +15,7 @@ use async_recursion::async_recursion as boxed;
 use futures::stream::{self, Stream, StreamExt};
 use lancemem_core::types::{Error, Result};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::service::interceptor::InterceptedService;
@@ -94,8 +94,12 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
     if asked.tls && options.tls.is_none() {
         return Err(Error::input("a grpc+tls address needs a certificate and its key: pass tls"));
     }
-    if options.max_streams == 0 {
-        return Err(Error::input("max_streams must be at least 1, got 0"));
+    if !(1..=Semaphore::MAX_PERMITS).contains(&options.max_streams) {
+        return Err(Error::input(format!(
+            "max_streams must be between 1 and {}, got {}",
+            Semaphore::MAX_PERMITS,
+            options.max_streams
+        )));
     }
     let builder = Server::builder()
         .http2_keepalive_interval(Some(SILENCE))

@@ -3,28 +3,37 @@
 //! Owns: the choice of the newest row over the MemTables of one job.
 //! Does not own: rows below them; those are in the table.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::compute::filter_record_batch;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBufferBuilder;
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
-use lancemem_core::format::{RowSchema, TOMBSTONE};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+use lancemem_core::format::reconcile::FIELD_ID;
+use lancemem_core::format::{Reconcile, RowSchema, TOMBSTONE};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::RowPosition;
 
-/// Field metadata that says nothing outside of a table.
-const INTERNAL: &str = "lance:field_id";
-
-/// The columns of [`NewestRows`].
+/// The columns of [`NewestRows`], without the ids that say nothing outside of a table.
 pub(super) fn columns(rows: &RowSchema) -> SchemaRef {
-    let fields = rows.logical().fields().iter().map(|field| {
-        let mut metadata: HashMap<String, String> = field.metadata().clone();
-        metadata.remove(INTERNAL);
-        field.as_ref().clone().with_metadata(metadata)
-    });
+    let fields = rows.logical().fields().iter().map(|field| without_ids(field));
     Arc::new(Schema::new(fields.collect::<Vec<Field>>()))
+}
+
+/// A field without its id and those of its parts: whoever got them would hand them back.
+fn without_ids(field: &Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.remove(FIELD_ID);
+    let without = |part: &FieldRef| Arc::new(without_ids(part));
+    let data_type = match field.data_type() {
+        DataType::Struct(parts) => DataType::Struct(parts.iter().map(without).collect()),
+        DataType::List(item) => DataType::List(without(item)),
+        DataType::LargeList(item) => DataType::LargeList(without(item)),
+        DataType::FixedSizeList(item, width) => DataType::FixedSizeList(without(item), *width),
+        DataType::Map(entries, sorted) => DataType::Map(without(entries), *sorted),
+        other => other.clone(),
+    };
+    field.clone().with_metadata(metadata).with_data_type(data_type)
 }
 
 /// The newest live row of each key, a batch of the cut at a time.
@@ -68,10 +77,11 @@ impl NewestRows {
             None => kept.clone(),
         };
         let rows = filter_record_batch(batch, &live)?;
-        let rows = self.rows.reconcile(&rows);
-        let rows = rows.map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
-        let columns = rows.columns()[..self.schema.fields().len()].to_vec();
-        RecordBatch::try_new(self.schema.clone(), columns)
+        let rows = self.rows.reconcile(&rows).and_then(|rows| {
+            // Their ids told the columns apart until here; without them, names do.
+            Reconcile::between(rows.schema_ref(), &self.schema)?.apply(&rows, &self.schema)
+        });
+        rows.map_err(|error| ArrowError::ExternalError(Box::new(error)))
     }
 }
 

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths};
-use lancemem_core::shard::{LinkMarks, SsTableSink, unlisted_rows};
+use lancemem_core::shard::{MarkedRun, SsTableSink, unlisted_rows};
 use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, ONCE, Result, ShardId};
 
@@ -27,9 +27,7 @@ use super::collect::now;
 use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
-use crate::collect::{
-    Garbage, LINKED_AGE, StagedWrite, generation_of_folder, staged_write_garbage,
-};
+use crate::collect::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
 use crate::errors::{Context, RunContext};
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
 
@@ -147,11 +145,10 @@ impl Table {
     #[boxed]
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
-        for run in runs {
-            // What was decided about it may be forgotten.
-            if self.written(run).await?.is_some_and(|written| written.age >= LINKED_AGE) {
-                return Ok(false);
-            }
+        let written = try_join_all(runs.iter().map(|run| self.written(run))).await?;
+        // What was decided about old ones may be forgotten.
+        if written.iter().flatten().any(Written::is_too_old) {
+            return Ok(false);
         }
         if !self.decide(write, DISCARD).await? {
             return Ok(false);
@@ -205,12 +202,8 @@ impl Table {
         grace: Duration,
     ) -> Result<Vec<Garbage>> {
         let listed = self.store().list_tree(paths::STAGED_WRITES).await?;
-        let writes = listed.into_iter().map(|file| StagedWrite {
-            path: file.path,
-            bytes: file.bytes,
-            modified: file.modified,
-        });
-        Ok(writes.filter_map(|write| staged_write_garbage(&write, now, grace)).collect())
+        let garbage = listed.into_iter().filter_map(|file| staged_write_garbage(file, now, grace));
+        Ok(garbage.collect())
     }
 
     /// Opens every run, so that a manifest never lists one that is not there; when each was
@@ -223,7 +216,7 @@ impl Table {
                 check_path(run)?;
                 let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
                 let written = self.written(run).await?;
-                if written.as_ref().is_some_and(|written| written.age >= LINKED_AGE) {
+                if written.as_ref().is_some_and(Written::is_too_old) {
                     return Err(too_old(run));
                 }
                 let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
@@ -251,18 +244,17 @@ impl Table {
         mark: Option<&Mark>,
     ) -> Result<LinkResult> {
         let already = LinkResult { already_written: 1, ..LinkResult::default() };
-        let marks = if let Some(mark) = mark {
-            LinkMarks::OfAll(mark.clone())
-        } else {
-            let of_runs = runs.iter().map(|(run, written)| run.mark(*written));
-            LinkMarks::OfEach(of_runs.collect::<Result<_>>()?)
-        };
-        if !self.has_new(shard_id, marks.as_slice()).await? {
+        let marked = runs.iter().map(|(run, written)| {
+            let mark = mark.map_or_else(|| run.mark(*written), |mark| Ok(mark.clone()))?;
+            Ok((run.as_listed(), mark))
+        });
+        let marked = marked.collect::<Result<Vec<MarkedRun>>>()?;
+        // Before the claim: a link that has nothing to do must not fence whoever works there.
+        if !self.has_new(shard_id, marked.iter().map(|(_, mark)| mark)).await? {
             return Ok(already);
         }
         let job = self.open_job(shard_id, self.writer_defaults().clone()).await?;
-        let listed: Vec<SsTable> = runs.iter().map(|(run, _)| run.as_listed()).collect();
-        let linked = job.link(&listed, &marks).await?;
+        let linked = job.link(&marked).await?;
         if linked.is_empty() {
             return Ok(already);
         }
@@ -278,6 +270,13 @@ struct Written {
     begun: SystemTime,
     /// How long ago the last of them.
     age: Duration,
+}
+
+impl Written {
+    /// Whether a collector may be about to remove the run, and what was decided about it.
+    fn is_too_old(&self) -> bool {
+        self.age >= LINKED_AGE
+    }
 }
 
 /// A collector that has found a run unlisted, and old, removes it a while later.
@@ -315,10 +314,12 @@ fn check_path(run: &StagedRun) -> Result<()> {
 }
 
 impl Stage {
-    /// Adds rows; whatever fills a MemTable of the table's settings is written.
+    /// Adds rows. What waits is written first where it would fill a MemTable of the table's settings
+    /// with them.
     ///
     /// # Errors
-    /// An input error that names column and row, with nothing of these rows staged.
+    /// An input error that names column and row, or why a run could not be written; with nothing of
+    /// these rows staged, and all of those before them.
     pub fn write<'a>(
         &'a mut self,
         rows: &'a RecordBatch,
@@ -347,19 +348,18 @@ impl Stage {
             parts.push((shard_of(&self.routing, ordinal)?, accepted));
         }
         let most = table.writer_defaults().max_memtable_size;
+        let more: usize = parts.iter().map(|(_, rows)| rows.memory_bytes()).sum();
+        // Before any of these rows waits: an error then leaves the stage without all of them. All
+        // shards together may take no more than a job of one shard.
+        while self.waiting_bytes() + more > most {
+            let largest = self.waiting.iter().max_by_key(|(_, waiting)| waiting.bytes);
+            let Some(shard_id) = largest.map(|(shard_id, _)| *shard_id) else { break };
+            self.write_run(shard_id).await?;
+        }
         for (shard_id, rows) in parts {
             let waiting = self.waiting.entry(shard_id).or_default();
             waiting.bytes += rows.memory_bytes();
             waiting.rows.push(rows);
-            if waiting.bytes >= most {
-                self.write_run(shard_id).await?;
-            }
-        }
-        // All shards together may take no more than a job of one shard.
-        while self.waiting_bytes() > most {
-            let largest = self.waiting.iter().max_by_key(|(_, waiting)| waiting.bytes);
-            let Some(shard_id) = largest.map(|(shard_id, _)| *shard_id) else { break };
-            self.write_run(shard_id).await?;
         }
         Ok(())
     }
@@ -374,7 +374,7 @@ impl Stage {
     /// The stage is empty then.
     ///
     /// # Errors
-    /// Why a run could not be written.
+    /// Why a run could not be written. No rows are lost: a second call goes on.
     #[boxed]
     pub async fn finish(&mut self) -> Result<Vec<StagedRun>> {
         let shards: Vec<ShardId> = self.waiting.keys().copied().collect();
@@ -385,7 +385,9 @@ impl Stage {
     }
 
     async fn write_run(&mut self, shard_id: ShardId) -> Result<()> {
-        let Some(waiting) = self.waiting.remove(&shard_id) else { return Ok(()) };
+        // They wait until they are written: an error, or a caller that goes away, loses none.
+        let Some(waiting) = self.waiting.get(&shard_id) else { return Ok(()) };
+        let rows = waiting.rows.clone();
         let table = self.table.clone();
         let sink = LanceSink {
             base: table.base.clone(),
@@ -396,10 +398,11 @@ impl Stage {
         };
         let schema = self.schema.clone();
         let view = tokio::task::spawn_blocking(move || {
-            unlisted_rows(&schema, table.writer_defaults(), waiting.rows)
+            unlisted_rows(&schema, table.writer_defaults(), rows)
         });
         let view = view.await.map_err(|error| Error::Internal(error.to_string()))?;
         let listed = sink.write(&view).await?;
+        self.waiting.remove(&shard_id);
         self.runs.push(StagedRun {
             shard_id,
             path: listed.path,
@@ -416,7 +419,7 @@ impl Job {
     ///
     /// # Errors
     /// As there.
-    pub(crate) async fn link(&self, runs: &[SsTable], marks: &LinkMarks) -> Result<Vec<String>> {
-        self.writer.link(runs, marks).await
+    pub(crate) async fn link(&self, runs: &[MarkedRun]) -> Result<Vec<String>> {
+        self.writer.link(runs).await
     }
 }

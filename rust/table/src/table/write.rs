@@ -5,7 +5,6 @@
 //! Does not own: throughput; a program that writes often starts jobs of its own.
 
 use std::collections::{BTreeMap, HashMap};
-use std::slice;
 
 use arrow::compute::{take, take_record_batch};
 use arrow_array::cast::AsArray;
@@ -143,7 +142,7 @@ impl Table {
         let already = WriteResult { already_written: 1, ..WriteResult::default() };
         // Before the claim: a write that has nothing to do must not fence whoever works there.
         if let Some(mark) = mark
-            && !self.has_new(shard_id, slice::from_ref(mark)).await?
+            && !self.has_new(shard_id, [mark]).await?
         {
             return Ok(already);
         }
@@ -168,7 +167,11 @@ impl Table {
     }
 
     /// Whether a shard has not recorded all of `marks`.
-    pub(super) async fn has_new(&self, shard_id: ShardId, marks: &[Mark]) -> Result<bool> {
+    pub(super) async fn has_new(
+        &self,
+        shard_id: ShardId,
+        marks: impl IntoIterator<Item = &Mark>,
+    ) -> Result<bool> {
         let recorded = self.marks_of(shard_id).await?;
         for mark in marks {
             if is_new(&recorded, shard_id, mark)? {
