@@ -66,6 +66,9 @@ ACCEPTED: dict[str, Callable[[pa.Schema], object]] = {
     "reordered columns": lambda schema: with_types(schema).select(["value", "id", "name"]),
     "large_utf8": lambda schema: with_types(schema, name=pa.large_string()),
     "utf8 view": lambda schema: with_types(schema, name=pa.string_view()),
+    "a dictionary with a null value": lambda schema: with_types(schema).set_column(
+        1, "name", pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
+    ),
     "a narrower key": lambda schema: with_types(schema, id=pa.int8()),
     "an unsigned key": lambda schema: with_types(schema, id=pa.uint64()),
     "a narrower float": lambda schema: with_types(schema, value=pa.float32()),
@@ -277,6 +280,43 @@ def test_a_null_where_a_nested_type_has_none_is_refused_by_its_path(
     assert table.scan().to_table().to_pylist() == data.slice(0, 1).to_pylist()
 
 
+class Exported:
+    """An array whose export is handed out as often as it is asked for."""
+
+    def __init__(self, schema: pa.Schema, batch: pa.RecordBatch) -> None:
+        self.capsules = (schema.__arrow_c_schema__(), batch.__arrow_c_array__()[1])
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        assert requested_schema is None
+        return self.capsules
+
+
+def test_an_export_that_was_consumed_or_has_other_parts_is_refused(
+    table: lancemem.Table, schema: pa.Schema
+) -> None:
+    batch = pa.record_batch(USUAL, schema=schema)
+    once = Exported(schema, batch)
+    assert table.upsert(once).rows == 2
+    with pytest.raises(lancemem.InvalidInputError, match="the array was consumed"):
+        table.upsert(once)
+    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 parts .*, the data of it 2"):
+        table.upsert(Exported(schema, batch.select(["id", "name"])))
+    inside = pa.schema([pa.field("p", pa.struct(schema))])
+    narrow = pa.record_batch({"p": batch.select(["id", "name"]).to_struct_array()})
+    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 parts .*, the data of it 2"):
+        table.upsert(Exported(inside, narrow))
+    assert by_id(table.scan().to_table()) == ROWS
+
+
+def test_bytes_of_a_view_become_those_of_a_fixed_size(make_table: MakeTable) -> None:
+    key = pa.field("id", pa.int64(), nullable=False)
+    table = make_table(pa.schema([key, ("b", pa.binary(2))]))
+    table.upsert(pa.table({"id": [1, 2], "b": pa.array([b"ab", None], pa.binary_view())}))
+    assert table.scan().to_table().sort_by("id")["b"].to_pylist() == [b"ab", None]
+    with pytest.raises(lancemem.InvalidInputError, match="column 'b'"):
+        table.upsert(pa.table({"id": [3], "b": pa.array([b"abc"], pa.binary_view())}))
+
+
 def test_a_null_among_the_values_of_a_dictionary_is_a_null(make_table: MakeTable) -> None:
     words = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None]))
     key = pa.field("id", pa.int64(), nullable=False)
@@ -331,8 +371,9 @@ def test_rows_of_another_shard_are_refused_by_their_row(verb: str, make_table: M
         (pa.table({"name": ["a"]}), "'id'.*missing"),
         (pa.table({"id": ["a"]}), "'id'.*Utf8.*Int64"),
         (pa.table({"id": pa.array([1, None])}), "'id' is null in row 1"),
+        (pa.table([[1], [2]], names=["id", "id"]), "'id' is given twice"),
     ],
-    ids=["missing", "wrong type", "null"],
+    ids=["missing", "wrong type", "null", "twice"],
 )
 def test_keys_that_do_not_fit_are_refused_by_get_and_delete(
     keys: pa.Table, text: str, table: lancemem.Table
@@ -533,7 +574,7 @@ def test_text_that_is_not_utf8_is_refused_by_its_column_with_nothing_written(
 def test_a_batch_of_other_columns_than_its_stream_is_refused(table: lancemem.Table) -> None:
     good = pa.record_batch({"id": [1], "name": ["a"], "value": [1.0]})
     batches = iter([good, pa.record_batch({"id": [2]})])
-    with pytest.raises(lancemem.InvalidInputError, match="has 3 columns, a batch of it 1"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 parts .*, the data of it 1"):
         table.upsert(pa.RecordBatchReader.from_batches(good.schema, batches))
 
 

@@ -500,6 +500,55 @@ def test_a_forked_child_is_told_to_open_the_table_again_and_can(table: lancemem.
     assert ended.stdout.splitlines() == ["[2]", "0 2"]
 
 
+def test_a_forked_child_that_drops_handles_of_its_parent_ends_nothing(
+    table: lancemem.Table,
+) -> None:
+    """Locks that the parent's threads hold at the fork are never released in the child."""
+    ended = run_python(
+        """
+        import gc, threading
+        import lancemem, pyarrow as pa
+
+        one = pa.table({"id": [5], "name": ["parent"], "value": [1.0]})
+        table = lancemem.open_table(sys.argv[1])
+        job = table.start_job(shard=0)
+        job.put(one)
+        endpoint = job.serve()
+        held = [
+            job, endpoint, table, table.start_stage(), table.pin(), table.scan(),
+            iter(table.scan()), table.scan().to_reader(),
+            pa.RecordBatchReader.from_stream(table.scan().to_reader()),
+            lancemem.connect_job(endpoint.location, endpoint.token),
+        ]
+        del table, job, endpoint
+        ended = threading.Event()
+
+        def write():
+            while not ended.is_set():
+                held[0].put(one)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+
+        def child(answers):
+            held.clear()
+            gc.collect()
+            answers.send("dropped")
+
+        for _ in range(10):
+            assert in_a_fork(child) == 0
+        ended.set()
+        writing.join()
+        read = held[2].scan(consistency="live", jobs=[held[-1]])
+        print(read.to_table()["name"].to_pylist())
+        """,
+        table.uri,
+        before=IN_A_FORK,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["dropped"] * 10 + ["['parent']"]
+
+
 def test_importing_lancemem_starts_no_thread_and_loads_no_heavy_package() -> None:
     if not Path("/proc/self/task").exists():
         pytest.skip("threads are counted in /proc")

@@ -17,7 +17,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, from_ffi_and_data_type};
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array, new_empty_array};
 use arrow_buffer::Buffer;
@@ -109,7 +109,7 @@ fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
     let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
     let mut arrays = Vec::new();
     while let Some(array) = next_array(&mut stream)? {
-        check_width(&array, &data_type)?;
+        check_shape(&array, &data_type)?;
         // SAFETY: the producer promises that the array is of the stream's schema.
         let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
         arrays.push(data.map_err(|error| not_arrow(&error))?);
@@ -186,10 +186,14 @@ fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Result<Sche
     let array = array_capsule.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
     // SAFETY: the names were checked; the schema is borrowed while its capsule lives, the array
     // is moved out.
-    let (exported, data) = unsafe {
-        let exported = schema.as_ref();
-        (exported, from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), exported))
-    };
+    let (exported, array) = unsafe { (schema.as_ref(), FFI_ArrowArray::from_raw(array.as_ptr())) };
+    if exported.release.is_none() || array.is_released() {
+        return Err(not_arrow(&"the array was consumed; export it again"));
+    }
+    let data_type = DataType::try_from(exported).map_err(|error| not_arrow(&error))?;
+    check_shape(&array, &data_type)?;
+    // SAFETY: the producer promises that the array is of the type beside it.
+    let data = unsafe { from_ffi_and_data_type(array, data_type) };
     Ok((data.map_err(|error| not_arrow(&error))?, Schema::try_from(exported)))
 }
 
@@ -265,18 +269,25 @@ fn check_values(data: &ArrayData) -> Result<(), ArrowError> {
     data.child_data().iter().try_for_each(check_values)
 }
 
-/// Refuses a batch that cannot be of the stream's schema; arrow 58 panics on it.
-fn check_width(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
-    match data_type {
-        DataType::Struct(fields) if fields.len() != array.num_children() => {
-            Err(not_arrow(&format!(
-                "the schema of the stream has {} columns, a batch of it {}",
-                fields.len(),
-                array.num_children()
-            )))
-        }
-        _ => Ok(()),
+/// Refuses an array that cannot be of its schema; arrow 58 panics on it.
+fn check_shape(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
+    let parts: Vec<&DataType> = match data_type {
+        DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => vec![item.data_type()],
+        _ => return Ok(()),
+    };
+    if parts.len() != array.num_children() {
+        return Err(not_arrow(&format!(
+            "the schema has {} parts of a {data_type}, the data of it {}",
+            parts.len(),
+            array.num_children()
+        )));
     }
+    let mut parts = parts.into_iter().enumerate();
+    parts.try_for_each(|(index, part)| check_shape(array.child(index), part))
 }
 
 /// The plain case, buffer by buffer: a column of numbers or of text that starts where its

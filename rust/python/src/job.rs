@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use lancemem::WriteMode;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::input;
 use crate::keys;
 use crate::metrics::prometheus;
-use crate::runtime::{Origin, run};
+use crate::runtime::{Here, run};
 use crate::serve::{self, Endpoint};
 use crate::stage;
 use crate::values::{Acknowledged, JobStats};
@@ -20,20 +21,18 @@ use crate::values::{Acknowledged, JobStats};
 /// The one writer of a shard while it runs.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Job {
-    inner: Arc<lancemem::Job>,
+    inner: Here<lancemem::Job>,
     key: Vec<String>,
-    origin: Origin,
 }
 
 impl Job {
     /// `key`: the key columns of the job's table.
     pub fn new(inner: Arc<lancemem::Job>, key: Vec<String>) -> Self {
-        Self { inner, key, origin: Origin::here() }
+        Self { inner: Here::new(inner), key }
     }
 
     pub fn inner(&self) -> PyResult<Arc<lancemem::Job>> {
-        self.origin.check("job")?;
-        Ok(self.inner.clone())
+        self.inner.get("job").cloned()
     }
 }
 
@@ -41,7 +40,7 @@ impl Job {
 impl Job {
     #[getter]
     fn shard_id(&self) -> String {
-        self.inner.shard_id().to_string()
+        self.inner.peek().shard_id().to_string()
     }
 
     #[pyo3(signature = (data, *, durable=None, sync_index=None, mark=None))]
@@ -149,10 +148,13 @@ impl Job {
     ) -> PyResult<bool> {
         let _ = (error, traceback);
         let closed = self.close(py, Some(false));
-        // The error that left the block says more than the close that it caused to fail.
-        if error_type.is_none() {
-            closed?;
+        // The error that left the block says more than the close that it caused to fail; Ctrl-C
+        // while it closes is neither.
+        match closed {
+            Err(failed) if error_type.is_none() || !failed.is_instance_of::<PyException>(py) => {
+                Err(failed)
+            }
+            _ => Ok(false),
         }
-        Ok(false)
     }
 }

@@ -18,7 +18,7 @@ use pyo3_arrow::ffi::{
 use tokio::runtime::Runtime;
 
 use crate::errors::InvalidInputError;
-use crate::runtime::Origin;
+use crate::runtime::Here;
 
 type Batches = BoxStream<'static, Result<ArrayRef, ArrowError>>;
 
@@ -26,9 +26,8 @@ type Batches = BoxStream<'static, Result<ArrayRef, ArrowError>>;
 #[pyclass(frozen, module = "lancemem")]
 pub struct ArrowStream {
     schema: SchemaRef,
-    batches: Mutex<Option<Batches>>,
+    batches: Here<Mutex<Option<Batches>>>,
     runtime: Arc<Runtime>,
-    origin: Origin,
 }
 
 impl ArrowStream {
@@ -42,12 +41,12 @@ impl ArrowStream {
             .map_ok(|batch| Arc::new(StructArray::from(batch)) as ArrayRef)
             .map_err(|error| ArrowError::ExternalError(Box::new(error)))
             .boxed();
-        Self { schema, batches: Mutex::new(Some(batches)), runtime, origin: Origin::here() }
+        Self { schema, batches: Here::new(Mutex::new(Some(batches))), runtime }
     }
 
     fn take(&self) -> PyResult<Batches> {
-        self.origin.check("stream")?;
-        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let batches = self.batches.get("stream")?;
+        let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
         batches
             .take()
             .ok_or_else(|| InvalidInputError::new_err("the stream was read already; scan again"))
@@ -65,15 +64,15 @@ impl ArrowStream {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let mut batches = self.take()?;
+        let batches = Here::new(Mutex::new(self.take()?));
         let runtime = self.runtime.clone();
-        let origin = self.origin;
         // A fork has none of the threads that would read.
         let pulled = std::iter::from_fn(move || {
-            if origin.is_here() {
-                return runtime.block_on(batches.next());
+            if !batches.is_here() {
+                return Some(Err(ArrowError::ExternalError(FORKED.into())));
             }
-            Some(Err(ArrowError::ExternalError(FORKED.into())))
+            let mut batches = batches.peek().lock().unwrap_or_else(PoisonError::into_inner);
+            runtime.block_on(batches.next())
         });
         let reader = Box::new(ArrayIterator::new(pulled, field_of(&self.schema)));
         to_stream_pycapsule(py, reader, requested_schema).map_err(PyErr::from)

@@ -2,7 +2,7 @@
 //!
 //! Owns: threads, started at the first call that needs them, never at import; how a call waits for
 //! them beside signals, log lines and the end of the interpreter.
-//! Does not own: handles. Each remembers its process through [`Origin`] and refuses another.
+//! Does not own: handles. Each is a [`Here`], which refuses another process.
 //!
 //! PySpark forks its workers. Threads do not cross a fork, so a runtime that did is unusable:
 //! the child leaks it and starts its own.
@@ -185,31 +185,49 @@ fn poll_once<T>(runtime: &Runtime, work: Pin<&mut impl Future<Output = T>>) -> O
     }
 }
 
-/// The process that a handle was made in.
-#[derive(Clone, Copy, Debug)]
-pub struct Origin(u32);
+/// A handle, which only the process that made it may use, or drop.
+///
+/// A fork has none of its threads, and locks that they held stay locked for ever: a call would wait
+/// for them, and so might the end of what the handle holds. The fork leaks it.
+pub struct Here<T> {
+    handle: Arc<T>,
+    process: u32,
+}
 
-impl Origin {
-    pub fn here() -> Self {
-        Self(std::process::id())
+impl<T> Here<T> {
+    pub fn new(handle: impl Into<Arc<T>>) -> Self {
+        Self { handle: handle.into(), process: std::process::id() }
     }
 
-    /// Whether this is that process.
-    pub fn is_here(self) -> bool {
-        self.0 == std::process::id()
+    /// What needs no thread: names, schemas.
+    pub fn peek(&self) -> &T {
+        &self.handle
     }
 
-    /// Refuses a handle that crossed a fork: its threads stayed behind, a call would wait for
-    /// ever.
-    pub fn check(self, what: &str) -> PyResult<()> {
+    /// Whether this is the process that made it.
+    pub fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The handle, for a call; `what` is its name for a caller in a fork.
+    pub fn get(&self, what: &str) -> PyResult<&Arc<T>> {
         if self.is_here() {
-            return Ok(());
+            return Ok(&self.handle);
         }
         let now = std::process::id();
         Err(ForkedHandleError::new_err(format!(
             "this {what} was opened in process {} and cannot be used in its fork {now}; open it \
              again here",
-            self.0
+            self.process
         )))
+    }
+}
+
+impl<T> Drop for Here<T> {
+    fn drop(&mut self) {
+        if !self.is_here() {
+            #[expect(clippy::mem_forget, reason = "one reference too many: nobody is the last")]
+            std::mem::forget(self.handle.clone());
+        }
     }
 }

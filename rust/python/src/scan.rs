@@ -11,43 +11,42 @@ use pyo3::types::{PyCapsule, PyDict};
 use tokio::sync::Mutex;
 
 use crate::output::{ArrowStream, pyarrow_batch, pyarrow_schema, pyarrow_table};
-use crate::runtime::{Origin, run, runtime};
+use crate::runtime::{Here, run, runtime};
 
 /// A read that has not begun.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Scan {
-    inner: lancemem::Scan,
-    origin: Origin,
+    inner: Here<lancemem::Scan>,
 }
 
 impl Scan {
     pub fn new(inner: lancemem::Scan) -> Self {
-        Self { inner, origin: Origin::here() }
+        Self { inner: Here::new(inner) }
+    }
+
+    fn inner(&self) -> PyResult<&lancemem::Scan> {
+        self.inner.get("scan").map(AsRef::as_ref)
     }
 
     pub fn count(&self, py: Python<'_>) -> PyResult<usize> {
-        self.origin.check("scan")?;
-        run(py, self.inner.count_rows())
+        run(py, self.inner()?.count_rows())
     }
 
     fn stream(&self, py: Python<'_>) -> PyResult<ArrowStream> {
-        self.origin.check("scan")?;
-        let (schema, batches) = run(py, self.inner.batches())?;
+        let (schema, batches) = run(py, self.inner()?.batches())?;
         Ok(ArrowStream::new(schema, batches, runtime()?))
     }
 
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.origin.check("scan")?;
         // Read to its end here: an error that crosses Arrow's C stream loses its type.
-        let (schema, batches) = run(py, self.inner.collect())?;
+        let (schema, batches) = run(py, self.inner()?.collect())?;
         let batches = futures::stream::iter(batches.into_iter().map(Ok::<_, lancemem::Error>));
         pyarrow_table(py, ArrowStream::new(schema, batches, runtime()?))
     }
 
     fn begin(&self, py: Python<'_>) -> PyResult<BatchIterator> {
-        self.origin.check("scan")?;
-        let (_, batches) = run(py, self.inner.batches())?;
-        Ok(BatchIterator { batches: Mutex::new(Some(batches)), origin: self.origin })
+        let (_, batches) = run(py, self.inner()?.batches())?;
+        Ok(BatchIterator { batches: Here::new(Mutex::new(Some(batches))) })
     }
 }
 
@@ -55,8 +54,7 @@ impl Scan {
 impl Scan {
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.origin.check("scan")?;
-        pyarrow_schema(py, &run(py, self.inner.schema())?)
+        pyarrow_schema(py, &run(py, self.inner()?.schema())?)
     }
 
     fn to_reader(&self, py: Python<'_>) -> PyResult<ArrowStream> {
@@ -105,11 +103,10 @@ impl Scan {
 
     #[pyo3(signature = (analyze=false))]
     fn explain(&self, py: Python<'_>, analyze: bool) -> PyResult<String> {
-        self.origin.check("scan")?;
         if analyze {
-            return run(py, self.inner.explain_analyze());
+            return run(py, self.inner()?.explain_analyze());
         }
-        run(py, self.inner.explain())
+        run(py, self.inner()?.explain())
     }
 }
 
@@ -117,20 +114,19 @@ impl Scan {
 #[pyclass(frozen, module = "lancemem")]
 pub struct BatchIterator {
     /// Nothing once the last batch was given or the read failed.
-    batches: Mutex<Option<BoxStream<'static, lancemem::Result<RecordBatch>>>>,
-    origin: Origin,
+    batches: Here<Mutex<Option<Batches>>>,
 }
 
-impl BatchIterator {
-    async fn next(&self) -> lancemem::Result<Option<RecordBatch>> {
-        let mut batches = self.batches.lock().await;
-        let Some(stream) = batches.as_mut() else { return Ok(None) };
-        let next = stream.try_next().await;
-        if !matches!(next, Ok(Some(_))) {
-            *batches = None;
-        }
-        next
+type Batches = BoxStream<'static, lancemem::Result<RecordBatch>>;
+
+async fn next(batches: &Mutex<Option<Batches>>) -> lancemem::Result<Option<RecordBatch>> {
+    let mut batches = batches.lock().await;
+    let Some(stream) = batches.as_mut() else { return Ok(None) };
+    let next = stream.try_next().await;
+    if !matches!(next, Ok(Some(_))) {
+        *batches = None;
     }
+    next
 }
 
 #[pymethods]
@@ -140,8 +136,7 @@ impl BatchIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.origin.check("scan")?;
-        let batch = run(py, self.next())?;
+        let batch = run(py, next(self.batches.get("scan")?))?;
         batch.map(|batch| pyarrow_batch(py, batch)).transpose()
     }
 }

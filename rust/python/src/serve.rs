@@ -10,26 +10,23 @@ use lancemem::{LiveJob, ServeOptions, Tls, Token};
 use pyo3::prelude::*;
 
 use crate::errors::to_py;
-use crate::runtime::{Origin, run};
+use crate::runtime::{Here, run};
 
 /// Where a job is offered, until it is closed or the job ends.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Endpoint {
-    inner: Arc<lancemem::Endpoint>,
-    origin: Origin,
+    inner: Here<lancemem::Endpoint>,
 }
 
 /// A job that another process offers.
 #[pyclass(frozen, module = "lancemem")]
 pub struct RemoteJob {
-    inner: Arc<lancemem::RemoteJob>,
-    origin: Origin,
+    inner: Here<lancemem::RemoteJob>,
 }
 
 impl RemoteJob {
     pub fn inner(&self) -> PyResult<Arc<lancemem::RemoteJob>> {
-        self.origin.check("remote job")?;
-        Ok(self.inner.clone())
+        self.inner.get("remote job").cloned()
     }
 }
 
@@ -46,24 +43,23 @@ pub fn serve(
         max_streams,
     };
     let endpoint = run(py, async move { lancemem::serve::serve(&job, options).await })?;
-    Ok(Endpoint { inner: Arc::new(endpoint), origin: Origin::here() })
+    Ok(Endpoint { inner: Here::new(endpoint) })
 }
 
 #[pymethods]
 impl Endpoint {
     #[getter]
     fn location(&self) -> &str {
-        self.inner.location()
+        self.inner.peek().location()
     }
 
     #[getter]
     fn token(&self) -> &str {
-        self.inner.token().reveal()
+        self.inner.peek().token().reveal()
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.origin.check("endpoint")?;
-        let endpoint = self.inner.clone();
+        let endpoint = self.inner.get("endpoint")?.clone();
         run(py, async move {
             endpoint.close().await;
             Ok(())
@@ -88,7 +84,7 @@ impl Endpoint {
     }
 
     fn __repr__(&self) -> String {
-        format!("Endpoint({:?})", self.inner.location())
+        format!("Endpoint({:?})", self.inner.peek().location())
     }
 }
 
@@ -96,16 +92,20 @@ impl Endpoint {
 impl RemoteJob {
     #[getter]
     fn location(&self) -> &str {
-        self.inner.location()
+        self.inner.peek().location()
     }
 
     #[getter]
     fn shard_id(&self) -> String {
-        self.inner.shard_id().to_string()
+        self.inner.peek().shard_id().to_string()
     }
 
     fn __repr__(&self) -> String {
-        format!("RemoteJob({:?}, shard_id={})", self.inner.location(), self.inner.shard_id())
+        format!(
+            "RemoteJob({:?}, shard_id={})",
+            self.inner.peek().location(),
+            self.inner.peek().shard_id()
+        )
     }
 }
 
@@ -120,7 +120,7 @@ fn connect_job(
 ) -> PyResult<RemoteJob> {
     let token = Token::new(token).map_err(|error| to_py(&error))?;
     let job = run(py, lancemem::RemoteJob::connect(location, &token, tls_root_certificates))?;
-    Ok(RemoteJob { inner: job, origin: Origin::here() })
+    Ok(RemoteJob { inner: Here::new(job) })
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
-use crate::runtime::{Origin, run};
+use crate::runtime::{Here, run};
 use crate::values::{Repr, value};
 
 /// The mark of a write from its two parts.
@@ -122,18 +122,16 @@ impl From<lancemem::LinkResult> for LinkResult {
 /// Rows on their way into runs that no manifest lists.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Stage {
-    inner: Arc<Mutex<lancemem::Stage>>,
-    origin: Origin,
+    inner: Here<Mutex<lancemem::Stage>>,
 }
 
 impl Stage {
     pub fn new(stage: lancemem::Stage) -> Self {
-        Self { inner: Arc::new(Mutex::new(stage)), origin: Origin::here() }
+        Self { inner: Here::new(Mutex::new(stage)) }
     }
 
     fn inner(&self) -> PyResult<Arc<Mutex<lancemem::Stage>>> {
-        self.origin.check("stage")?;
-        Ok(self.inner.clone())
+        self.inner.get("stage").cloned()
     }
 
     fn write(&self, py: Python<'_>, rows: RecordBatch, change: Change) -> PyResult<()> {

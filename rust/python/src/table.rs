@@ -25,7 +25,7 @@ use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::repair;
-use crate::runtime::{Origin, detached, run};
+use crate::runtime::{Here, detached, run};
 use crate::scan::Scan;
 use crate::serve::RemoteJob;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
@@ -38,18 +38,16 @@ use crate::view::ReadView;
 /// A Lance table with shards that take upserts.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Table {
-    inner: Arc<lancemem::Table>,
-    origin: Origin,
+    inner: Here<lancemem::Table>,
 }
 
 impl Table {
     fn new(inner: Arc<lancemem::Table>) -> Self {
-        Self { inner, origin: Origin::here() }
+        Self { inner: Here::new(inner) }
     }
 
     fn inner(&self) -> PyResult<Arc<lancemem::Table>> {
-        self.origin.check("table")?;
-        Ok(self.inner.clone())
+        self.inner.get("table").cloned()
     }
 
     fn write(
@@ -157,22 +155,22 @@ pub enum ShardName {
 impl Table {
     #[getter]
     fn uri(&self) -> &str {
-        self.inner.uri()
+        self.inner.peek().uri()
     }
 
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pyarrow_schema(py, &self.inner.schema())
+        pyarrow_schema(py, &self.inner.peek().schema())
     }
 
     #[getter]
     fn primary_key(&self) -> Vec<String> {
-        self.inner.primary_key().to_vec()
+        self.inner.peek().primary_key().to_vec()
     }
 
     #[getter]
     fn sharding(&self) -> Option<Sharding> {
-        self.inner.sharding().cloned().map(Sharding)
+        self.inner.peek().sharding().cloned().map(Sharding)
     }
 
     #[pyo3(signature = (data, *, mark=None))]
@@ -339,7 +337,7 @@ impl Table {
         consistency: &str,
         jobs: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        slf.get().origin.check("table")?;
+        slf.get().inner()?;
         level(consistency, jobs.as_ref().map(PyAnyMethods::extract).transpose()?)?;
         let py = slf.py();
         let options = PyDict::new(py);
@@ -486,7 +484,7 @@ impl Table {
     }
 
     fn __repr__(&self) -> String {
-        format!("Table({:?})", self.inner.uri())
+        format!("Table({:?})", self.inner.peek().uri())
     }
 }
 

@@ -14,26 +14,30 @@ use crate::filter::condition;
 use crate::keys;
 use crate::output::{pyarrow_schema, pyarrow_table_of};
 use crate::provider;
-use crate::runtime::{Origin, run};
+use crate::runtime::{Here, run};
 use crate::scan::Scan;
 use crate::values::{PinnedMemTable, PinnedShard};
 
 /// One consistent cut of a table.
 #[pyclass(frozen, module = "lancemem")]
 pub struct ReadView {
-    table: Arc<lancemem::Table>,
-    view: Arc<lancemem::ReadView>,
-    origin: Origin,
+    table: Here<lancemem::Table>,
+    view: Here<lancemem::ReadView>,
 }
 
 impl ReadView {
     pub fn new(table: Arc<lancemem::Table>, view: Arc<lancemem::ReadView>) -> Self {
-        Self { table, view, origin: Origin::here() }
+        Self { table: Here::new(table), view: Here::new(view) }
     }
 
     fn scan_with(&self, options: ScanOptions) -> PyResult<Scan> {
-        self.origin.check("read view")?;
-        Ok(Scan::new(lancemem::Scan::of_view(self.table.clone(), self.view.clone(), options)))
+        let (table, view) = self.inner()?;
+        Ok(Scan::new(lancemem::Scan::of_view(table.clone(), view.clone(), options)))
+    }
+
+    fn inner(&self) -> PyResult<(&Arc<lancemem::Table>, &Arc<lancemem::ReadView>)> {
+        const WHAT: &str = "read view";
+        Ok((self.table.get(WHAT)?, self.view.get(WHAT)?))
     }
 }
 
@@ -41,27 +45,27 @@ impl ReadView {
 impl ReadView {
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pyarrow_schema(py, &self.view.schema)
+        pyarrow_schema(py, &self.view.peek().schema)
     }
 
     #[getter]
     fn base_version(&self) -> u64 {
-        self.view.base_version()
+        self.view.peek().base_version()
     }
 
     #[getter]
     fn base_fragments(&self) -> usize {
-        self.view.base.count_fragments()
+        self.view.peek().base.count_fragments()
     }
 
     #[getter]
     fn shards(&self) -> Vec<PinnedShard> {
-        self.view.shards.iter().map(pinned_shard).collect()
+        self.view.peek().shards.iter().map(pinned_shard).collect()
     }
 
     #[getter]
     fn cut(&self) -> Option<String> {
-        self.view.cut().map(|cut| cut.to_string())
+        self.view.peek().cut().map(|cut| cut.to_string())
     }
 
     #[pyo3(signature = (columns=None, filter=None, limit=None, offset=0, *, part=None))]
@@ -73,7 +77,7 @@ impl ReadView {
         offset: usize,
         part: Option<(usize, usize)>,
     ) -> PyResult<Scan> {
-        let filter = condition(filter, &self.view.schema)?;
+        let filter = condition(filter, &self.view.peek().schema)?;
         let part = part.map(|(index, of)| ReadPart::new(index, of)).transpose();
         let part = part.map_err(|error| to_py(&error))?;
         let options =
@@ -98,20 +102,20 @@ impl ReadView {
         keys: &Bound<'py, PyAny>,
         columns: Option<Vec<String>>,
     ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
-        self.origin.check("read view")?;
-        let keys = keys::batch(keys, self.table.primary_key())?;
-        let found = run(py, self.table.get_of_view(&self.view, &keys, columns))?;
+        let (table, view) = self.inner()?;
+        let keys = keys::batch(keys, table.primary_key())?;
+        let found = run(py, table.get_of_view(view, &keys, columns))?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
     #[pyo3(signature = (filter=None))]
     fn count_rows(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
-        let filter = condition(filter, &self.view.schema)?;
+        let filter = condition(filter, &self.view.peek().schema)?;
         self.scan_with(ScanOptions { filter, ..ScanOptions::default() })?.count(py)
     }
 
     fn to_dataset<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.get().origin.check("read view")?;
+        slf.get().inner()?;
         slf.py().import("lancemem.dataset")?.call_method1("TableDataset", (slf,))
     }
 
@@ -119,12 +123,16 @@ impl ReadView {
         &self,
         session: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        self.origin.check("read view")?;
-        provider::capsule(session, TableSource::of_view(self.table.clone(), self.view.clone()))
+        let (table, view) = self.inner()?;
+        provider::capsule(session, TableSource::of_view(table.clone(), view.clone()))
     }
 
     fn __repr__(&self) -> String {
-        format!("ReadView({:?}, base_version={})", self.table.uri(), self.view.base_version())
+        format!(
+            "ReadView({:?}, base_version={})",
+            self.table.peek().uri(),
+            self.view.peek().base_version()
+        )
     }
 }
 

@@ -167,6 +167,13 @@ fn prepared(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
             let (field, nulls) = (retyped(to, &values), list.nulls().cloned());
             Ok(Arc::new(FixedSizeListArray::try_new(field, *size, values, nulls)?))
         }
+        // Of a value that is null only this way leads back.
+        (DataType::Dictionary(_, values), to) if !matches!(to, DataType::Dictionary(..)) => {
+            prepared(&cast_with_options(array, values, &CastOptions::default())?, to)
+        }
+        (DataType::BinaryView, DataType::FixedSizeBinary(_)) => {
+            cast_with_options(array, &DataType::Binary, &CastOptions::default())
+        }
         _ => Ok(array.clone()),
     }
 }

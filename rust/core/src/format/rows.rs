@@ -163,10 +163,13 @@ impl RowSchema {
                 columns.push(new_null_array(field.data_type(), batch.num_rows()));
                 continue;
             }
-            let array = batch.column_by_name(field.name()).ok_or_else(|| {
+            let is_it = |place: &usize| batch.schema_ref().field(*place).name() == field.name();
+            let mut places = (0..batch.num_columns()).filter(is_it);
+            let place = places.next().ok_or_else(|| {
                 Error::input(format!("primary key column '{}' is missing", field.name()))
             })?;
-            columns.push(self.accept_column(field, array)?);
+            places.next().map_or(Ok(()), |again| refuse_repeated(batch, again))?;
+            columns.push(self.accept_column(field, batch.column(place))?);
         }
         columns.push(constant_tombstone(batch.num_rows(), true));
         self.assemble(columns, batch.num_rows())
@@ -352,9 +355,7 @@ impl RowSchema {
             if self.logical.column_with_name(name).is_none() && !is_unnamed_index(name) {
                 return Err(Error::input(format!("column '{name}' is not in the table")));
             }
-            if batch.schema_ref().fields()[..index].iter().any(|earlier| earlier.name() == name) {
-                return Err(Error::input(format!("column '{name}' is given twice")));
-            }
+            refuse_repeated(batch, index)?;
         }
         Ok(())
     }
@@ -403,6 +404,15 @@ fn is_unnamed_index(name: &str) -> bool {
 fn constant_tombstone(rows: usize, value: bool) -> ArrayRef {
     let bits = if value { BooleanBuffer::new_set(rows) } else { BooleanBuffer::new_unset(rows) };
     Arc::new(BooleanArray::new(bits, None))
+}
+
+fn refuse_repeated(batch: &RecordBatch, index: usize) -> Result<()> {
+    let fields = batch.schema_ref().fields();
+    let name = fields[index].name();
+    if fields[..index].iter().any(|earlier| earlier.name() == name) {
+        return Err(Error::input(format!("column '{name}' is given twice")));
+    }
+    Ok(())
 }
 
 fn part_is_null(column: &str, (path, row): (String, usize)) -> Error {
