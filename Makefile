@@ -257,8 +257,8 @@ ci: test ## the same as test
 demo: setup ## the flight board: upserts and reads on real flights, from PySpark
 	$(BIN)/python -m demo.flight_board
 
-bench: $(TOOLS) ## run the benches of put, object store, flush and scan
-	cargo bench --workspace --bench put --bench object_store
+bench: $(TOOLS) ## run the benches of put, producers, object store, flush and scan
+	cargo bench --workspace --bench put --bench producers --bench object_store
 	cargo bench --workspace --bench table -- flush
 	cargo bench --workspace --bench table -- scan
 

@@ -42,6 +42,32 @@ async fn puts_that_arrive_while_an_append_runs_share_the_next_entry() {
 }
 
 #[tokio::test]
+async fn who_puts_again_at_once_shares_the_next_entry_with_those_that_waited() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let writer = Arc::new(bench.open().await);
+        let hold = gate();
+        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        let (first_bench, first_writer) = (bench.clone(), writer.clone());
+        let first = tokio::spawn(async move {
+            for number in 0..3 {
+                first_bench.put(&first_writer, &[(number, number)]).await.unwrap();
+            }
+        });
+        hold.wait_for_visitors(1).await;
+        let other = bench.spawn_put(&writer, &[(10, 10)]);
+        until(|| writer.stats().active_rows == 2).await;
+        hold.open();
+        first.await.unwrap();
+        other.await.unwrap().unwrap();
+        let entries = bench.data_entries().await;
+        let sizes: Vec<usize> = entries.iter().map(|(_, entry)| entry.batches.len()).collect();
+        assert_eq!(sizes, [1, 2, 1]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_durable_put_never_waits_for_the_interval() {
     within(async {
         let bench = Bench::new().await;

@@ -18,6 +18,12 @@ use crate::store::may_wait_here;
 use crate::types::{Generation, Marks, WalPosition};
 use crate::wal::{Queued, WalAppender};
 
+/// An entry of so many bytes takes hardly longer than one of fewer. Larger ones are worth beginning:
+/// their puts are indexed, and others come, while they are written.
+const SMALL_BYTES: usize = 64 << 10;
+/// Turns of the runtime without a new put after which nobody is expected to come at once.
+const IDLE_TURNS: usize = 2;
+
 /// The right to append, while it is held.
 type Turn = OwnedMutexGuard<Option<WalAppender>>;
 
@@ -31,11 +37,33 @@ impl Shared {
             if !self.clone().append_group(turn).await {
                 break;
             }
+            self.let_served_put_again().await;
         }
         // A put that appends right now is waited for, and none will after it.
         self.appender.lock().await.take();
         end.expected();
         self.frozen.notify_one();
+    }
+
+    /// Gives way to tasks that the last entry served, as long as each turn brings a put: those of the
+    /// others are queued by then, and without this the two halves would go on taking turns, each
+    /// waiting for the other's entry.
+    ///
+    /// A turn is a microsecond where no task is ready. Who comes back later, as threads do, is not
+    /// waited for (docs/decisions/0019).
+    async fn let_served_put_again(&self) {
+        let mut queued = self.queue.queued();
+        let is_alone = queued == self.queue.durable().batches;
+        if is_alone && !self.crowded.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut idle_turns = 0;
+        while idle_turns < IDLE_TURNS && self.queue.waiting_bytes() < SMALL_BYTES {
+            tokio::task::yield_now().await;
+            let now = self.queue.queued();
+            idle_turns = if now == queued { idle_turns + 1 } else { 0 };
+            queued = now;
+        }
     }
 
     /// Appends on the calling thread, if it waits for a disk anyway and nobody appends, until the

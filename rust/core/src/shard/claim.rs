@@ -62,14 +62,13 @@ impl ShardIdentity {
     /// # Errors
     /// An input error that names the first such row.
     pub(super) fn refuse_foreign_rows(&self, batch: &RecordBatch) -> Result<()> {
-        let Some((sharding, own)) = &self.routing else { return Ok(()) };
+        // Every row belongs to the only shard of an unsharded table.
+        let Some((sharding @ Sharding::Bucket { column, .. }, own)) = &self.routing else {
+            return Ok(());
+        };
         let ordinals = sharding.ordinals(batch)?;
         let Some(row) = ordinals.iter().position(|ordinal| ordinal != own) else {
             return Ok(());
-        };
-        let column = match sharding {
-            Sharding::Bucket { column, .. } => column.as_str(),
-            Sharding::Unsharded => "",
         };
         Err(Error::input(format!(
             "row {row} belongs to shard {} by its column '{column}', this job owns shard {own}",

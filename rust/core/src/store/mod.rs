@@ -35,6 +35,9 @@ use crate::format::paths;
 use crate::types::{Error, Result};
 use local::LocalFolder;
 
+/// What a task reads from a disk before another thread has to wake up for it.
+const LOCAL_READS_OF_A_TASK: usize = 4;
+
 /// Whether a put-if-absent created the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
@@ -217,21 +220,43 @@ impl Store {
         }
     }
 
-    /// Reads an object as [`Self::get`] does and hands it to `work`, on a task of its own: many of
-    /// them run at once.
-    pub fn spawn_get<T: Send + 'static>(
+    /// How many objects one task of [`Self::spawn_each`] should read. A disk answers sooner than
+    /// another thread wakes up, and requests to a server wait best side by side.
+    #[must_use]
+    pub const fn reads_of_a_task(&self) -> usize {
+        if self.local.is_some() { LOCAL_READS_OF_A_TASK } else { 1 }
+    }
+
+    /// Reads objects one after another as [`Self::get`] does and hands each to `work` with its
+    /// place among `paths`, on a task of its own: many of them run at once.
+    pub fn spawn_each<T: Send + 'static>(
         &self,
-        path: String,
-        work: impl FnOnce(Option<Bytes>) -> Result<T> + Send + 'static,
-    ) -> JoinHandle<Result<T>> {
-        if let Some(file) = self.local_path(&path) {
+        paths: Vec<String>,
+        work: impl Fn(usize, Result<Option<Bytes>>) -> T + Send + 'static,
+    ) -> JoinHandle<Vec<T>> {
+        let files: Option<Vec<_>> = paths.iter().map(|path| self.local_path(path)).collect();
+        if let Some(files) = files {
             return spawn_blocking(move || {
-                let read = local::read(&file);
-                work(read.map_err(|error| Error::storage(format!("reading {path}"), error))?)
+                let each = files.iter().zip(&paths).enumerate();
+                each.map(|(place, (file, path))| {
+                    let read = local::read(file);
+                    work(
+                        place,
+                        read.map_err(|error| Error::storage(format!("reading {path}"), error)),
+                    )
+                })
+                .collect()
             });
         }
         let store = self.clone();
-        tokio::spawn(async move { work(store.get(&path).await?) })
+        tokio::spawn(async move {
+            let mut results = Vec::with_capacity(paths.len());
+            for (place, path) in paths.iter().enumerate() {
+                let read = store.get(path).await;
+                results.push(work(place, read));
+            }
+            results
+        })
     }
 
     /// Whether an object exists.
@@ -433,8 +458,10 @@ mod tests {
             store.put(path, Bytes::copy_from_slice(path.as_bytes())).await.unwrap();
             assert!(store.exists(path).await.unwrap(), "{path}");
             assert_eq!(store.get(path).await.unwrap().unwrap(), path);
-            let length = store.spawn_get(path.to_owned(), |bytes| Ok(bytes.map(|it| it.len())));
-            assert_eq!(length.await.unwrap().unwrap(), Some(path.len()));
+            let asked = vec!["a/absent".to_owned(), path.to_owned()];
+            let lengths =
+                store.spawn_each(asked, |place, bytes| (place, bytes.unwrap().map(|it| it.len())));
+            assert_eq!(lengths.await.unwrap(), [(0, None), (1, Some(path.len()))]);
         }
         std::fs::write(root.join("a/half#1"), "staged").unwrap();
         let mut names = store.list_files("a").await.unwrap();

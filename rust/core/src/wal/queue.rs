@@ -115,6 +115,11 @@ impl WalQueue {
         self.pending.lock().queued
     }
 
+    /// Bytes of the batches that nobody has taken yet.
+    pub fn waiting_bytes(&self) -> usize {
+        self.pending.lock().bytes
+    }
+
     /// Waits until an append is due: until batches are queued, and without [`Self::hurry`] at most
     /// `interval` longer. False once the queue is closed and empty.
     pub async fn is_due(&self, interval: std::time::Duration) -> bool {

@@ -1,35 +1,42 @@
 //! Many entries on their way at once, handed out in order.
 //!
-//! Owns: how many reads run ahead, and a task for each, so that several cores decode.
+//! Owns: how many reads run ahead, and how they are dealt to tasks, so that several cores decode.
 //! Does not own: what an absent or damaged entry means, or where the log ends.
 
+use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::entry_name;
 use crate::format::paths;
 use crate::store::Store;
 use crate::types::{Error, Result, ShardId, WalPosition};
 
-/// Reads that run at once. It bounds the memory of a replay beside the rows that it keeps.
+/// Reads that are asked for at once. It bounds the memory of a replay beside the rows that it
+/// keeps.
 pub const READ_AHEAD: usize = 16;
 
 /// An ordered pipeline over the positions of one shard's log.
 ///
-/// `load` runs on a task of its own for every position; an object that is absent is `None`.
-/// Dropping the pipeline ends its tasks.
+/// `load` runs on another task for every position; an object that is absent is `None`. Dropping
+/// the pipeline ends its tasks.
 pub struct ReadAhead<T, F> {
     store: Store,
     shard_id: ShardId,
     next: WalPosition,
     load: F,
-    running: FuturesOrdered<Read<T>>,
+    /// What is read and not yet handed out, before everything that `running` reads.
+    ready: VecDeque<(WalPosition, Result<T>)>,
+    running: FuturesOrdered<Reads<T>>,
+    /// Positions that `running` reads.
+    asked: usize,
 }
 
 impl<T, F> ReadAhead<T, F>
@@ -39,56 +46,90 @@ where
 {
     /// A pipeline whose first position is `first`; nothing is read before [`Self::fill`].
     pub fn new(store: Store, shard_id: ShardId, first: WalPosition, load: F) -> Self {
-        Self { store, shard_id, next: first, load, running: FuturesOrdered::new() }
+        let (ready, running) = (VecDeque::new(), FuturesOrdered::new());
+        Self { store, shard_id, next: first, load, ready, running, asked: 0 }
     }
 
-    /// Starts reads of positions below `end` until `width` run.
+    /// Starts reads of positions below `end` until `width` are asked for or read.
     pub fn fill(&mut self, width: usize, end: WalPosition) {
-        while self.running.len() < width && self.next < end {
-            let (shard_id, position) = (self.shard_id, self.next);
-            let load = self.load.clone();
-            let path = paths::wal_entry(shard_id, position);
-            let task = self.store.spawn_get(path, move |bytes| load(position, bytes));
-            self.running.push_back(Read { shard_id, position, task });
-            self.next = position.next();
+        let whole = self.store.reads_of_a_task().min(width);
+        while self.ready.len() + self.asked + whole <= width && self.next < end {
+            let left = usize::try_from(end.get() - self.next.get()).unwrap_or(usize::MAX);
+            self.start(whole.min(left));
         }
     }
 
-    /// The oldest read that runs; `None` where none does.
+    /// One task for the next `count` positions.
+    fn start(&mut self, count: usize) {
+        let (shard_id, first, load) = (self.shard_id, self.next, self.load.clone());
+        let paths = (0..count).map(|place| paths::wal_entry(shard_id, at(first, place))).collect();
+        let task = self.store.spawn_each(paths, move |place, bytes| {
+            let position = at(first, place);
+            loaded(shard_id, position, || load(position, bytes?))
+        });
+        self.running.push_back(Reads { shard_id, first, count, task });
+        self.next = at(first, count);
+        self.asked += count;
+    }
+
+    /// The oldest position that was asked for; `None` where none is left.
     pub async fn next(&mut self) -> Option<(WalPosition, Result<T>)> {
-        self.running.next().await
+        if self.ready.is_empty() {
+            let (first, read) = self.running.next().await?;
+            self.asked -= read.len();
+            let each = read.into_iter().enumerate();
+            self.ready.extend(each.map(|(place, read)| (at(first, place), read)));
+        }
+        self.ready.pop_front()
     }
 }
 
-/// One read on its task, which ends when nobody waits for it any more.
-struct Read<T> {
-    shard_id: ShardId,
-    position: WalPosition,
-    task: JoinHandle<Result<T>>,
+/// The position `place` behind `first`.
+const fn at(first: WalPosition, place: usize) -> WalPosition {
+    WalPosition(first.get() + place as u64)
 }
 
-impl<T> Future for Read<T> {
-    type Output = (WalPosition, Result<T>);
+/// An entry without a checksum may hold anything, and the Arrow decoder panics on some of it.
+fn loaded<T>(
+    shard_id: ShardId,
+    position: WalPosition,
+    load: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(load)).unwrap_or_else(|_| {
+        let what = entry_name(shard_id, position);
+        Err(Error::corrupt(what, "undecodable", "the decoder panicked"))
+    })
+}
+
+/// The reads of one task, which ends when nobody waits for it any more.
+struct Reads<T> {
+    shard_id: ShardId,
+    first: WalPosition,
+    count: usize,
+    task: JoinHandle<Vec<Result<T>>>,
+}
+
+impl<T> Future for Reads<T> {
+    type Output = (WalPosition, Vec<Result<T>>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let ended = std::task::ready!(Pin::new(&mut self.task).poll(context));
-        let loaded = ended.unwrap_or_else(|error| Err(self.broken(&error)));
-        Poll::Ready((self.position, loaded))
+        Poll::Ready((self.first, ended.unwrap_or_else(|_| self.unread())))
     }
 }
 
-impl<T> Read<T> {
-    /// An entry without a checksum may hold anything, and the Arrow decoder panics on some of it.
-    fn broken(&self, error: &JoinError) -> Error {
-        let what = entry_name(self.shard_id, self.position);
-        if error.is_panic() {
-            return Error::corrupt(what, "undecodable", "the decoder panicked");
-        }
-        Error::storage(format!("reading {what}"), "the runtime is shutting down")
+impl<T> Reads<T> {
+    /// What a task is that the runtime did not let end.
+    fn unread(&self) -> Vec<Result<T>> {
+        let unread = |place| {
+            let what = entry_name(self.shard_id, at(self.first, place));
+            Err(Error::storage(format!("reading {what}"), "the runtime is shutting down"))
+        };
+        (0..self.count).map(unread).collect()
     }
 }
 
-impl<T> Drop for Read<T> {
+impl<T> Drop for Reads<T> {
     fn drop(&mut self) {
         self.task.abort();
     }
