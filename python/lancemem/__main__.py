@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DAMAGED = 1
 FAILED = 2
 # Commands that look for damage.
-CHECKS = ("check-wal", "index")
+CHECKS = ("check-wal", "check-runs", "index")
 
 
 class _Stopped(BaseException):
@@ -58,6 +58,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "cut-wal":
         _say(_cut(table, options.shard, options.from_position))
         return 0
+    if options.command == "check-runs":
+        return _check_runs(table, options.shard)
     return _check(table, options.shard)
 
 
@@ -68,6 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check-wal", help="look for damage in the logs; writes nothing")
     check.add_argument("uri", help="the table")
     check.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
+    runs = commands.add_parser(
+        "check-runs", help="compare flushed runs with their checksums; writes nothing"
+    )
+    runs.add_argument("uri", help="the table")
+    runs.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
     cut = commands.add_parser("cut-wal", help="drop the end of a damaged log; copies are kept")
     cut.add_argument("uri", help="the table")
     cut.add_argument("--shard", type=_shard, required=True, help="ordinal or id")
@@ -156,6 +163,19 @@ def _check(table: lancemem.Table, shard: int | str | None) -> int:
         report = table.check_wal(name)
         damaged += report.first_damaged_position is not None
         _say(_checked(report))
+    return DAMAGED if damaged else 0
+
+
+def _check_runs(table: lancemem.Table, shard: int | str | None) -> int:
+    reports = table.check_runs(shard)
+    damaged = [report for report in reports if report.damage]
+    for report in damaged:
+        _say(f"shard {report.shard_id}: run {report.path}: {each}" for each in report.damage)
+    unknown = sum(not report.files and not report.damage for report in reports)
+    without = f", {unknown} without checksums" if unknown else ""
+    files, size = sum(it.files for it in reports), sum(it.bytes for it in reports)
+    looked = f"{len(reports)} runs{without}: {files} files, {size} bytes"
+    _say([f"{looked}, {len(damaged)} runs damaged"])
     return DAMAGED if damaged else 0
 
 

@@ -47,6 +47,7 @@ __all__ = [
     "RecordIndexReport",
     "RemoteJob",
     "RetryableError",
+    "RunReport",
     "Scan",
     "Shard",
     "Sharding",
@@ -153,6 +154,7 @@ def open_table(
     config: WriterConfig | None = None,
     storage_options: dict[str, str] | None = None,
     adopt: bool = True,
+    verify_runs: bool = True,
 ) -> Table:
     """Open a table; `storage_options` as for `create_table`.
 
@@ -165,6 +167,11 @@ def open_table(
     Raises `TableNotFoundError` where there is no table; `InvalidInputError` too for a table whose
     index somebody dropped while rows lay above it, or with columns that `create_table` refuses, and
     for what may not be read.
+
+    The files of a flushed run on a local disk are compared with their checksums when its rows are
+    read first, where they have at most 32 MiB, and when it is compacted. One that differs raises
+    `CorruptionError`, which names it. With `verify_runs=False` what can be decoded is believed, and
+    a compaction by this handle takes it over: for whoever has to save what is left.
     """
 
 def connect_job(
@@ -550,6 +557,13 @@ class Table:
         """Look for damage in a shard's log, named by ordinal or id, and write nothing.
 
         The findings start at the first damaged entry; a log without damage has none.
+        """
+
+    def check_runs(self, shard: int | str | None = None) -> list[RunReport]:
+        """Compare every file of the runs that are not compacted with its checksum; write nothing.
+
+        `shard`, by ordinal or id, is the only one whose runs are looked at. All bytes are read, on
+        an object store too. Runs that lance wrote have no checksums.
         """
 
     def cut_wal(self, shard: int | str, *, from_position: int) -> WalReport:
@@ -1157,6 +1171,31 @@ class TableVersion:
     def operation(self) -> str | None: ...
     @property
     def compacted_shards(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class RunReport:
+    """What `Table.check_runs` found in one run.
+
+    `path`: its folder in the shard. `files` have a checksum, and `bytes` together; none of a run
+    that lance wrote. `damage`: each file that is another one by now and how, or why the run cannot
+    be opened.
+    """
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def files(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def damage(self) -> list[str]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -65,6 +65,19 @@ def test_what_is_upserted_deleted_and_compacted_is_read(
     assert found(base.to_table()) == expected
 
 
+def test_the_files_of_runs_are_compared_when_somebody_asks(
+    single: lancemem.Table, place: Place
+) -> None:
+    with single.start_job(shard=0) as job:
+        job.put(rows(range(100), "one"))
+        job.flush()
+    [report] = single.check_runs()
+    assert (report.files, report.damage) == (4, [])
+    assert report.bytes > 1_000
+    other = lancemem.open_table(place.uri, storage_options=place.options)
+    assert other.check_runs(0) == [report]
+
+
 def test_a_first_get_is_right_whatever_was_written_since_the_table_was_opened(
     table: lancemem.Table, place: Place
 ) -> None:

@@ -3,68 +3,13 @@
 //! Owns: six kinds by two hundred positions, through the paths that open, read and check.
 //! Does not own: the words of each kind (`damage`), or bytes that no writer wrote (`fuzz`).
 
-use bytes::Bytes;
 use lancemem_core::format::paths;
 use lancemem_core::shard::check_wal;
 use lancemem_core::types::ErrorKind;
 use lancemem_testkit::Rows;
+use lancemem_testkit::damage::{Damage, POSITIONS, damages, positions};
 
 use crate::bench::{Bench, quick, within};
-
-const POSITIONS: usize = 200;
-
-/// What can become of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Bit,
-    Cut,
-    Zeros,
-    ZeroTail,
-    Foreign,
-    Inserted,
-}
-
-const KINDS: [Kind; 6] =
-    [Kind::Bit, Kind::Cut, Kind::Zeros, Kind::ZeroTail, Kind::Foreign, Kind::Inserted];
-
-impl Kind {
-    /// `bytes`, damaged at `at`; the same bytes where this kind leaves them alone there.
-    fn damage(self, bytes: &[u8], at: usize) -> Vec<u8> {
-        let mut damaged = bytes.to_vec();
-        let sector = at..(at + 64).min(bytes.len());
-        match self {
-            Self::Bit => damaged[at] ^= 1 << (at % 8),
-            Self::Cut => damaged.truncate(at),
-            Self::Zeros => damaged[sector].fill(0),
-            Self::ZeroTail => damaged[at..].fill(0),
-            Self::Foreign => damaged[sector].iter_mut().for_each(|byte| *byte ^= 0x5a),
-            Self::Inserted => damaged.insert(at, 0x41),
-        }
-        damaged
-    }
-}
-
-/// Up to [`POSITIONS`] positions over `length`, the first and last ones among them.
-fn positions(length: usize) -> Vec<usize> {
-    let step = (length / POSITIONS).max(1);
-    let mut positions: Vec<usize> = (0..length).step_by(step).take(POSITIONS - 16).collect();
-    positions.extend(length.saturating_sub(16)..length);
-    positions.sort_unstable();
-    positions.dedup();
-    positions
-}
-
-/// `bytes` after each kind of damage at each of `positions` that changes anything.
-fn damages(
-    bytes: &[u8],
-    positions: impl IntoIterator<Item = usize>,
-) -> impl Iterator<Item = (usize, Kind, Bytes)> {
-    let everywhere = positions.into_iter().flat_map(|at| KINDS.map(|kind| (at, kind)));
-    let damaged = everywhere.map(move |(at, kind)| (at, kind, kind.damage(bytes, at)));
-    damaged
-        .filter(move |(_, _, damaged)| damaged != bytes)
-        .map(|(at, kind, damaged)| (at, kind, damaged.into()))
-}
 
 /// Five entries with rows, some with several batches, and a sentinel behind them.
 async fn written() -> (Bench, Rows) {
@@ -89,7 +34,7 @@ async fn damage_anywhere_in_a_log_entry_is_named_and_shows_no_wrong_row() {
             // The last four bytes say the length once more; nobody needs them to read an entry.
             for (at, kind, damaged) in damages(&bytes, positions(bytes.len() - 4)) {
                 // An entry without the whole of its checksum is one that lance could write.
-                if kind == Kind::Cut && at == bytes.len() - 16 {
+                if kind == Damage::Cut && at == bytes.len() - 16 {
                     continue;
                 }
                 count += 1;

@@ -1,18 +1,18 @@
-//! Reports on a shard's log, as Python sees them.
+//! Reports on a shard's log and runs, as Python sees them.
 //!
 //! Owns: the translation of positions, findings and the shard's name.
 //! Does not own: the methods of `Table` that return them.
 
 use lancemem::{
-    Generation, ShardId, WalFinding as RustFinding, WalPosition, WalReport as RustReport,
-    WriterEpoch,
+    Generation, RunReport as RustRun, ShardId, WalFinding as RustFinding, WalPosition,
+    WalReport as RustReport, WriterEpoch,
 };
 use pyo3::prelude::*;
 
 use crate::errors::InvalidInputError;
 use crate::runtime::run;
 use crate::table::ShardName;
-use crate::values::{WalFinding, WalReport};
+use crate::values::{RunReport, WalFinding, WalReport};
 
 /// Looks for damage in the log of a shard.
 pub fn check_wal(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<WalReport> {
@@ -29,6 +29,23 @@ pub fn cut_wal(
 ) -> PyResult<WalReport> {
     let shard_id = existing_shard(py, table, shard)?;
     run(py, table.cut_wal(shard_id, WalPosition(from_position))).map(wal_report)
+}
+
+/// Compares the files of runs with their checksums, of one shard or of all.
+pub fn check_runs(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    shard: Option<ShardName>,
+) -> PyResult<Vec<RunReport>> {
+    let shard_id = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
+    let reports = run(py, table.check_runs(shard_id))?;
+    Ok(reports.into_iter().map(run_report).collect())
+}
+
+fn run_report(report: RustRun) -> RunReport {
+    let RustRun { shard_id, generation, path, files, bytes, damage } = report;
+    let (shard_id, generation) = (shard_id.to_string(), generation.get());
+    RunReport { shard_id, generation, path, files, bytes, damage }
 }
 
 /// The shard of that name; unlike a job's, it is never created for the call.

@@ -30,8 +30,8 @@ use crate::scan::Scan;
 use crate::serve::RemoteJob;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
-    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, Shard, Sharding,
-    SsTable, TableStats, TableVersion, WalReport, WriteResult,
+    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RunReport, Shard,
+    Sharding, SsTable, TableStats, TableVersion, WalReport, WriteResult,
 };
 use crate::view::ReadView;
 
@@ -86,7 +86,8 @@ fn create_table(
 
 /// Opens a table; a Lance table with a primary key becomes one of lancemem's, where it may.
 #[pyfunction]
-#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, adopt=true))]
+#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, adopt=true, verify_runs=true))]
+#[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn open_table(
     py: Python<'_>,
     uri: &str,
@@ -94,7 +95,21 @@ fn open_table(
     config: Option<&WriterConfig>,
     storage_options: Option<HashMap<String, String>>,
     adopt: bool,
+    verify_runs: bool,
 ) -> PyResult<Table> {
+    let table = opened(py, uri, sharding, config, storage_options, adopt)?;
+    table.set_verify_runs(verify_runs);
+    Ok(Table::new(table))
+}
+
+fn opened(
+    py: Python<'_>,
+    uri: &str,
+    sharding: Option<&Sharding>,
+    config: Option<&WriterConfig>,
+    storage_options: Option<HashMap<String, String>>,
+    adopt: bool,
+) -> PyResult<Arc<lancemem::Table>> {
     let location = location(uri, storage_options);
     if adopt {
         let settings = WriterConfig::over(config, lancemem::WriterConfig::default())?;
@@ -107,14 +122,14 @@ fn open_table(
                 table.uri()
             )));
         }
-        return Ok(Table::new(table));
+        return Ok(table);
     }
     if sharding.is_some() || config.is_some() {
         return Err(InvalidInputError::new_err(
             "sharding and config are those of a table that is adopted: leave them out, or adopt",
         ));
     }
-    run(py, lancemem::Table::open_existing(location)).map(Table::new)
+    run(py, lancemem::Table::open_existing(location))
 }
 
 fn location(uri: &str, storage_options: Option<HashMap<String, String>>) -> Location {
@@ -476,6 +491,11 @@ impl Table {
 
     fn check_wal(&self, py: Python<'_>, shard: ShardName) -> PyResult<WalReport> {
         repair::check_wal(py, &*self.inner()?, shard)
+    }
+
+    #[pyo3(signature = (shard=None))]
+    fn check_runs(&self, py: Python<'_>, shard: Option<ShardName>) -> PyResult<Vec<RunReport>> {
+        repair::check_runs(py, &*self.inner()?, shard)
     }
 
     #[pyo3(signature = (shard, *, from_position))]

@@ -222,6 +222,17 @@ value! {
     }
 }
 value! {
+    /// What a look at the files of a run found.
+    RunReport {
+        shard_id: String,
+        generation: u64,
+        path: String,
+        files: u64,
+        bytes: u64,
+        damage: Vec<String>,
+    }
+}
+value! {
     /// A job's counters.
     JobStats {
         shard_id: String,
@@ -349,6 +360,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PinnedMemTable>()?;
     module.add_class::<PinnedShard>()?;
     module.add_class::<JobStats>()?;
+    module.add_class::<RunReport>()?;
     module.add_class::<WalFinding>()?;
     module.add_class::<WalReport>()?;
     module.add_class::<Sharding>()?;

@@ -1,12 +1,13 @@
 //! What lancemem's tests share: storage that fails on demand, batches, a sink and a reader model.
 //!
-//! Owns: faults, gates, batch builders, the in-memory SSTable sink and the base-less merge.
+//! Owns: faults, damage, gates, batch builders, the in-memory SSTable sink and the base-less merge.
 //! Does not own: stories; those stand in the `tests/` folder of the crate that they are about.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests call this crate")]
 
 pub mod batches;
+pub mod damage;
 pub mod faults;
 pub mod gate;
 pub mod reader;

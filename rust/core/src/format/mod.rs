@@ -17,7 +17,7 @@ pub mod reconcile;
 pub mod record_index;
 pub mod rows;
 pub mod run_vectors;
-mod seal;
+pub mod seal;
 pub mod sharding;
 pub mod size;
 pub mod wal_entry;

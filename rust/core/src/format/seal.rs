@@ -13,7 +13,8 @@ const BACK: [u8; 4] = [0x95, 0x94, 0xd0, 0x6e];
 const FIELD: usize = 8;
 
 /// The message with its checksum.
-pub(super) fn seal(message: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn seal(message: &[u8]) -> Vec<u8> {
     let checksum = crc32fast::hash(message).to_le_bytes();
     [&FRONT[..], &checksum, message, &BACK, &checksum].concat()
 }
@@ -22,7 +23,7 @@ pub(super) fn seal(message: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// Damage.
-pub(super) fn unseal<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [u8]> {
+pub fn unseal<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [u8]> {
     let front = bytes.strip_prefix(&FRONT).and_then(|rest| rest.split_first_chunk::<4>());
     let back = bytes.split_last_chunk::<4>().filter(|(rest, _)| rest.ends_with(&BACK));
     if front.is_none() && back.is_none() {

@@ -199,7 +199,9 @@ mod tests {
             let block = |numbers: &[u64]| {
                 let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
                 let mut varied = KeyBlock::default();
-                keys.iter().for_each(|key| varied.push_with(|out| out.extend_from_slice(key)));
+                for key in &keys {
+                    varied.push_with(|out| out.extend_from_slice(key));
+                }
                 let fixed = KeyBlock::fixed(width, keys.concat());
                 assert_eq!(fixed.rise(), varied.rise(), "{width} bytes, {numbers:?}");
                 fixed.rise()

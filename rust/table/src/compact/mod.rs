@@ -196,6 +196,7 @@ impl Compaction {
         if self.settings.dry_run {
             return Ok(result);
         }
+        self.verify_runs().await?;
         let (removed, updated) =
             if mutant!("B16") { Default::default() } else { self.dead.write(&self.base).await? };
         let (new, copied_bytes) = self.new_fragments().await?;
@@ -219,6 +220,17 @@ impl Compaction {
                 Err(refused.error)
             }
         }
+    }
+
+    /// Nothing that is damaged comes to the base table, where no file has a checksum.
+    async fn verify_runs(&self) -> Result<()> {
+        for run in &self.runs.runs {
+            if let Some(bytes) = run.handle.bytes_to_verify().await? {
+                self.throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+                run.handle.verify().await?;
+            }
+        }
+        Ok(())
     }
 
     /// Looks up the base rows that die, in fragments of which nothing is known.

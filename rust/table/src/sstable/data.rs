@@ -20,6 +20,7 @@ use lance_io::traits::Writer;
 use lance_table::format::{DataFile, Fragment};
 
 use super::SsTableContext;
+use super::checksums::{FileSum, Summed};
 use super::chunks::Chunks;
 use super::local_file::LocalFile;
 use super::sync;
@@ -31,17 +32,23 @@ const FOLDER: &str = "data";
 /// Field metadata of types that lance stores in another form than they have in memory.
 const EXTENSION: &str = "ARROW:extension:name";
 
-/// Writes the batches as the data file of the run in the folder `run`. It is not durable yet.
+/// Writes the batches as the data file of the run in the folder `run`, and sums it up. It is not
+/// durable yet.
 pub(super) async fn write_data(
     context: SsTableContext,
     run: String,
     schema: Schema,
     arrow_schema: SchemaRef,
     batches: Vec<RecordBatch>,
-) -> Result<Fragment> {
+) -> Result<(Fragment, Vec<FileSum>)> {
     let own_form = arrow_schema.fields().iter().all(|field| is_stored_as_it_is(field));
     if context.storage_version == ConcreteFileVersion::V1 || !own_form {
-        return write_converted(&context, &run, &schema, &arrow_schema, batches).await;
+        let fragment = write_converted(&context, &run, &schema, &arrow_schema, batches).await?;
+        let folder = context.folder(&run);
+        let file = |file: &DataFile| folder.clone().join(FOLDER).join(file.path.as_str());
+        let files: Vec<_> = fragment.files.iter().map(file).collect();
+        let sums = FileSum::of_all(&context.object_store, &folder, &files).await?;
+        return Ok((fragment, sums));
     }
     let name = data_file_name()?;
     let path = context.folder(&run).join(FOLDER).join(name.as_str());
@@ -51,6 +58,7 @@ pub(super) async fn write_data(
         }
         None => context.object_store.create(&path).await?,
     };
+    let (output, sum) = Summed::new(output);
     // The batches outlive the writer, so it need not copy what waits for the end of a page.
     let options = FileWriterOptions {
         // Lance divides it among the columns.
@@ -58,7 +66,7 @@ pub(super) async fn write_data(
         keep_original_array: Some(true),
         ..Default::default()
     };
-    let mut writer = create_writer(context.storage_version, output, schema, options)?;
+    let mut writer = create_writer(context.storage_version, Box::new(output), schema, options)?;
     let (ids, columns) = columns_of(&writer)?;
     let written = match write_chunks(&mut writer, batches).await {
         Ok(written) => written,
@@ -70,9 +78,11 @@ pub(super) async fn write_data(
     let size = NonZero::new(written.size_bytes);
     let mut fragment = Fragment::new(FRAGMENT);
     fragment.physical_rows = usize::try_from(written.num_rows).ok();
+    let crc32 = *sum.get().ok_or_else(|| Error::internal("a data file was not closed"))?;
+    let sum = FileSum { file: format!("{FOLDER}/{name}"), crc32 };
     let file = DataFile::new(name, ids, columns, context.storage_version, size, None);
     fragment.files.push(file);
-    Ok(fragment)
+    Ok((fragment, vec![sum]))
 }
 
 async fn write_chunks(

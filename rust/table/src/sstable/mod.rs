@@ -8,9 +8,10 @@
 //! query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `sync`, `link`, then `open` and `read`.
+//! `sidecar`, `bloom`, `checksums`, `sync`, `link`, then `open` and `read`.
 
 mod bloom;
+mod checksums;
 mod chunks;
 mod data;
 mod link;
@@ -43,6 +44,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
+pub use checksums::{Compared, DamagedFile, RunFiles, compare, local_bytes};
 pub use chunks::Chunks;
 pub use data::{data_file_name, random_number};
 pub use link::{Linked, link};

@@ -1,6 +1,7 @@
 //! Opening a run that a shard manifest lists.
 //!
-//! Owns: the way from the name in a manifest to a dataset; for a run of lancemem in one request.
+//! Owns: the way from the name in a manifest to a dataset; for a run of lancemem in one request, whose
+//! manifest is sealed.
 //! Does not own: which runs are live, or caching of opened datasets.
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use lance_table::format::{IndexMetadata, Manifest, Transaction};
 use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
 };
-use lancemem_core::format::paths;
+use lancemem_core::format::{paths, seal};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use prost::Message;
@@ -46,7 +47,7 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
         builder = builder.with_store_params(params);
     }
     // Of other writers' runs lance finds out itself which version is the newest.
-    if let Some(message) = only_manifest(context, path).await {
+    if let Some(message) = only_manifest(context, path).await? {
         builder = builder.with_commit_handler(Arc::new(OnlyVersion));
         builder = builder.with_serialized_manifest(&message)?;
     }
@@ -55,24 +56,51 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
 
 /// The manifest of a run that lancemem wrote, encoded; `None` where lance has to look for one, or
 /// has to say what is wrong with it.
-async fn only_manifest(context: &SsTableContext, path: &str) -> Option<Vec<u8>> {
+///
+/// # Errors
+/// Damage: a file that is no manifest, or a message that was sealed and is another one by now.
+async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Vec<u8>>> {
     let file = ManifestNamingScheme::V2.manifest_path(&context.folder(path), VERSION);
-    let found = context.object_store.inner.get(&file).await.ok()?;
-    let bytes = found.bytes().await.ok()?;
-    let message = message_of(&bytes)?;
-    let manifest = ManifestMessage::decode(message).ok()?;
+    let Ok(found) = context.object_store.inner.get(&file).await else { return Ok(None) };
+    let Ok(bytes) = found.bytes().await else { return Ok(None) };
+    let damaged = |what: &str| Error::corrupt_file(file.clone(), what);
+    let message = ManifestFile::of(&bytes).map(|file| file.message);
+    let message = message.ok_or_else(|| damaged("it is not a whole manifest"))?;
+    let unsealed = seal::unseal(message, path);
+    let unsealed = unsealed.map_err(|_| damaged("its checksum is that of other bytes"))?;
+    let Ok(manifest) = ManifestMessage::decode(unsealed) else { return Ok(None) };
     let is_ours = manifest.writer_version.is_some_and(|writer| writer.library == LIBRARY);
-    (is_ours && manifest.version == VERSION).then(|| message.to_vec())
+    Ok((is_ours && manifest.version == VERSION).then(|| unsealed.to_vec()))
 }
 
-/// The message in the bytes of a manifest file.
-fn message_of(bytes: &[u8]) -> Option<&[u8]> {
-    let (body, footer) = bytes.split_at_checked(bytes.len().checked_sub(FOOTER_BYTES)?)?;
-    let (start, rest) = footer.split_first_chunk::<8>()?;
-    let start = usize::try_from(u64::from_le_bytes(*start)).ok()?;
-    let (length, message) = body.get(start..)?.split_first_chunk::<4>()?;
-    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-    message.get(..length).filter(|_| rest.ends_with(MAGIC))
+/// The parts of a manifest file of Lance.
+struct ManifestFile<'a> {
+    /// What stands before the message.
+    before: &'a [u8],
+    message: &'a [u8],
+    /// Says where the message stands.
+    footer: &'a [u8],
+}
+
+impl<'a> ManifestFile<'a> {
+    fn of(bytes: &'a [u8]) -> Option<Self> {
+        let (body, footer) = bytes.split_at_checked(bytes.len().checked_sub(FOOTER_BYTES)?)?;
+        let (start, rest) = footer.split_first_chunk::<8>()?;
+        let start = usize::try_from(u64::from_le_bytes(*start)).ok()?;
+        let (length, message) = body.get(start..)?.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+        // The message is the last: a length of zeros would make it an empty one, of no rows.
+        let is_whole = message.len() == length && rest.ends_with(MAGIC);
+        is_whole.then_some(Self { before: &body[..start], message, footer })
+    }
+}
+
+/// A manifest file with its message sealed: to Lance the seal is fields that it does not know.
+pub(super) fn sealed(file: &[u8]) -> Option<Vec<u8>> {
+    let ManifestFile { before, message, footer } = ManifestFile::of(file)?;
+    let message = seal::seal(message);
+    let length = u32::try_from(message.len()).ok()?.to_le_bytes();
+    Some([before, &length, &message, footer].concat())
 }
 
 /// Knows where the manifest of a run is without a look.
@@ -109,7 +137,13 @@ impl CommitHandler for OnlyVersion {
 
 #[cfg(test)]
 mod tests {
-    use super::message_of;
+    use lancemem_core::format::seal;
+
+    use super::{ManifestFile, sealed};
+
+    fn message_of(file: &[u8]) -> Option<&[u8]> {
+        ManifestFile::of(file).map(|file| file.message)
+    }
 
     #[test]
     fn a_manifest_file_that_is_cut_or_points_outside_itself_has_no_message() {
@@ -129,5 +163,17 @@ mod tests {
             wrong[place..place + 8].copy_from_slice(&start.to_le_bytes());
             assert_eq!(message_of(&wrong), None, "start {start}");
         }
+    }
+
+    #[test]
+    fn a_sealed_message_stands_where_the_footer_says() {
+        let mut file = b"before".to_vec();
+        file.extend(3_u32.to_le_bytes());
+        file.extend(b"abc");
+        file.extend(6_u64.to_le_bytes());
+        file.extend(b"\0\0\x02\0LANC");
+        let sealed = sealed(&file).unwrap();
+        assert_eq!(seal::unseal(message_of(&sealed).unwrap(), "x").unwrap(), b"abc");
+        assert!(sealed.starts_with(b"before") && sealed.ends_with(b"LANC"));
     }
 }

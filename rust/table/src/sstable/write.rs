@@ -16,17 +16,21 @@ use datafusion::common::runtime::SpawnedTask;
 use lance_core::datatypes::Schema;
 use lance_core::utils::deletion::DeletionVector;
 use lance_core::{Error, Result};
+use lance_io::object_store::ObjectStore;
 use lance_table::feature_flags::apply_feature_flags;
 use lance_table::format::{DataStorageFormat, DeletionFile, Fragment, Manifest};
 use lance_table::io::commit::{ManifestNamingScheme, write_manifest_file_to_path};
 use lance_table::io::deletion::{deletion_file_path, write_deletion_file};
 use lancemem_core::format::paths;
 use lancemem_core::types::Generation;
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use roaring::RoaringBitmap;
 
+use super::checksums::FileSum;
 use super::chunks::{Chunks, window_bytes};
 use super::data::{self, FRAGMENT};
+use super::open::sealed;
 use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
 
 /// The one version of a run.
@@ -69,7 +73,7 @@ pub async fn write_sstable(
         input.batches,
     );
     let rows_written = SpawnedTask::spawn(rows_written);
-    let (mut fragment, keys) =
+    let ((mut fragment, sums), keys) =
         futures::try_join!(async { rows_written.await? }, async { keys.await? })?;
     if fragment.physical_rows != usize::try_from(rows).ok() {
         return Err(Error::internal(format!(
@@ -79,7 +83,8 @@ pub async fn write_sstable(
         )));
     }
     fragment.deletion_file = keys.deletion_file;
-    write_manifest(context, &folder, schema, fragment, keys.filter_checksum).await?;
+    let sums: Vec<FileSum> = sums.into_iter().chain(keys.sums).collect();
+    write_manifest(context, &folder, schema, fragment, keys.filter_checksum, &sums).await?;
     sync::sync_run(context, &folder, &keys.synced).await?;
 
     let (in_memory_bytes, primary_key_bytes) = sizes.await?;
@@ -135,6 +140,8 @@ fn key_batches(input: &SsTableInput) -> Result<Vec<RecordBatch>> {
 struct WrittenKeys {
     deletion_file: Option<DeletionFile>,
     filter_checksum: u32,
+    /// Those of the other files.
+    sums: Vec<FileSum>,
     synced: Vec<PathBuf>,
 }
 
@@ -152,7 +159,7 @@ async fn write_keys(
         let filter_checksum = bloom::checksum(&filter);
         let filter = write_filter(&context, &folder, filter).await?;
         let synced = sync::sync_files(&context, &[filter]).await?;
-        return Ok(WrittenKeys { deletion_file: None, filter_checksum, synced });
+        return Ok(WrittenKeys { deletion_file: None, filter_checksum, sums: Vec::new(), synced });
     };
     let (maker, pages) = sidecar::page_stream(first.schema_ref());
     let pass = SpawnedTask::spawn_blocking(move || -> Result<_> {
@@ -163,7 +170,8 @@ async fn write_keys(
     });
     let index = async {
         let files = sidecar::write_key_index(store.clone(), &folder, pages).await?;
-        sync::sync_files(&context, &files).await
+        let sums = FileSum::of_all(store, &folder, &files);
+        futures::try_join!(sums, sync::sync_files(&context, &files))
     };
     let rest = async {
         let (superseded, filter) = pass.await??;
@@ -172,13 +180,15 @@ async fn write_keys(
         let filter = write_filter(&context, &folder, filter);
         let (deletion_file, filter) = futures::try_join!(deletions, filter)?;
         let file = deletion_file.as_ref().map(|file| deletion_file_path(&folder, FRAGMENT, file));
+        let sums = FileSum::of_all(store, &folder, file.as_slice()).await?;
         let files: Vec<Path> = file.into_iter().chain([filter]).collect();
-        Ok((deletion_file, checksum, sync::sync_files(&context, &files).await?))
+        Ok((deletion_file, checksum, sums, sync::sync_files(&context, &files).await?))
     };
     // Boxed: the futures of lance are large, and a caller's would hold all of theirs.
     let written = futures::try_join!(Box::pin(index), Box::pin(rest))?;
-    let (index, (deletion_file, filter_checksum, rest)) = written;
-    Ok(WrittenKeys { deletion_file, filter_checksum, synced: [index, rest].concat() })
+    let ((index_sums, index), (deletion_file, filter_checksum, sums, rest)) = written;
+    let (sums, synced) = ([index_sums, sums].concat(), [index, rest].concat());
+    Ok(WrittenKeys { deletion_file, filter_checksum, sums, synced })
 }
 
 async fn write_deletions(
@@ -198,24 +208,33 @@ async fn write_filter(context: &SsTableContext, folder: &Path, filter: Vec<u8>) 
 
 /// Writes the manifest by hand: lance keeps the ids of a given schema only inside its own crate.
 ///
-/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector.
+/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector. Lance
+/// encodes it, and its message is sealed then.
 async fn write_manifest(
     context: &SsTableContext,
     folder: &Path,
     schema: Schema,
     fragment: Fragment,
     filter_checksum: u32,
+    sums: &[FileSum],
 ) -> Result<()> {
     let format = DataStorageFormat::new(context.storage_version);
     let mut manifest = Manifest::new(schema, Arc::new(vec![fragment]), format, HashMap::new());
     manifest.writer_version = Some(read::our_writer());
     let checksum = bloom::checksum_text(filter_checksum);
     manifest.config_mut().insert(bloom::CHECKSUM.to_owned(), checksum);
+    for sum in sums {
+        sum.note(&mut manifest);
+    }
     manifest.set_timestamp(nanoseconds_now());
     manifest.update_max_fragment_id();
     apply_feature_flags(&mut manifest, false, false)?;
     let path = ManifestNamingScheme::V2.manifest_path(folder, VERSION);
-    write_manifest_file_to_path(&context.object_store, &mut manifest, None, &path, None).await?;
+    let encoded = ObjectStore::memory();
+    write_manifest_file_to_path(&encoded, &mut manifest, None, &path, None).await?;
+    let bytes = encoded.inner.get(&path).await?.bytes().await?;
+    let file = sealed(&bytes).ok_or_else(|| Error::internal("lance wrote no manifest"))?;
+    context.object_store.put(&path, &file).await?;
     Ok(())
 }
 

@@ -45,6 +45,7 @@ pub use history::TableVersion;
 pub use job::{Job, LiveJob};
 pub use location::Location;
 pub use maintenance::MaintenanceStats;
+pub use repair::RunReport;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
 pub use stage::{LinkResult, Stage, StagedRun};
@@ -188,6 +189,13 @@ impl Table {
     #[must_use]
     pub fn scan(self: &Arc<Self>, options: ScanOptions, jobs: Vec<Arc<dyn LiveJob>>) -> Scan {
         Scan::new(self.clone(), jobs, options)
+    }
+
+    /// Whether runs on a local disk are compared with their checksums when they are opened, where
+    /// they are small, and when they are compacted; they are, unless somebody has to read what is left
+    /// of a damaged one. Runs that are open stay as they are.
+    pub fn set_verify_runs(&self, verifies: bool) {
+        self.sstables.set_verifies(verifies);
     }
 
     /// The newest version of the base table.

@@ -1,16 +1,38 @@
-//! Damaged logs of a table's shards: look at one, and cut one.
+//! Damage in a table's shards: look at a log, and cut one; look at the files of runs.
 //!
-//! Owns: finding the shard, and forgetting what this handle had read of a log that was cut.
-//! Does not own: what is damaged or how a cut goes, which is the core's.
+//! Owns: finding the shard, what a report of a run says, and forgetting what this handle had read of a
+//! log that was cut.
+//! Does not own: what is damaged in a log or how a cut goes, which is the core's, or checksums of files
+//! (`sstable`).
 
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
+use lancemem_core::format::SsTable;
 use lancemem_core::shard::{WalReport, check_wal, cut_wal};
 use lancemem_core::store::{ManifestStore, Store};
-use lancemem_core::types::{Error, Result, ShardId, WalPosition};
+use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPosition};
 
 use super::Table;
+use crate::errors::{Context, RunContext};
+use crate::sstable::{Compared, RunFiles, SsTableContext, compare, open_sstable};
+
+/// What a look at the files of a run found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunReport {
+    /// Its shard.
+    pub shard_id: ShardId,
+    /// Its age in the shard.
+    pub generation: Generation,
+    /// Its folder in the shard.
+    pub path: String,
+    /// Files that have a checksum; none in a run that lance wrote.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Each damage, with the file.
+    pub damage: Vec<String>,
+}
 
 impl Table {
     /// Looks for damage in a shard's log, and writes nothing.
@@ -39,14 +61,62 @@ impl Table {
         report
     }
 
+    /// Compares every file of the runs that no compaction has covered with its checksum, of one shard
+    /// or of all, whatever they are stored on and however large; writes nothing. Of a run that lance
+    /// wrote nothing but its manifest can be looked at.
+    ///
+    /// # Errors
+    /// An input error for a shard that does not exist; a storage error or a damaged manifest of a shard.
+    #[boxed]
+    pub async fn check_runs(&self, shard_id: Option<ShardId>) -> Result<Vec<RunReport>> {
+        let mut shards = self.shards().await?;
+        if let Some(wanted) = shard_id {
+            shards.retain(|shard| shard.shard_id == wanted);
+            if shards.is_empty() {
+                return Err(self.no_shard(wanted));
+            }
+        }
+        let mut reports = Vec::new();
+        for shard in shards {
+            for run in &shard.sstables {
+                reports.push(self.check_run(shard.shard_id, run).await?);
+            }
+        }
+        Ok(reports)
+    }
+
+    async fn check_run(&self, shard_id: ShardId, run: &SsTable) -> Result<RunReport> {
+        let name = format!("SSTable {} of shard {shard_id}", run.path);
+        let base = self.base.known().dataset;
+        let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
+        let compared = match open_sstable(&context, &run.path).await.in_run(&name) {
+            Ok(dataset) => compare(&dataset, RunFiles::All).await.in_run(&name),
+            Err(error) => Err(error),
+        };
+        let (Compared { files, bytes, .. }, damage) = match compared {
+            Ok(compared) => {
+                let damaged = &compared.damaged;
+                let damage = damaged.iter().map(|it| format!("{}: {}", it.file, it.kind)).collect();
+                (compared, damage)
+            }
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                (Compared::default(), vec![error.to_string()])
+            }
+            Err(error) => return Err(error),
+        };
+        let (generation, path) = (run.generation, run.path.clone());
+        Ok(RunReport { shard_id, generation, path, files, bytes, damage })
+    }
+
+    fn no_shard(&self, shard_id: ShardId) -> Error {
+        Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
+    }
+
     async fn manifests_of(&self, store: Store, shard_id: ShardId) -> Result<ManifestStore> {
         let scan_batch = self.defaults.manifest_scan_batch_size;
         let manifests = ManifestStore::new(store, shard_id, scan_batch);
         if manifests.latest().await?.is_none() {
-            return Err(Error::input(format!(
-                "shard {shard_id} does not exist in table {}",
-                self.uri()
-            )));
+            return Err(self.no_shard(shard_id));
         }
         Ok(manifests)
     }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow_schema::SchemaRef;
 use futures::future::{join, join_all};
@@ -17,6 +17,7 @@ use lancemem_core::format::SsTable;
 use lancemem_core::types::{Error, Generation, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
+use tokio::sync::OnceCell;
 
 use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
@@ -26,12 +27,17 @@ use super::run_columns::{read_hidden, read_keys, read_tombstones};
 use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::schema::with_ids;
-use crate::sstable::{KeyFilter, KeyIndex, SsTableContext, is_ours, open_sstable};
+use crate::sstable::{
+    KeyFilter, KeyIndex, RunFiles, SsTableContext, compare, is_ours, local_bytes, open_sstable,
+};
 
 /// Bytes that a table keeps of its runs by default.
 const LIMIT_BYTES: usize = 256 << 20;
 /// Fragments of a dataset that are opened before somebody asks for their rows.
 const FILES_AHEAD: usize = 32;
+/// Bytes of a run's files that are read whole when they are opened, to compare them with their
+/// checksums. Those of larger runs are compared by the compaction that moves them.
+const COMPARED_BYTES: u64 = 32 << 20;
 /// Rows of one page of a run's key index.
 const PAGE_ROWS: u64 = 8_192;
 
@@ -56,6 +62,9 @@ pub struct SsTableHandle {
     tombstones: Arc<Kept<RoaringBitmap>>,
     /// Whether filter and index hold every key of the run.
     trusted: bool,
+    /// Whether files are compared with their checksums.
+    verifies: bool,
+    verified: OnceCell<()>,
     /// Rows of the data file, hidden ones included.
     rows: u64,
     /// Pages of the key index that lookups have read.
@@ -126,11 +135,55 @@ impl SsTableHandle {
         }
         self.pages_read.fetch_add(keys, Ordering::Relaxed);
         let read = async {
+            self.verify_small(RunFiles::Keys).await?;
             let index = KeyIndex::open(&self.dataset).await.in_run(&self.name())?;
             let bytes = index.heap_bytes();
             Ok((index, bytes))
         };
         self.index.get_or_read(read).await.map(Some)
+    }
+
+    /// Compares all files of the run with their checksums, once, where they lie on a local disk: an
+    /// object store has checksums of its own. A run that lance wrote has none.
+    ///
+    /// # Errors
+    /// Damage, with the file's name; a storage error.
+    pub async fn verify(&self) -> Result<()> {
+        if !self.verifies || self.local_bytes(RunFiles::All).await?.is_none() {
+            return Ok(());
+        }
+        let compared = self.verified.get_or_try_init(|| self.compare(RunFiles::All));
+        compared.await.copied()
+    }
+
+    /// The same for some files, unless they are large.
+    async fn verify_small(&self, files: RunFiles) -> Result<()> {
+        let bytes = if self.verifies { self.local_bytes(files).await? } else { None };
+        match bytes {
+            Some(bytes) if bytes <= COMPARED_BYTES => self.compare(files).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that [`Self::verify`] reads; `None` where it reads nothing.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn bytes_to_verify(&self) -> Result<Option<u64>> {
+        if self.verifies && !self.verified.initialized() {
+            self.local_bytes(RunFiles::All).await
+        } else {
+            Ok(None)
+        }
+    }
+
+    async fn local_bytes(&self, files: RunFiles) -> Result<Option<u64>> {
+        local_bytes(&self.dataset, files).await.in_run(&self.name())
+    }
+
+    async fn compare(&self, files: RunFiles) -> Result<()> {
+        let name = self.name();
+        compare(&self.dataset, files).await.in_run(&name)?.whole(&name)
     }
 
     /// Whether lancemem wrote it, so that no key has two rows that it shows.
@@ -222,6 +275,7 @@ pub struct SsTableCache {
     bound: Arc<KeptBound>,
     runs: Mutex<OpenRuns>,
     base: Arc<BaseCache>,
+    verifies: AtomicBool,
 }
 
 impl Default for SsTableCache {
@@ -235,7 +289,13 @@ impl SsTableCache {
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         let bound = KeptBound::new(limit_bytes);
-        Self { base: BaseCache::new(&bound), bound, runs: Mutex::default() }
+        let (runs, verifies) = (Mutex::default(), AtomicBool::new(true));
+        Self { base: BaseCache::new(&bound), bound, runs, verifies }
+    }
+
+    /// Whether runs that are opened from now on are compared with their checksums.
+    pub fn set_verifies(&self, verifies: bool) {
+        self.verifies.store(verifies, Ordering::Relaxed);
     }
 
     /// The bound of all that is kept.
@@ -311,12 +371,15 @@ impl SsTableCache {
             index: Kept::new(&self.bound),
             tombstones: Kept::new(&self.bound),
             trusted: is_ours(&dataset),
+            verifies: self.verifies.load(Ordering::Relaxed),
+            verified: OnceCell::new(),
             rows: physical_rows(&dataset),
             pages_read: AtomicU64::new(0),
             columns: Arc::new(with_ids(dataset.schema())),
             row_readers: RowReaders::default(),
             dataset,
         };
+        handle.verify_small(RunFiles::Rows).await?;
         Ok((handle, bytes))
     }
 

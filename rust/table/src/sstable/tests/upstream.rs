@@ -117,9 +117,11 @@ async fn compare(run: &Run, theirs: &SsTable) {
     assert_eq!(ours.version, other.version);
     assert_eq!(ours.max_fragment_id, other.max_fragment_id);
     assert_eq!(ours.max_allocated_field_id, other.max_allocated_field_id);
-    // Nothing beside the checksum of the filter, which lance passes over.
-    let keys: Vec<&str> = ours.config.keys().map(String::as_str).collect();
-    assert_eq!((keys, other.config.len()), (vec!["lancemem.bloom_filter_crc32"], 0));
+    // Nothing beside checksums, which lance passes over.
+    let is_checksum =
+        |key: &str| key == "lancemem.bloom_filter_crc32" || key.starts_with("lancemem.crc32/");
+    assert!(ours.config.keys().all(|key| is_checksum(key)), "{:?}", ours.config);
+    assert_eq!(other.config.len(), 0);
     let naming = |dataset: &Dataset| dataset.manifest_location().path.filename().map(str::to_owned);
     assert_eq!(naming(&ours_dataset), naming(&theirs_dataset));
 

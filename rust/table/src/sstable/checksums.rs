@@ -1,0 +1,312 @@
+//! Checksums of a run's files, of which Lance's own formats have none.
+//!
+//! Owns: where they stand, how one is computed, and the comparison of files with theirs. CRC-32 (IEEE)
+//! of each file in the configuration of the run's manifest; around the manifest's message the seal of
+//! a shard manifest.
+//! Does not own: the bloom filter's, which is checked whenever it is read (`bloom`), when files are
+//! compared, or what becomes of a run that is damaged.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path as LocalPath;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use async_trait::async_trait;
+use crc32fast::Hasher;
+use futures::{StreamExt, TryStreamExt, stream};
+use lance::Dataset;
+use lance_core::{Error, Result};
+use lance_io::object_store::ObjectStore;
+use lance_io::object_writer::WriteResult;
+use lance_io::traits::Writer;
+use lance_table::format::Manifest;
+use lancemem_core::format::paths;
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use tokio::io::AsyncWrite;
+
+use super::{bloom, read, sync};
+
+/// A file's key in the configuration of the manifest: this, then its path inside the run's folder.
+const OF_FILE: &str = "lancemem.crc32/";
+/// Folder of the key index in a run.
+const KEY_INDEX: &str = "_pk_index/";
+/// What is read at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Files that are compared at the same time.
+const FILES_AT_ONCE: usize = 4;
+
+/// The checksum of a file of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FileSum {
+    /// Its path inside the run's folder.
+    pub file: String,
+    pub crc32: u32,
+}
+
+impl FileSum {
+    /// That of the file at `path` in the run at `folder`, read back.
+    pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
+        Ok(Self { file: inside(folder, path), crc32: sum_file(store, path).await?.crc32 })
+    }
+
+    /// Those of all of `paths`.
+    pub async fn of_all(store: &ObjectStore, folder: &Path, paths: &[Path]) -> Result<Vec<Self>> {
+        let sums = paths.iter().map(|path| Self::of(store, folder, path));
+        futures::future::try_join_all(sums).await
+    }
+
+    /// Notes it in the manifest of its run.
+    pub fn note(&self, manifest: &mut Manifest) {
+        let text = bloom::checksum_text(self.crc32);
+        manifest.config_mut().insert(format!("{OF_FILE}{}", self.file), text);
+    }
+}
+
+/// The path of a file inside the run at `folder`.
+fn inside(folder: &Path, path: &Path) -> String {
+    let parts = path.prefix_match(folder).into_iter().flatten();
+    parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/")
+}
+
+/// Where the file of a run at `folder` is, whose manifest may say anything.
+fn in_run(folder: &Path, file: &str) -> Option<Path> {
+    let is_plain = file.split('/').all(paths::is_plain_component);
+    is_plain.then(|| file.split('/').fold(folder.clone(), Path::join))
+}
+
+/// Which files of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunFiles {
+    /// Those that its rows come from: data and deletions.
+    Rows,
+    /// Its key index.
+    Keys,
+    /// Each of them.
+    All,
+}
+
+/// A file of a run that is not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedFile {
+    /// Its path inside the run's folder.
+    pub file: String,
+    /// What was found.
+    pub kind: &'static str,
+}
+
+/// What a comparison found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Files with a checksum.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that have another one.
+    pub damaged: Vec<DamagedFile>,
+}
+
+impl Compared {
+    /// Refuses the run, which `name` names, where a file is damaged.
+    ///
+    /// # Errors
+    /// The first damage.
+    pub fn whole(self, name: &str) -> lancemem_core::Result<()> {
+        let Some(DamagedFile { file, kind }) = self.damaged.into_iter().next() else {
+            return Ok(());
+        };
+        let detail = "other bytes than were written";
+        Err(lancemem_core::Error::corrupt(format!("{file} of {name}"), kind, detail))
+    }
+}
+
+/// Compares files of a run with their checksums. A run that lance wrote has none.
+///
+/// # Errors
+/// A storage error; damage is no error here.
+pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
+    let store = run.object_store(None).await?;
+    let folder = run.branch_location().path;
+    let compares = sums_of(run, files).into_iter().map(|(file, said)| {
+        let (store, folder) = (store.clone(), folder.clone());
+        async move {
+            let Some(path) = in_run(&folder, &file) else {
+                return Ok((0, Some(DamagedFile { file, kind: "path outside the run" })));
+            };
+            match sum_file(&store, &path).await {
+                Ok(found) if bloom::checksum_text(found.crc32) == said => Ok((found.bytes, None)),
+                Ok(found) => Ok((found.bytes, Some(DamagedFile { file, kind: kind_of(&found) }))),
+                Err(Error::NotFound { .. }) => Ok((0, Some(DamagedFile { file, kind: "missing" }))),
+                Err(error) => Err(error),
+            }
+        }
+    });
+    let results = stream::iter(compares).buffered(FILES_AT_ONCE).try_collect::<Vec<_>>().await?;
+    let mut compared = Compared::default();
+    for (bytes, damage) in results {
+        compared.files += 1;
+        compared.bytes += bytes;
+        compared.damaged.extend(damage);
+    }
+    Ok(compared)
+}
+
+/// Bytes of the files that the rows of a run come from, where they lie on a local disk.
+///
+/// # Errors
+/// A storage error.
+pub async fn local_bytes(run: &Dataset, files: RunFiles) -> Result<Option<u64>> {
+    let store = run.object_store(None).await?;
+    let folder = run.branch_location().path;
+    let mut bytes = 0;
+    for (file, _) in sums_of(run, files) {
+        let Some(path) = in_run(&folder, &file) else { continue };
+        let Some(local) = sync::local_path(&store, &path) else { return Ok(None) };
+        // One that is missing is found when it is compared.
+        bytes += std::fs::metadata(local).map_or(0, |found| found.len());
+    }
+    Ok(Some(bytes))
+}
+
+/// Files of the run with what its manifest says of each, sorted.
+fn sums_of(run: &Dataset, files: RunFiles) -> Vec<(String, String)> {
+    let mut sums: Vec<(String, String)> = run
+        .config()
+        .iter()
+        .filter_map(|(key, said)| Some((key.strip_prefix(OF_FILE)?.to_owned(), said.clone())))
+        .filter(|(file, _)| match files {
+            RunFiles::Rows => !file.starts_with(KEY_INDEX),
+            RunFiles::Keys => file.starts_with(KEY_INDEX),
+            RunFiles::All => true,
+        })
+        .collect();
+    if files == RunFiles::All
+        && let Some(said) = run.config().get(bloom::CHECKSUM)
+    {
+        sums.push((read::BLOOM_FILTER.to_owned(), said.clone()));
+    }
+    sums.sort_unstable();
+    sums
+}
+
+/// What was read of a file.
+struct Sum {
+    crc32: u32,
+    bytes: u64,
+    has_content: bool,
+}
+
+const fn kind_of(found: &Sum) -> &'static str {
+    match (found.bytes, found.has_content) {
+        (0, _) => "zero length",
+        (_, false) => "zero filled",
+        (_, true) => "checksum",
+    }
+}
+
+/// What sums up the blocks of a file.
+#[derive(Default)]
+struct Summing {
+    hasher: Hasher,
+    bytes: u64,
+    has_content: bool,
+}
+
+impl Summing {
+    fn add(&mut self, block: &[u8]) {
+        self.hasher.update(block);
+        self.bytes += block.len() as u64;
+        self.has_content = self.has_content || block.iter().any(|byte| *byte != 0);
+    }
+
+    fn finish(self) -> Sum {
+        let Self { hasher, bytes, has_content } = self;
+        Sum { crc32: hasher.finalize(), bytes, has_content }
+    }
+}
+
+async fn sum_file(store: &ObjectStore, path: &Path) -> Result<Sum> {
+    let mut summing = Summing::default();
+    if let Some(local) = sync::local_path(store, path) {
+        let read = tokio::task::spawn_blocking(move || sum_local(&local)).await?;
+        return read.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::not_found(path.to_string()),
+            _ => error.into(),
+        });
+    }
+    let mut blocks = store.inner.get(path).await?.into_stream();
+    while let Some(block) = blocks.try_next().await? {
+        summing.add(&block);
+    }
+    Ok(summing.finish())
+}
+
+fn sum_local(path: &LocalPath) -> io::Result<Sum> {
+    let mut file = File::open(path)?;
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut summing = Summing::default();
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => return Ok(summing.finish()),
+            Ok(bytes) => summing.add(&block[..bytes]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A file of a run on its way to where it is written, and its checksum once it is there.
+pub(super) struct Summed {
+    inner: Box<dyn Writer>,
+    hasher: Hasher,
+    sum: Arc<OnceLock<u32>>,
+}
+
+impl Summed {
+    /// What goes to `inner`, and what will say its checksum.
+    pub fn new(inner: Box<dyn Writer>) -> (Self, Arc<OnceLock<u32>>) {
+        let sum = Arc::new(OnceLock::new());
+        (Self { inner, hasher: Hasher::new(), sum: sum.clone() }, sum)
+    }
+
+    fn end(&self) {
+        let _ = self.sum.set(self.hasher.clone().finalize());
+    }
+}
+
+impl AsyncWrite for Summed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let taken = ready!(Pin::new(&mut self.inner).poll_write(context, bytes))?;
+        self.hasher.update(&bytes[..taken]);
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.inner).poll_shutdown(context))?;
+        self.end();
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[async_trait]
+impl Writer for Summed {
+    async fn tell(&mut self) -> Result<usize> {
+        self.inner.tell().await
+    }
+
+    async fn shutdown(&mut self) -> Result<WriteResult> {
+        let written = Writer::shutdown(&mut self.inner).await?;
+        self.end();
+        Ok(written)
+    }
+}

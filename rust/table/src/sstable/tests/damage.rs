@@ -1,0 +1,129 @@
+//! Every kind of damage at many positions of every file of a run: each is found.
+//! Owns these stories only; does not own the engine's rules, which are in the modules under test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lance_core::utils::tempfile::TempStrDir;
+use lance_file::version::LanceFileVersion;
+use lancemem_core::format::SsTable;
+use lancemem_core::types::{ErrorKind, Generation};
+use lancemem_testkit::damage::{damages, positions};
+
+use super::key_types::Key;
+use super::support::{Run, Table};
+use super::{BASE, PUTS};
+use crate::errors::RunContext;
+use crate::sstable::{Compared, DamagedFile, RunFiles, compare, open_sstable};
+use crate::view::SsTableCache;
+
+/// The files below `folder`, each with its path there.
+fn files(folder: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_path_buf()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                found.push((name, path));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+async fn compared(run: &Run) -> lancemem_core::types::Result<Compared> {
+    let dataset = open_sstable(&run.context, &run.written.path).await.in_run("run")?;
+    compare(&dataset, RunFiles::All).await.in_run("run")
+}
+
+/// The first handle of a process.
+async fn opened(table: &Table, run: &Run) -> lancemem_core::types::Result<()> {
+    let listed = SsTable {
+        generation: Generation(1),
+        path: run.written.path.clone(),
+        in_memory_bytes: None,
+        physical_rows: Some(run.written.physical_rows),
+        primary_key_bytes: None,
+    };
+    let cache = SsTableCache::default();
+    let handle = cache.open(&table.base, table.shard, &listed).await?;
+    handle.filter().await?;
+    handle.verify().await
+}
+
+#[tokio::test]
+async fn damage_anywhere_in_a_file_of_a_run_is_found_and_named() {
+    let directory = TempStrDir::default();
+    let table = Table::create(directory.as_str(), Key::Utf8, BASE).await;
+    let run = table.write(1, PUTS).await;
+    let whole = compared(&run).await.unwrap();
+    let files = files(Path::new(&run.local_folder()));
+    let manifest = |name: &str| name.starts_with("_versions");
+    assert_eq!(files.len(), 6, "{files:?}");
+    assert_eq!((whole.files, whole.damaged.len()), (5, 0));
+    opened(&table, &run).await.unwrap();
+    let mut count = 0;
+    for (name, path) in &files {
+        let bytes = fs::read(path).unwrap();
+        // The version in the last bytes of a manifest file says nothing that anybody reads.
+        let end = bytes.len() - if manifest(name) { 8 } else { 0 };
+        for (at, kind, damaged) in damages(&bytes, positions(end)) {
+            count += 1;
+            fs::write(path, damaged).unwrap();
+            match compared(&run).await {
+                Ok(Compared { damaged, .. }) => {
+                    let named: Vec<&str> = damaged.iter().map(|it| it.file.as_str()).collect();
+                    assert_eq!(named, [name.as_str()], "{kind:?} at {at}");
+                }
+                Err(error) => {
+                    assert!(manifest(name), "{kind:?} at {at} of {name}: {error}");
+                    assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
+                }
+            }
+            if at % 10 == 0 {
+                let error = opened(&table, &run).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
+            }
+        }
+        fs::write(path, bytes).unwrap();
+    }
+    assert!(count > 5_000, "{count}");
+    assert_eq!(compared(&run).await.unwrap(), whole, "healed");
+}
+
+#[tokio::test]
+async fn a_file_of_a_run_that_is_gone_is_missing() {
+    let directory = TempStrDir::default();
+    let table = Table::create(directory.as_str(), Key::Int64, BASE).await;
+    let run = table.write(1, PUTS).await;
+    let folder = run.local_folder();
+    for (name, path) in files(Path::new(&folder)) {
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        match compared(&run).await {
+            Ok(Compared { damaged, .. }) => {
+                assert_eq!(damaged, [DamagedFile { file: name, kind: "missing" }]);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption, "{name}: {error}"),
+        }
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_way_to_write_a_run_sums_up_its_files() {
+    for version in [LanceFileVersion::Legacy, LanceFileVersion::V2_0, LanceFileVersion::V2_1] {
+        let directory = TempStrDir::default();
+        let table = Table::create_with(directory.as_str(), Key::Int64, BASE, Some(version)).await;
+        let found = compared(&table.write(1, PUTS).await).await.unwrap();
+        assert_eq!((found.files, found.damaged), (5, Vec::new()), "{version:?}");
+    }
+    let table = Table::create_in_memory(Key::Int64, BASE).await;
+    let found = compared(&table.write(1, PUTS).await).await.unwrap();
+    assert_eq!((found.files, found.damaged), (5, Vec::new()), "in an object store");
+}

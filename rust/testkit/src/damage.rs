@@ -1,0 +1,73 @@
+//! What can become of the bytes of a file on a disk.
+//!
+//! Owns: six kinds of damage, and where they are done.
+//! Does not own: who has to notice.
+
+use bytes::Bytes;
+
+/// Most positions of one file that are damaged.
+pub const POSITIONS: usize = 200;
+/// Bytes that a disk loses at once.
+const SECTOR: usize = 64;
+
+/// What can become of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// One bit is another.
+    Bit,
+    /// It ends here.
+    Cut,
+    /// Some bytes are zero.
+    Zeros,
+    /// All bytes from here on are.
+    ZeroTail,
+    /// Some bytes are others.
+    Foreign,
+    /// A byte more stands here.
+    Inserted,
+}
+
+/// Each kind.
+pub const DAMAGES: [Damage; 6] =
+    [Damage::Bit, Damage::Cut, Damage::Zeros, Damage::ZeroTail, Damage::Foreign, Damage::Inserted];
+
+impl Damage {
+    /// `bytes`, damaged at `at`; the same bytes where this kind leaves them alone there.
+    #[must_use]
+    pub fn done(self, bytes: &[u8], at: usize) -> Vec<u8> {
+        let mut damaged = bytes.to_vec();
+        let sector = at..(at + SECTOR).min(bytes.len());
+        match self {
+            Self::Bit => damaged[at] ^= 1 << (at % 8),
+            Self::Cut => damaged.truncate(at),
+            Self::Zeros => damaged[sector].fill(0),
+            Self::ZeroTail => damaged[at..].fill(0),
+            Self::Foreign => damaged[sector].iter_mut().for_each(|byte| *byte ^= 0x5a),
+            Self::Inserted => damaged.insert(at, 0x41),
+        }
+        damaged
+    }
+}
+
+/// Up to [`POSITIONS`] positions over `length`, the first and last ones among them.
+#[must_use]
+pub fn positions(length: usize) -> Vec<usize> {
+    let step = (length / POSITIONS).max(1);
+    let mut positions: Vec<usize> = (0..length).step_by(step).take(POSITIONS - 16).collect();
+    positions.extend(length.saturating_sub(16)..length);
+    positions.sort_unstable();
+    positions.dedup();
+    positions
+}
+
+/// `bytes` after each kind of damage at each of `positions` that changes anything.
+pub fn damages(
+    bytes: &[u8],
+    positions: impl IntoIterator<Item = usize>,
+) -> impl Iterator<Item = (usize, Damage, Bytes)> {
+    let everywhere = positions.into_iter().flat_map(|at| DAMAGES.map(|kind| (at, kind)));
+    let damaged = everywhere.map(move |(at, kind)| (at, kind, kind.done(bytes, at)));
+    damaged
+        .filter(move |(_, _, damaged)| damaged != bytes)
+        .map(|(at, kind, damaged)| (at, kind, damaged.into()))
+}

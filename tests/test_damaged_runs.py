@@ -1,0 +1,173 @@
+"""A damaged run in Python: refused by reads and compactions, reported by check_runs.
+
+Owns the methods, the command line and what stays as it was. Does not own each kind of damage in
+each file: `rust/table/src/sstable/tests/damage.rs` holds those.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lancemem
+from lancemem.__main__ import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROWS = 100
+# A lookup reads pages of a key index that has several; otherwise all keys.
+INDEXED_ROWS = 60_000
+# Above it a run is not read whole when it is opened.
+LARGE_BYTES = 33 << 20
+
+
+def rows(first: int, count: int, value: float) -> pa.Table:
+    numbers = range(first, first + count)
+    names = [f"r{number}" for number in numbers]
+    return pa.table({"id": list(numbers), "name": names, "value": [value] * count})
+
+
+@pytest.fixture
+def flushed(table: lancemem.Table) -> lancemem.Table:
+    """Give a table with a compacted base, and a run above it that replaces half of the rows."""
+    with table.start_job(shard=0) as job:
+        job.put(rows(0, ROWS, 1.0))
+        job.flush()
+        table.compact()
+        job.put(rows(0, ROWS // 2, 2.0))
+        job.put(rows(0, 1, 3.0))
+        job.flush()
+    return lancemem.open_table(table.uri)
+
+
+def run_folder(table: lancemem.Table) -> Path:
+    [shard] = table.shards()
+    [run] = shard.sstables
+    return Path(table.uri) / "_mem_wal" / shard.shard_id / run.path
+
+
+def the_file(table: lancemem.Table, pattern: str) -> Path:
+    [path] = run_folder(table).glob(pattern)
+    return path
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+FILES = ["data/*", "_deletions/*", "_versions/*", "bloom_filter.bin", "_pk_index/page_data.lance"]
+
+
+@pytest.mark.parametrize("pattern", FILES)
+def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
+    flushed: lancemem.Table, pattern: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [report] = flushed.check_runs()
+    assert (report.files, report.damage) == (5, [])
+    assert main(["check-runs", flushed.uri]) == 0
+    assert "1 runs: 5 files" in capsys.readouterr().out
+    version = flushed.stats().base_version
+    path = the_file(flushed, pattern)
+    flip(path)
+
+    [report] = flushed.check_runs()
+    name = str(path.relative_to(run_folder(flushed)))
+    assert len(report.damage) == 1
+    assert name in report.damage[0], report
+    assert main(["check-runs", flushed.uri, "--shard", "0"]) == 1
+    out = capsys.readouterr().out
+    assert name in out
+    assert "1 runs damaged" in out
+
+    other = lancemem.open_table(flushed.uri)
+    with pytest.raises(lancemem.CorruptionError, match=path.name):
+        other.compact()
+    assert other.stats().base_version == version
+    assert len(other.shards()[0].sstables) == 1
+
+
+@pytest.mark.parametrize("pattern", ["data/*", "_deletions/*", "_versions/*"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda table: table.scan().to_table(),
+        lambda table: table.scan(["id"]).to_table(),
+        lambda table: table.get([3]),
+    ],
+    ids=["scan", "keys", "get"],
+)
+def test_no_read_shows_rows_of_a_run_whose_data_is_damaged(
+    flushed: lancemem.Table, pattern: str, read: Callable[[lancemem.Table], object]
+) -> None:
+    before = flushed.scan().to_table().sort_by("id")
+    path = the_file(flushed, pattern)
+    whole = path.read_bytes()
+    flip(path)
+    table = lancemem.open_table(flushed.uri)
+    for _ in range(2):
+        with pytest.raises(lancemem.CorruptionError, match=path.name) as raised:
+            read(table)
+        assert run_folder(flushed).name in str(raised.value)
+    path.write_bytes(whole)
+    assert table.scan().to_table().sort_by("id") == before
+
+
+def test_a_lookup_believes_no_damaged_key_index(table: lancemem.Table) -> None:
+    with table.start_job(shard=0) as job:
+        job.put(rows(0, INDEXED_ROWS, 1.0))
+        job.flush()
+    assert lancemem.open_table(table.uri).get([3]).num_rows == 1
+    flip(the_file(table, "_pk_index/page_data.lance"))
+    with pytest.raises(lancemem.CorruptionError, match="page_data"):
+        lancemem.open_table(table.uri).get([3])
+
+
+def test_what_is_left_of_a_damaged_run_is_read_and_compacted_by_who_asks_for_it(
+    flushed: lancemem.Table,
+) -> None:
+    path = the_file(flushed, "data/*")
+    content = path.read_bytes()
+    at = content.index(b"r42")
+    path.write_bytes(content[:at] + b"x42" + content[at + 3 :])
+    with pytest.raises(lancemem.CorruptionError):
+        lancemem.open_table(flushed.uri).scan().to_table()
+
+    table = lancemem.open_table(flushed.uri, verify_runs=False)
+    names = table.scan(["name"], "id < 50").to_table().column("name").to_pylist()
+    expected = ["x42" if number == 42 else f"r{number}" for number in range(50)]
+    assert sorted(names) == sorted(expected)
+    table.compact()
+    again = lancemem.open_table(flushed.uri)
+    assert again.get([42]).column("name").to_pylist() == ["x42"]
+    assert again.check_runs() == []
+
+
+def test_a_large_run_is_compared_when_it_is_compacted(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("blob", pa.binary())])
+    table = lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key=["id"])
+    random = np.random.default_rng(7)
+    blobs = [random.bytes(LARGE_BYTES // 8) for _ in range(8)]
+    with table.start_job(shard=0, config=lancemem.WriterConfig(durable=False, fsync=False)) as job:
+        job.put(pa.table({"id": range(8), "blob": blobs}, schema=schema))
+        job.flush()
+    flip(the_file(table, "data/*"))
+    other = lancemem.open_table(table.uri)
+    assert other.scan(["id"]).count_rows() == 8
+    with pytest.raises(lancemem.CorruptionError, match="checksum"):
+        other.compact()
+
+
+def test_check_runs_names_a_shard_that_is_not_there(flushed: lancemem.Table) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match="no shard 7"):
+        flushed.check_runs(7)
+    absent = "00000000-0000-0000-0000-000000000000"
+    with pytest.raises(lancemem.InvalidInputError, match=absent):
+        flushed.check_runs(absent)
+    assert main(["check-runs", flushed.uri, "--shard", "7"]) == 2
