@@ -59,6 +59,12 @@ BUGS = {
         "a condition is asked before the newest row of a key is chosen",
         "test_filters.py::test_a_condition_that_only_a_superseded_row_meets_finds_nothing",
     ),
+    "B19-run": Bug(
+        "no check of the checksums of a run's files",
+        "test_damaged_runs.py::"
+        "test_a_damaged_file_of_a_run_is_reported_and_never_compacted",
+        "no program damages a run",
+    ),
 }
 
 

@@ -23,6 +23,7 @@ use lance_io::object_writer::WriteResult;
 use lance_io::traits::Writer;
 use lance_table::format::Manifest;
 use lancemem_core::format::paths;
+use lancemem_core::mutant;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use tokio::io::AsyncWrite;
@@ -136,7 +137,9 @@ pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
                 return Ok((0, Some(DamagedFile { file, kind: "path outside the run" })));
             };
             match sum_file(&store, &path).await {
-                Ok(found) if bloom::checksum_text(found.crc32) == said => Ok((found.bytes, None)),
+                Ok(found) if bloom::checksum_text(found.crc32) == said || mutant!("B19-run") => {
+                    Ok((found.bytes, None))
+                }
                 Ok(found) => Ok((found.bytes, Some(DamagedFile { file, kind: kind_of(&found) }))),
                 Err(Error::NotFound { .. }) => Ok((0, Some(DamagedFile { file, kind: "missing" }))),
                 Err(error) => Err(error),
