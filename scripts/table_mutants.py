@@ -61,8 +61,7 @@ BUGS = {
     ),
     "B19-run": Bug(
         "no check of the checksums of a run's files",
-        "test_damaged_runs.py::"
-        "test_a_damaged_file_of_a_run_is_reported_and_never_compacted",
+        "test_damaged_runs.py::test_a_damaged_file_of_a_run_is_reported_and_never_compacted",
         "no program damages a run",
     ),
 }
