@@ -24,6 +24,7 @@ ROWS = 100
 INDEXED_ROWS = 60_000
 # Above it a run is not read whole when it is opened.
 LARGE_BYTES = 33 << 20
+LARGE = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("blob", pa.binary())])
 
 
 def rows(first: int, count: int, value: float) -> pa.Table:
@@ -149,19 +150,91 @@ def test_what_is_left_of_a_damaged_run_is_read_and_compacted_by_who_asks_for_it(
     assert again.check_runs() == []
 
 
-def test_a_large_run_is_compared_when_it_is_compacted(tmp_path: Path) -> None:
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("blob", pa.binary())])
-    table = lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key=["id"])
+@pytest.mark.parametrize("pattern", ["bloom_filter.bin", "_pk_index/page_data.lance"])
+def test_who_asks_for_what_is_left_needs_no_file_but_the_rows(
+    flushed: lancemem.Table, pattern: str
+) -> None:
+    before = flushed.scan().to_table().sort_by("id")
+    flip(the_file(flushed, pattern))
+    table = lancemem.open_table(flushed.uri, verify_runs=False)
+    assert table.scan().to_table().sort_by("id") == before
+    assert table.get(list(range(ROWS))).sort_by("id") == before
+    assert table.scan(filter="id = 3").count_rows() == 1
+    table.compact()
+    assert lancemem.open_table(flushed.uri).scan().to_table().sort_by("id") == before
+
+
+def test_who_asks_for_what_is_left_reads_a_manifest_whose_checksum_alone_is_damaged(
+    flushed: lancemem.Table,
+) -> None:
+    before = flushed.scan().to_table().sort_by("id")
+    path = the_file(flushed, "_versions/*")
+    content = bytearray(path.read_bytes())
+    # The last bytes of the message, which the footer follows.
+    content[-17] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(lancemem.CorruptionError, match="checksum"):
+        lancemem.open_table(flushed.uri).scan().to_table()
+    table = lancemem.open_table(flushed.uri, verify_runs=False)
+    assert table.scan().to_table().sort_by("id") == before
+
+
+def large_rows(names: list[str], size: int) -> pa.Table:
     random = np.random.default_rng(7)
-    blobs = [random.bytes(LARGE_BYTES // 8) for _ in range(8)]
+    return pa.table({"id": names, "blob": [random.bytes(size) for _ in names]}, schema=LARGE)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> lancemem.Table:
+    """Give a table with twelve rows in its base, eight of which a large run replaces."""
+    table = lancemem.create_table(str(tmp_path / "t.lance"), LARGE, primary_key=["id"])
     with table.start_job(shard=0, config=lancemem.WriterConfig(durable=False, fsync=False)) as job:
-        job.put(pa.table({"id": range(8), "blob": blobs}, schema=schema))
+        job.put(large_rows([f"key-{number:09}" for number in range(12)], 10))
         job.flush()
-    flip(the_file(table, "data/*"))
-    other = lancemem.open_table(table.uri)
-    assert other.scan(["id"]).count_rows() == 8
+        table.compact()
+        job.put(large_rows([f"key-{number:09}" for number in range(8)], LARGE_BYTES // 8))
+        job.flush()
+    return lancemem.open_table(table.uri)
+
+
+def test_a_large_run_is_compared_when_it_is_compacted(large: lancemem.Table) -> None:
+    flip(the_file(large, "data/*"))
+    other = lancemem.open_table(large.uri)
+    assert other.scan(["id"]).count_rows() == 12
     with pytest.raises(lancemem.CorruptionError, match="checksum"):
         other.compact()
+
+
+@pytest.mark.parametrize("is_by_vector", [False, True], ids=["by key", "by vector"])
+def test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_back(
+    large: lancemem.Table, is_by_vector: bool
+) -> None:
+    expected = large.scan().to_table().sort_by("id")
+    path = the_file(large, "data/*")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"key-000000005", b"key-000000009"))
+    table = lancemem.open_table(large.uri)
+    # Nobody has compared it: the keys are those of the damaged file.
+    ids = table.scan(["id"]).to_table().column("id").to_pylist()
+    assert ids.count("key-000000005") == 1
+    settle = (lambda: table.set_deletion_vectors(True)) if is_by_vector else table.compact
+    with pytest.raises(lancemem.CorruptionError, match="checksum"):
+        settle()
+    path.write_bytes(whole)
+    assert table.check_runs()[0].damage == []
+    settle()
+    assert table.scan().to_table().sort_by("id") == expected
+    table.compact()
+    assert table.scan().to_table().sort_by("id") == expected
+    assert lancemem.open_table(large.uri).scan().to_table().sort_by("id") == expected
+
+
+def test_a_file_that_cannot_be_read_is_named(flushed: lancemem.Table) -> None:
+    path = the_file(flushed, "data/*")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(lancemem.RetryableError, match=f"data/{path.name}"):
+        flushed.check_runs()
 
 
 def test_check_runs_names_a_shard_that_is_not_there(flushed: lancemem.Table) -> None:

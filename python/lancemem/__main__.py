@@ -171,7 +171,7 @@ def _check_runs(table: lancemem.Table, shard: int | str | None) -> int:
     damaged = [report for report in reports if report.damage]
     for report in damaged:
         _say(f"shard {report.shard_id}: run {report.path}: {each}" for each in report.damage)
-    unknown = sum(not report.files and not report.damage for report in reports)
+    unknown = sum(bool(report.unchecked) for report in reports)
     without = f", {unknown} without checksums" if unknown else ""
     files, size = sum(it.files for it in reports), sum(it.bytes for it in reports)
     looked = f"{len(reports)} runs{without}: {files} files, {size} bytes"

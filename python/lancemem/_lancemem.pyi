@@ -170,8 +170,9 @@ def open_table(
 
     The files of a flushed run on a local disk are compared with their checksums when its rows are
     read first, where they have at most 32 MiB, and when it is compacted. One that differs raises
-    `CorruptionError`, which names it. With `verify_runs=False` what can be decoded is believed, and
-    a compaction by this handle takes it over: for whoever has to save what is left.
+    `CorruptionError`, which names it. With `verify_runs=False` rows that can be decoded are
+    believed, no bloom filter is asked, and a compaction by this handle takes the rows over: for
+    whoever has to save what is left.
     """
 
 def connect_job(
@@ -563,7 +564,9 @@ class Table:
         """Compare every file of the runs that are not compacted with its checksum; write nothing.
 
         `shard`, by ordinal or id, is the only one whose runs are looked at. All bytes are read, on
-        an object store too. Runs that lance wrote have no checksums.
+        an object store too. Runs that lance wrote have no checksums. A run that is compacted
+        meanwhile is left out where its files are gone. Raises `RetryableError`, which names the
+        file, for a fault that may pass.
         """
 
     def cut_wal(self, shard: int | str, *, from_position: int) -> WalReport:
@@ -1179,9 +1182,9 @@ class TableVersion:
 class RunReport:
     """What `Table.check_runs` found in one run.
 
-    `path`: its folder in the shard. `files` have a checksum, and `bytes` together; none of a run
-    that lance wrote. `damage`: each file that is another one by now and how, or why the run cannot
-    be opened.
+    `path`: its folder in the shard. `files` have a checksum, and `bytes` together. `unchecked`:
+    files that its rows come from and that have none, as in a run that lance wrote. `damage`: each
+    file that is another one by now, or cannot be read, and how, or why the run cannot be opened.
     """
 
     @property
@@ -1194,6 +1197,8 @@ class RunReport:
     def files(self) -> int: ...
     @property
     def bytes(self) -> int: ...
+    @property
+    def unchecked(self) -> list[str]: ...
     @property
     def damage(self) -> list[str]: ...
     def __eq__(self, other: object, /) -> bool: ...

@@ -43,9 +43,9 @@ pub fn check_runs(
 }
 
 fn run_report(report: RustRun) -> RunReport {
-    let RustRun { shard_id, generation, path, files, bytes, damage } = report;
+    let RustRun { shard_id, generation, path, files, bytes, unchecked, damage } = report;
     let (shard_id, generation) = (shard_id.to_string(), generation.get());
-    RunReport { shard_id, generation, path, files, bytes, damage }
+    RunReport { shard_id, generation, path, files, bytes, unchecked, damage }
 }
 
 /// The shard of that name; unlike a job's, it is never created for the call.

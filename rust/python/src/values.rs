@@ -229,6 +229,7 @@ value! {
         path: String,
         files: u64,
         bytes: u64,
+        unchecked: Vec<String>,
         damage: Vec<String>,
     }
 }

@@ -91,8 +91,20 @@ fn is_io_fault(error: &lance_core::Error) -> bool {
         let from_system = cause
             .downcast_ref::<std::io::Error>()
             .is_some_and(|error| error.raw_os_error().is_some());
-        from_system || is_refused(cause)
+        from_system || is_refused(cause) || is_fault_of_server(cause)
     })
+}
+
+/// Whether a server did not give what it was asked for, after all attempts: what a store says that it
+/// has no better word for. Of a disk, or of memory, that is an end of a file where none should be.
+fn is_fault_of_server(cause: &(dyn StdError + 'static)) -> bool {
+    match cause.downcast_ref::<object_store::Error>() {
+        Some(object_store::Error::Generic { store, source }) => {
+            !["LocalFileSystem", "InMemory"].contains(store)
+                && !source.to_string().contains("Range Not Satisfiable")
+        }
+        _ => false,
+    }
 }
 
 /// Whether an object store refused whoever asked.
@@ -227,7 +239,21 @@ fn without_path(error: &impl ToString) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lancemem_core::types::ErrorKind;
+
     use super::*;
+
+    #[test]
+    fn a_server_that_fails_is_no_damage_of_a_run_and_a_file_that_ends_early_is() {
+        let of = |store: &'static str, text: &str| {
+            let generic = object_store::Error::Generic { store, source: text.into() };
+            Err::<(), _>(lance_core::Error::from(generic)).in_run("run").unwrap_err().kind()
+        };
+        let ended = "status 416 Range Not Satisfiable";
+        assert_eq!(of("S3", "status 503 Service Unavailable"), ErrorKind::Retry);
+        assert_eq!(of("S3", ended), ErrorKind::Corruption);
+        assert_eq!(of("LocalFileSystem", "Requested range was invalid"), ErrorKind::Corruption);
+    }
 
     #[test]
     fn a_message_of_lance_loses_the_path_of_the_machine_that_built_it() {

@@ -4,8 +4,10 @@
 //! the appending task does. Handing rows to another thread and back costs as much as a file.
 //! Does not own: which rows share an entry (`wal`), or what an acknowledgement waits for.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use arrow_array::RecordBatch;
 use futures::FutureExt;
@@ -23,9 +25,25 @@ use crate::wal::{Queued, WalAppender};
 const SMALL_BYTES: usize = 64 << 10;
 /// Turns of the runtime without a new put after which nobody is expected to come at once.
 const IDLE_TURNS: usize = 2;
+/// Turns that are given at most: a put that is durable waits for others no longer.
+const MOST_TURNS: usize = 32;
 
 /// The right to append, while it is held.
 type Turn = OwnedMutexGuard<Option<WalAppender>>;
+
+/// Comes back behind the tasks that are ready now, on any thread. `tokio::task::yield_now` comes back
+/// on this thread alone, and not before its whole queue is empty: behind every scan that runs there.
+async fn turn() {
+    let mut is_back = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_back, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
 
 impl Shared {
     /// Appends group by group until the queue is closed or the log refuses.
@@ -50,7 +68,7 @@ impl Shared {
     /// waiting for the other's entry.
     ///
     /// A turn is a microsecond where no task is ready. Who comes back later, as threads do, is not
-    /// waited for (docs/decisions/0019).
+    /// waited for, and the turns are counted (docs/decisions/0019).
     async fn let_served_put_again(&self) {
         let mut queued = self.queue.queued();
         let is_alone = queued == self.queue.durable().batches;
@@ -58,8 +76,11 @@ impl Shared {
             return;
         }
         let mut idle_turns = 0;
-        while idle_turns < IDLE_TURNS && self.queue.waiting_bytes() < SMALL_BYTES {
-            tokio::task::yield_now().await;
+        for _ in 0..MOST_TURNS {
+            if idle_turns == IDLE_TURNS || self.queue.waiting_bytes() >= SMALL_BYTES {
+                return;
+            }
+            turn().await;
             let now = self.queue.queued();
             idle_turns = if now == queued { idle_turns + 1 } else { 0 };
             queued = now;

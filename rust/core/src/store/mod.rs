@@ -220,11 +220,16 @@ impl Store {
         }
     }
 
-    /// How many objects one task of [`Self::spawn_each`] should read. A disk answers sooner than
-    /// another thread wakes up, and requests to a server wait best side by side.
+    /// How many of `reads` objects one task of [`Self::spawn_each`] should read. A disk answers
+    /// sooner than another thread wakes up, yet each processor should have two tasks; requests to a
+    /// server wait best side by side.
     #[must_use]
-    pub const fn reads_of_a_task(&self) -> usize {
-        if self.local.is_some() { LOCAL_READS_OF_A_TASK } else { 1 }
+    pub fn reads_of_a_task(&self, reads: usize) -> usize {
+        if self.local.is_none() {
+            return 1;
+        }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        (reads / (2 * processors)).clamp(1, LOCAL_READS_OF_A_TASK)
     }
 
     /// Reads objects one after another as [`Self::get`] does and hands each to `work` with its

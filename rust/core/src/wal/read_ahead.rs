@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::entry_name;
 use crate::format::paths;
@@ -52,7 +52,7 @@ where
 
     /// Starts reads of positions below `end` until `width` are asked for or read.
     pub fn fill(&mut self, width: usize, end: WalPosition) {
-        let whole = self.store.reads_of_a_task().min(width);
+        let whole = self.store.reads_of_a_task(width);
         while self.ready.len() + self.asked + whole <= width && self.next < end {
             let left = usize::try_from(end.get() - self.next.get()).unwrap_or(usize::MAX);
             self.start(whole.min(left));
@@ -114,16 +114,20 @@ impl<T> Future for Reads<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let ended = std::task::ready!(Pin::new(&mut self.task).poll(context));
-        Poll::Ready((self.first, ended.unwrap_or_else(|_| self.unread())))
+        Poll::Ready((self.first, ended.unwrap_or_else(|error| self.unread(&error))))
     }
 }
 
 impl<T> Reads<T> {
-    /// What a task is that the runtime did not let end.
-    fn unread(&self) -> Vec<Result<T>> {
+    /// What a task is that did not come to its end.
+    fn unread(&self, error: &JoinError) -> Vec<Result<T>> {
         let unread = |place| {
             let what = entry_name(self.shard_id, at(self.first, place));
-            Err(Error::storage(format!("reading {what}"), "the runtime is shutting down"))
+            Err(if error.is_panic() {
+                Error::Internal(format!("reading {what}: the store panicked"))
+            } else {
+                Error::storage(format!("reading {what}"), "the runtime is shutting down")
+            })
         };
         (0..self.count).map(unread).collect()
     }

@@ -40,7 +40,7 @@ use crate::errors::Context;
 use crate::index::IndexRuns;
 use crate::sstable::files_of_fragments;
 use crate::vectors::Cover;
-use crate::view::ReadView;
+use crate::view::{ReadView, SsTableCache};
 use base::DeadRows;
 use runs::{Run, Runs};
 use throttle::Throttle;
@@ -111,7 +111,8 @@ pub struct Compaction {
 
 impl Compaction {
     /// Plans to move every run of `view`, a cut without rows in memory over a base version that has
-    /// of each shard what `compacted` says; its dead rows are known where `cover` has them.
+    /// of each shard what `compacted` says; its dead rows are known where `cover` has them. Runs are
+    /// opened in `open`.
     ///
     /// # Errors
     /// A storage error, or damage of a run.
@@ -120,7 +121,12 @@ impl Compaction {
         compacted: Arc<HashMap<ShardId, Generation>>,
         settings: CompactionSettings,
         cover: Option<Cover>,
+        open: &SsTableCache,
     ) -> Result<Self> {
+        let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
+        // One that is dry writes nothing down, and need not be slow.
+        let view =
+            if settings.dry_run { view } else { verified(&view, open, &throttle).await?.into() };
         let (runs, dead) = match cover.filter(|_| shows_a_key_once(&view)) {
             Some(cover) => {
                 let runs = Runs::covered(&view, &cover.runs).await?;
@@ -129,7 +135,6 @@ impl Compaction {
             None => (Runs::read(&view).await?, DeadRows::default()),
         };
         let decisions = decide(&facts(&view.base, &runs.runs), &settings);
-        let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
         let base = view.base.clone();
         Ok(Self {
             view,
@@ -196,7 +201,6 @@ impl Compaction {
         if self.settings.dry_run {
             return Ok(result);
         }
-        self.verify_runs().await?;
         let (removed, updated) =
             if mutant!("B16") { Default::default() } else { self.dead.write(&self.base).await? };
         let (new, copied_bytes) = self.new_fragments().await?;
@@ -220,17 +224,6 @@ impl Compaction {
                 Err(refused.error)
             }
         }
-    }
-
-    /// Nothing that is damaged comes to the base table, where no file has a checksum.
-    async fn verify_runs(&self) -> Result<()> {
-        for run in &self.runs.runs {
-            if let Some(bytes) = run.handle.bytes_to_verify().await? {
-                self.throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-                run.handle.verify().await?;
-            }
-        }
-        Ok(())
     }
 
     /// Looks up the base rows that die, in fragments of which nothing is known.
@@ -340,6 +333,18 @@ impl Compaction {
             remove(&store, &file).await;
         }
     }
+}
+
+/// The same cut with runs whose files are as they were written, as far as they have checksums: nothing
+/// that is damaged comes to the base table, where no file has one.
+async fn verified(view: &ReadView, open: &SsTableCache, throttle: &Throttle) -> Result<ReadView> {
+    let mut verified = view.clone();
+    for run in verified.shards.iter_mut().flat_map(|shard| &mut shard.sstables) {
+        let bytes = run.verified_bytes().await?;
+        throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+        *run = open.verified(&view.base, run).await?;
+    }
+    Ok(verified)
 }
 
 /// Runs of other writers may show two rows of a key, of which the base table must get one.

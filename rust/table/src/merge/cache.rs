@@ -93,6 +93,11 @@ impl MergeCache {
         runs
     }
 
+    /// Forgets everything: a run that was compared is damaged.
+    pub fn forget(&self) {
+        *self.kept.lock() = Kept::default();
+    }
+
     /// What is known of the dead rows of `view`.
     pub fn mask(&self, view: &ReadView) -> Option<KnownRows> {
         let found = self.known(view);

@@ -27,6 +27,7 @@ use lancemem_core::mutant;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use tokio::io::AsyncWrite;
+use tokio::sync::Semaphore;
 
 use super::{bloom, read, sync};
 
@@ -36,8 +37,14 @@ const OF_FILE: &str = "lancemem.crc32/";
 const KEY_INDEX: &str = "_pk_index/";
 /// What is read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Files that are compared at the same time.
+/// Files of one run that are compared at the same time.
 const FILES_AT_ONCE: usize = 4;
+/// Files that all threads of the process read at the same time: more are no faster, and hold memory.
+const READS_AT_ONCE: usize = 8;
+/// What a disk says of a place that it cannot read.
+const EIO: i32 = 5;
+
+static READS: Semaphore = Semaphore::const_new(READS_AT_ONCE);
 
 /// The checksum of a file of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +57,9 @@ pub(super) struct FileSum {
 impl FileSum {
     /// That of the file at `path` in the run at `folder`, read back.
     pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
-        Ok(Self { file: inside(folder, path), crc32: sum_file(store, path).await?.crc32 })
+        let sum = sum_file(store, path).await?;
+        let sum = sum.map_err(|kind| Error::io(format!("{path}, just written: {kind}")))?;
+        Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
     }
 
     /// Those of all of `paths`.
@@ -105,6 +114,9 @@ pub struct Compared {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Files that rows come from and that have none, by their paths inside the run's folder: those of
+    /// another writer, or of an earlier version.
+    pub unchecked: Vec<String>,
     /// Those that have another one.
     pub damaged: Vec<DamagedFile>,
 }
@@ -136,18 +148,18 @@ pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
             let Some(path) = in_run(&folder, &file) else {
                 return Ok((0, Some(DamagedFile { file, kind: "path outside the run" })));
             };
-            match sum_file(&store, &path).await {
+            let read = sum_file(&store, &path).await;
+            match read.map_err(|error| Error::io(format!("{file}: {error}")))? {
                 Ok(found) if bloom::checksum_text(found.crc32) == said || mutant!("B19-run") => {
                     Ok((found.bytes, None))
                 }
                 Ok(found) => Ok((found.bytes, Some(DamagedFile { file, kind: kind_of(&found) }))),
-                Err(Error::NotFound { .. }) => Ok((0, Some(DamagedFile { file, kind: "missing" }))),
-                Err(error) => Err(error),
+                Err(kind) => Ok((0, Some(DamagedFile { file, kind }))),
             }
         }
     });
     let results = stream::iter(compares).buffered(FILES_AT_ONCE).try_collect::<Vec<_>>().await?;
-    let mut compared = Compared::default();
+    let mut compared = Compared { unchecked: unchecked(run, &folder), ..Compared::default() };
     for (bytes, damage) in results {
         compared.files += 1;
         compared.bytes += bytes;
@@ -194,6 +206,13 @@ fn sums_of(run: &Dataset, files: RunFiles) -> Vec<(String, String)> {
     sums
 }
 
+/// Files of data and deletions of which its manifest says no checksum.
+fn unchecked(run: &Dataset, folder: &Path) -> Vec<String> {
+    let files = sync::files_of_fragments(folder, run.fragments());
+    let files = files.map(|path| inside(folder, &path));
+    files.filter(|file| !run.config().contains_key(&format!("{OF_FILE}{file}"))).collect()
+}
+
 /// What was read of a file.
 struct Sum {
     crc32: u32,
@@ -230,25 +249,39 @@ impl Summing {
     }
 }
 
-async fn sum_file(store: &ObjectStore, path: &Path) -> Result<Sum> {
-    let mut summing = Summing::default();
+/// The sum of the whole file, or why it is damaged although none of its bytes are known. An error may
+/// pass.
+async fn sum_file(
+    store: &ObjectStore,
+    path: &Path,
+) -> Result<std::result::Result<Sum, &'static str>> {
+    let _read = READS.acquire().await;
     if let Some(local) = sync::local_path(store, path) {
         let read = tokio::task::spawn_blocking(move || sum_local(&local)).await?;
-        return read.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::not_found(path.to_string()),
-            _ => error.into(),
-        });
+        return match read {
+            Ok(sum) => Ok(Ok(sum)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Err("missing")),
+            Err(error) if error.raw_os_error() == Some(EIO) => Ok(Err("unreadable")),
+            Err(error) => Err(error.into()),
+        };
     }
-    let mut blocks = store.inner.get(path).await?.into_stream();
+    let mut blocks = match store.inner.get(path).await {
+        Ok(found) => found.into_stream(),
+        Err(object_store::Error::NotFound { .. }) => return Ok(Err("missing")),
+        Err(error) => return Err(error.into()),
+    };
+    let mut summing = Summing::default();
     while let Some(block) = blocks.try_next().await? {
         summing.add(&block);
     }
-    Ok(summing.finish())
+    Ok(Ok(summing.finish()))
 }
 
 fn sum_local(path: &LocalPath) -> io::Result<Sum> {
     let mut file = File::open(path)?;
-    let mut block = vec![0; BLOCK_BYTES];
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    // One byte more than a small file has, so that its end shows.
+    let mut block = vec![0; BLOCK_BYTES.min(length.saturating_add(1))];
     let mut summing = Summing::default();
     loop {
         match file.read(&mut block) {

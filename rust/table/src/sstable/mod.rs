@@ -101,6 +101,8 @@ pub struct SsTableContext {
     pub storage_version: ConcreteFileVersion,
     /// Whether a run on a local disk is synced before it counts as written.
     pub fsync: bool,
+    /// Whether the checksum of a manifest is compared.
+    pub verifies: bool,
     /// Bytes of a column that become a page together, and bytes that may wait for a local disk.
     pub buffer_bytes: usize,
     /// How the base table was opened, so that a run is opened with the same credentials.
@@ -127,11 +129,18 @@ impl SsTableContext {
             shard_path: shard_base_path(&base_path, &shard_id),
             shard_uri: format!("{}/{}", base.uri().trim_end_matches('/'), paths::shard(shard_id)),
             fsync: true,
+            verifies: true,
             buffer_bytes: BUFFER_BYTES,
             storage_version: base.manifest().data_storage_format.lance_file_format(),
             store_params: base.store_params().cloned(),
             session: base.session(),
         })
+    }
+
+    /// The same with nothing in its caches of what was read of runs before.
+    #[must_use]
+    pub fn with_new_session(self) -> Self {
+        Self { session: Arc::default(), ..self }
     }
 
     /// The folder of the run `name` inside the object store.

@@ -150,10 +150,23 @@ impl Table {
     }
 
     async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {
-        let view = self.read_view(Consistency::Flushed, &[]).await?;
-        let compacted = self.compacted_at(&view.base).await?;
-        let cover = self.cover_of(&view).await;
-        Compaction::plan(view, compacted, settings.clone(), cover).await
+        loop {
+            let view = self.read_view(Consistency::Flushed, &[]).await?;
+            let compacted = self.compacted_at(&view.base).await?;
+            let cover = self.cover_of(&view).await;
+            let plan =
+                Compaction::plan(view, compacted.clone(), settings.clone(), cover, &self.sstables);
+            match plan.boxed().await {
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    self.merges.forget();
+                    // Another compaction may have moved a run that is collected by now.
+                    if compacted_of(&*self.latest_base().await?).await? == *compacted {
+                        return Err(error);
+                    }
+                }
+                planned => return planned,
+            }
+        }
     }
 
     /// Takes the runs out of the manifests that the base table has; `moved` are those whose

@@ -13,9 +13,10 @@ use lancemem_core::shard::{WalReport, check_wal, cut_wal};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPosition};
 
-use super::Table;
+use super::{Shard, Table};
 use crate::errors::{Context, RunContext};
 use crate::sstable::{Compared, RunFiles, SsTableContext, compare, open_sstable};
+use crate::view::remember;
 
 /// What a look at the files of a run found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct RunReport {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Files that its rows come from and that have no checksum, by their paths in its folder.
+    pub unchecked: Vec<String>,
     /// Each damage, with the file.
     pub damage: Vec<String>,
 }
@@ -76,13 +79,28 @@ impl Table {
                 return Err(self.no_shard(wanted));
             }
         }
+        self.check_listed(&shards).await
+    }
+
+    async fn check_listed(&self, shards: &[Shard]) -> Result<Vec<RunReport>> {
         let mut reports = Vec::new();
         for shard in shards {
             for run in &shard.sstables {
-                reports.push(self.check_run(shard.shard_id, run).await?);
+                let report = self.check_run(shard.shard_id, run).await?;
+                // One that a compaction has moved meanwhile may be collected by now.
+                if report.damage.is_empty() || self.lists(shard.shard_id, run).await? {
+                    reports.push(report);
+                }
             }
         }
         Ok(reports)
+    }
+
+    /// Whether a run is one that no compaction has covered.
+    async fn lists(&self, shard_id: ShardId, run: &SsTable) -> Result<bool> {
+        let shards = self.shards().await?;
+        let mut of_shard = shards.iter().filter(|shard| shard.shard_id == shard_id);
+        Ok(of_shard.any(|shard| shard.sstables.iter().any(|listed| listed.path == run.path)))
     }
 
     async fn check_run(&self, shard_id: ShardId, run: &SsTable) -> Result<RunReport> {
@@ -90,10 +108,15 @@ impl Table {
         let base = self.base.known().dataset;
         let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
         let compared = match open_sstable(&context, &run.path).await.in_run(&name) {
-            Ok(dataset) => compare(&dataset, RunFiles::All).await.in_run(&name),
+            Ok(dataset) => {
+                let dataset = Arc::new(dataset);
+                // No collector of this process removes its files while they are read.
+                remember(&dataset);
+                compare(&dataset, RunFiles::All).await.context(&name)
+            }
             Err(error) => Err(error),
         };
-        let (Compared { files, bytes, .. }, damage) = match compared {
+        let (compared, damage) = match compared {
             Ok(compared) => {
                 let damaged = &compared.damaged;
                 let damage = damaged.iter().map(|it| format!("{}: {}", it.file, it.kind)).collect();
@@ -104,8 +127,9 @@ impl Table {
             }
             Err(error) => return Err(error),
         };
+        let Compared { files, bytes, unchecked, .. } = compared;
         let (generation, path) = (run.generation, run.path.clone());
-        Ok(RunReport { shard_id, generation, path, files, bytes, damage })
+        Ok(RunReport { shard_id, generation, path, files, bytes, unchecked, damage })
     }
 
     fn no_shard(&self, shard_id: ShardId) -> Error {
@@ -119,5 +143,47 @@ impl Table {
             return Err(self.no_shard(shard_id));
         }
         Ok(manifests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use arrow_array::{Int64Array, RecordBatch};
+    use lancemem_core::format::Sharding;
+    use lancemem_core::shard::WriteMode;
+    use lancemem_core::types::WriterConfig;
+
+    use super::*;
+    use crate::table::CreateOptions;
+
+    #[tokio::test]
+    async fn a_run_that_was_compacted_and_collected_during_a_check_is_not_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let ids = Arc::new(Int64Array::from_iter_values(0..10));
+        let rows = RecordBatch::try_from_iter_with_nullable([("id", ids as _, false)]).unwrap();
+        let options = CreateOptions {
+            schema: rows.schema(),
+            primary_key: vec!["id".to_owned()],
+            sharding: Sharding::Unsharded,
+            config: WriterConfig::default(),
+        };
+        let table = Table::create(folder.path().to_str().unwrap(), &options).await.unwrap();
+        let shard_id = table.shards().await.unwrap()[0].shard_id;
+        let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+        job.put(&rows, WriteMode::default()).await.unwrap();
+        job.close(true).await.unwrap();
+        let listed = table.shards().await.unwrap();
+        let run = folder.path().join("_mem_wal").join(shard_id.to_string());
+        let run = run.join(&listed[0].sstables[0].path);
+        fs::rename(run.join("bloom_filter.bin"), run.join("elsewhere")).unwrap();
+        let [report] = &table.check_listed(&listed).await.unwrap()[..] else { panic!("one run") };
+        assert_eq!(report.damage, ["bloom_filter.bin: missing"]);
+        fs::rename(run.join("elsewhere"), run.join("bloom_filter.bin")).unwrap();
+
+        table.compact().await.unwrap();
+        fs::remove_dir_all(run).unwrap();
+        assert_eq!(table.check_listed(&listed).await.unwrap(), []);
     }
 }

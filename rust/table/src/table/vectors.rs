@@ -16,7 +16,7 @@ use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lancemem_core::format::paths;
 use lancemem_core::store::{Created, Store};
-use lancemem_core::types::{Error, Result, ShardId};
+use lancemem_core::types::{Error, ErrorKind, Result, ShardId};
 
 use super::Table;
 use crate::index::new_name;
@@ -110,7 +110,8 @@ impl Table {
             return Ok(result);
         }
         let index = view.base_cache.record_index(&view.base, &view.key).await;
-        for gap in gaps {
+        for mut gap in gaps {
+            self.compare_runs_of(&mut gap, &view).await?;
             let bytes = gap.fill(&view, &index).await?.encode();
             result.runs += 1;
             result.fragments += gap.fragments.len();
@@ -120,6 +121,18 @@ impl Table {
         result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(table = self.uri(), ?result, "deletion vectors written");
         Ok(result)
+    }
+
+    /// What is published is believed as long as the runs are there, by compactions as well.
+    async fn compare_runs_of(&self, gap: &mut Gap, view: &ReadView) -> Result<()> {
+        for run in std::iter::once(&mut gap.run).chain(&mut gap.older) {
+            *run = self.sstables.compared(&view.base, run).await.inspect_err(|error| {
+                if error.kind() == ErrorKind::Corruption {
+                    self.merges.forget();
+                }
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes the dead rows of `view` known to the scan that is planned next, where the table has

@@ -25,7 +25,7 @@ pub use lancemem_core::memtable::MemTableView;
 pub use base::{BaseCache, BaseFragment, OpenBase};
 pub use cut::{CutName, ShardCut};
 pub use kept::{Kept, KeptBound, KeptStats};
-pub use pins::is_pinned;
+pub use pins::{is_pinned, remember};
 pub use row_readers::RowReaders;
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle, read_ahead};

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 static OPENED: LazyLock<Mutex<HashMap<String, Vec<Weak<Dataset>>>>> = LazyLock::new(Mutex::default);
 
 /// Remembers an open run for as long as anybody holds it.
-pub(super) fn remember(run: &Arc<Dataset>) {
+pub fn remember(run: &Arc<Dataset>) {
     let mut opened = OPENED.lock();
     opened.retain(|_, runs| {
         runs.retain(|run| run.strong_count() > 0);

@@ -14,10 +14,9 @@ use lance::Dataset;
 use lance::dataset::fragment::FragReadConfig;
 use lance_core::deepsize::DeepSizeOf;
 use lancemem_core::format::SsTable;
-use lancemem_core::types::{Error, Generation, Result, ShardId};
+use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
-use tokio::sync::OnceCell;
 
 use super::base::BaseCache;
 use super::kept::{Kept, KeptBound, KeptStats};
@@ -64,7 +63,8 @@ pub struct SsTableHandle {
     trusted: bool,
     /// Whether files are compared with their checksums.
     verifies: bool,
-    verified: OnceCell<()>,
+    /// Whether all that is known of it was read after its files were compared, where they can be.
+    compared: bool,
     /// Rows of the data file, hidden ones included.
     rows: u64,
     /// Pages of the key index that lookups have read.
@@ -110,7 +110,8 @@ impl SsTableHandle {
     /// # Errors
     /// A storage error, or damage.
     pub async fn filter(&self) -> Result<Option<Arc<KeyFilter>>> {
-        if !self.trusted {
+        // Whoever reads what is left of a damaged run asks its rows.
+        if !self.trusted || !self.verifies {
             return Ok(None);
         }
         let read = async {
@@ -143,47 +144,46 @@ impl SsTableHandle {
         self.index.get_or_read(read).await.map(Some)
     }
 
-    /// Compares all files of the run with their checksums, once, where they lie on a local disk: an
-    /// object store has checksums of its own. A run that lance wrote has none.
+    /// Compares all files of the run with their checksums, where they lie on a local disk: an object
+    /// store has checksums of its own. A run that lance wrote has none.
     ///
     /// # Errors
     /// Damage, with the file's name; a storage error.
     pub async fn verify(&self) -> Result<()> {
-        if !self.verifies || self.local_bytes(RunFiles::All).await?.is_none() {
-            return Ok(());
+        if self.bytes_to_verify(RunFiles::All).await?.is_some() {
+            self.compare(RunFiles::All).await?;
         }
-        let compared = self.verified.get_or_try_init(|| self.compare(RunFiles::All));
-        compared.await.copied()
+        Ok(())
     }
 
-    /// The same for some files, unless they are large.
-    async fn verify_small(&self, files: RunFiles) -> Result<()> {
-        let bytes = if self.verifies { self.local_bytes(files).await? } else { None };
-        match bytes {
-            Some(bytes) if bytes <= COMPARED_BYTES => self.compare(files).await,
-            _ => Ok(()),
+    /// The same for some files, unless they are large; whether nothing is left to compare.
+    async fn verify_small(&self, files: RunFiles) -> Result<bool> {
+        match self.bytes_to_verify(files).await? {
+            None => Ok(true),
+            Some(bytes) if bytes > COMPARED_BYTES => Ok(false),
+            Some(_) => self.compare(files).await.map(|()| true),
         }
     }
 
-    /// Bytes that [`Self::verify`] reads; `None` where it reads nothing.
+    /// Bytes of files that can be compared; `None` where none can.
+    async fn bytes_to_verify(&self, files: RunFiles) -> Result<Option<u64>> {
+        if !self.verifies {
+            return Ok(None);
+        }
+        local_bytes(&self.dataset, files).await.context(&self.name())
+    }
+
+    /// Bytes that [`Self::verify`] reads.
     ///
     /// # Errors
     /// A storage error.
-    pub async fn bytes_to_verify(&self) -> Result<Option<u64>> {
-        if self.verifies && !self.verified.initialized() {
-            self.local_bytes(RunFiles::All).await
-        } else {
-            Ok(None)
-        }
-    }
-
-    async fn local_bytes(&self, files: RunFiles) -> Result<Option<u64>> {
-        local_bytes(&self.dataset, files).await.in_run(&self.name())
+    pub async fn verified_bytes(&self) -> Result<u64> {
+        self.bytes_to_verify(RunFiles::All).await.map(Option::unwrap_or_default)
     }
 
     async fn compare(&self, files: RunFiles) -> Result<()> {
         let name = self.name();
-        compare(&self.dataset, files).await.in_run(&name)?.whole(&name)
+        compare(&self.dataset, files).await.context(&name)?.whole(&name)
     }
 
     /// Whether lancemem wrote it, so that no key has two rows that it shows.
@@ -350,6 +350,61 @@ impl SsTableCache {
         join_all(opens).await;
     }
 
+    /// The run for whoever writes down for good what it says: what is known of it was read after its
+    /// files were compared.
+    ///
+    /// # Errors
+    /// As [`Self::verified`].
+    pub async fn compared(
+        &self,
+        base: &Dataset,
+        run: &Arc<SsTableHandle>,
+    ) -> Result<Arc<SsTableHandle>> {
+        if run.compared { Ok(run.clone()) } else { self.verified(base, run).await }
+    }
+
+    /// The same, and all of its files are compared now. Where they were not before anything was read
+    /// of them, it is read anew: a file that was damaged and brought back is whole, and what was read
+    /// of it meanwhile is not.
+    ///
+    /// # Errors
+    /// Damage; a storage error.
+    pub async fn verified(
+        &self,
+        base: &Dataset,
+        run: &Arc<SsTableHandle>,
+    ) -> Result<Arc<SsTableHandle>> {
+        let place = (run.shard_id, run.path.clone());
+        if let Err(error) = run.verify().await {
+            if error.kind() == ErrorKind::Corruption {
+                self.runs.lock().remove(&place);
+            }
+            return Err(error);
+        }
+        if run.compared {
+            return Ok(run.clone());
+        }
+        let (anew, bytes) = self.open_anew(base, run).await?;
+        let kept = Kept::new(&self.bound);
+        let anew = kept.get_or_read(ready(Ok((anew, bytes)))).await?;
+        self.runs.lock().insert(place, kept);
+        Ok(anew)
+    }
+
+    async fn open_anew(
+        &self,
+        base: &Dataset,
+        run: &SsTableHandle,
+    ) -> Result<(SsTableHandle, usize)> {
+        let name = run.name();
+        let context = SsTableContext::new(base, run.shard_id).await.context(&name)?;
+        let context = context.with_new_session();
+        let dataset = open_sstable(&context, &run.path).await.in_run(&name)?;
+        let (mut anew, bytes) = self.handle(run.shard_id, run.generation, &run.path, dataset);
+        (anew.verifies, anew.compared) = (run.verifies, true);
+        Ok((anew, bytes))
+    }
+
     async fn read(
         &self,
         base: &Dataset,
@@ -357,30 +412,42 @@ impl SsTableCache {
         sstable: &SsTable,
     ) -> Result<(SsTableHandle, usize)> {
         let action = format!("SSTable {} of shard {shard_id}", sstable.path);
-        let context = SsTableContext::new(base, shard_id).await.context(&action)?;
+        let mut context = SsTableContext::new(base, shard_id).await.context(&action)?;
+        context.verifies = self.verifies.load(Ordering::Relaxed);
         let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
+        let (mut run, bytes) = self.handle(shard_id, sstable.generation, &sstable.path, dataset);
+        run.compared = run.verify_small(RunFiles::Rows).await?;
+        Ok((run, bytes))
+    }
+
+    fn handle(
+        &self,
+        shard_id: ShardId,
+        generation: Generation,
+        path: &str,
+        dataset: Dataset,
+    ) -> (SsTableHandle, usize) {
         let bytes = size_of::<Dataset>() + dataset.manifest().deep_size_of();
         let dataset = Arc::new(dataset);
         pins::remember(&dataset);
         let handle = SsTableHandle {
             shard_id,
-            generation: sstable.generation,
-            path: sstable.path.clone(),
+            generation,
+            path: path.to_owned(),
             keys: Kept::new(&self.bound),
             filter: Kept::new(&self.bound),
             index: Kept::new(&self.bound),
             tombstones: Kept::new(&self.bound),
             trusted: is_ours(&dataset),
             verifies: self.verifies.load(Ordering::Relaxed),
-            verified: OnceCell::new(),
+            compared: false,
             rows: physical_rows(&dataset),
             pages_read: AtomicU64::new(0),
             columns: Arc::new(with_ids(dataset.schema())),
             row_readers: RowReaders::default(),
             dataset,
         };
-        handle.verify_small(RunFiles::Rows).await?;
-        Ok((handle, bytes))
+        (handle, bytes)
     }
 
     /// Closes the runs of `shard_id` that no manifest lists any more.
