@@ -149,13 +149,14 @@ pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
                 return Ok((0, Some(DamagedFile { file, kind: "path outside the run" })));
             };
             let read = sum_file(&store, &path).await;
-            match read.map_err(|error| Error::io(format!("{file}: {error}")))? {
+            let read = read.map_err(|error| Error::io(format!("{file}: {error}")))?;
+            Ok::<_, Error>(match read {
                 Ok(found) if bloom::checksum_text(found.crc32) == said || mutant!("B19-run") => {
-                    Ok((found.bytes, None))
+                    (found.bytes, None)
                 }
-                Ok(found) => Ok((found.bytes, Some(DamagedFile { file, kind: kind_of(&found) }))),
-                Err(kind) => Ok((0, Some(DamagedFile { file, kind }))),
-            }
+                Ok(found) => (found.bytes, Some(DamagedFile { file, kind: kind_of(&found) })),
+                Err(kind) => (0, Some(DamagedFile { file, kind })),
+            })
         }
     });
     let results = stream::iter(compares).buffered(FILES_AT_ONCE).try_collect::<Vec<_>>().await?;
