@@ -65,10 +65,11 @@ impl KeyChoice {
         Ok(Self { runs, memory: Arc::new(keys_in_memory(part)?) })
     }
 
-    /// For each of `keys`, of rows in the base, whether no run has a row.
+    /// For each of `keys`, of rows in the base, whether no run has a row; `None` where none has any.
     #[must_use]
-    pub fn not_in_runs(&self, keys: &KeyView<'_>) -> BooleanBuffer {
-        self.runs.keys.absent(keys)
+    pub fn not_in_runs(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
+        let runs = &self.runs.keys;
+        (!runs.is_empty()).then(|| runs.absent(keys))
     }
 
     /// The rows of a run that a newer run supersedes.

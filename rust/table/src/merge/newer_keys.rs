@@ -119,11 +119,13 @@ impl NewerKeys {
         K: Iterator<Item = &'a [u8]>,
     {
         let mut numbers = Vec::with_capacity(sources.len());
-        for source in sources {
-            let mut of_source = Vec::with_capacity(source.at_most);
-            for key in source.keys {
+        for SourceKeys { at_most, mut keys, .. } in sources {
+            let mut of_source = Vec::with_capacity(at_most);
+            // Not a `for` loop: keys of many batches are handed on from within.
+            keys.try_for_each(|key| {
                 of_source.push(number_of(key).ok_or_else(null)?);
-            }
+                Ok::<_, Error>(())
+            })?;
             numbers.push(of_source);
         }
         if let Some((dense, superseded)) = DenseNumbers::of(&numbers) {

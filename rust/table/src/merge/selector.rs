@@ -166,7 +166,8 @@ impl Selector {
             }
             Test::ByKey { choice, encoder, .. } => {
                 let keys = encoder.view(batch);
-                (Some(choice.not_in_runs(&keys).into()), choice.not_in_memory(&keys))
+                let not_in_runs = choice.not_in_runs(&keys).map(BooleanArray::from);
+                (not_in_runs, choice.not_in_memory(&keys))
             }
         };
         let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);
