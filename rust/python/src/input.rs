@@ -14,6 +14,7 @@
 
 #![expect(unsafe_code, reason = "the Arrow C data interface; the safety model is above")]
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_array__"))? {
         let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
         let (data, schema) = exported_array(&pair)?;
-        return owned(&data, schema);
+        return owned(&data, schema.as_ref());
     }
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_stream__"))? {
         let capsule: Bound<'_, PyCapsule> = export.call0()?.cast_into()?;
@@ -119,7 +120,7 @@ fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
         let arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(|error| not_arrow(&error))?;
         return one_array(&arrays, &data_type).map(Export::Values);
     }
-    let schema = Schema::try_from(&exported).map(Arc::new).map_err(|error| not_arrow(&error))?;
+    let schema = schema_of(&data_type, &exported)?;
     let mut batches =
         arrays.iter().map(|data| owned_batch(data, &schema)).collect::<PyResult<Vec<_>>>()?;
     if batches.len() == 1 {
@@ -168,18 +169,26 @@ fn last_error(stream: &mut FFI_ArrowArrayStream) -> String {
     }
 }
 
-/// An array in memory of our own: a batch if it is one of columns.
-fn owned(data: &ArrayData, schema: Result<Schema, ArrowError>) -> PyResult<Export> {
-    if !matches!(data.data_type(), DataType::Struct(_)) {
-        let values = owned_column(data, 0, data.len()).map_err(|error| not_arrow(&error))?;
-        return Ok(Export::Values(make_array(values)));
+/// An array in memory of our own: a batch of `schema` if it is one of columns.
+fn owned(data: &ArrayData, schema: Option<&SchemaRef>) -> PyResult<Export> {
+    if let Some(schema) = schema {
+        return owned_batch(data, schema).map(Export::Rows);
     }
-    let schema = schema.map(Arc::new).map_err(|error| not_arrow(&error))?;
-    owned_batch(data, &schema).map(Export::Rows)
+    let values = owned_column(data, 0, data.len()).map_err(|error| not_arrow(&error))?;
+    Ok(Export::Values(make_array(values)))
+}
+
+/// The schema that `exported` was read as: its type, and what the producer says beside it.
+fn schema_of(data_type: &DataType, exported: &FFI_ArrowSchema) -> PyResult<SchemaRef> {
+    let DataType::Struct(fields) = data_type else {
+        return Err(not_arrow(&format!("{data_type} is no type of rows")));
+    };
+    let metadata = exported.metadata().map_err(|error| not_arrow(&error))?;
+    Ok(Arc::new(Schema::new_with_metadata(fields.clone(), metadata)))
 }
 
 /// An array, not copied yet, and the schema that it is a batch of, if it is one.
-fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Result<Schema, ArrowError>)> {
+fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Option<SchemaRef>)> {
     let schema_capsule: Bound<'_, PyCapsule> = pair.get_item(0)?.cast_into()?;
     let array_capsule: Bound<'_, PyCapsule> = pair.get_item(1)?.cast_into()?;
     let schema = schema_capsule.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
@@ -192,9 +201,12 @@ fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Result<Sche
     }
     let data_type = DataType::try_from(exported).map_err(|error| not_arrow(&error))?;
     check_shape(&array, &data_type)?;
+    let is_batch = matches!(data_type, DataType::Struct(_));
+    // Read once: a put of a few rows takes hardly longer than the texts of its schema.
+    let schema = is_batch.then(|| schema_of(&data_type, exported)).transpose()?;
     // SAFETY: the producer promises that the array is of the type beside it.
     let data = unsafe { from_ffi_and_data_type(array, data_type) };
-    Ok((data.map_err(|error| not_arrow(&error))?, Schema::try_from(exported)))
+    Ok((data.map_err(|error| not_arrow(&error))?, schema))
 }
 
 /// The batch in aligned memory of our own.
@@ -217,11 +229,13 @@ fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
 /// So many rows of a column in aligned memory of our own, with values that its type allows.
 fn owned_column(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
     let is_nested = !data.child_data().is_empty();
-    let mut data = if is_nested { data.clone() } else { data.slice(from, rows) };
-    if !is_nested && let Some(copy) = copied_whole(&data) {
+    let is_whole = is_nested || (from == 0 && rows == data.len());
+    let part = if is_whole { Cow::Borrowed(data) } else { Cow::Owned(data.slice(from, rows)) };
+    if let Some(copy) = copied_whole(&part) {
         check_values(&copy)?;
         return Ok(copy);
     }
+    let mut data = part.into_owned();
     data.align_buffers();
     if is_nested {
         data = with_own_parts(&data, from, rows)?;
