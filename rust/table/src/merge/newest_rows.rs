@@ -173,8 +173,14 @@ impl ExecutionPlan for NewestRowsExec {
             let first = async { Pin::new(&mut input).peek().await.is_some() };
             let (selector, _) = join(selector, first).await;
             let selected = selected(input, selector?, metrics);
-            let given = move |_: &_| turn.iter().for_each(Turn::given);
-            Ok::<_, DataFusionError>(noted(selected, record, dropped).inspect(given))
+            let given = move || turn.iter().for_each(Turn::given);
+            let rows = noted(selected, record, dropped).inspect({
+                let given = given.clone();
+                move |_| given()
+            });
+            // Where no row is left, nobody waits for the first one.
+            let end = futures::stream::once(async move { given() });
+            Ok::<_, DataFusionError>(rows.chain(end.filter_map(async |()| None)))
         };
         let stream = futures::stream::once(selected).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
@@ -252,4 +258,29 @@ fn noted(
         }
     });
     steps.try_filter_map(futures::future::ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use arrow_schema::{DataType, Field, Schema};
+    use datafusion::physical_plan::empty::EmptyExec;
+    use futures::poll;
+
+    use super::*;
+    use crate::merge::HeadStart;
+
+    #[tokio::test]
+    async fn a_source_that_begins_and_has_no_row_lets_the_others_begin_when_it_ends() {
+        let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
+        let start = Arc::<HeadStart>::default();
+        let nothing = Arc::new(EmptyExec::new(schema.clone()));
+        let node = NewestRowsExec::new(nothing, Newest::All, schema);
+        let node = node.in_turn(Some(Turn::First(start.clone())));
+        let rows = node.execute(0, Arc::default()).unwrap();
+        let rows: Vec<RecordBatch> = rows.try_collect().await.unwrap();
+        assert_eq!(rows, []);
+        assert!(poll!(pin!(Turn::Later(start).come())).is_ready());
+    }
 }
