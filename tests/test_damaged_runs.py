@@ -6,6 +6,7 @@ each file: `rust/table/src/sstable/tests/damage.rs` holds those.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -227,6 +228,18 @@ def test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_ba
     table.compact()
     assert table.scan().to_table().sort_by("id") == expected
     assert lancemem.open_table(large.uri).scan().to_table().sort_by("id") == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose reads fail with EIO")
+def test_a_file_that_a_disk_cannot_read_is_damage(flushed: lancemem.Table) -> None:
+    path = the_file(flushed, "data/*")
+    path.unlink()
+    # Its first page is mapped nowhere, and a read of it ends as that of a bad sector does.
+    path.symlink_to("/proc/self/mem")
+    [report] = flushed.check_runs()
+    assert report.damage == [f"data/{path.name}: unreadable"]
+    with pytest.raises(lancemem.CorruptionError, match=f"data/{path.name}"):
+        lancemem.open_table(flushed.uri).compact()
 
 
 def test_a_file_that_cannot_be_read_is_named(flushed: lancemem.Table) -> None:

@@ -97,39 +97,37 @@ fn open_table(
     adopt: bool,
     verify_runs: bool,
 ) -> PyResult<Table> {
-    let table = opened(py, uri, sharding, config, storage_options, adopt)?;
+    let location = location(uri, storage_options);
+    let table = if adopt {
+        adopted(py, location, sharding, config)?
+    } else if sharding.is_some() || config.is_some() {
+        return Err(InvalidInputError::new_err(
+            "sharding and config are those of a table that is adopted: leave them out, or adopt",
+        ));
+    } else {
+        run(py, lancemem::Table::open_existing(location))?
+    };
     table.set_verify_runs(verify_runs);
     Ok(Table::new(table))
 }
 
-fn opened(
+fn adopted(
     py: Python<'_>,
-    uri: &str,
+    location: Location,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
-    storage_options: Option<HashMap<String, String>>,
-    adopt: bool,
 ) -> PyResult<Arc<lancemem::Table>> {
-    let location = location(uri, storage_options);
-    if adopt {
-        let settings = WriterConfig::over(config, lancemem::WriterConfig::default())?;
-        let sharding = sharding.map(|sharding| &sharding.0);
-        let table = run(py, lancemem::Table::enable(location, sharding, &settings))?;
-        let own = table.writer_defaults();
-        if WriterConfig::over(config, own.clone())? != *own {
-            return Err(InvalidInputError::new_err(format!(
-                "table {} has other settings, which stay; give a job its own with start_job(config=)",
-                table.uri()
-            )));
-        }
-        return Ok(table);
+    let settings = WriterConfig::over(config, lancemem::WriterConfig::default())?;
+    let sharding = sharding.map(|sharding| &sharding.0);
+    let table = run(py, lancemem::Table::enable(location, sharding, &settings))?;
+    let own = table.writer_defaults();
+    if WriterConfig::over(config, own.clone())? != *own {
+        return Err(InvalidInputError::new_err(format!(
+            "table {} has other settings, which stay; give a job its own with start_job(config=)",
+            table.uri()
+        )));
     }
-    if sharding.is_some() || config.is_some() {
-        return Err(InvalidInputError::new_err(
-            "sharding and config are those of a table that is adopted: leave them out, or adopt",
-        ));
-    }
-    run(py, lancemem::Table::open_existing(location))
+    Ok(table)
 }
 
 fn location(uri: &str, storage_options: Option<HashMap<String, String>>) -> Location {

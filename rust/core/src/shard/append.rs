@@ -33,7 +33,7 @@ type Turn = OwnedMutexGuard<Option<WalAppender>>;
 
 /// Comes back behind the tasks that are ready now, on any thread. `tokio::task::yield_now` comes back
 /// on this thread alone, and not before its whole queue is empty: behind every scan that runs there.
-async fn turn() {
+async fn give_way() {
     let mut is_back = false;
     poll_fn(|context| {
         if std::mem::replace(&mut is_back, true) {
@@ -80,7 +80,7 @@ impl Shared {
             if idle_turns == IDLE_TURNS || self.queue.waiting_bytes() >= SMALL_BYTES {
                 return;
             }
-            turn().await;
+            give_way().await;
             let now = self.queue.queued();
             idle_turns = if now == queued { idle_turns + 1 } else { 0 };
             queued = now;

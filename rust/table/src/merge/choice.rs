@@ -68,8 +68,7 @@ impl KeyChoice {
     /// For each of `keys`, of rows in the base, whether no run has a row; `None` where none has any.
     #[must_use]
     pub fn not_in_runs(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
-        let runs = &self.runs.keys;
-        (!runs.is_empty()).then(|| runs.absent(keys))
+        absent(&self.runs.keys, keys)
     }
 
     /// The rows of a run that a newer run supersedes.
@@ -92,7 +91,7 @@ impl KeyChoice {
     /// where none has any.
     #[must_use]
     pub fn not_in_memory(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
-        (!self.memory.is_empty()).then(|| self.memory.absent(keys))
+        absent(&self.memory, keys)
     }
 
     /// Keys that have a row above the base table; one in a run and in memory counts twice.
@@ -182,6 +181,11 @@ impl LazyChoice {
         };
         self.choice.get_or_try_init(make).await.cloned()
     }
+}
+
+/// For each of `keys` whether `newer` has no row of it; `None` where it has none of any.
+fn absent(newer: &NewerKeys, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
+    (!newer.is_empty()).then(|| newer.absent(keys))
 }
 
 /// For each of `keys` whether `newer` has its newest row at `freshness`.
