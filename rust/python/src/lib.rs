@@ -31,6 +31,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::start();
+    allocator::share_large_buffers();
     runtime::watch_interpreter(module)?;
     errors::register(module)?;
     values::register(module)?;

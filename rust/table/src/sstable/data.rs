@@ -21,7 +21,7 @@ use lance_table::format::{DataFile, Fragment};
 
 use super::SsTableContext;
 use super::checksums::{FileSum, Summed};
-use super::chunks::Chunks;
+use super::chunks::{Chunks, window_bytes};
 use super::local_file::LocalFile;
 use super::sync;
 
@@ -68,7 +68,7 @@ pub(super) async fn write_data(
     };
     let mut writer = create_writer(context.storage_version, Box::new(output), schema, options)?;
     let (ids, columns) = columns_of(&writer)?;
-    let written = match write_chunks(&mut writer, batches).await {
+    let written = match write_chunks(&mut writer, batches, context.buffer_bytes).await {
         Ok(written) => written,
         Err(error) => {
             writer.abort().await;
@@ -88,11 +88,23 @@ pub(super) async fn write_data(
 async fn write_chunks(
     writer: &mut FileWriter,
     batches: Vec<RecordBatch>,
+    page_bytes: usize,
 ) -> Result<FileWriteSummary> {
     for chunk in Chunks::of(batches) {
-        writer.write_batch(&chunk?).await?;
+        for piece in pieces(&chunk?, page_bytes) {
+            writer.write_batch(&piece).await?;
+        }
     }
     writer.finish().await
+}
+
+/// Pieces of at most about `most_bytes`: what lance is given at once is in one page, and a page
+/// is in memory twice.
+fn pieces(batch: &RecordBatch, most_bytes: usize) -> impl Iterator<Item = RecordBatch> {
+    let rows = batch.num_rows();
+    let count = window_bytes(batch).div_ceil(most_bytes).max(1);
+    let step = rows.div_ceil(count).max(1);
+    (0..rows).step_by(step).map(move |first| batch.slice(first, step.min(rows - first)))
 }
 
 /// Field ids, and the file's column of each.
@@ -174,4 +186,44 @@ pub fn random_number() -> Result<u32> {
     let digits = generate_random_hash();
     u32::from_str_radix(&digits, 16)
         .map_err(|_| Error::internal(format!("'{digits}' are not eight hex digits")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
+    use arrow_select::concat::concat_batches;
+
+    use super::{pieces, window_bytes};
+
+    fn batch(rows: usize, bytes: usize) -> RecordBatch {
+        let value = vec![7; bytes];
+        let values: ArrayRef = Arc::new(BinaryArray::from_iter_values(vec![&value; rows]));
+        RecordBatch::try_from_iter([("data", values)]).unwrap()
+    }
+
+    #[test]
+    fn a_batch_that_is_larger_than_a_page_is_cut_without_a_copy() {
+        let whole = batch(1_000, 4_096);
+        let cut: Vec<_> = pieces(&whole, 1 << 20).collect();
+        assert_eq!(cut.len(), 4);
+        assert!(cut.iter().all(|piece| window_bytes(piece) < (1 << 20) + 4_096));
+        assert_eq!(concat_batches(&whole.schema(), &cut).unwrap(), whole);
+        let buffer = |batch: &RecordBatch| batch.column(0).to_data().buffers()[1].as_ptr();
+        assert_eq!(buffer(&cut[3]), buffer(&whole));
+    }
+
+    #[test]
+    fn a_row_that_is_larger_than_a_page_is_a_page() {
+        let cut: Vec<_> = pieces(&batch(3, 4_096), 100).collect();
+        assert_eq!(cut.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_small_batch_stays_whole() {
+        let cut: Vec<_> = pieces(&batch(1_000, 8), 8 << 20).collect();
+        assert_eq!(cut.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [1_000]);
+        assert_eq!(pieces(&batch(0, 0), 100).count(), 0);
+    }
 }

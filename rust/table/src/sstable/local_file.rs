@@ -21,14 +21,17 @@ use lance_io::traits::Writer;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
-/// Bytes handed over at once.
+/// Most bytes that are handed over at once.
 const BLOCK_BYTES: usize = 1 << 20;
+/// Blocks that may wait for the disk.
+const BLOCKS: usize = 8;
 /// Unsynced bytes that make a sync worth while as soon as no block waits.
 const SYNC_BYTES: usize = 2 << 20;
 
 /// The writing end. When `shutdown` has returned, all bytes are written.
 pub(super) struct LocalFile {
     block: Vec<u8>,
+    block_bytes: usize,
     /// `None` once the last block has gone.
     blocks: Option<Sender<Vec<u8>>>,
     /// `None` once its end is known.
@@ -41,9 +44,11 @@ impl LocalFile {
     /// meanwhile. About `waiting_bytes` wait for the disk before the encoder does.
     pub async fn create(path: PathBuf, fsync: bool, waiting_bytes: usize) -> io::Result<Self> {
         let file = tokio::task::spawn_blocking(move || create(&path)).await??;
-        let (blocks, waiting) = channel(waiting_bytes / BLOCK_BYTES);
+        let (blocks, waiting) = channel(BLOCKS);
         let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting, fsync)));
-        Ok(Self { block: Vec::with_capacity(BLOCK_BYTES), blocks: Some(blocks), thread, bytes: 0 })
+        let block_bytes = (waiting_bytes / BLOCKS).clamp(4096, BLOCK_BYTES);
+        let block = Vec::with_capacity(block_bytes);
+        Ok(Self { block, block_bytes, blocks: Some(blocks), thread, bytes: 0 })
     }
 
     /// Hands the block over, waiting for room.
@@ -53,8 +58,8 @@ impl LocalFile {
         };
         let room = ready!(blocks.poll_ready(context));
         let sent = room.is_ok() && {
-            let block = std::mem::replace(&mut self.block, Vec::with_capacity(BLOCK_BYTES));
-            blocks.start_send(block).is_ok()
+            let next = Vec::with_capacity(self.block_bytes);
+            blocks.start_send(std::mem::replace(&mut self.block, next)).is_ok()
         };
         if sent {
             return Poll::Ready(Ok(()));
@@ -107,10 +112,10 @@ impl AsyncWrite for LocalFile {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.block.len() == BLOCK_BYTES {
+        if self.block.len() == self.block_bytes {
             ready!(self.poll_hand_over(context))?;
         }
-        let taken = bytes.len().min(BLOCK_BYTES - self.block.len());
+        let taken = bytes.len().min(self.block_bytes - self.block.len());
         self.block.extend_from_slice(&bytes[..taken]);
         self.bytes += taken;
         Poll::Ready(Ok(taken))
@@ -176,7 +181,13 @@ mod tests {
         let file = File::options().write(true).open(full).unwrap();
         let (blocks, waiting) = channel(2);
         let thread = Some(tokio::task::spawn_blocking(move || write_blocks(file, waiting, true)));
-        let mut file = LocalFile { block: Vec::new(), blocks: Some(blocks), thread, bytes: 0 };
+        let mut file = LocalFile {
+            block: Vec::new(),
+            block_bytes: BLOCK_BYTES,
+            blocks: Some(blocks),
+            thread,
+            bytes: 0,
+        };
         let bytes = vec![0; 20 * BLOCK_BYTES];
         let error = match file.write_all(&bytes).await {
             Err(error) => error,
