@@ -153,9 +153,9 @@ test-sim: ## the core's stories, the model of the protocol, schedules, and CI_SE
 schedules: ## orders of the core's threads and tasks; SCHEDULES=n of each story
 	$(SIM) test $(SIM_ALL) --test schedules --test cursors
 
-soak: $(MODULE) ## every layer of random checks for HOURS=n hours or MINUTES=n; the report goes to docs/soak
+soak: $(MODULE) ## random checks for HOURS=n hours or MINUTES=n, ONLY="cuts kills" or all; the report goes to docs/soak
 	$(SIM) test $(SIM_ALL) --no-run
-	CARGO_TARGET_DIR=$(SIM_TARGET) $(BIN)/python -m scripts.soak $(MINUTES)
+	CARGO_TARGET_DIR=$(SIM_TARGET) $(BIN)/python -m scripts.soak $(MINUTES) $(if $(ONLY),--only $(ONLY))
 
 KILLS ?= 72
 

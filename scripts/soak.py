@@ -1,12 +1,13 @@
-"""Runs every layer of random checks with fresh seeds for so many minutes; reports to docs/soak.
+"""Runs layers of random checks with fresh seeds for so many minutes; reports to docs/soak.
 
-Owns: which layers, how the time is divided among them, and the report. Does not own: the checks;
-each is a command that a person can give too, and a failure prints the one that repeats it.
+Owns: which layers, and how the time is divided among them. Does not own: the checks, each of which
+is a command that a person can give too, and a failure prints the one that repeats it; or the pages
+of docs/soak (`soak_pages`).
 """
 
 from __future__ import annotations
 
-import datetime as dt
+import argparse
 import os
 import re
 import subprocess
@@ -15,7 +16,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benches.write.machine import commit
+from scripts import soak_pages
+from scripts.soak_pages import Row
 
 ROOT = Path(__file__).parents[1]
 SIM = ROOT / "rust" / "sim"
@@ -25,7 +27,10 @@ CARGO = ["cargo", "test", "--workspace", "--release", "--quiet", "--locked"]
 
 @dataclass(frozen=True)
 class Layer:
-    """A command that is repeated, and what one test that passed in it stands for."""
+    """A command that is repeated, and what one test that passed in it stands for.
+
+    A layer ends when its part of the time is over, or at as many tries as a soak wants.
+    """
 
     name: str
     share: float
@@ -38,7 +43,7 @@ class Layer:
 
 LAYERS = [
     Layer(
-        "random lives of a shard against a map",
+        "map",
         0.10,
         [*CARGO, "--test", "stories", "model::"],
         {"PROPTEST_CASES": "500"},
@@ -47,7 +52,7 @@ LAYERS = [
         folder=SIM,
     ),
     Layer(
-        "orders of threads and tasks",
+        "schedules",
         0.08,
         [*CARGO, "--test", "schedules", "--test", "cursors"],
         {"SCHEDULES": "20000"},
@@ -56,7 +61,7 @@ LAYERS = [
         folder=SIM,
     ),
     Layer(
-        "bytes that nobody wrote",
+        "fuzz",
         0.06,
         [*CARGO, "--test", "fuzz"],
         {"FUZZ_CASES": "1000000"},
@@ -65,71 +70,70 @@ LAYERS = [
         folder=SIM,
     ),
     Layer(
-        "kills behind chosen calls to the file system",
+        "damage",
+        0.04,
+        [*CARGO, "--test", "stories", "damage_everywhere::"],
+        {"LANCEMEM_POSITIONS": "all"},
+        seed=None,
+        folder=SIM,
+    ),
+    Layer(
+        "kill-points",
         0.08,
         [*PYTEST, "tests/durability/test_kill_points.py"],
         {"LANCEMEM_POINT_KILLS": "16"},
         tries=16,
     ),
     Layer(
-        "kills at random times",
+        "kills",
         0.08,
         [*PYTEST, "tests/durability/test_kill.py", "--timeout", "3600"],
         {"LANCEMEM_KILLS": "10"},
         tries=10,
     ),
     Layer(
-        "power cuts, about 60 a test",
+        "cuts",
         0.08,
         [*PYTEST, "tests/durability/test_power_cut.py", "--timeout", "3600"],
         {"LANCEMEM_CUTS": "60"},
         tries=60,
     ),
     Layer(
-        "shortages of space, handles, rights, time",
+        "shortages",
         0.04,
         [*PYTEST, "tests/durability/test_shortage.py"],
     ),
     Layer(
-        "takeovers between processes, half of them on an S3 server with a fifth as many",
+        "takeovers",
         0.08,
         [*PYTEST, "tests/takeovers"],
         {"LANCEMEM_TAKEOVERS": "200"},
         tries=120,
     ),
     Layer(
-        "lives that lancemem and pylance write in turns",
+        "cross-read",
         0.05,
         [*PYTEST, "tests/test_cross_read_random.py"],
         {"LANCEMEM_LIVES": "60"},
         tries=20,
     ),
     Layer(
-        "kills of Spark's executors and of their Python",
+        "spark-kills",
         0.10,
         [*PYTEST, "-m", "spark", "tests/spark/test_kills.py", "-k", "executors"],
         {"LANCEMEM_SPARK_KILLS": "10"},
         tries=10,
     ),
 ]
+SIMULATION = "simulation"
 # What the others leave, at least this.
 SHARE_OF_SIMULATION = 0.25
 
 
-@dataclass
-class Row:
-    """What became of a layer."""
-
-    name: str
-    tries: int
-    seconds: float
-    failed: str = ""
-
-
 def run(layer: Layer, seconds: float, seed: int) -> Row:
-    """Repeat a layer until its time is over, at least once, or until it fails."""
-    started, tries, turn = time.monotonic(), 0, 0
-    while turn == 0 or time.monotonic() - started < seconds:
+    """Repeat a layer until its time is over, at least once, or until it fails or has enough."""
+    started, row, turn = time.monotonic(), Row(layer.name, 0, 0), 0
+    while turn == 0 or not (row.seconds >= seconds or is_enough(row)):
         settings = dict(layer.settings)
         if layer.seed is not None:
             settings[layer.seed] = str(seed + turn)
@@ -142,15 +146,22 @@ def run(layer: Layer, seconds: float, seed: int) -> Row:
             check=False,
         )
         turn += 1
+        row.seconds = time.monotonic() - started
         if done.returncode != 0:
             given = " ".join(f"{name}={value}" for name, value in settings.items())
             command = " ".join(layer.command).replace(sys.executable, "python")
-            again = f"cd {layer.folder.relative_to(ROOT)} && {given} {command}"
-            print(done.stdout[-6000:], done.stderr[-2000:], f"again: {again}", sep="\n")
-            return Row(layer.name, tries, time.monotonic() - started, again)
+            row.failed = f"cd {layer.folder.relative_to(ROOT)} && {given} {command}"
+            print(done.stdout[-6000:], done.stderr[-2000:], f"again: {row.failed}", sep="\n")
+            return row
         passed = re.findall(r"(?:ok\. |^)(\d+) passed", done.stdout, re.MULTILINE)
-        tries += layer.tries * sum(map(int, passed))
-    return Row(layer.name, tries, time.monotonic() - started)
+        row.tries += layer.tries * sum(map(int, passed))
+    return row
+
+
+def is_enough(row: Row) -> bool:
+    """Whether a soak wants no more of this."""
+    wanted = soak_pages.WANTED[row.name]
+    return 0 < wanted.tries <= row.tries or 0 < wanted.minutes <= row.seconds / 60
 
 
 def simulate(minutes: float) -> tuple[Row, str]:
@@ -166,49 +177,45 @@ def simulate(minutes: float) -> tuple[Row, str]:
     )
     lives = re.match(r"(\d+) lives", done.stdout)
     failed = "" if done.returncode == 0 else "the lines below say which seeds"
-    row = Row("lives of the simulation", int(lives[1]) if lives else 0, 0, failed)
-    row.seconds = time.monotonic() - started
-    return row, done.stdout
+    seconds = time.monotonic() - started
+    return Row(SIMULATION, int(lives[1]) if lives else 0, seconds, failed), done.stdout
 
 
-def report(rows: list[Row], lives: str, seed: int) -> Path:
-    """Write what was tried."""
-    tried = commit()
-    lines = [
-        f"# Soak of {tried}",
-        "",
-        f"`make soak` on {dt.datetime.now(dt.UTC):%Y-%m-%d}, {os.cpu_count()} processors,",
-        f"seeds from {seed}. Without a failure in n tries at most 3/n of all fail (95 %).",
-        "",
-        "| what | tries | minutes | found |",
-        "| --- | ---: | ---: | --- |",
-    ]
-    lines += [
-        f"| {row.name} | {row.tries:,} | {row.seconds / 60:.1f} | {row.failed or 'nothing'} |"
-        for row in rows
-    ]
-    page = ROOT / "docs" / "soak" / f"{tried[:7]}.md"
-    page.parent.mkdir(exist_ok=True)
-    page.write_text("\n".join([*lines, "", "The simulation:", "", "```", lives.strip(), "```", ""]))
-    return page
+def _arguments() -> argparse.Namespace:
+    names = [*(layer.name for layer in LAYERS), SIMULATION]
+    parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
+    parser.add_argument("minutes", type=float)
+    parser.add_argument("--only", nargs="*", choices=names, default=[], metavar="LAYER",
+                        help=f"of {', '.join(names)}")  # fmt: skip
+    return parser.parse_args()
 
 
 def main() -> None:
-    """Divide the minutes of the command line among the layers."""
-    minutes, started = float(sys.argv[1]), time.monotonic()
-    seed = int(time.time())
-    rows = []
-    for layer in LAYERS:
-        rows.append(run(layer, layer.share * minutes * 60, seed))
-        row = rows[-1]
-        print(f"{row.name}: {row.tries:,} in {row.seconds:.0f} s {row.failed}", flush=True)
-    left = minutes - (time.monotonic() - started) / 60
-    row, lives = simulate(max(left, SHARE_OF_SIMULATION * minutes))
-    rows.append(row)
-    page = report(rows, lives, seed)
-    print(f"{row.name}: {row.tries:,} in {row.seconds:.0f} s\nwrote {page.relative_to(ROOT)}")
+    """Divide the minutes among the layers; what one leaves, the later ones have."""
+    chosen, started = _arguments(), time.monotonic()
+    layers = [layer for layer in LAYERS if not chosen.only or layer.name in chosen.only]
+    simulated = SHARE_OF_SIMULATION if not chosen.only or SIMULATION in chosen.only else 0.0
+    shares = sum(layer.share for layer in layers) + simulated
+    seed, rows, lives = int(time.time()), [], ""
+    for layer in layers:
+        left = chosen.minutes * 60 - (time.monotonic() - started)
+        rows.append(run(layer, max(0.0, left * layer.share / shares), seed))
+        shares -= layer.share
+        say(rows[-1])
+    if simulated:
+        left = chosen.minutes - (time.monotonic() - started) / 60
+        row, lives = simulate(max(left, simulated * chosen.minutes))
+        rows.append(row)
+        say(row)
+    page = soak_pages.write(rows, lives, seed)
+    print(f"wrote {page.relative_to(ROOT)}")
     if any(row.failed for row in rows):
         sys.exit(1)
+
+
+def say(row: Row) -> None:
+    """Print what became of a layer."""
+    print(f"{row.name}: {row.tries:,} in {row.seconds:.0f} s {row.failed}", flush=True)
 
 
 if __name__ == "__main__":

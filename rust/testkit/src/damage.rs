@@ -49,9 +49,13 @@ impl Damage {
     }
 }
 
-/// Up to [`POSITIONS`] positions over `length`, the first and last ones among them.
+/// Up to [`POSITIONS`] positions over `length`, the first and last ones among them; every one
+/// where the environment says `LANCEMEM_POSITIONS=all`.
 #[must_use]
 pub fn positions(length: usize) -> Vec<usize> {
+    if std::env::var_os("LANCEMEM_POSITIONS").is_some_and(|most| most == "all") {
+        return (0..length).collect();
+    }
     let step = (length / POSITIONS).max(1);
     let mut positions: Vec<usize> = (0..length).step_by(step).take(POSITIONS - 16).collect();
     positions.extend(length.saturating_sub(16)..length);
