@@ -43,6 +43,13 @@ class Layer:
 
 LAYERS = [
     Layer(
+        "model",
+        0.05,
+        [*CARGO, "--lib", "--", "--ignored", "model::"],
+        seed=None,
+        folder=SIM,
+    ),
+    Layer(
         "map",
         0.10,
         [*CARGO, "--test", "stories", "model::"],

@@ -30,6 +30,7 @@ class Wanted:
 
 
 WANTED = {
+    "model": Wanted("models of the protocol: four writers; three with two writes each", 2),
     "map": Wanted("random lives of a shard against a map", 200_000),
     "schedules": Wanted("orders of threads and tasks", 5_000_000),
     "fuzz": Wanted("bytes that nobody wrote", minutes=360),

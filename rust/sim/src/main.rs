@@ -26,7 +26,7 @@ const MOST_FAILURES: usize = 10;
 /// Hunts for a known bug, each from another seed.
 const HUNTS: usize = 9;
 const LONGEST_HUNT: u64 = 2_000;
-const LONGEST_WALK: Duration = Duration::from_mins(5);
+const LONGEST_WALK: Duration = Duration::from_mins(30);
 
 /// What the command line and the environment ask for.
 struct Order {
@@ -63,11 +63,14 @@ fn main() -> ExitCode {
             let until = Instant::now() + Duration::from_mins(amount.max(1));
             run(&Order { seeds: u64::MAX, until: Some(until), ..order })
         }
-        "model" => model(u8::try_from(amount.clamp(1, 3)).unwrap_or(1)),
+        "model" => {
+            let writers = words.next().and_then(|word| word.parse().ok()).unwrap_or(3);
+            model(writers, u8::try_from(amount.clamp(1, 3)).unwrap_or(1))
+        }
         "hunt" => hunt(puts, threads, Duration::from_secs(amount.max(1))),
         _ => {
             eprintln!(
-                "lancemem-sim seeds N | minutes N | hunt SECONDS | model WRITES; or LANCEMEM_SEED=n"
+                "lancemem-sim seeds N | minutes N | hunt SECONDS | model WRITES WRITERS; or LANCEMEM_SEED=n"
             );
             ExitCode::from(2)
         }
@@ -217,10 +220,10 @@ const FAULTS: &[&str] = &[
     "fault: woke after a week",
 ];
 
-/// Visits every state of the protocol with so many writes of each writer.
-fn model(writes: u8) -> ExitCode {
+/// Visits every state of the protocol with so many writers, and so many writes of each.
+fn model(writers: usize, writes: u8) -> ExitCode {
     let started = Instant::now();
-    let walk = walk(Protocol { writes, mutant: "" }, LONGEST_WALK);
+    let walk = walk(Protocol { writers, writes, mutant: "" }, LONGEST_WALK);
     let (states, depth) = (walk.states, walk.depth);
     println!("{states} states, {depth} steps deep, {:.1} s", started.elapsed().as_secs_f64());
     match walk.broken {
