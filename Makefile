@@ -109,8 +109,10 @@ tidy: ## headers, sizes, layers, words, and that every promise has its test
 # All lock files. Advisories are not asked for: they are in no package registry.
 deny: $(TOOLS) ## licences and sources of everything that is compiled
 	$(BIN)/cargo-deny --locked check licenses bans sources
-	$(BIN)/cargo-deny --locked --workspace --manifest-path rust/sim/Cargo.toml --config deny.toml \
-		check licenses bans sources
+	@for folder in sim fuzz; do \
+		$(BIN)/cargo-deny --locked --workspace --manifest-path rust/$$folder/Cargo.toml --config deny.toml \
+			check licenses bans sources || exit 1; \
+	done
 
 lint-python: $(MODULE)
 	$(BIN)/mypy $(PYTHON_DIRS)
@@ -141,20 +143,24 @@ sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one a
 	$(SIM) test $(SIM_ALL) --no-run
 	$(LANCEMEM_SIM) seeds $(SEEDS)
 
-# Ten thousand lives are nine minutes of two cores (docs/simulation.md). A machine that has to compile Lance
-# first has not got them within CI's ninety.
-CI_SEEDS := $(if $(wildcard $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib),10000,2000)
+# Ten thousand lives are eight minutes of two cores (docs/simulation.md). A machine that has to compile Lance
+# first has not got them within CI's ninety, nor a minute of each decoder.
+IS_WARM := $(wildcard $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib)
+CI_SEEDS := $(if $(IS_WARM),10000,2000)
+CI_FUZZ := $(if $(IS_WARM),60,10)
 SCHEDULES ?= 100000
 
-test-sim: ## the core's stories, the model of the protocol, schedules, and CI_SEEDS lives
+test-sim: $(TOOLS) ## the core's stories, the model of the protocol, schedules, CI_SEEDS lives, and decoders for CI_FUZZ seconds
 	$(SIM) test $(SIM_ALL)
 	@$(SUBMAKE) sim SEEDS=$(CI_SEEDS)
+	@$(SUBMAKE) fuzz FUZZ=$(CI_FUZZ)
 
 schedules: ## orders of the core's threads and tasks; SCHEDULES=n of each story
 	$(SIM) test $(SIM_ALL) --test schedules --test cursors
 
 soak: $(MODULE) ## random checks for HOURS=n hours or MINUTES=n, ONLY="cuts kills" or all; the report goes to docs/soak
 	$(SIM) test $(SIM_ALL) --no-run
+	$(if $(filter simulation,$(or $(ONLY),simulation)),$(SIM) build --workspace --profile soak --quiet --locked --bin lancemem-sim)
 	CARGO_TARGET_DIR=$(SIM_TARGET) $(BIN)/python -m scripts.soak $(MINUTES) $(if $(ONLY),--only $(ONLY))
 
 KILLS ?= 72
@@ -178,14 +184,11 @@ SPARK_KILLS ?= 40
 spark-kills: $(MODULE) ## executors and their Python killed in mid-write, SPARK_KILLS=n times on each of two clusters
 	LANCEMEM_SPARK_KILLS=$(SPARK_KILLS) $(BIN)/python -m pytest -m spark tests/spark/test_kills.py
 
-# Of a decoder; nightly's flag on the compiler that is here, and all that is not the host's own instrumented.
-FUZZ ?= 2000000
-HOST = $$(rustc -vV | sed -n 's/^host: //p')
+# Seconds of each decoder, as many side by side as there are processors (scripts/fuzz.py).
+FUZZ ?= 60
 
-fuzz: ## decoders on bytes that nobody wrote, under AddressSanitizer; FUZZ=n mutations for each
-	cd rust/sim && CARGO_TARGET_DIR=$(SIM_TARGET)/asan RUSTC_BOOTSTRAP=1 FUZZ_CASES=$(FUZZ) \
-		RUSTFLAGS="--cfg tokio_unstable --cfg lancemem_mutants -Zsanitizer=address" \
-		cargo test --release --locked --target $(HOST) --test fuzz
+fuzz: $(TOOLS) ## libFuzzer on every decoder, under AddressSanitizer; FUZZ=n seconds each, KEEP=1 keeps what is new in the tree
+	$(BIN)/python -m scripts.fuzz $(FUZZ) $(if $(KEEP),--keep)
 
 mutants: ## put every known bug of the core back and show who catches it
 	CARGO_TARGET_DIR=$(SIM_TARGET) scripts/mutants.sh

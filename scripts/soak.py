@@ -70,11 +70,8 @@ LAYERS = [
     Layer(
         "fuzz",
         0.06,
-        [*CARGO, "--test", "fuzz"],
-        {"FUZZ_CASES": "1000000"},
-        tries=1_000_000,
-        seed="FUZZ_SEED",
-        folder=SIM,
+        [sys.executable, "-m", "scripts.fuzz", "60"],
+        seed=None,
     ),
     Layer(
         "damage",
@@ -95,8 +92,8 @@ LAYERS = [
         "kills",
         0.08,
         [*PYTEST, "tests/durability/test_kill.py", "--timeout", "3600"],
-        {"LANCEMEM_KILLS": "10"},
-        tries=10,
+        {"LANCEMEM_KILLS": "20"},
+        tries=20,
     ),
     Layer(
         "cuts",
@@ -133,8 +130,6 @@ LAYERS = [
     ),
 ]
 SIMULATION = "simulation"
-# What the others leave, at least this.
-SHARE_OF_SIMULATION = 0.25
 
 
 def run(layer: Layer, seconds: float, seed: int) -> Row:
@@ -167,25 +162,30 @@ def run(layer: Layer, seconds: float, seed: int) -> Row:
 
 def is_enough(row: Row) -> bool:
     """Whether a soak wants no more of this."""
-    wanted = soak_pages.WANTED[row.name]
-    return 0 < wanted.tries <= row.tries or 0 < wanted.minutes <= row.seconds / 60
+    return row.tries >= soak_pages.WANTED[row.name].tries
 
 
-def simulate(minutes: float) -> tuple[Row, str]:
-    """Live lives of a shard for the rest of the time."""
-    program = Path(os.environ["CARGO_TARGET_DIR"], "release", "lancemem-sim")
-    started = time.monotonic()
-    done = subprocess.run(  # noqa: S603 - our own program
-        [str(program), "minutes", str(max(1, round(minutes)))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lives = re.match(r"(\d+) lives", done.stdout)
-    failed = "" if done.returncode == 0 else "the lines below say which seeds"
-    seconds = time.monotonic() - started
-    return Row(SIMULATION, int(lives[1]) if lives else 0, seconds, failed), done.stdout
+class Simulation:
+    """Lives of a shard on what the other layers leave of the processors."""
+
+    def __init__(self, minutes: float) -> None:
+        """Start to live, for so many minutes, until `end` waits for it."""
+        program = Path(os.environ["CARGO_TARGET_DIR"], "soak", "lancemem-sim")
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            ["nice", "-n", "19", str(program), "minutes", str(max(1, round(minutes)))],  # noqa: S607
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> tuple[Row, str]:
+        """Wait for the end of its time: what became of it, and its report."""
+        report, _ = self._process.communicate()
+        lives = re.search(r"^(\d+) lives", report, re.MULTILINE)
+        failed = "" if self._process.returncode == 0 else "the lines below say which seeds"
+        seconds = time.monotonic() - self._started
+        return Row(SIMULATION, int(lives[1]) if lives else 0, seconds, failed), report
 
 
 def _arguments() -> argparse.Namespace:
@@ -201,17 +201,17 @@ def main() -> None:
     """Divide the minutes among the layers; what one leaves, the later ones have."""
     chosen, started = _arguments(), time.monotonic()
     layers = [layer for layer in LAYERS if not chosen.only or layer.name in chosen.only]
-    simulated = SHARE_OF_SIMULATION if not chosen.only or SIMULATION in chosen.only else 0.0
-    shares = sum(layer.share for layer in layers) + simulated
+    is_simulated = not chosen.only or SIMULATION in chosen.only
+    simulation = Simulation(chosen.minutes) if is_simulated else None
+    shares = sum(layer.share for layer in layers)
     seed, rows, lives = int(time.time()), [], ""
     for layer in layers:
         left = chosen.minutes * 60 - (time.monotonic() - started)
         rows.append(run(layer, max(0.0, left * layer.share / shares), seed))
         shares -= layer.share
         say(rows[-1])
-    if simulated:
-        left = chosen.minutes - (time.monotonic() - started) / 60
-        row, lives = simulate(max(left, simulated * chosen.minutes))
+    if simulation is not None:
+        row, lives = simulation.end()
         rows.append(row)
         say(row)
     page = soak_pages.write(rows, lives, seed)

@@ -1,8 +1,8 @@
 """The program that forks a writer for each request, so that no life waits for its imports.
 
-Owns: one child at a time, armed to end by SIGKILL behind a chosen call, and how it ended. It runs
-with `syscalls.c` preloaded and never uses lancemem itself, so that a fork has one thread. Does not
-own: which call, or what must be there afterwards (`test_kill_points`).
+Owns: one child at a time, its end by SIGKILL, behind a call that it is armed for or some time after
+it has said enough, and how it ended. It never uses lancemem itself, so that a fork has one thread.
+Does not own: which call or when, or what is there afterwards (`test_kill_points`, `test_kill`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -22,11 +24,23 @@ from .writer import Writer
 def live(request: dict[str, Any], said: int) -> None:
     """Be the child: live until killed, or to the end of the steps."""
     os.dup2(said, sys.stdout.fileno())
-    call, pattern = (request[name].encode() for name in ("call", "pattern"))
-    ctypes.CDLL(os.environ["LD_PRELOAD"]).kill_behind(
-        call, pattern, ctypes.c_long(request["calls"])
-    )
+    if behind := request.get("behind"):
+        call, pattern = (behind[name].encode() for name in ("call", "pattern"))
+        library = ctypes.CDLL(os.environ["LD_PRELOAD"])
+        library.kill_behind(call, pattern, ctypes.c_long(behind["calls"]))
     Writer(request["uri"], None).do(request["steps"])
+
+
+def watch(request: dict[str, Any], child: int, here: int) -> bytes:
+    """Read what the child says until it is dead, and kill it at its time where it has one."""
+    said = b""
+    if after := request.get("after"):
+        while said.count(b"\n") < after["lines"] and (more := os.read(here, 1 << 16)):
+            said += more
+        time.sleep(after["seconds"])
+        os.kill(child, signal.SIGKILL)
+    with os.fdopen(here, "rb") as pipe:
+        return said + pipe.read()
 
 
 def main() -> None:
@@ -45,8 +59,7 @@ def main() -> None:
                 traceback.print_exc()
                 os._exit(1)
         os.close(there)
-        with os.fdopen(here) as pipe:
-            said = pipe.read().splitlines()
+        said = watch(request, child, here).decode().splitlines()
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         sys.stdout.write(json.dumps({"status": status, "said": said}) + "\n")
         sys.stdout.flush()

@@ -6,13 +6,8 @@ power cuts (test_power_cut), threads of one job.
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import select
-import signal
-import subprocess
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +16,17 @@ import pytest
 import lancemem
 
 from . import oracle
-from .children import TABLE, TIMEOUT_SECONDS, command, environment
+from .children import TABLE
+from .forking import Forks, forks
 from .modes import DEFERRED, NOT_DURABLE
 from .survivors import survivors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # As many as a soak asks for, each series from a seed of its own.
-KILLS_PER_LIFE = int(os.environ.get("LANCEMEM_KILLS", "3"))
+KILLS_PER_LIFE = int(os.environ.get("LANCEMEM_KILLS", "10"))
 SEED = os.environ.get("LANCEMEM_SEED", "")
 LARGEST_DELAY_SECONDS = 0.02
 SMALL: dict[str, Any] = {"max_memtable_rows": 40}
@@ -68,47 +65,28 @@ LIVES = {
 }
 
 
-def until_killed(table: lancemem.Table, life: Life, done: int, chance: random.Random) -> list[str]:
-    """Run a child, kill it at a random moment and return what it had said."""
-    steps = [["resume", done], ["start_job", life.config], life.last_step]
-    child = subprocess.Popen(  # noqa: S603 - our own program
-        command("writer", table.uri),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment(),
-    )
-    said, wanted = b"", chance.randrange(1, 120)
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    with child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            child.stdin.write(json.dumps(steps).encode())
-            child.stdin.close()
-            while said.count(b"\n") < wanted:
-                ready, _, _ = select.select([child.stdout], [], [], deadline - time.monotonic())
-                assert ready, "the child says nothing"
-                more = os.read(child.stdout.fileno(), 1 << 16)
-                assert more, f"the child ended by itself after {said!r}"
-                said += more
-            time.sleep(chance.uniform(0, LARGEST_DELAY_SECONDS))
-        finally:
-            child.kill()
-        said += child.stdout.read()
-    assert child.returncode == -signal.SIGKILL
-    return said.decode().splitlines()
+@pytest.fixture(scope="module")
+def running() -> Iterator[Forks]:
+    """Give the program that forks."""
+    with forks() as program:
+        yield program
 
 
 @pytest.mark.parametrize("name", LIVES)
 def test_what_was_promised_is_there_after_every_kill_as_a_prefix_of_the_puts(
-    name: str, tmp_path: Path
+    name: str, running: Forks, tmp_path: Path
 ) -> None:
     life, chance = LIVES[name], random.Random(name + SEED)  # noqa: S311 - a fixed seed is the point
     print(f"seed '{name}{SEED}'")  # noqa: T201 - to repeat a failure
     table = lancemem.create_table(str(tmp_path / TABLE), oracle.SCHEMA, primary_key="id")
     survived = 0
     for _ in range(KILLS_PER_LIFE):
-        said = until_killed(table, life, survived, chance)
+        steps = [["resume", survived], ["start_job", life.config], life.last_step]
+        after = {
+            "lines": chance.randrange(1, 120),
+            "seconds": chance.uniform(0, LARGEST_DELAY_SECONDS),
+        }
+        said = running.killed(uri=table.uri, steps=steps, after=after)
         survived = survivors(table.uri, said, survived, life.promising)
     assert survived > 0
     table.compact()

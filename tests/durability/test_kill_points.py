@@ -7,12 +7,8 @@ collections, on a real disk. Does not own: kills at random times (test_kill), po
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import select
-import signal
-import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -20,8 +16,9 @@ import pytest
 import lancemem
 
 from . import oracle
-from .children import TABLE, TIMEOUT_SECONDS, command, environment
+from .children import TABLE
 from .conftest import has_unnamed_files
+from .forking import Forks, forks
 from .survivors import survivors
 
 if TYPE_CHECKING:
@@ -103,53 +100,26 @@ ROUNDS = 2
 PROMISING = {"ack", "flushed"}
 
 
-class Forks:
-    """The running `forks`, told what to do and when to end."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-
-    def live(self, **request: object) -> dict[str, Any]:
-        """Let a child live; a child that hangs is ended with its parent."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        self.process.stdin.flush()
-        ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_SECONDS)
-        assert ready, f"the child hangs: {request}"
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
-
-
 @pytest.fixture(scope="module")
-def forks(
+def server(
     syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Forks, Path]]:
-    """Give the program and the folder below which it sees calls."""
+    """Give the program that forks, and the folder below which it sees calls."""
     root = tmp_path_factory.mktemp("killed")
     preloaded = {
         "LD_PRELOAD": str(syscalls_library),
         "SYSCALLS_ROOT": str(root),
         "SYSCALLS_LOG": os.devnull,
     }
-    with subprocess.Popen(  # noqa: S603 - our own program
-        command("forks"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment(preloaded),
-        start_new_session=True,
-    ) as process:
-        try:
-            yield Forks(process), root
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
+    with forks(preloaded) as running:
+        yield running, root
 
 
 @pytest.mark.parametrize("name", POINTS)
 def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
-    name: str, forks: tuple[Forks, Path]
+    name: str, server: tuple[Forks, Path]
 ) -> None:
-    server, root = forks
+    running, root = server
     chance = random.Random(name + SEED)  # noqa: S311 - a fixed seed is the point
     print(f"seed '{name}{SEED}'")  # noqa: T201 - to repeat a failure
     point = POINTS[name]
@@ -164,9 +134,9 @@ def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
     for _ in range(KILLS):
         steps = [["resume", survived], ["start_job", CONFIG], *ROUND * ROUNDS]
         calls = chance.randint(1, ROUNDS * point.in_a_round)
-        died = server.live(call=point.call, pattern=pattern, calls=calls, uri=uri, steps=steps)
-        assert died["status"] == -signal.SIGKILL, f"the point was not reached: {died}"
-        survived = survivors(uri, died["said"], survived, PROMISING)
+        behind = {"call": point.call, "pattern": pattern, "calls": calls}
+        said = running.killed(uri=uri, steps=steps, behind=behind)
+        survived = survivors(uri, said, survived, PROMISING)
     table = lancemem.open_table(uri)
     table.compact()
     found = oracle.state_of(table.scan().to_table())

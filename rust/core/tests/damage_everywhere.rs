@@ -7,7 +7,7 @@ use lancemem_core::format::paths;
 use lancemem_core::shard::check_wal;
 use lancemem_core::types::ErrorKind;
 use lancemem_testkit::Rows;
-use lancemem_testkit::damage::{Damage, POSITIONS, damages, positions};
+use lancemem_testkit::damage::{Damage, POSITIONS, damages, few_positions, positions};
 
 use crate::bench::{Bench, quick, within};
 
@@ -68,8 +68,7 @@ async fn an_open_refuses_every_damaged_entry_and_leaves_the_shard_to_its_owner()
         let path = bench.wal_path(3);
         let bytes = bench.storage.bytes(&path).await;
         let before = bench.manifest().await;
-        let some = positions(bytes.len() - 16).into_iter().step_by(10);
-        for (at, kind, damaged) in damages(&bytes, some) {
+        for (at, kind, damaged) in damages(&bytes, few_positions(bytes.len() - 16)) {
             bench.storage.overwrite(&path, damaged).await;
             let error = bench.try_open(quick()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");

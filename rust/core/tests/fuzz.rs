@@ -1,7 +1,8 @@
 //! Bytes that nobody wrote, given to every decoder: no panic beyond Arrow's, bounded memory.
 //!
-//! Owns: the mutations, the kept corpus (real entries and manifests) and the count of bytes that
-//! a decoder asks for. Does not own: damage of a shard as a whole (`damage_everywhere`).
+//! Owns: mutations by chance, the inputs that `rust/fuzz` has kept, and the count of bytes that a decoder
+//! asks for. Does not own: what has to hold besides (`lancemem_testkit::decoders`), or damage of a shard as
+//! a whole (`damage_everywhere`).
 //!
 //! A binary of its own: its allocator counts.
 
@@ -10,18 +11,11 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::path::Path;
 
-use arrow_array::{Int64Array, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
-use lancemem_core::format::{
-    FragmentVector, IndexedFragment, OlderRunVector, RecordIndexRun, RunVectors, ShardManifest,
-    SsTable, paths, wal_entry,
-};
-use lancemem_core::types::{Generation, ShardId, WalPosition, WriterEpoch};
+use lancemem_core::format::wal_entry;
+use lancemem_testkit::decoders::{DECODERS, Decoder};
 
 thread_local! {
     static HELD: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
@@ -115,84 +109,44 @@ fn cases() -> usize {
     std::env::var("FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60_000)
 }
 
-fn entries() -> Vec<Vec<u8>> {
-    let schema = Arc::new(Schema::new(vec![
-        Field::new("id", DataType::Int64, false),
-        Field::new("s", DataType::Utf8, true),
-    ]));
-    let batch = |count: i64| {
-        let names: StringArray =
-            (0..count).map(|id| (id % 3 > 0).then(|| "x".repeat(20))).collect();
-        let ids = Int64Array::from_iter_values(0..count);
-        RecordBatch::try_new(schema.clone(), vec![Arc::new(ids), Arc::new(names)]).unwrap()
-    };
-    let encode = |batches: &[RecordBatch]| {
-        wal_entry::encode(batches, WriterEpoch(7), Generation(3)).unwrap().to_vec()
-    };
-    let sealed = [
-        encode(&[batch(1)]),
-        encode(&[batch(40), batch(3), batch(17)]),
-        wal_entry::encode_sentinel(WriterEpoch(2)).unwrap().to_vec(),
-    ];
-    // Without a checksum, as lance writes them, everything behind it is reached.
-    let bare = sealed.iter().map(|entry| entry[..entry.len() - 16].to_vec());
-    bare.chain(sealed.clone()).collect()
-}
-
-fn manifests() -> Vec<Vec<u8>> {
-    let values = BTreeMap::from([("bucket".to_owned(), vec![1, 0, 0, 0])]);
-    let first = ShardManifest::initial(ShardId::from_u128(7), 1, values);
-    let mut full = first.clone();
-    for generation in 1..20 {
-        full.sstables.push(SsTable {
-            generation: Generation(generation),
-            path: paths::sstable_folder(9, Generation(generation)),
-            in_memory_bytes: Some(1 << 40),
-            physical_rows: None,
-            primary_key_bytes: Some(3),
-        });
-    }
-    full.replay_after_wal_entry_position = WalPosition(u64::MAX);
-    let sealed = [first.encode(), full.encode()];
-    // Without a checksum, as lance writes them, everything behind it is reached.
-    let bare = sealed.iter().map(|manifest| manifest[8..manifest.len() - 8].to_vec());
-    bare.chain(sealed.clone()).collect()
-}
-
 /// Memory beside the bytes themselves: a decoder that believes a length would exceed it.
 const fn bound(bytes: usize) -> usize {
     (1 << 20) + 64 * bytes
 }
 
+/// Whether the decoder read `bytes`; fails where it held too much for them.
+fn read_within_bound(decoder: &Decoder, bytes: &[u8], what: &str) -> bool {
+    let mut read = false;
+    let peak = peak_of(|| read = (decoder.read)(bytes));
+    assert!(peak <= bound(bytes.len()), "{what}: {peak} bytes of memory for {}", bytes.len());
+    read
+}
+
+/// Mutations of real bytes: some of them leave what can be read.
+fn try_mutations(name: &str, number: u64) {
+    let decoder = DECODERS.iter().find(|decoder| decoder.name == name).unwrap();
+    let (corpus, mut chance) = ((decoder.examples)(), Chance::of(number));
+    let cases = 0..cases();
+    let read = cases.filter(|case| {
+        let bytes = chance.mutate(&corpus);
+        read_within_bound(decoder, &bytes, &format!("{name}, case {case}"))
+    });
+    assert!(read.count() > 0);
+}
+
 #[test]
 fn a_log_entry_of_any_bytes_is_read_or_refused_in_bounded_memory() {
+    // The Arrow decoder panics on some bytes; the core expects that.
     std::panic::set_hook(Box::new(|_| {}));
-    let (corpus, mut chance) = (entries(), Chance::of(1));
-    let (mut read, mut panics) = (0, 0);
-    for case in 0..cases() {
-        let bytes = Bytes::from(chance.mutate(&corpus));
-        let peak = peak_of(|| {
-            // The Arrow decoder panics on some bytes; both callers in the core expect that.
-            let decoded = catch_unwind(AssertUnwindSafe(|| {
-                let checked = wal_entry::decode(&bytes, "e").is_ok();
-                let _ = wal_entry::decode_unchecked(&bytes, "e");
-                checked
-            }));
-            match decoded {
-                Ok(whole) => read += usize::from(whole),
-                Err(_) => panics += 1,
-            }
-        });
-        assert!(peak <= bound(bytes.len()), "case {case}: {peak} bytes for {}", bytes.len());
-    }
+    try_mutations("log_entry", 1);
     let _ = std::panic::take_hook();
-    assert!(read > 0, "some mutations leave an entry that can be read");
-    assert!(panics * 10 < cases(), "{panics} panics of the decoder");
 }
 
 #[test]
 fn an_entry_with_a_checksum_never_reaches_the_decoder_damaged() {
-    let sealed: Vec<Vec<u8>> = entries().split_off(3);
+    let mut sealed = (DECODERS[0].examples)();
+    sealed.retain(|entry| entry[..entry.len() - 8].ends_with(b"lmemcrc1"));
+    assert_eq!(sealed.len(), 3);
     let mut chance = Chance::of(2);
     for _ in 0..cases() {
         let bytes = chance.mutate(&sealed);
@@ -208,115 +162,42 @@ fn an_entry_with_a_checksum_never_reaches_the_decoder_damaged() {
 
 #[test]
 fn a_manifest_of_any_bytes_is_read_or_refused_and_names_no_path_outside_its_shard() {
-    let (corpus, mut chance) = (manifests(), Chance::of(3));
-    let mut read = 0;
-    for case in 0..cases() {
-        let bytes = chance.mutate(&corpus);
-        let peak = peak_of(|| {
-            if let Ok(manifest) = ShardManifest::decode(&bytes, "m") {
-                read += 1;
-                let plain = |run: &SsTable| paths::is_plain_component(&run.path);
-                assert!(manifest.sstables.iter().all(plain));
-                let again = ShardManifest::decode(&manifest.encode(), "m").unwrap();
-                assert_eq!(again, manifest);
-            }
-        });
-        assert!(peak <= bound(bytes.len()), "case {case}: {peak} bytes for {}", bytes.len());
-    }
-    assert!(read > 0);
-}
-
-/// The same bytes under the checksum that they should have, so that a decoder gets behind it.
-fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
-    bytes.truncate(bytes.len().saturating_sub(4));
-    let checksum = crc32fast::hash(&bytes);
-    bytes.extend(checksum.to_le_bytes());
-    bytes
-}
-
-/// Whatever becomes of the bytes behind the checksum is read, and then survives a round trip, or is
-/// refused, in bounded memory.
-fn assert_read_or_refused<T: PartialEq + std::fmt::Debug>(
-    seed: u64,
-    values: &[T],
-    encode: impl Fn(&T) -> Vec<u8>,
-    decode: impl Fn(&[u8]) -> Option<T>,
-) {
-    let corpus: Vec<Vec<u8>> = values.iter().map(&encode).collect();
-    let (mut chance, mut read) = (Chance::of(seed), 0);
-    for case in 0..cases() {
-        let bytes = resealed(chance.mutate(&corpus));
-        let peak = peak_of(|| {
-            if let Some(value) = decode(&bytes) {
-                read += 1;
-                assert_eq!(decode(&encode(&value)).unwrap(), value);
-            }
-        });
-        assert!(peak <= bound(bytes.len()), "case {case}: {peak} bytes for {}", bytes.len());
-    }
-    assert!(read > 0);
+    try_mutations("manifest", 3);
 }
 
 #[test]
 fn a_publication_of_the_record_index_of_any_bytes_is_read_or_refused() {
-    let fragment = |id: u64| IndexedFragment {
-        in_run: 3,
-        id,
-        physical_rows: u64::MAX,
-        key_files: vec!["a.lance".to_owned(), String::new()],
-    };
-    let full = RecordIndexRun {
-        base_version: 9,
-        key_fields: vec![0, -1, i32::MAX],
-        entries: 1 << 40,
-        fragments: (0..20).map(fragment).collect(),
-    };
-    let decode = |bytes: &[u8]| RecordIndexRun::decode(bytes, "r").ok();
-    assert_read_or_refused(5, &[full, RecordIndexRun::default()], RecordIndexRun::encode, decode);
+    try_mutations("record_index", 5);
 }
 
 #[test]
 fn deletion_vectors_of_any_bytes_are_read_or_refused() {
-    let fragment = |id: u64| FragmentVector {
-        id,
-        physical_rows: 1_000,
-        key_files: vec!["a.lance".to_owned()],
-        dead: vec![7; 40],
-    };
-    let run = |number: u64| OlderRunVector {
-        path: paths::sstable_folder(9, Generation(number)),
-        dead: Vec::new(),
-    };
-    let full = RunVectors {
-        base_version: 9,
-        key_fields: vec![0, 1],
-        fragments: (0..10).map(fragment).collect(),
-        runs: (1..5).map(run).collect(),
-        tombstones: Some(vec![1; 20]),
-    };
-    let decode = |bytes: &[u8]| RunVectors::decode(bytes, "v").ok();
-    assert_read_or_refused(6, &[full, RunVectors::default()], RunVectors::encode, decode);
+    try_mutations("run_vectors", 6);
 }
 
 #[test]
 fn a_file_name_of_any_bytes_is_a_position_or_none() {
-    let shard = ShardId::from_u128(7);
-    let name = |path: String| path.rsplit('/').next().unwrap().as_bytes().to_vec();
-    let corpus = vec![
-        name(paths::wal_entry(shard, WalPosition(1))),
-        name(paths::wal_entry(shard, WalPosition(u64::MAX))),
-        name(paths::manifest(shard, lancemem_core::types::ManifestVersion(3))),
-        b"version_hint.json".to_vec(),
-    ];
-    let mut chance = Chance::of(4);
-    for _ in 0..cases() {
-        let bytes = chance.mutate(&corpus);
-        let Ok(text) = std::str::from_utf8(&bytes) else { continue };
-        if let Some(position) = paths::parse_wal_entry(text) {
-            assert_eq!(name(paths::wal_entry(shard, position)), bytes);
-        }
-        if let Some(version) = paths::parse_manifest(text) {
-            assert_eq!(name(paths::manifest(shard, version)), bytes);
-        }
+    try_mutations("file_name", 4);
+}
+
+#[test]
+fn every_input_that_the_fuzzer_kept_is_read_or_refused_in_bounded_memory() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let fuzzer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
+    let files = |folder: &str, decoder: &Decoder| {
+        let files = std::fs::read_dir(fuzzer.join(folder).join(decoder.name)).into_iter().flatten();
+        files.map(|file| file.unwrap().path()).collect::<Vec<_>>()
+    };
+    for decoder in &DECODERS {
+        let inputs = [files("corpus", decoder), files("found", decoder)].concat();
+        let (read, refused): (Vec<bool>, Vec<bool>) = inputs
+            .iter()
+            .map(|path| {
+                let input = std::fs::read(path).unwrap();
+                read_within_bound(decoder, &input, &path.display().to_string())
+            })
+            .partition(|read| *read);
+        assert!(!read.is_empty() && !refused.is_empty(), "{}", decoder.name);
     }
+    let _ = std::panic::take_hook();
 }

@@ -53,7 +53,7 @@ impl Damage {
 /// where the environment says `LANCEMEM_POSITIONS=all`.
 #[must_use]
 pub fn positions(length: usize) -> Vec<usize> {
-    if std::env::var_os("LANCEMEM_POSITIONS").is_some_and(|most| most == "all") {
+    if is_everywhere() {
         return (0..length).collect();
     }
     let step = (length / POSITIONS).max(1);
@@ -62,6 +62,17 @@ pub fn positions(length: usize) -> Vec<usize> {
     positions.sort_unstable();
     positions.dedup();
     positions
+}
+
+/// A tenth of [`positions`], for what takes long; every one where all are asked for.
+#[must_use]
+pub fn few_positions(length: usize) -> Vec<usize> {
+    let step = if is_everywhere() { 1 } else { 10 };
+    positions(length).into_iter().step_by(step).collect()
+}
+
+fn is_everywhere() -> bool {
+    std::env::var_os("LANCEMEM_POSITIONS").is_some_and(|most| most == "all")
 }
 
 /// `bytes` after each kind of damage at each of `positions` that changes anything.

@@ -1,6 +1,6 @@
 //! What lancemem's tests share: storage that fails on demand, batches, a sink and a reader model.
 //!
-//! Owns: faults, damage, gates, batch builders, the in-memory SSTable sink and the base-less merge.
+//! Owns: faults, damage, what holds of decoders, gates, batch builders, the in-memory SSTable sink and the base-less merge.
 //! Does not own: stories; those stand in the `tests/` folder of the crate that they are about.
 
 #![forbid(unsafe_code)]
@@ -8,6 +8,7 @@
 
 pub mod batches;
 pub mod damage;
+pub mod decoders;
 pub mod faults;
 pub mod gate;
 pub mod reader;

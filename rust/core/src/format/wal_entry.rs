@@ -234,9 +234,11 @@ fn checked_stream(bytes: &Bytes, what: &str) -> Result<(Bytes, Marks)> {
     if bytes.is_empty() {
         return Err(Error::corrupt(what, "zero length", "an entry is never empty"));
     }
-    let split = bytes.len().saturating_sub(TRAILER_BYTES);
-    let (body, trailer) = (bytes.slice(..split), &bytes[split..]);
-    let (stream, marks) = if trailer.starts_with(TRAILER_MAGIC) {
+    // What is shorter than a trailer has none, whatever it begins with.
+    let trailer = bytes.last_chunk::<TRAILER_BYTES>();
+    let trailer = trailer.filter(|trailer| trailer.starts_with(TRAILER_MAGIC));
+    let (stream, marks) = if let Some(trailer) = trailer {
+        let body = bytes.slice(..bytes.len() - TRAILER_BYTES);
         let stored = u32::from_le_bytes([trailer[8], trailer[9], trailer[10], trailer[11]]);
         let computed = crc32fast::hash(&body);
         if stored != computed && !mutant!("B19-checksum") {
@@ -356,6 +358,17 @@ mod tests {
         let whole_stream = bytes.len() - TRAILER_BYTES;
         for length in (0..bytes.len()).filter(|length| *length != whole_stream) {
             assert!(decode(&bytes.slice(..length), "e").is_err(), "cut at {length}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_shorter_than_its_checksum_is_cut_short() {
+        let whole = entry();
+        let trailer = whole.slice(whole.len() - TRAILER_BYTES..);
+        for length in 1..TRAILER_BYTES {
+            let error = decode(&trailer.slice(..length), "x").unwrap_err();
+            assert!(error.to_string().contains("cut short"), "{length}: {error}");
+            assert!(decode_unchecked(&trailer.slice(..length), "x").is_err());
         }
     }
 

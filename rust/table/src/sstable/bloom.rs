@@ -54,12 +54,14 @@ impl KeyFilter {
     /// The filter out of its file.
     ///
     /// # Errors
-    /// An error for bytes that are no filter.
+    /// An error for bytes that are no filter, or that of no key: a run has keys, and one that is
+    /// empty or zeros would hide them.
     pub fn new(bytes: &[u8]) -> Result<Self> {
-        let filter = Sbbf::new(bytes);
-        filter
-            .map(Self)
-            .map_err(|error| Error::corrupt_file_named("bloom_filter.bin", error.to_string()))
+        let damaged = |what: String| Error::corrupt_file_named("bloom_filter.bin", what);
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Err(damaged(format!("{} bytes without a key", bytes.len())));
+        }
+        Sbbf::new(bytes).map(Self).map_err(|error| damaged(error.to_string()))
     }
 
     /// The filter out of its file, whose checksum the manifest of the run says.
@@ -87,5 +89,41 @@ impl KeyFilter {
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         self.0.estimated_memory_size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Int64Array, RecordBatch};
+
+    use super::{KeyFilter, key_filter};
+
+    fn keys() -> RecordBatch {
+        let keys = Arc::new(Int64Array::from_iter_values(0..100));
+        RecordBatch::try_from_iter([("id", keys as _)]).unwrap()
+    }
+
+    #[test]
+    fn a_filter_without_a_key_is_damage() {
+        for bytes in [&[][..], &[0; 32], &[0; 4096]] {
+            let error = KeyFilter::new(bytes).unwrap_err().to_string();
+            assert!(error.contains("without a key"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_filter_of_any_bytes_is_refused_or_can_be_asked() {
+        let whole = key_filter(&[keys()], 100).unwrap();
+        for length in 0..whole.len() {
+            match KeyFilter::new(&whole[..length]) {
+                Ok(filter) => {
+                    let _ = filter.may_hold(&keys(), 7);
+                }
+                Err(error) => assert!(length % 32 > 0 || length == 0, "{length}: {error}"),
+            }
+        }
+        assert!((0..100).all(|row| KeyFilter::new(&whole).unwrap().may_hold(&keys(), row)));
     }
 }

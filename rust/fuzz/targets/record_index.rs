@@ -1,0 +1,9 @@
+//! The decoder `record_index` on bytes that libFuzzer makes up.
+//!
+//! Owns: nothing. Does not own: what has to hold (`lancemem_testkit::decoders`).
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(init: lancemem_fuzz::begin("record_index"), |bytes: &[u8]| {
+    let _ = lancemem_testkit::decoders::record_index(bytes);
+});

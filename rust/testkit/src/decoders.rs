@@ -1,0 +1,207 @@
+//! Decoders on bytes that nobody wrote.
+//!
+//! Owns: what has to hold for each decoder of the core whatever the bytes are, and real bytes to begin with.
+//! Does not own: who makes bytes up (`rust/core/tests/fuzz.rs` by chance, `rust/fuzz` by what the decoder
+//! does with them), or bounds on memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{Int64Array, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+use bytes::Bytes;
+use lancemem_core::format::{
+    FragmentVector, IndexedFragment, OlderRunVector, RecordIndexRun, RunVectors, ShardManifest,
+    SsTable, paths, wal_entry,
+};
+use lancemem_core::types::{Generation, ManifestVersion, Marks, ShardId, WalPosition, WriterEpoch};
+
+/// A decoder, and how to try it.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    /// What it reads.
+    pub name: &'static str,
+    /// Real bytes.
+    pub examples: fn() -> Vec<Vec<u8>>,
+    /// Panics where a promise breaks; whether the bytes were read, and not refused.
+    pub read: fn(&[u8]) -> bool,
+}
+
+/// Each of the core's.
+pub const DECODERS: [Decoder; 5] = [
+    Decoder { name: "log_entry", examples: log_entries, read: log_entry },
+    Decoder { name: "manifest", examples: manifests, read: manifest },
+    Decoder { name: "record_index", examples: record_indexes, read: record_index },
+    Decoder { name: "run_vectors", examples: vectors, read: run_vectors },
+    Decoder { name: "file_name", examples: file_names, read: file_name },
+];
+
+/// Whatever is read has the same rows, marks and numbers after it is written again.
+#[must_use]
+pub fn log_entry(bytes: &[u8]) -> bool {
+    let bytes = Bytes::copy_from_slice(bytes);
+    let _ = wal_entry::decode_unchecked(&bytes, "e");
+    let Ok(entry) = wal_entry::decode(&bytes, "e") else { return false };
+    if let Some(generation) = entry.generation.filter(|_| !entry.batches.is_empty()) {
+        let again =
+            wal_entry::encode_marked(&entry.batches, entry.writer_epoch, generation, &entry.marks);
+        let again = wal_entry::decode(&again.unwrap(), "e").unwrap();
+        assert_eq!(
+            (again.writer_epoch, again.generation, again.marks),
+            (entry.writer_epoch, entry.generation, entry.marks)
+        );
+        let rows = |batches: &[RecordBatch]| -> Vec<usize> {
+            batches.iter().map(RecordBatch::num_rows).collect()
+        };
+        assert_eq!(rows(&again.batches), rows(&entry.batches));
+    }
+    true
+}
+
+/// Whatever is read names no path outside of its shard, and reads back the same.
+#[must_use]
+pub fn manifest(bytes: &[u8]) -> bool {
+    let Ok(manifest) = ShardManifest::decode(bytes, "m") else { return false };
+    assert!(manifest.sstables.iter().all(|run| paths::is_plain_component(&run.path)));
+    assert_eq!(ShardManifest::decode(&manifest.encode(), "m").unwrap(), manifest);
+    true
+}
+
+/// `bytes` get the checksum that they should have: what is behind it is tried.
+#[must_use]
+pub fn record_index(bytes: &[u8]) -> bool {
+    let Ok(run) = RecordIndexRun::decode(&sealed(bytes), "r") else { return false };
+    assert_eq!(RecordIndexRun::decode(&run.encode(), "r").unwrap(), run);
+    true
+}
+
+/// As [`record_index`].
+#[must_use]
+pub fn run_vectors(bytes: &[u8]) -> bool {
+    let Ok(vectors) = RunVectors::decode(&sealed(bytes), "v") else { return false };
+    assert_eq!(RunVectors::decode(&vectors.encode(), "v").unwrap(), vectors);
+    true
+}
+
+/// A name that is a position or a version is the only one of it.
+#[must_use]
+pub fn file_name(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let shard = ShardId::from_u128(7);
+    let entry = paths::parse_wal_entry(text).map(|position| paths::wal_entry(shard, position));
+    let manifest = paths::parse_manifest(text).map(|version| paths::manifest(shard, version));
+    for path in entry.iter().chain(&manifest) {
+        assert_eq!(last(path), text);
+    }
+    entry.is_some() || manifest.is_some()
+}
+
+/// With the four bytes that the frame of a small file ends with.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let checksum = crc32fast::hash(bytes);
+    [bytes, &checksum.to_le_bytes()].concat()
+}
+
+fn unsealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.truncate(bytes.len() - 4);
+    bytes
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// Three with a checksum, and without it, as lance writes them, so that everything behind it is reached.
+fn log_entries() -> Vec<Vec<u8>> {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("s", DataType::Utf8, true),
+    ]));
+    let batch = |count: i64| {
+        let names: StringArray =
+            (0..count).map(|id| (id % 3 > 0).then(|| "x".repeat(20))).collect();
+        let ids = Int64Array::from_iter_values(0..count);
+        RecordBatch::try_new(schema.clone(), vec![Arc::new(ids), Arc::new(names)]).unwrap()
+    };
+    let mut marks = Marks::default();
+    marks.record("a stream", 7);
+    let encode = |batches: &[RecordBatch], marks: &Marks| {
+        wal_entry::encode_marked(batches, WriterEpoch(7), Generation(3), marks).unwrap().to_vec()
+    };
+    let sealed = [
+        encode(&[batch(1)], &marks),
+        encode(&[batch(40), batch(3), batch(17)], &Marks::default()),
+        wal_entry::encode_sentinel(WriterEpoch(2)).unwrap().to_vec(),
+    ];
+    let bare = sealed.iter().map(|entry| entry[..entry.len() - 16].to_vec());
+    bare.chain(sealed.clone()).collect()
+}
+
+/// As [`log_entries`].
+fn manifests() -> Vec<Vec<u8>> {
+    let values = BTreeMap::from([("bucket".to_owned(), vec![1, 0, 0, 0])]);
+    let first = ShardManifest::initial(ShardId::from_u128(7), 1, values);
+    let mut full = first.clone();
+    for generation in 1..20 {
+        full.sstables.push(SsTable {
+            generation: Generation(generation),
+            path: paths::sstable_folder(9, Generation(generation)),
+            in_memory_bytes: Some(1 << 40),
+            physical_rows: None,
+            primary_key_bytes: Some(3),
+        });
+    }
+    full.replay_after_wal_entry_position = WalPosition(u64::MAX);
+    full.marks.record("a stream", 7);
+    let sealed = [first.encode(), full.encode()];
+    let bare = sealed.iter().map(|manifest| manifest[8..manifest.len() - 8].to_vec());
+    bare.chain(sealed.clone()).collect()
+}
+
+fn record_indexes() -> Vec<Vec<u8>> {
+    let fragment = |id: u64| IndexedFragment {
+        in_run: 3,
+        id,
+        physical_rows: u64::MAX,
+        key_files: vec!["a.lance".to_owned(), String::new()],
+    };
+    let full = RecordIndexRun {
+        base_version: 9,
+        key_fields: vec![0, -1, i32::MAX],
+        entries: 1 << 40,
+        fragments: (0..20).map(fragment).collect(),
+    };
+    vec![unsealed(full.encode()), unsealed(RecordIndexRun::default().encode())]
+}
+
+fn vectors() -> Vec<Vec<u8>> {
+    let fragment = |id: u64| FragmentVector {
+        id,
+        physical_rows: 1_000,
+        key_files: vec!["a.lance".to_owned()],
+        dead: vec![7; 40],
+    };
+    let run = |number: u64| OlderRunVector {
+        path: paths::sstable_folder(9, Generation(number)),
+        dead: Vec::new(),
+    };
+    let full = RunVectors {
+        base_version: 9,
+        key_fields: vec![0, 1],
+        fragments: (0..10).map(fragment).collect(),
+        runs: (1..5).map(run).collect(),
+        tombstones: Some(vec![1; 20]),
+    };
+    vec![unsealed(full.encode()), unsealed(RunVectors::default().encode())]
+}
+
+fn file_names() -> Vec<Vec<u8>> {
+    let shard = ShardId::from_u128(7);
+    let paths = [
+        paths::wal_entry(shard, WalPosition(1)),
+        paths::wal_entry(shard, WalPosition(u64::MAX)),
+        paths::manifest(shard, ManifestVersion(3)),
+    ];
+    let names = paths.iter().map(|path| last(path).as_bytes().to_vec());
+    names.chain([b"version_hint.json".to_vec()]).collect()
+}

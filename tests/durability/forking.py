@@ -1,0 +1,56 @@
+"""Writers that are forked and killed, on request.
+
+Owns: the running program `forks`, and that neither it nor a child of it outlives the test. Does not
+own: when a child is killed, or what must be there afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .children import TIMEOUT_SECONDS, command, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Forks:
+    """The running `forks`, told what a child does and when it is killed."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def killed(self, **request: object) -> list[str]:
+        """Let a child live until it is killed; what it had said. One that hangs fails the test."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_SECONDS)
+        assert ready, f"the child hangs: {request}"
+        died: dict[str, Any] = json.loads(self.process.stdout.readline())
+        assert died["status"] == -signal.SIGKILL, f"the child ended by itself: {died}"
+        said: list[str] = died["said"]
+        return said
+
+
+@contextmanager
+def forks(more: Mapping[str, str] | None = None) -> Iterator[Forks]:
+    """Start the program, with more in its environment, and end it."""
+    with subprocess.Popen(  # noqa: S603 - our own program
+        command("forks"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(more),
+        start_new_session=True,
+    ) as process:
+        try:
+            yield Forks(process)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
