@@ -161,7 +161,7 @@ schedules: ## orders of the core's threads and tasks; SCHEDULES=n of each story
 soak: $(MODULE) ## random checks for HOURS=n hours or MINUTES=n, ONLY="cuts kills" or all; the report goes to docs/soak
 	$(SIM) test $(SIM_ALL) --no-run
 	$(if $(filter simulation,$(or $(ONLY),simulation)),$(SIM) build --workspace --profile soak --quiet --locked --bin lancemem-sim)
-	CARGO_TARGET_DIR=$(SIM_TARGET) $(BIN)/python -m scripts.soak $(MINUTES) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m scripts.soak $(MINUTES) $(if $(ONLY),--only $(ONLY))
 
 KILLS ?= 72
 

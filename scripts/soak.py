@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 SIM = ROOT / "rust" / "sim"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 CARGO = ["cargo", "test", "--workspace", "--release", "--quiet", "--locked"]
+# The simulation is compiled with flags of its own, so in a folder of its own (Makefile).
+SIM_TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target"), "sim")
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ LAYERS = [
     Layer(
         "model",
         0.05,
-        [*CARGO, "--lib", "--", "--ignored", "model::"],
+        [*CARGO, "--tests", "--", "--ignored", "model::"],
         seed=None,
         folder=SIM,
     ),
@@ -80,6 +84,13 @@ LAYERS = [
         {"LANCEMEM_POSITIONS": "all"},
         seed=None,
         folder=SIM,
+    ),
+    Layer(
+        "damaged-runs",
+        0.04,
+        [*CARGO, "--tests", "--", "sstable::tests::damage::damage_anywhere"],
+        {"LANCEMEM_POSITIONS": "all"},
+        seed=None,
     ),
     Layer(
         "kill-points",
@@ -132,17 +143,18 @@ LAYERS = [
 SIMULATION = "simulation"
 
 
-def run(layer: Layer, seconds: float, seed: int) -> Row:
+def run(layer: Layer, row: Row, seconds: float, seed: int) -> None:
     """Repeat a layer until its time is over, at least once, or until it fails or has enough."""
-    started, row, turn = time.monotonic(), Row(layer.name, 0, 0), 0
+    started, turn = time.monotonic(), 0
     while turn == 0 or not (row.seconds >= seconds or is_enough(row)):
         settings = dict(layer.settings)
         if layer.seed is not None:
             settings[layer.seed] = str(seed + turn)
+        folder = {"CARGO_TARGET_DIR": str(SIM_TARGET)} if layer.folder == SIM else {}
         done = subprocess.run(  # noqa: S603 - our own tests
             layer.command,
             cwd=layer.folder,
-            env=os.environ | settings,
+            env=os.environ | settings | folder,
             capture_output=True,
             text=True,
             check=False,
@@ -154,10 +166,9 @@ def run(layer: Layer, seconds: float, seed: int) -> Row:
             command = " ".join(layer.command).replace(sys.executable, "python")
             row.failed = f"cd {layer.folder.relative_to(ROOT)} && {given} {command}"
             print(done.stdout[-6000:], done.stderr[-2000:], f"again: {row.failed}", sep="\n")
-            return row
+            return
         passed = re.findall(r"(?:ok\. |^)(\d+) passed", done.stdout, re.MULTILINE)
         row.tries += layer.tries * sum(map(int, passed))
-    return row
 
 
 def is_enough(row: Row) -> bool:
@@ -170,22 +181,27 @@ class Simulation:
 
     def __init__(self, minutes: float) -> None:
         """Start to live, for so many minutes, until `end` waits for it."""
-        program = Path(os.environ["CARGO_TARGET_DIR"], "soak", "lancemem-sim")
-        self._started = time.monotonic()
+        program = SIM_TARGET / "soak" / "lancemem-sim"
+        self._report = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it is open until the end
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             ["nice", "-n", "19", str(program), "minutes", str(max(1, round(minutes)))],  # noqa: S607
             cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
+            stdout=self._report,
         )
 
     def end(self) -> tuple[Row, str]:
         """Wait for the end of its time: what became of it, and its report."""
-        report, _ = self._process.communicate()
-        lives = re.search(r"^(\d+) lives", report, re.MULTILINE)
+        self._process.wait()
+        self._report.seek(0)
+        report = self._report.read()
+        lives = re.search(r"^(\d+) lives .*?([\d.]+) s,", report, re.MULTILINE)
         failed = "" if self._process.returncode == 0 else "the lines below say which seeds"
-        seconds = time.monotonic() - self._started
-        return Row(SIMULATION, int(lives[1]) if lives else 0, seconds, failed), report
+        count, seconds = (int(lives[1]), float(lives[2])) if lives else (0, 0.0)
+        return Row(SIMULATION, count, seconds, failed), report
+
+    def kill(self) -> None:
+        """End it with whoever started it."""
+        self._process.kill()
 
 
 def _arguments() -> argparse.Namespace:
@@ -198,26 +214,41 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Divide the minutes among the layers; what one leaves, the later ones have."""
-    chosen, started = _arguments(), time.monotonic()
-    layers = [layer for layer in LAYERS if not chosen.only or layer.name in chosen.only]
+    """Run the layers one after the other, and the simulation beside them; write the page."""
+    chosen = _arguments()
     is_simulated = not chosen.only or SIMULATION in chosen.only
     simulation = Simulation(chosen.minutes) if is_simulated else None
-    shares = sum(layer.share for layer in layers)
-    seed, rows, lives = int(time.time()), [], ""
-    for layer in layers:
-        left = chosen.minutes * 60 - (time.monotonic() - started)
-        rows.append(run(layer, max(0.0, left * layer.share / shares), seed))
-        shares -= layer.share
-        say(rows[-1])
-    if simulation is not None:
-        row, lives = simulation.end()
-        rows.append(row)
-        say(row)
+    rows: list[Row] = []
+    seed, lives = int(time.time()), ""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run_all(chosen, seed, rows)
+        if simulation is not None:
+            row, lives = simulation.end()
+            rows.append(row)
+            say(row)
+    except KeyboardInterrupt:
+        print("stopped: the page has what was tried until now, without the simulation")
+    finally:
+        if simulation is not None:
+            simulation.kill()
     page = soak_pages.write(rows, lives, seed)
     print(f"wrote {page.relative_to(ROOT)}")
     if any(row.failed for row in rows):
         sys.exit(1)
+
+
+def run_all(chosen: argparse.Namespace, seed: int, rows: list[Row]) -> None:
+    """Divide the minutes among the layers; what one leaves, the later ones have."""
+    started = time.monotonic()
+    layers = [layer for layer in LAYERS if not chosen.only or layer.name in chosen.only]
+    shares = sum(layer.share for layer in layers)
+    for layer in layers:
+        left = chosen.minutes * 60 - (time.monotonic() - started)
+        rows.append(Row(layer.name, 0, 0))
+        run(layer, rows[-1], max(0.0, left * layer.share / shares), seed)
+        shares -= layer.share
+        say(rows[-1])
 
 
 def say(row: Row) -> None:

@@ -33,6 +33,7 @@ WANTED = {
     "schedules": Wanted("orders of threads and tasks", 5_000_000),
     "fuzz": Wanted("minutes of a decoder with libFuzzer, under AddressSanitizer", 300),
     "damage": Wanted("log entries and manifests damaged in six ways at every position", 4),
+    "damaged-runs": Wanted("each file of a run damaged in six ways at every position", 1),
     "kill-points": Wanted("kills behind chosen calls to the file system", 10_000),
     "kills": Wanted("kills at random times", 10_000),
     "cuts": Wanted("power cuts, about 60 a test", 100_000),
@@ -98,6 +99,13 @@ def _rows(page: Path) -> list[tuple[str, int, float, str]]:
     ]
 
 
+def _line(title: str, asked: str, rows: list[tuple[Path, str, int, float, str]]) -> str:
+    """Add up the rows of a layer."""
+    found = sorted({f"[{row[0].stem}]({row[0].name})" for row in rows if row[4] != NOTHING})
+    tries, minutes = sum(row[2] for row in rows), sum(row[3] for row in rows)
+    return f"| {title} | {asked} | {tries:,} | {minutes:.1f} | {', '.join(found) or NOTHING} |"
+
+
 def add_up() -> None:
     """Write what all pages have tried together."""
     pages = sorted(page for page in PAGES.glob("*.md") if page != SUM)
@@ -113,11 +121,12 @@ def add_up() -> None:
     ]
     for wanted in WANTED.values():
         own = [row for row in rows if row[1] == wanted.title]
-        found = sorted({f"[{row[0].stem}]({row[0].name})" for row in own if row[4] != NOTHING})
-        tries, minutes = sum(row[2] for row in own), sum(row[3] for row in own)
-        found_on = ", ".join(found) or NOTHING
-        asked = f"{wanted.tries:,} | {tries:,} | {minutes:.1f}"
-        lines.append(f"| {wanted.title} | {asked} | {found_on} |")
+        lines.append(_line(wanted.title, f"{wanted.tries:,}", own))
+    # What soaks no longer try, or try in another way.
+    titles = {wanted.title for wanted in WANTED.values()}
+    for title in sorted({row[1] for row in rows} - titles):
+        own = [row for row in rows if row[1] == title]
+        lines.append(_line(title, "", own))
     SUM.write_text("\n".join([*lines, ""]))
 
 

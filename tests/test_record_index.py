@@ -240,6 +240,35 @@ def test_a_damaged_index_is_found_repaired_and_never_believed(
     ints.check(range(1100))
 
 
+@pytest.mark.parametrize("file", ["page_data.lance", "page_lookup.lance"])
+def test_a_byte_that_changed_in_the_pages_is_found_and_changes_no_answer(
+    ints: Model, file: str
+) -> None:
+    ints.put(range(300), "a")
+    ints.compact()
+    ints.table.rebuild_record_index()
+    ints.put(range(250, 600), "b")  # its key index is adopted
+    ints.compact()
+    names = published(ints.table)
+    assert len(names) == 2
+    keys = pa.table([[-500, -200, -100, 99, 100], [""] * 5], schema=ints.table.schema)
+    answer = lookup(ints.table, keys)
+    assert len(answer) == 4
+    for name in names:
+        path = folder(ints.table) / name / file
+        whole = path.read_bytes()
+        path.unlink()  # it may be a link to a run's own file
+        for at in range(0, len(whole), max(1, len(whole) // 60)):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+            table = lancemem.open_table(ints.table.uri)
+            assert lookup(table, keys) == answer, (name, at)
+            damage = table.check_record_index().damage
+            assert name in damage[0], (at, damage)
+            assert file in damage[0], (at, damage)
+        path.write_bytes(whole)
+        sound(lancemem.open_table(ints.table.uri))
+
+
 def test_a_damaged_publication_is_left_out_and_named(ints: Model) -> None:
     ints.put(range(100), "a")
     ints.compact()

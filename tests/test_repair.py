@@ -106,6 +106,44 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
     assert ids(written.scan().to_table()) == [2, 3, 4, 9]
 
 
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("said", [8_000, 1 << 62])
+def test_compressed_buffers_are_refused_whatever_size_they_say_they_have(
+    written: lancemem.Table, codec: str, said: int
+) -> None:
+    """A decoder that believed the size would ask for that much memory, and end the process."""
+    stream = pa.ipc.open_stream(entry_path(written, 7).read_bytes())
+    columns = {"id": range(1000), "name": ["r"] * 1000, "value": [0.0] * 1000}
+    rows = pa.table(columns | {"_tombstone": [False] * 1000}).cast(stream.schema)
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, stream.schema, options=options) as writer:
+        writer.write_table(rows)
+    compressed = sink.getvalue().to_pybytes()
+    size = (8_000).to_bytes(8, "little")
+    assert size in compressed
+    path = entry_path(written, 7)
+    path.write_bytes(compressed.replace(size, said.to_bytes(8, "little")))
+    for refused in (lambda: written.start_job(shard=0), lambda: written.scan().to_table()):
+        with pytest.raises(lancemem.CorruptionError, match=r"WAL entry 7 .*compressed"):
+            refused()
+    assert [finding.kind for finding in written.check_wal(0).findings] == ["undecodable"]
+    written.cut_wal(shard_of(written), from_position=7)
+    assert ids(written.scan().to_table()) == [2, 3, 4, 5, 6]
+
+
+def test_a_file_under_the_last_number_there_is_hides_no_entry(written: lancemem.Table) -> None:
+    path = entry_path(written, 2**64 - 1)
+    path.write_bytes(b"whatever")
+    table = lancemem.open_table(written.uri)
+    assert ids(table.scan().to_table()) == [2, 3, 4, 5, 6, 7]
+    assert table.check_wal(0).findings == []
+    with table.start_job(shard=0) as job:
+        job.put(row(8))
+    assert ids(table.scan().to_table()) == [2, 3, 4, 5, 6, 7, 8]
+    assert path.read_bytes() == b"whatever"
+
+
 def test_rows_of_a_dropped_entry_can_be_read_from_its_copy(written: lancemem.Table) -> None:
     DAMAGES["zero length"](entry_path(written, 5))
     dropped = written.cut_wal(0, from_position=5)

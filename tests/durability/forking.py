@@ -11,13 +11,18 @@ import os
 import select
 import signal
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from .children import TIMEOUT_SECONDS, command, environment
+import pytest
+
+from .children import command, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+# A life takes a tenth of a second, and a test has a minute.
+TIMEOUT_SECONDS = 20
 
 
 class Forks:
@@ -33,7 +38,9 @@ class Forks:
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
         self.process.stdin.flush()
         ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_SECONDS)
-        assert ready, f"the child hangs: {request}"
+        if not ready:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            pytest.fail(f"the child hangs: {request}")
         died: dict[str, Any] = json.loads(self.process.stdout.readline())
         assert died["status"] == -signal.SIGKILL, f"the child ended by itself: {died}"
         said: list[str] = died["said"]
@@ -53,4 +60,5 @@ def forks(more: Mapping[str, str] | None = None) -> Iterator[Forks]:
         try:
             yield Forks(process)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -1,12 +1,11 @@
 //! What the targets share: how one begins.
 //!
-//! Owns: real bytes to begin with, and the words of a panic.
+//! Owns: real bytes to begin with.
 //! Does not own: what has to hold (`lancemem_testkit::decoders`), or how long it is tried (`scripts/fuzz.py`).
 
-use std::panic::PanicHookInfo;
 use std::path::PathBuf;
 
-use lancemem_testkit::decoders::DECODERS;
+use lancemem_testkit::decoders::{DECODERS, quiet_arrow};
 
 /// Names a folder of the corpus, into which a target writes its real bytes before libFuzzer reads it.
 const EXAMPLES: &str = "LANCEMEM_FUZZ_EXAMPLES";
@@ -16,19 +15,13 @@ const EXAMPLES: &str = "LANCEMEM_FUZZ_EXAMPLES";
 /// # Panics
 /// Where the folder cannot be written.
 pub fn begin(decoder: &str) {
-    std::panic::set_hook(Box::new(say_ours));
+    // In the place of libFuzzer's, which ends the process although the core catches the panic. One that
+    // nobody catches ends it too.
+    let _ = std::panic::take_hook();
+    quiet_arrow();
     let Some(folder) = std::env::var_os(EXAMPLES).map(PathBuf::from) else { return };
     let decoder = DECODERS.iter().find(|it| it.name == decoder).expect("a decoder of the core");
     for (number, example) in (decoder.examples)().iter().enumerate() {
         std::fs::write(folder.join(format!("example-{number}")), example).expect("a folder");
-    }
-}
-
-/// Arrow's decoder panics on some bytes, and the core makes an error of it: libFuzzer's own hook would end
-/// the process there. Whatever else panics is not caught, and ends it too.
-fn say_ours(panic: &PanicHookInfo<'_>) {
-    let is_ours = panic.location().is_some_and(|place| !place.file().contains("/arrow-"));
-    if is_ours {
-        eprintln!("{panic}");
     }
 }

@@ -136,11 +136,12 @@ impl ShardManifest {
     /// Reads the bytes of one version; `what` names the file in errors.
     ///
     /// # Errors
-    /// Damage: another checksum, undecodable bytes, no shard id, or an SSTable path that leaves the
-    /// shard's folder.
+    /// Damage: another checksum, undecodable bytes, no shard id, a counter that nothing can follow,
+    /// or an SSTable path that leaves the shard's folder.
     pub fn decode(bytes: &[u8], what: &str) -> Result<Self> {
         let message = ShardManifestMessage::decode(seal::unseal(bytes, what)?)
             .map_err(|error| Error::corrupt(what, "not a shard manifest", error))?;
+        message.check_counters(what)?;
         let uuid = message.shard_id.map(|id| id.uuid).unwrap_or_default();
         let shard_id = ShardId::from_slice(&uuid)
             .map_err(|_| Error::corrupt(what, "no shard id", "16 bytes expected"))?;
@@ -268,6 +269,24 @@ struct ShardManifestMessage {
     status: i32,
 }
 
+impl ShardManifestMessage {
+    /// Refuses what no counting has reached: its next value would be 0.
+    fn check_counters(&self, what: &str) -> Result<()> {
+        let counters = [
+            ("version", self.version),
+            ("writer_epoch", self.writer_epoch),
+            ("replay_after_wal_entry_position", self.replay_after_wal_entry_position),
+            ("current_generation", self.current_generation),
+        ];
+        match counters.iter().find(|(_, value)| *value == u64::MAX) {
+            Some((name, value)) => {
+                Err(Error::corrupt(what, "counter at its end", format!("{name} is {value}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
@@ -333,6 +352,22 @@ mod tests {
     #[test]
     fn every_flipped_bit_and_every_cut_of_a_manifest_is_damage() {
         assert_damage_is_found(&manifest().encode(), |bytes| ShardManifest::decode(bytes, "m"));
+    }
+
+    #[test]
+    fn a_counter_that_nothing_can_follow_is_refused() {
+        let changes: [fn(&mut ShardManifest); 4] = [
+            |manifest| manifest.version = ManifestVersion(u64::MAX),
+            |manifest| manifest.writer_epoch = WriterEpoch(u64::MAX),
+            |manifest| manifest.replay_after_wal_entry_position = WalPosition(u64::MAX),
+            |manifest| manifest.current_generation = Generation(u64::MAX),
+        ];
+        for change in changes {
+            let mut manifest = manifest();
+            change(&mut manifest);
+            let error = ShardManifest::decode(&manifest.encode(), "x").unwrap_err().to_string();
+            assert!(error.contains("counter at its end"), "{error}");
+        }
     }
 
     #[test]

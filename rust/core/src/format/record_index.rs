@@ -22,6 +22,17 @@ pub struct RecordIndexRun {
     pub entries: u64,
     /// What it covers; none for a run that only says that the table has a record index.
     pub fragments: Vec<IndexedFragment>,
+    /// Its files of pages; none of an earlier version's run, whose pages are believed.
+    pub page_files: Vec<PageFile>,
+}
+
+/// A file of the pages of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageFile {
+    /// Its name in the folder of the pages.
+    pub name: String,
+    /// CRC-32 (IEEE) of its bytes.
+    pub crc32: u32,
 }
 
 /// A fragment of the base table whose rows a run has.
@@ -47,12 +58,15 @@ impl RecordIndexRun {
             physical_rows: fragment.physical_rows,
             key_files: fragment.key_files.clone(),
         });
+        let page_files = self.page_files.iter().cloned();
+        let page_files = page_files.map(|PageFile { name, crc32 }| PageFileMessage { name, crc32 });
         let message = RunMessage {
             format: RunMessage::FORMAT,
             base_version: self.base_version,
             key_fields: self.key_fields.clone(),
             entries: self.entries,
             fragments: fragments.collect(),
+            page_files: page_files.collect(),
         };
         frame::encode(&message)
     }
@@ -69,11 +83,13 @@ impl RecordIndexRun {
             physical_rows: fragment.physical_rows,
             key_files: fragment.key_files,
         });
+        let page_files = message.page_files.into_iter();
         Ok(Self {
             base_version: message.base_version,
             key_fields: message.key_fields,
             entries: message.entries,
             fragments: fragments.collect(),
+            page_files: page_files.map(|it| PageFile { name: it.name, crc32: it.crc32 }).collect(),
         })
     }
 }
@@ -90,6 +106,16 @@ struct RunMessage {
     entries: u64,
     #[prost(message, repeated, tag = "5")]
     fragments: Vec<FragmentMessage>,
+    #[prost(message, repeated, tag = "6")]
+    page_files: Vec<PageFileMessage>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct PageFileMessage {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(fixed32, tag = "2")]
+    crc32: u32,
 }
 
 impl Framed for RunMessage {
@@ -138,6 +164,10 @@ mod tests {
                     key_files: vec!["b.lance".to_owned(), "c.lance".to_owned()],
                 },
             ],
+            page_files: vec![
+                PageFile { name: "page_data.lance".to_owned(), crc32: 0x0102_0304 },
+                PageFile { name: "page_lookup.lance".to_owned(), crc32: 0xfffe_fdfc },
+            ],
         }
     }
 
@@ -146,6 +176,14 @@ mod tests {
         let golden: &[u8] = include_bytes!("golden/record_index_run.binpb");
         assert_eq!(run().encode(), golden);
         assert_eq!(RecordIndexRun::decode(golden, "x").unwrap(), run());
+    }
+
+    #[test]
+    fn a_run_without_checksums_of_its_pages_reads_as_it_was_written() {
+        let golden: &[u8] = include_bytes!("golden/record_index_run_unsummed.binpb");
+        let before = RecordIndexRun { page_files: Vec::new(), ..run() };
+        assert_eq!(RecordIndexRun::decode(golden, "x").unwrap(), before);
+        assert_eq!(before.encode(), golden);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
 use arrow_schema::{Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
@@ -29,6 +30,7 @@ const FENCE_SENTINEL: &str = "fence_sentinel";
 const TRAILER_MAGIC: &[u8; 8] = b"lmemcrc1";
 const TRAILER_BYTES: usize = 16;
 const MARKS_MAGIC: &[u8; 8] = b"lmemmrk1";
+const CONTINUATION: [u8; 4] = [0xff; 4];
 const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
 /// A decoded WAL entry.
@@ -189,12 +191,19 @@ pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 /// that would keep them from it, so a panic is damage like an error.
 fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let undecodable = |error| Error::corrupt(what, "undecodable", error);
+    if has_compressed(&stream) {
+        return Err(Error::corrupt(what, "undecodable", "its buffers are compressed"));
+    }
     let read = AssertUnwindSafe(|| {
         let mut decoder = StreamDecoder::new();
         let mut buffer = Buffer::from(stream);
         let mut batches = Vec::new();
         while !buffer.is_empty() {
             match decoder.decode(&mut buffer).map_err(undecodable)? {
+                // Columns that a table has and such rows lack would be made for any number of them.
+                Some(batch) if batch.num_columns() == 0 && batch.num_rows() > 0 => {
+                    return Err(Error::corrupt(what, "undecodable", "rows without a column"));
+                }
                 Some(batch) => batches.push(batch),
                 None => break,
             }
@@ -208,6 +217,34 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
     });
     catch_unwind(read)
         .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "its stream is not valid")))
+}
+
+/// Whether a batch or a dictionary of the stream is compressed, which no writer of entries does. Such a
+/// buffer says how large it will be, and the decoder asks for that much memory, whatever it is.
+fn has_compressed(stream: &[u8]) -> bool {
+    let mut rest = stream;
+    while let Some((message, after)) = split_message(rest) {
+        let dictionary = message.header_as_dictionary_batch().and_then(|it| it.data());
+        let batches = [message.header_as_record_batch(), dictionary];
+        if batches.iter().flatten().any(|batch: &BatchMessage<'_>| batch.compression().is_some()) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+/// The next message, and what is behind its body. `None` at the end, and at damage, which the decoder names.
+fn split_message(stream: &[u8]) -> Option<(Message<'_>, &[u8])> {
+    let (mut length, mut rest) = stream.split_first_chunk::<4>()?;
+    if length == &CONTINUATION {
+        (length, rest) = rest.split_first_chunk::<4>()?;
+    }
+    let length = u32::from_le_bytes(*length) as usize;
+    let (header, rest) = rest.split_at_checked(length).filter(|_| length > 0)?;
+    let message = root_as_message(header).ok()?;
+    let body = usize::try_from(message.bodyLength()).ok()?;
+    Some((message, rest.get(body..)?))
 }
 
 fn decode_stream(stream: Bytes, marks: Marks, what: &str) -> Result<WalEntry> {
@@ -284,7 +321,7 @@ fn without_entry_metadata(batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{Int64Array, StringArray};
+    use arrow_array::{Int64Array, RecordBatchOptions, StringArray};
     use arrow_schema::{DataType, Field};
 
     use super::*;
@@ -359,6 +396,31 @@ mod tests {
         for length in (0..bytes.len()).filter(|length| *length != whole_stream) {
             assert!(decode(&bytes.slice(..length), "e").is_err(), "cut at {length}");
         }
+    }
+
+    #[test]
+    fn no_message_of_an_entry_is_passed_over() {
+        let entry = entry();
+        let (mut messages, mut rest) = (0, &entry[..]);
+        while let Some((_, after)) = split_message(rest) {
+            (messages, rest) = (messages + 1, after);
+        }
+        assert_eq!(messages, 4, "a schema and three batches");
+        assert!(rest.starts_with(&END_OF_STREAM));
+    }
+
+    #[test]
+    fn rows_without_a_column_are_refused() {
+        let schema = Schema::new_with_metadata(
+            Fields::empty(),
+            HashMap::from([(WRITER_EPOCH.to_owned(), "1".to_owned())]),
+        );
+        let options = RecordBatchOptions::new().with_row_count(Some(1 << 40));
+        let batch = RecordBatch::try_new_with_options(Arc::new(schema), vec![], &options).unwrap();
+        let mut writer = StreamWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
+        writer.write(&batch).unwrap();
+        let error = decode(&writer.into_inner().unwrap().into(), "x").unwrap_err();
+        assert!(error.to_string().contains("rows without a column"), "{error}");
     }
 
     #[test]

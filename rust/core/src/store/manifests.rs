@@ -34,6 +34,9 @@ enum Landed {
     Foreign,
 }
 
+/// Most versions that are looked for at once, whatever a table's settings say.
+const MOST_AT_ONCE: u64 = 256;
+
 /// Reads and writes the manifest versions of one shard.
 #[derive(Debug)]
 pub struct ManifestStore {
@@ -49,7 +52,7 @@ impl ManifestStore {
     /// The manifests of `shard_id`; `scan_batch` versions are looked for in parallel.
     #[must_use]
     pub fn new(store: Store, shard_id: ShardId, scan_batch: usize) -> Self {
-        let scan_batch = u64::try_from(scan_batch.max(1)).unwrap_or(1);
+        let scan_batch = u64::try_from(scan_batch).unwrap_or(u64::MAX).clamp(1, MOST_AT_ONCE);
         Self { store, shard_id, scan_batch, last: Mutex::new(None) }
     }
 
@@ -359,8 +362,9 @@ impl ManifestStore {
         newest: ManifestVersion,
         width: u64,
     ) -> Result<Option<ManifestVersion>> {
-        let candidates: Vec<ManifestVersion> =
-            (1..=width).map(|offset| ManifestVersion(newest.get() + offset)).collect();
+        let candidates: Vec<ManifestVersion> = (1..=width)
+            .map(|offset| ManifestVersion(newest.get().saturating_add(offset)))
+            .collect();
         let checks = candidates.iter().map(|version| self.version_exists(*version));
         let found = try_join_all(checks).await?;
         let run = found.iter().take_while(|exists| **exists).count();

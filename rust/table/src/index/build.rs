@@ -13,7 +13,7 @@ use lance::Dataset;
 use lance::dataset::mem_wal::util::pk_index_path;
 use lance_core::Result as LanceResult;
 use lance_table::format::Fragment;
-use lancemem_core::format::{IndexedFragment, KeyEncoder, RecordIndexRun, paths};
+use lancemem_core::format::{IndexedFragment, KeyEncoder, PageFile, RecordIndexRun, paths};
 use lancemem_core::store::{Created, Store};
 use lancemem_core::types::{Error, KeyBlock, Result};
 use object_store::path::Path;
@@ -23,7 +23,8 @@ use super::open::below;
 use super::pages::{LOOKUP, PAGES};
 use crate::errors::Context;
 use crate::sstable::{
-    Linked, PageMaker, is_ours, link, page_stream, random_number, sync_folders, write_pages,
+    FileSum, Linked, PageMaker, is_ours, link, page_stream, random_number, sync_folders,
+    write_pages,
 };
 
 const ACTION: &str = "building the record index";
@@ -106,7 +107,8 @@ pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Re
         let written = Box::pin(write_pages(store.clone(), &folder, stream)).await;
         let made = sorted.await.map_err(|error| Error::Internal(format!("{ACTION}: {error}")))?;
         made.context(ACTION)?;
-        written.context(ACTION)?;
+        let sums = FileSum::of_all(&store, &folder, &written.context(ACTION)?).await;
+        new.run.page_files = sums.context(ACTION)?.into_iter().map(page_file).collect();
         sync_folders(&store, &[folder]).await.context(ACTION)?;
     }
     Ok(new)
@@ -154,8 +156,13 @@ pub async fn adopt(
         key_fields: ids,
         entries: physical_rows,
         fragments: vec![covered],
+        page_files: FileSum::of_key_index(sstable).into_iter().map(page_file).collect(),
     };
     Ok(NewRun { name, run })
+}
+
+fn page_file(sum: FileSum) -> PageFile {
+    PageFile { name: sum.file, crc32: sum.crc32 }
 }
 
 /// The keys of some fragments, in the order in which they were read.

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,6 +25,7 @@ use tokio::sync::OnceCell;
 use super::key_columns::{has_keys_of, key_ids};
 use super::pages::Pages;
 use crate::errors::Context;
+use crate::sstable::{COMPARED_BYTES, FileSum};
 
 const ACTION: &str = "reading the record index";
 /// Runs that are opened or searched at the same time.
@@ -47,8 +49,38 @@ pub struct OpenRun {
 impl OpenRun {
     pub(super) async fn pages(&self) -> LanceResult<&Pages> {
         let columns = self.run.key_fields.len();
-        let open = || Pages::open(self.store.clone(), self.folder.clone(), columns);
+        let open = || async {
+            if self.local_bytes().is_some_and(|bytes| bytes <= COMPARED_BYTES) {
+                self.compare().await?;
+            }
+            self.unwinding(Pages::open(self.store.clone(), self.folder.clone(), columns)).await
+        };
         self.pages.get_or_try_init(open).await
+    }
+
+    /// Compares the files of the pages with their checksums, where the run has some.
+    pub(super) async fn compare(&self) -> LanceResult<()> {
+        for sum in self.sums() {
+            sum.compare(&self.store, &self.folder).await?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of these files; `None` where they are not on a local disk.
+    fn local_bytes(&self) -> Option<u64> {
+        self.sums().map(|sum| sum.local_bytes(&self.store, &self.folder)).sum()
+    }
+
+    fn sums(&self) -> impl Iterator<Item = FileSum> {
+        let files = self.run.page_files.iter();
+        files.map(|file| FileSum { file: file.name.clone(), crc32: file.crc32 })
+    }
+
+    /// Lance's reader panics on some files that are damaged: an error of the index, as others are.
+    async fn unwinding<T>(&self, work: impl Future<Output = LanceResult<T>>) -> LanceResult<T> {
+        AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+            Err(LanceError::corrupt_file_named(&self.name, "its pages cannot be read"))
+        })
     }
 }
 
@@ -241,7 +273,8 @@ impl RecordIndex {
 
 impl Serving {
     async fn search(&self, keys: &[&[u8]]) -> LanceResult<Vec<Place>> {
-        let found = self.run.pages().await?.search(keys).await?;
+        let pages = self.run.pages().await?;
+        let found = self.run.unwinding(pages.search(keys)).await?;
         let mut places = Vec::with_capacity(found.len());
         for (key, address) in found {
             let (in_run, offset) = split(address);

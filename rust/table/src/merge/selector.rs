@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::compute::{and, filter_record_batch, not};
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
-use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use datafusion::common::{DataFusionError, Result as PlanResult};
@@ -170,7 +170,7 @@ impl Selector {
                 (not_in_runs, choice.not_in_memory(&keys))
             }
         };
-        let tombstones = batch.column_by_name(TOMBSTONE).map(AsArray::as_boolean);
+        let tombstones = batch.column_by_name(TOMBSTONE).map(booleans).transpose()?;
         let tombstones = tombstones.filter(|tombstones| tombstones.true_count() > 0);
         let flushed = both(flushed, tombstones.map(not).transpose()?)?;
         let now = both(flushed.clone(), not_in_memory.map(BooleanArray::from))?;
@@ -241,6 +241,12 @@ fn both(
     Ok(match (one, other) {
         (Some(one), Some(other)) => Some(and(&one, &other)?),
         (one, other) => one.or(other),
+    })
+}
+
+fn booleans(column: &ArrayRef) -> PlanResult<&BooleanArray> {
+    column.as_boolean_opt().ok_or_else(|| {
+        DataFusionError::Execution(format!("{TOMBSTONE} is {}, no boolean", column.data_type()))
     })
 }
 

@@ -1,4 +1,4 @@
-//! Checksums of a run's files, of which Lance's own formats have none.
+//! Checksums of a run's files, and of pages of the record index: Lance's own formats have none.
 //!
 //! Owns: where they stand, how one is computed, and the comparison of files with theirs. CRC-32 (IEEE)
 //! of each file in the configuration of the run's manifest; around the manifest's message the seal of
@@ -46,11 +46,17 @@ const EIO: i32 = 5;
 
 static READS: Semaphore = Semaphore::const_new(READS_AT_ONCE);
 
-/// The checksum of a file of a run.
+/// Bytes of files that are read whole when they are opened, to compare them with their checksums. Those
+/// of a larger run are, before anything is written down that they say; pages of the record index, by
+/// its check.
+pub const COMPARED_BYTES: u64 = 32 << 20;
+
+/// The checksum of a file, of a run or of the record index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FileSum {
-    /// Its path inside the run's folder.
+pub struct FileSum {
+    /// Its path inside its folder.
     pub file: String,
+    /// CRC-32 (IEEE).
     pub crc32: u32,
 }
 
@@ -60,6 +66,40 @@ impl FileSum {
         let sum = sum_file(store, path).await?;
         let sum = sum.map_err(|kind| Error::io(format!("{path}, just written: {kind}")))?;
         Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
+    }
+
+    /// Those of the files of a key index, without reading one: what the manifest of its run says, by
+    /// their names in the index's folder. None where it says nothing.
+    #[must_use]
+    pub fn of_key_index(run: &Dataset) -> Vec<Self> {
+        let sums = sums_of(run, RunFiles::Keys).into_iter();
+        let sums = sums.filter_map(|(file, said)| {
+            let file = file.strip_prefix(KEY_INDEX)?.to_owned();
+            Some(Self { file, crc32: u32::from_str_radix(&said, 16).ok()? })
+        });
+        sums.collect()
+    }
+
+    /// Refuses the file in `folder` where its bytes are others.
+    ///
+    /// # Errors
+    /// Damage, by the file's name; a storage error.
+    pub async fn compare(&self, store: &ObjectStore, folder: &Path) -> Result<()> {
+        let file = &self.file;
+        let path = in_run(folder, file)
+            .ok_or_else(|| Error::corrupt_file_named(file, "it is outside of its folder"))?;
+        match sum_file(store, &path).await? {
+            Ok(found) if found.crc32 == self.crc32 => Ok(()),
+            Ok(found) => Err(Error::corrupt_file(path, kind_of(&found))),
+            Err(kind) => Err(Error::corrupt_file(path, kind)),
+        }
+    }
+
+    /// Bytes of the file in `folder`; `None` where it is not on a local disk.
+    pub fn local_bytes(&self, store: &ObjectStore, folder: &Path) -> Option<u64> {
+        let local = sync::local_path(store, &in_run(folder, &self.file)?)?;
+        // One that is missing is found when it is compared.
+        Some(std::fs::metadata(local).map_or(0, |found| found.len()))
     }
 
     /// Those of all of `paths`.

@@ -44,7 +44,9 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
-pub use checksums::{Compared, DamagedFile, RunFiles, compare, local_bytes};
+pub use checksums::{
+    COMPARED_BYTES, Compared, DamagedFile, FileSum, RunFiles, compare, local_bytes,
+};
 pub use chunks::Chunks;
 pub use data::{data_file_name, random_number};
 pub use link::{Linked, link};

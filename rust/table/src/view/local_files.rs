@@ -145,7 +145,11 @@ impl ObjectStore for LocalFiles {
             return self.disk.get_opts(location, options).await;
         };
         let file = self.file(location).await?;
-        let range = range.start.min(file.meta.size)..range.end.min(file.meta.size);
+        // Out of a damaged file come ranges that start behind its end, or end before they start.
+        let range = range.start..range.end.min(file.meta.size);
+        if range.start > range.end {
+            return Err(failed(location, ErrorKind::UnexpectedEof.into()));
+        }
         let bytes = file.read(&range).map_err(|error| failed(location, error))?;
         let payload = stream::once(futures::future::ready(Ok(bytes))).boxed();
         Ok(GetResult {
@@ -227,6 +231,19 @@ mod tests {
         let own: Vec<u64> = datasets.iter().map(|files| files.dataset).collect();
         drop(datasets);
         assert!(!OPEN.read().keys().any(|(dataset, _)| own.contains(dataset)));
+    }
+
+    #[tokio::test]
+    #[expect(clippy::reversed_empty_ranges, reason = "what a damaged file asks for")]
+    async fn a_range_that_no_file_has_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "0123456789").unwrap();
+        let path = Path::from_absolute_path(folder.path().join("a")).unwrap();
+        let files = LocalFiles::new();
+        for range in [11..12, 7..3, u64::MAX - 1..u64::MAX] {
+            assert!(files.get_range(&path, range.clone()).await.is_err(), "{range:?}");
+        }
+        assert_eq!(files.get_range(&path, 8..20).await.unwrap(), "89");
     }
 
     #[tokio::test]

@@ -85,7 +85,10 @@ fn note_tombstones(
     let marks = batch
         .column_by_name(TOMBSTONE)
         .ok_or_else(|| Error::Internal(format!("{name} was read without {TOMBSTONE}")))?
-        .as_boolean();
+        .as_boolean_opt()
+        .ok_or_else(|| {
+            Error::corrupt(name, "misshapen", format!("{TOMBSTONE} is no column of booleans"))
+        })?;
     for row in marks.values().set_indices() {
         tombstones.insert(first + position(row, name)?);
     }
@@ -101,7 +104,14 @@ pub(super) async fn read_hidden(run: &Dataset, name: &str) -> Result<(u64, Roari
         return Err(Error::corrupt(name, "misshapen", "no fragment, a run has one"));
     };
     let rows = fragment.physical_rows().await.in_run(name)? as u64;
-    Ok((rows, hidden.map_or_else(RoaringBitmap::new, |hidden| RoaringBitmap::from(&*hidden))))
+    let hidden = hidden.map_or_else(RoaringBitmap::new, |hidden| RoaringBitmap::from(&*hidden));
+    match hidden.max() {
+        Some(last) if u64::from(last) >= rows => {
+            let found = format!("its row {last} of {rows} is deleted");
+            Err(Error::corrupt(name, "misshapen", found))
+        }
+        _ => Ok((rows, hidden)),
+    }
 }
 
 /// The fragment of a run, and the rows of it that are hidden; nothing for a run without rows.
@@ -111,6 +121,9 @@ async fn rows_of(
 ) -> Result<Option<(FileFragment, Option<Arc<DeletionVector>>)>> {
     let mut fragments = run.get_fragments();
     let Some(fragment) = fragments.pop() else { return Ok(None) };
+    if fragment.metadata().files.is_empty() {
+        return Err(Error::corrupt(name, "misshapen", "its fragment has no file"));
+    }
     if !fragments.is_empty() || fragment.id() != 0 {
         let found =
             format!("{} fragments up to {}, a run has one", fragments.len() + 1, fragment.id());

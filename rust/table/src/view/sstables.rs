@@ -28,16 +28,14 @@ use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::schema::with_ids;
 use crate::sstable::{
-    KeyFilter, KeyIndex, RunFiles, SsTableContext, compare, is_ours, local_bytes, open_sstable,
+    COMPARED_BYTES, KeyFilter, KeyIndex, RunFiles, SsTableContext, compare, is_ours, local_bytes,
+    open_sstable,
 };
 
 /// Bytes that a table keeps of its runs by default.
 const LIMIT_BYTES: usize = 256 << 20;
 /// Fragments of a dataset that are opened before somebody asks for their rows.
 const FILES_AHEAD: usize = 32;
-/// Bytes of a run's files that are read whole when they are opened, to compare them with their
-/// checksums. Those of larger runs are, before anything is written down that they say.
-const COMPARED_BYTES: u64 = 32 << 20;
 /// Rows of one page of a run's key index.
 const PAGE_ROWS: u64 = 8_192;
 
