@@ -5,6 +5,7 @@
 //! does with them), or bounds on memory.
 
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::Arc;
 
 use arrow_array::{Int64Array, RecordBatch, StringArray};
@@ -21,7 +22,7 @@ use lancemem_core::types::{Generation, ManifestVersion, Marks, ShardId, WalPosit
 pub fn quiet_arrow() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let place = panic.location().map(|place| place.file()).unwrap_or_default();
+        let place = panic.location().map(Location::file).unwrap_or_default();
         if !place.contains("/arrow-") {
             usual(panic);
         }
