@@ -17,9 +17,13 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scripts import soak_pages
 from scripts.soak_pages import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[1]
 SIM = ROOT / "rust" / "sim"
@@ -151,14 +155,7 @@ def run(layer: Layer, row: Row, seconds: float, seed: int) -> None:
         if layer.seed is not None:
             settings[layer.seed] = str(seed + turn)
         folder = {"CARGO_TARGET_DIR": str(SIM_TARGET)} if layer.folder == SIM else {}
-        done = subprocess.run(  # noqa: S603 - our own tests
-            layer.command,
-            cwd=layer.folder,
-            env=os.environ | settings | folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = _done(layer, os.environ | settings | folder)
         turn += 1
         row.seconds = time.monotonic() - started
         if done.returncode != 0:
@@ -169,6 +166,25 @@ def run(layer: Layer, row: Row, seconds: float, seed: int) -> None:
             return
         passed = re.findall(r"(?:ok\. |^)(\d+) passed", done.stdout, re.MULTILINE)
         row.tries += layer.tries * sum(map(int, passed))
+
+
+def _done(layer: Layer, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a layer's command once. What it started ends with it where somebody stops the soak."""
+    with subprocess.Popen(  # noqa: S603 - our own tests
+        layer.command,
+        cwd=layer.folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, error = process.communicate()
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(layer.command, process.returncode, out, error)
 
 
 def is_enough(row: Row) -> bool:
