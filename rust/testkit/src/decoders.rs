@@ -40,7 +40,7 @@ pub struct Decoder {
     pub read: fn(&[u8]) -> bool,
 }
 
-/// Each of the core's.
+/// Those of the core that `rust/fuzz` has a target for.
 pub const DECODERS: [Decoder; 5] = [
     Decoder { name: "log_entry", examples: log_entries, read: log_entry },
     Decoder { name: "manifest", examples: manifests, read: manifest },

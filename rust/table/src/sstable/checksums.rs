@@ -97,9 +97,7 @@ impl FileSum {
 
     /// Bytes of the file in `folder`; `None` where it is not on a local disk.
     pub fn local_bytes(&self, store: &ObjectStore, folder: &Path) -> Option<u64> {
-        let local = sync::local_path(store, &in_run(folder, &self.file)?)?;
-        // One that is missing is found when it is compared.
-        Some(std::fs::metadata(local).map_or(0, |found| found.len()))
+        bytes_on_disk(store, &in_run(folder, &self.file)?)
     }
 
     /// Those of all of `paths`.
@@ -219,11 +217,17 @@ pub async fn local_bytes(run: &Dataset, files: RunFiles) -> Result<Option<u64>> 
     let mut bytes = 0;
     for (file, _) in sums_of(run, files) {
         let Some(path) = in_run(&folder, &file) else { continue };
-        let Some(local) = sync::local_path(&store, &path) else { return Ok(None) };
-        // One that is missing is found when it is compared.
-        bytes += std::fs::metadata(local).map_or(0, |found| found.len());
+        let Some(found) = bytes_on_disk(&store, &path) else { return Ok(None) };
+        bytes += found;
     }
     Ok(Some(bytes))
+}
+
+/// Bytes of a file; `None` where it is not on a local disk. One that is missing has none, and is found
+/// when it is compared.
+fn bytes_on_disk(store: &ObjectStore, path: &Path) -> Option<u64> {
+    let local = sync::local_path(store, path)?;
+    Some(std::fs::metadata(local).map_or(0, |found| found.len()))
 }
 
 /// Files of the run with what its manifest says of each, sorted.
