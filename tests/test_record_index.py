@@ -270,6 +270,34 @@ def test_a_byte_that_changed_in_the_pages_is_found_and_changes_no_answer(
         sound(lancemem.open_table(ints.table.uri))
 
 
+def test_large_pages_are_compared_before_a_compaction_writes_down_what_they_say(
+    ints: Model,
+) -> None:
+    count, step = 2_100_000, 100
+    uri, schema = ints.table.uri, ints.table.schema
+    rows = pa.table([range(count), ["a"] * count], schema=schema)
+    lance.write_dataset(rows, uri, mode="append")
+    table = lancemem.open_table(uri)
+    table.rebuild_record_index()
+    (name,) = published(table)
+    pages = folder(table) / name / "page_data.lance"
+    whole = pages.read_bytes()
+    assert len(whole) > 32 << 20, "smaller ones are compared when they are opened"
+    damaged = bytearray(whole)
+    for at in range(len(whole) // 200, len(whole) // 2, len(whole) // 100):
+        damaged[at] ^= 0x04
+    pages.write_bytes(damaged)
+    table = lancemem.open_table(uri)
+    changed = range(0, count, step)
+    table.upsert(pa.table([changed, ["b"] * len(changed)], schema=schema))
+    flush(table)
+    table.compact()
+    values = lance.dataset(uri).to_table().sort_by("id")["value"]
+    assert len(values) == count, "no key stands twice"
+    assert values.take(changed).unique().to_pylist() == ["b"]
+    assert lance.dataset(uri).count_rows("value = 'b'") == len(changed)
+
+
 def test_a_damaged_publication_is_left_out_and_named(ints: Model) -> None:
     ints.put(range(100), "a")
     ints.compact()

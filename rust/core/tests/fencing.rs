@@ -174,3 +174,16 @@ async fn an_open_that_cannot_work_does_not_fence_the_incumbent() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_table_whose_settings_ask_for_endless_looks_at_once_is_opened_all_the_same() {
+    within(async {
+        let bench = Bench::new().await;
+        let endless = WriterConfig { manifest_scan_batch_size: usize::MAX, ..quick() };
+        let writer = bench.try_open(endless).await.unwrap();
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
+    })
+    .await;
+}

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use lancemem_core::format::wal_entry;
-use lancemem_testkit::decoders::{DECODERS, Decoder, quiet_arrow};
+use lancemem_testkit::decoders::{DECODERS, Decoder, ROWS, quiet_arrow};
 
 thread_local! {
     static HELD: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
@@ -144,7 +144,7 @@ fn a_log_entry_of_any_bytes_is_read_or_refused_in_bounded_memory() {
 fn an_entry_with_a_checksum_never_reaches_the_decoder_damaged() {
     let mut sealed = (DECODERS[0].examples)();
     sealed.retain(|entry| entry[..entry.len() - 8].ends_with(b"lmemcrc1"));
-    assert_eq!(sealed.len(), 3);
+    assert_eq!(sealed.len(), 5);
     let mut chance = Chance::of(2);
     for _ in 0..cases() {
         let bytes = chance.mutate(&sealed);
@@ -156,6 +156,21 @@ fn an_entry_with_a_checksum_never_reaches_the_decoder_damaged() {
             assert!(wal_entry::decode(&Bytes::from(bytes), "e").is_err());
         }
     }
+}
+
+#[test]
+fn examples_of_log_entries_are_rows_of_the_table_that_they_are_taken_for() {
+    let rows_of = |entry: &Vec<u8>| {
+        let entry = wal_entry::decode(&Bytes::copy_from_slice(entry), "e");
+        let batches = entry.map(|entry| entry.batches).unwrap_or_default();
+        batches.iter().filter_map(|batch| ROWS.conform(batch).ok()).count()
+    };
+    let rows: Vec<usize> = (DECODERS[0].examples)().iter().map(rows_of).collect();
+    assert_eq!(
+        rows,
+        [0, 3, 0, 1, 1, 1, 3, 0, 1, 1],
+        "but for marks without a checksum, and sentinels"
+    );
 }
 
 #[test]

@@ -6,14 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use arrow_array::{Int64Array, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::{
+    ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Float64Array, Int32Array, Int64Array,
+    RecordBatch, StringArray, StringViewArray, StructArray,
+};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use lancemem_core::format::{
-    FragmentVector, IndexedFragment, OlderRunVector, PageFile, RecordIndexRun, RunVectors,
-    ShardManifest, SsTable, paths, wal_entry,
+    FragmentVector, IndexedFragment, OlderRunVector, PageFile, RecordIndexRun, RowSchema,
+    RunVectors, ShardManifest, SsTable, TOMBSTONE, paths, wal_entry,
 };
 use lancemem_core::types::{Generation, ManifestVersion, Marks, ShardId, WalPosition, WriterEpoch};
 
@@ -49,8 +52,26 @@ pub const DECODERS: [Decoder; 5] = [
     Decoder { name: "file_name", examples: file_names, read: file_name },
 ];
 
+/// The table whose rows log entries are taken for.
+pub static ROWS: LazyLock<RowSchema> = LazyLock::new(|| {
+    let of_point =
+        vec![Field::new("x", DataType::Int64, true), Field::new("name", DataType::Utf8, true)];
+    let columns = columns_of(of_point, DataType::Float64, DataType::Utf8);
+    RowSchema::new(Arc::new(Schema::new(columns)), &["id".to_owned()]).expect("a key of integers")
+});
+
+fn columns_of(point: Vec<Field>, number: DataType, text: DataType) -> Vec<Field> {
+    let item = Arc::new(Field::new("item", number, true));
+    vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("s", text, true),
+        Field::new("point", DataType::Struct(point.into()), true),
+        Field::new("vector", DataType::FixedSizeList(item, 2), true),
+    ]
+}
+
 /// Whatever is read has the same rows, marks and numbers after it is written again, where it has rows and
-/// a generation.
+/// a generation; and its rows are refused as those of a table, or are rows of it.
 #[must_use]
 pub fn log_entry(bytes: &[u8]) -> bool {
     let bytes = Bytes::copy_from_slice(bytes);
@@ -65,6 +86,11 @@ pub fn log_entry(bytes: &[u8]) -> bool {
             (entry.writer_epoch, entry.generation, entry.marks)
         );
         assert_eq!(again.batches, entry.batches);
+    }
+    for batch in &entry.batches {
+        let Ok(rows) = ROWS.conform(batch) else { continue };
+        assert_eq!(rows.batch.schema(), *ROWS.storage());
+        assert_eq!(rows.keys.map(|keys| keys.len()), Some(batch.num_rows()));
     }
     true
 }
@@ -127,7 +153,7 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Three with a checksum, and without it, as lance writes them, so that everything behind it is reached.
+/// Each with a checksum, and without it, as lance writes them, so that everything behind it is reached.
 fn log_entries() -> Vec<Vec<u8>> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
@@ -148,9 +174,51 @@ fn log_entries() -> Vec<Vec<u8>> {
         encode(&[batch(1)], &marks),
         encode(&[batch(40), batch(3), batch(17)], &Marks::default()),
         wal_entry::encode_sentinel(WriterEpoch(2)).unwrap().to_vec(),
+        encode(&[stored(ROWS.storage())], &Marks::default()),
+        encode(&[stored(&narrower())], &Marks::default()),
     ];
     let bare = sealed.iter().map(|entry| entry[..entry.len() - 16].to_vec());
     bare.chain(sealed.clone()).collect()
+}
+
+/// The storage schema of [`ROWS`] before its columns became wider and the point had a name.
+fn narrower() -> SchemaRef {
+    let of_point = vec![Field::new("x", DataType::Int32, true)];
+    let mut columns = columns_of(of_point, DataType::Float32, DataType::Utf8View);
+    columns.insert(1, Field::new("gone", DataType::Int32, true));
+    columns.push(Field::new(TOMBSTONE, DataType::Boolean, false));
+    Arc::new(Schema::new(columns))
+}
+
+/// Three rows under `schema`.
+fn stored(schema: &SchemaRef) -> RecordBatch {
+    let columns = schema.fields().iter().map(|field| values(field.data_type(), 3)).collect();
+    RecordBatch::try_new(schema.clone(), columns).unwrap()
+}
+
+fn values(of: &DataType, count: i32) -> ArrayRef {
+    match of {
+        DataType::Boolean => Arc::new((0..count).map(|n| Some(n == 1)).collect::<BooleanArray>()),
+        DataType::Int32 => Arc::new(Int32Array::from_iter_values(0..count)),
+        DataType::Int64 => Arc::new(Int64Array::from_iter_values((0..count).map(i64::from))),
+        DataType::Utf8 => Arc::new(texts(count).collect::<StringArray>()),
+        DataType::Utf8View => Arc::new(texts(count).collect::<StringViewArray>()),
+        DataType::Float32 => Arc::new((0..count).map(|_| Some(0.5)).collect::<Float32Array>()),
+        DataType::Float64 => Arc::new((0..count).map(|_| Some(0.5)).collect::<Float64Array>()),
+        DataType::Struct(fields) => {
+            let columns = fields.iter().map(|field| values(field.data_type(), count)).collect();
+            Arc::new(StructArray::new(fields.clone(), columns, None))
+        }
+        DataType::FixedSizeList(item, length) => {
+            let items = values(item.data_type(), count * length);
+            Arc::new(FixedSizeListArray::new(item.clone(), *length, items, None))
+        }
+        other => unreachable!("no example has a column of {other}"),
+    }
+}
+
+fn texts(count: i32) -> impl Iterator<Item = Option<String>> {
+    (0..count).map(|number| (number != 1).then(|| format!("text {number} of a view of its own")))
 }
 
 /// As [`log_entries`].

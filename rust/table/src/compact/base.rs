@@ -28,9 +28,6 @@ const CONCURRENT_LOOKS: usize = 2;
 /// Deletion files that are written at the same time.
 const CONCURRENT_WRITES: usize = 8;
 
-/// What a limit on bytes counts of an entry of the record index.
-const ENTRY_BYTES: usize = 16;
-
 /// Dead positions by fragment, of deleted rows too: a version that is restored may show those
 /// again. What was found in a fragment stays true as long as it consists of the same files.
 #[derive(Debug, Default)]
@@ -108,7 +105,7 @@ impl DeadRows {
         }
         let mut scanned = new.clone();
         if let Some(found) = index.positions(&new, keys.len(), keys.iter()).await {
-            throttle.take(found.entries * ENTRY_BYTES).await;
+            throttle.take(found.bytes).await;
             scanned.retain(|fragment| !found.rows.contains_key(&fragment.id));
             for (fragment, rows) in found.rows {
                 self.0.entry(fragment).and_modify(|looked| looked.dead |= rows);

@@ -37,7 +37,6 @@ pub use indexes::update_indexes;
 pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatment, decide};
 
 use crate::errors::Context;
-use crate::index::IndexRuns;
 use crate::sstable::files_of_fragments;
 use crate::vectors::Cover;
 use crate::view::{ReadView, SsTableCache};
@@ -106,7 +105,6 @@ pub struct Compaction {
     dead: DeadRows,
     throttle: Arc<Throttle>,
     adopted: Vec<(Arc<Dataset>, Fragment)>,
-    index_runs: IndexRuns,
 }
 
 impl Compaction {
@@ -146,7 +144,6 @@ impl Compaction {
             dead,
             throttle,
             adopted: Vec::new(),
-            index_runs: IndexRuns::default(),
         })
     }
 
@@ -228,13 +225,13 @@ impl Compaction {
 
     /// Looks up the base rows that die, in fragments of which nothing is known.
     async fn look_up(&mut self) -> Result<()> {
-        let Self { view, base, runs, dead, throttle, index_runs, .. } = self;
+        let Self { view, base, runs, dead, throttle, .. } = self;
         dead.forget_gone(base);
         if dead.unknown(base).is_empty() {
             return Ok(());
         }
         let keys = runs.keys(view).await?;
-        let index = index_runs.open(base, &view.key).await;
+        let index = view.base_cache.record_index(base, &view.key).await;
         dead.look_up(base, &view.key, &keys, &index, throttle).await
     }
 

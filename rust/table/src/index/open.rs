@@ -30,6 +30,8 @@ use crate::sstable::{COMPARED_BYTES, FileSum};
 const ACTION: &str = "reading the record index";
 /// Runs that are opened or searched at the same time.
 const AT_ONCE: usize = 8;
+/// What an entry that was found counts as read.
+const ENTRY_BYTES: usize = 16;
 /// With fewer rows for each key, most pages would be read, and they are twice as large as the key
 /// columns.
 const ROWS_A_KEY: usize = 8;
@@ -44,6 +46,8 @@ pub struct OpenRun {
     store: Arc<ObjectStore>,
     folder: Path,
     pages: OnceCell<Pages>,
+    /// Bytes that were compared, once they were.
+    compared: OnceCell<u64>,
 }
 
 impl OpenRun {
@@ -51,19 +55,29 @@ impl OpenRun {
         let columns = self.run.key_fields.len();
         let open = || async {
             if self.local_bytes().is_some_and(|bytes| bytes <= COMPARED_BYTES) {
-                self.compare().await?;
+                self.compared.get_or_try_init(|| self.compare()).await?;
             }
             self.unwinding(Pages::open(self.store.clone(), self.folder.clone(), columns)).await
         };
         self.pages.get_or_try_init(open).await
     }
 
-    /// Compares the files of the pages with their checksums, where the run has some.
-    pub(super) async fn compare(&self) -> LanceResult<()> {
+    /// Compares the files of the pages with their checksums, where the run has some: their bytes.
+    pub(super) async fn compare(&self) -> LanceResult<u64> {
+        let mut bytes = 0;
         for sum in self.sums() {
-            sum.compare(&self.store, &self.folder).await?;
+            bytes += sum.compare(&self.store, &self.folder).await?;
         }
-        Ok(())
+        Ok(bytes)
+    }
+
+    /// The same once, however large they are, where they are on a local disk: an object store has
+    /// checksums of its own. Returns the bytes that were read for it now.
+    async fn compare_before_use(&self) -> LanceResult<u64> {
+        if self.compared.initialized() || self.local_bytes().is_none() {
+            return Ok(0);
+        }
+        self.compared.get_or_try_init(|| self.compare()).await.copied()
     }
 
     /// Bytes of these files; `None` where they are not on a local disk.
@@ -160,8 +174,8 @@ pub type Place = (u32, u32, u32);
 pub struct Found {
     /// Offsets by fragment, of every fragment that was searched.
     pub rows: HashMap<u64, RoaringBitmap>,
-    /// Entries of the index that were found, of other fragments as well.
-    pub entries: usize,
+    /// About how many bytes were read for it.
+    pub bytes: usize,
 }
 
 impl RecordIndex {
@@ -229,8 +243,9 @@ impl RecordIndex {
     }
 
     /// The rows of those of `fragments` that are covered whose key is one of `keys`, `count` of them
-    /// in any order; `None` where reading the key columns costs less, or where the search failed and
-    /// nothing is asked any more.
+    /// in any order, for somebody who writes them down: the pages are compared with their checksums
+    /// first. `None` where reading the key columns costs less, or where the search failed and nothing
+    /// is asked any more.
     pub async fn positions<'a>(
         &self,
         fragments: &[Fragment],
@@ -247,21 +262,32 @@ impl RecordIndex {
         let mut keys: Vec<&[u8]> = keys.collect();
         keys.sort_unstable();
         keys.dedup();
-        let places = match self.search(&keys).await {
-            Ok(places) => places,
+        let (compared, places) = match self.search_compared(&keys).await {
+            Ok(found) => found,
             Err(error) => {
                 self.give_up(&error);
                 return None;
             }
         };
         let rows = covered.iter().map(|fragment| (fragment.id, RoaringBitmap::new()));
-        let mut found = Found { rows: rows.collect(), entries: places.len() };
+        let bytes = usize::try_from(compared).unwrap_or(usize::MAX);
+        let bytes = bytes.saturating_add(places.len() * ENTRY_BYTES);
+        let mut found = Found { rows: rows.collect(), bytes };
         for (_, fragment, offset) in places {
             if let Some(rows) = found.rows.get_mut(&u64::from(fragment)) {
                 rows.insert(offset);
             }
         }
         Some(found)
+    }
+
+    /// The same in pages that were compared; bytes that were read for that, and the rows.
+    async fn search_compared(&self, keys: &[&[u8]]) -> Result<(u64, Vec<Place>)> {
+        let mut bytes = 0;
+        for run in self.serving() {
+            bytes += run.compare_before_use().await.context(ACTION)?;
+        }
+        Ok((bytes, self.search(keys).await?))
     }
 
     /// Asks nothing of this index any more.
@@ -323,8 +349,9 @@ async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Opt
     match RecordIndexRun::decode(&bytes, &name) {
         Ok(run) => {
             let folder = below(root, &paths::record_index_pages(&name));
+            let (pages, compared) = (OnceCell::new(), OnceCell::new());
             let store = store.clone();
-            Ok(Some(Arc::new(OpenRun { name, run, store, folder, pages: OnceCell::new() })))
+            Ok(Some(Arc::new(OpenRun { name, run, store, folder, pages, compared })))
         }
         Err(error) => {
             tracing::warn!(%error, "a run of the record index is left out");

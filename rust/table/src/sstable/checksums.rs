@@ -80,18 +80,19 @@ impl FileSum {
         sums.collect()
     }
 
-    /// Refuses the file in `folder` where its bytes are others.
+    /// Refuses the file in `folder` where its bytes are others; else says how many they are.
     ///
     /// # Errors
     /// Damage, by the file's name; a storage error.
-    pub async fn compare(&self, store: &ObjectStore, folder: &Path) -> Result<()> {
-        let file = &self.file;
-        let path = in_run(folder, file)
-            .ok_or_else(|| Error::corrupt_file_named(file, "it is outside of its folder"))?;
-        match sum_file(store, &path).await? {
-            Ok(found) if found.crc32 == self.crc32 => Ok(()),
-            Ok(found) => Err(Error::corrupt_file(path, kind_of(&found))),
-            Err(kind) => Err(Error::corrupt_file(path, kind)),
+    pub async fn compare(&self, store: &ObjectStore, folder: &Path) -> Result<u64> {
+        let said = bloom::checksum_text(self.crc32);
+        let (bytes, damage) = compare_file(store, folder, &self.file, &said).await?;
+        match damage {
+            None => Ok(bytes),
+            Some(kind) => {
+                let path = in_run(folder, &self.file).unwrap_or_else(|| folder.clone());
+                Err(Error::corrupt_file(path, kind))
+            }
         }
     }
 
@@ -183,18 +184,8 @@ pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
     let compares = sums_of(run, files).into_iter().map(|(file, said)| {
         let (store, folder) = (store.clone(), folder.clone());
         async move {
-            let Some(path) = in_run(&folder, &file) else {
-                return Ok((0, Some(DamagedFile { file, kind: "path outside the run" })));
-            };
-            let read = sum_file(&store, &path).await;
-            let read = read.map_err(|error| Error::io(format!("{file}: {error}")))?;
-            Ok::<_, Error>(match read {
-                Ok(found) if bloom::checksum_text(found.crc32) == said || mutant!("B19-run") => {
-                    (found.bytes, None)
-                }
-                Ok(found) => (found.bytes, Some(DamagedFile { file, kind: kind_of(&found) })),
-                Err(kind) => (0, Some(DamagedFile { file, kind })),
-            })
+            let (bytes, damage) = compare_file(&store, &folder, &file, &said).await?;
+            Ok::<_, Error>((bytes, damage.map(|kind| DamagedFile { file, kind })))
         }
     });
     let results = stream::iter(compares).buffered(FILES_AT_ONCE).try_collect::<Vec<_>>().await?;
@@ -205,6 +196,24 @@ pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
         compared.damaged.extend(damage);
     }
     Ok(compared)
+}
+
+/// Compares a file in `folder` with what is said of it: its bytes, and how it is damaged.
+async fn compare_file(
+    store: &ObjectStore,
+    folder: &Path,
+    file: &str,
+    said: &str,
+) -> Result<(u64, Option<&'static str>)> {
+    let Some(path) = in_run(folder, file) else { return Ok((0, Some("path outside its folder"))) };
+    let read = sum_file(store, &path).await;
+    Ok(match read.map_err(|error| Error::io(format!("{file}: {error}")))? {
+        Ok(found) if bloom::checksum_text(found.crc32) == said || mutant!("B19-run") => {
+            (found.bytes, None)
+        }
+        Ok(found) => (found.bytes, Some(kind_of(&found))),
+        Err(kind) => (0, Some(kind)),
+    })
 }
 
 /// Bytes of the files that the rows of a run come from, where they lie on a local disk.

@@ -1,11 +1,12 @@
 //! A run that lancemem wrote, read by lance: rows, ids, deletion vector, key index, filter.
 //!
 //! `keys` probes key index and filter, `damage` damages files, `upstream` compares with the run that lance itself writes;
-//! `support` and `key_types` build tables and rows.
+//! `misshapen` opens runs of others that are none, `support` and `key_types` build tables and rows.
 
 mod damage;
 mod key_types;
 mod keys;
+mod misshapen;
 mod support;
 mod upstream;
 
