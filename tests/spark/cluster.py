@@ -85,6 +85,9 @@ def _wait_for_workers(page: str) -> None:
                     return
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             pass
+        except json.JSONDecodeError:
+            # For a moment its first page answers for all others.
+            pass
         assert time.monotonic() < deadline, "the cluster does not start"
         time.sleep(0.2)
 
