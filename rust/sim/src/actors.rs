@@ -126,7 +126,10 @@ pub async fn turn_weather(world: Arc<World>) {
 }
 
 pub async fn jump(world: Arc<World>) {
-    while world.climate.jumps {
+    if !world.climate.jumps {
+        return;
+    }
+    loop {
         pause(world.chance.pause(3_000)).await;
         world.event("fault: clock jumped", 0, "");
         tokio::time::advance(world.chance.pause(90_000)).await;

@@ -67,12 +67,11 @@ impl Collector {
         for location in listed.into_iter().filter_map(|meta| Some(meta.ok()?.location)) {
             let position = location.filename().and_then(paths::parse_wal_entry);
             let Some(position) = position else { continue };
-            let entry = match self.entries.remove(&position) {
-                Some(known) => known,
-                None => {
-                    let is_sentinel = is_sentinel(world, &location).await;
-                    Entry { location, first_seen: now, is_sentinel }
-                }
+            let entry = if let Some(known) = self.entries.remove(&position) {
+                known
+            } else {
+                let is_sentinel = is_sentinel(world, &location).await;
+                Entry { location, first_seen: now, is_sentinel }
             };
             entries.insert(position, entry);
         }

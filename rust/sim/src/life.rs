@@ -124,7 +124,8 @@ async fn reckon(world: &Arc<World>) {
     if !Reader::new(world).look().await {
         return world.fail("a shard on healthy storage cannot be read");
     }
-    for process in std::mem::take(&mut *world.processes.lock()) {
+    let processes = std::mem::take(&mut *world.processes.lock());
+    for process in processes {
         if world.chance.odds(500) {
             process.client.kill();
             process.cancel_callers();

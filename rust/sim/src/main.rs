@@ -94,16 +94,12 @@ fn replay(seed: u64, puts: usize) -> ExitCode {
         println!("FAILED: the same seed gave another trace: {:016x}", again.trace);
         return ExitCode::FAILURE;
     }
-    match life.failure {
-        Some(reason) => {
-            println!("FAILED: {reason}");
-            ExitCode::FAILURE
-        }
-        None => {
-            println!("nothing is broken");
-            ExitCode::SUCCESS
-        }
+    if let Some(reason) = life.failure {
+        println!("FAILED: {reason}");
+        return ExitCode::FAILURE;
     }
+    println!("nothing is broken");
+    ExitCode::SUCCESS
 }
 
 /// The kept seeds, then fresh ones.
@@ -161,6 +157,7 @@ fn record(report: &Mutex<Report>, life: &Life, again: Option<&Life>, puts: usize
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 fn conclude(report: &Report, order: &Order, kept: usize, took: Duration) -> ExitCode {
     let count = |kind: &str| report.counts.get(kind).copied().unwrap_or(0);
     let lives = report.lives.max(1);

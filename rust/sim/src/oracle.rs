@@ -248,7 +248,9 @@ impl Oracle {
         agree(before, seen)?;
         *before = seen.to_vec();
         let mut there = vec![false; self.puts.len()];
-        seen.iter().for_each(|id| there[*id as usize] = true);
+        for id in seen {
+            there[*id as usize] = true;
+        }
         let acked = self.acked.get(&process).map_or(&[][..], |ids| &ids[..acked]);
         match acked.iter().find(|id| !there[**id as usize]) {
             Some(id) => Err(format!("put {id} is acknowledged and its own job does not show it")),

@@ -242,7 +242,7 @@ impl Process {
         let rows = world.oracle.lock().rows(id).to_vec();
         let override_mode = world.chance.odds(150).then(|| world.chance.odds(500));
         // Every other process appends on the threads of its puts.
-        let alone = self.epoch % 2 == 0;
+        let alone = self.epoch.is_multiple_of(2);
         let mode = WriteMode { durable: override_mode, sync_index: None, alone };
         let durable = override_mode.unwrap_or(self.config.durable_write);
         let shape = world.climate.shape;

@@ -3,6 +3,8 @@
 //! Owns: what fencing rests on once a collector has removed the fence.
 //! Does not own: shorter lives (`rust/core/tests`), or the collector's rule.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
