@@ -7,6 +7,8 @@ nothing. Not here: what accepted rows become (test_model), opening and creating 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,26 @@ def files_of(table: lancemem.Table) -> dict[str, int]:
 
 
 # --- accepted ---
+
+
+def test_a_stream_whose_producer_needs_pythons_lock_in_other_threads_is_read(
+    make_table: MakeTable,
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+    table = make_table(schema, primary_key="id")
+    script = f"""
+import lancemem, pyarrow as pa, pyarrow.dataset as pds
+table = lancemem.open_table({table.uri!r})
+schema = pa.schema(table.schema)
+def rows():
+    for start in range(0, 160_000, 1_000):
+        ids = range(start, start + 1_000)
+        yield pa.record_batch([ids, list(map(str, ids))], schema=schema)
+reader = pa.RecordBatchReader.from_batches(schema, rows())
+table.upsert(pds.Scanner.from_batches(reader).to_reader())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)  # noqa: S603 - our own
+    assert table.scan().count_rows() == 160_000
 
 
 def pandas_frame(schema: pa.Schema) -> object:

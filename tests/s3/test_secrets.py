@@ -19,6 +19,24 @@ if TYPE_CHECKING:
 TOKEN = "FwoGZXIvYXdzEXAMPLE/session+token/with=signs=="  # noqa: S105 - it opens nothing
 
 
+def test_queries_of_datafusion_do_not_repeat_the_token_either(place: Place) -> None:
+    datafusion = pytest.importorskip("datafusion")
+    options = {**place.options, "aws_session_token": TOKEN}
+    table = lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=options)
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(3), "before"))
+        job.flush()
+    table.compact()
+    session = datafusion.SessionContext()
+    session.register_table("board", lancemem.open_table(place.uri, storage_options=options).pin())
+    query = session.sql("select * from board")
+    place.s3.switch(server.EXPIRED)
+    with pytest.raises(Exception, match="ExpiredToken") as raised:
+        query.collect()
+    assert TOKEN not in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
 def test_an_answer_that_repeats_the_token_reaches_nobody(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -179,7 +179,9 @@ def test_what_a_merge_cannot_do_says_what_to_do_instead(
 def test_a_lookup_gives_the_rows_of_keys_that_exist(
     spark: SparkSession, table: LancememTable
 ) -> None:
-    keys = spark.createDataFrame([("a", 3), ("b", 3), ("a", 99), ("a", 7)], "part string, id long")
+    keys = spark.createDataFrame(
+        [("a", 3), ("b", 3), ("a", 99), (None, 3), ("a", 7), ("a", None)], "part string, id long"
+    )
     found = table.lookup(keys.repartition(2), columns=["v", "id"])
     assert sorted(map(tuple, found.collect())) == [(3, 3), (7, 7)]
     with pytest.raises(lancemem.InvalidInputError, match="no column 'part'"):

@@ -117,17 +117,17 @@ def test_a_refused_write_leaves_the_jobs_running(spark: SparkSession, table: Lan
 def test_late_changes_are_left_out_by_the_rows_in_the_jobs_memory(
     spark: SparkSession, table: LancememTable
 ) -> None:
-    def change(seq: int) -> DataFrame:
-        return spark.createDataFrame([(1, seq * 10, seq, "U")], f"{DDL}, op string")
+    def change(seq: int | None) -> DataFrame:
+        return spark.createDataFrame([(1, (seq or 0) * 10, seq, "U")], f"{DDL}, op string")
 
     with table.start_jobs():
         late = [
             table.apply_changes(
                 change(seq), op_column="op", sequence_by="seq", keep_newest=True
             ).late
-            for seq in (3, 1, 5, 4)
+            for seq in (None, 3, 1, None, 5, None, 4)
         ]
-    assert late == [0, 1, 0, 1]
+    assert late == [0, 0, 1, 1, 0, 1, 1]
     assert stored(table) == {1: 50}
 
 

@@ -139,7 +139,8 @@ def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None
             for rows in found.combine_chunks().to_batches():
                 yield cast_batch(rows, schema)
 
-    return keys.select(*key).mapInArrow(get_rows, spark_schema(schema))
+    # A row without a key is none of the table's.
+    return keys.select(*key).dropna().mapInArrow(get_rows, spark_schema(schema))
 
 
 def join_by_key(

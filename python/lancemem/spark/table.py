@@ -257,7 +257,7 @@ class LancememTable:
 
         With `keep_newest`, `sequence_by` is a column of the table too, and a change that is older
         than the stored row of its key is left out: events may come in any order, in any call. A
-        row that was deleted has no sequence any more.
+        null is older than any value. A row that was deleted has no sequence any more.
         """
         plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
         mark = marks.of_application(txn_app_id, txn_version)
@@ -342,7 +342,8 @@ class LancememTable:
     def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
         """Read the rows with the keys in `keys`, by key and not by a scan.
 
-        Keys without a row are left out; a key that comes twice may give its row twice.
+        Keys without a row, and rows with a null in the key, are left out; a key that comes twice may
+        give its row twice.
         """
         self._check_has(keys, self._key("lookup"))
         return reading.lookup(keys, self.refresh().handle, columns)

@@ -295,7 +295,9 @@ def _without_late(
         return change, 0
     places = places_of(keys, stored.select(key).cast(keys.schema))
     newest = stored[by].combine_chunks().take(places)
-    late = pc.fill_null(pc.less(change.rows[by], newest), fill_value=False)
+    # A row without a sequence is older than any that has one, as among the rows of one write.
+    is_older = pc.fill_null(pc.less(change.rows[by], newest), fill_value=False)
+    late = pc.or_(is_older, pc.and_(pc.is_null(change.rows[by]), pc.is_valid(newest)))
     in_time = pc.invert(late)
     kept = _Change(change.rows.filter(in_time), change.deletes.filter(in_time), change.inserts)
     return kept, late.true_count

@@ -6,8 +6,9 @@
 //! Safety model: the `PyCapsule` protocol hands over C structs of the Arrow C data interface. A
 //! capsule is checked by name before its pointer is used, and `from_raw` moves the struct out,
 //! leaving a released one behind, so nothing is freed twice. The structs' own contract (valid
-//! buffers until release) is the producer's. Everything is copied before the GIL is given up,
-//! so no Python-owned buffer is ever dropped on another thread.
+//! buffers until release) is the producer's. A stream is pulled without the GIL, as the interface
+//! allows: its producer may wait for other threads that need it. What came is copied and dropped
+//! with the GIL, on this thread.
 //!
 //! Buffers are realigned first: PySpark hands over decimals at 8-byte addresses, and arrow 58
 //! panics on them.
@@ -106,15 +107,17 @@ fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: the name was checked; the struct is moved out and a released one left behind.
     let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
-    let exported = stream_schema(&mut stream)?;
+    let py = capsule.py();
+    let exported = py.detach(|| stream_schema(&mut stream))?;
     let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
     let mut arrays = Vec::new();
-    while let Some(array) = next_array(&mut stream)? {
+    while let Some(array) = py.detach(|| next_array(&mut stream))? {
         check_shape(&array, &data_type)?;
         // SAFETY: the producer promises that the array is of the stream's schema.
         let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
         arrays.push(data.map_err(|error| not_arrow(&error))?);
     }
+    py.detach(move || drop(stream));
     if !matches!(data_type, DataType::Struct(_)) {
         let arrays = arrays.iter().map(|data| owned_column(data, 0, data.len()).map(make_array));
         let arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(|error| not_arrow(&error))?;

@@ -4,6 +4,8 @@
 //! query's projection, conditions and limit to the planner.
 //! Does not own: the plan, or which conditions it takes (`plan`).
 
+mod own_errors;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use datafusion::prelude::SessionContext;
 use lancemem_core::types::Error;
 use tokio::runtime::Handle;
 
+use self::own_errors::OwnErrors;
 use crate::errors::external;
 use crate::plan::{self, ScanRequest, pushdown};
 use crate::table::{LiveJob, Table};
@@ -152,7 +155,8 @@ async fn plan_on(
         Cut::Pinned(view) => view,
     };
     refuse_changed(&table, &schema, &view, &request)?;
-    Ok(table.plan(&session, &view, &request).await?.plan)
+    let plan = table.plan(&session, &view, &request).await?.plan;
+    Ok(Arc::new(OwnErrors::of(plan)))
 }
 
 /// Refuses columns that are not what they were when a session took the table's schema: its plan

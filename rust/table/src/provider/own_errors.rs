@@ -1,0 +1,101 @@
+//! The plan node that tells a query's session of errors as the engine does.
+//!
+//! Owns: errors of Lance on their way to a session that prints them: without what an answer of a
+//! store repeats of its credentials. Everything else is the plan's below it.
+//! Does not own: what must not be shown (`errors`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::{DataFusionError, Result as PlanResult, Statistics};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::TryStreamExt;
+
+use crate::errors::{external, from_datafusion};
+
+const NAME: &str = "LancememExec";
+
+/// A plan whose errors are the engine's own.
+#[derive(Debug)]
+pub struct OwnErrors {
+    plan: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl OwnErrors {
+    /// The node above `plan`.
+    pub fn of(plan: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = Arc::new(PlanProperties::new(
+            plan.equivalence_properties().clone(),
+            plan.output_partitioning().clone(),
+            plan.pipeline_behavior(),
+            plan.boundedness(),
+        ));
+        Self { plan, properties }
+    }
+}
+
+fn own(error: &DataFusionError) -> DataFusionError {
+    external(from_datafusion("scanning", error))
+}
+
+impl DisplayAs for OwnErrors {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAME)
+    }
+}
+
+impl ExecutionPlan for OwnErrors {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.plan]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        match children.pop() {
+            Some(plan) if children.is_empty() => Ok(Arc::new(Self::of(plan))),
+            _ => Err(DataFusionError::Internal(format!("{NAME} has one input"))),
+        }
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        true
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> PlanResult<Arc<Statistics>> {
+        self.plan.partition_statistics(partition)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> PlanResult<SendableRecordBatchStream> {
+        let rows = self.plan.execute(partition, context).map_err(|error| own(&error))?;
+        let schema = rows.schema();
+        let rows = rows.map_err(|error| own(&error));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
