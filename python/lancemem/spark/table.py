@@ -342,8 +342,8 @@ class LancememTable:
     def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
         """Read the rows with the keys in `keys`, by key and not by a scan.
 
-        Keys without a row, and rows with a null in the key, are left out; a key that comes twice may
-        give its row twice.
+        Keys without a row, and rows with a null in the key, are left out; a key that comes twice
+        may give its row twice.
         """
         self._check_has(keys, self._key("lookup"))
         return reading.lookup(keys, self.refresh().handle, columns)
