@@ -41,7 +41,7 @@ def test_a_stream_whose_producer_needs_pythons_lock_in_other_threads_is_read(
     make_table: MakeTable,
 ) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
-    table = make_table(schema, primary_key="id")
+    table = make_table(schema, primary_key=["id"])
     script = f"""
 import lancemem, pyarrow as pa, pyarrow.dataset as pds
 table = lancemem.open_table({table.uri!r})
