@@ -108,16 +108,10 @@ fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
     // SAFETY: the name was checked; the struct is moved out and a released one left behind.
     let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
     let py = capsule.py();
-    let exported = py.detach(|| stream_schema(&mut stream))?;
-    let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
-    let mut arrays = Vec::new();
-    while let Some(array) = py.detach(|| next_array(&mut stream))? {
-        check_shape(&array, &data_type)?;
-        // SAFETY: the producer promises that the array is of the stream's schema.
-        let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
-        arrays.push(data.map_err(|error| not_arrow(&error))?);
-    }
+    let pulled = pull(py, &mut stream);
+    // Its end may wait for those threads as well, above all where it failed.
     py.detach(move || drop(stream));
+    let (exported, data_type, arrays) = pulled?;
     if !matches!(data_type, DataType::Struct(_)) {
         let arrays = arrays.iter().map(|data| owned_column(data, 0, data.len()).map(make_array));
         let arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(|error| not_arrow(&error))?;
@@ -130,6 +124,23 @@ fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
         return Ok(Export::Rows(batches.swap_remove(0)));
     }
     concat_batches(&schema, &batches).map(Export::Rows).map_err(|error| not_arrow(&error))
+}
+
+/// The schema of a stream, its type, and all of its arrays, not copied yet.
+fn pull(
+    py: Python<'_>,
+    stream: &mut FFI_ArrowArrayStream,
+) -> PyResult<(FFI_ArrowSchema, DataType, Vec<ArrayData>)> {
+    let exported = py.detach(|| stream_schema(stream))?;
+    let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
+    let mut arrays = Vec::new();
+    while let Some(array) = py.detach(|| next_array(stream))? {
+        check_shape(&array, &data_type)?;
+        // SAFETY: the producer promises that the array is of the stream's schema.
+        let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
+        arrays.push(data.map_err(|error| not_arrow(&error))?);
+    }
+    Ok((exported, data_type, arrays))
 }
 
 fn one_array(arrays: &[ArrayRef], data_type: &DataType) -> PyResult<ArrayRef> {

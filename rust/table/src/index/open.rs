@@ -55,29 +55,33 @@ impl OpenRun {
         let columns = self.run.key_fields.len();
         let open = || async {
             if self.local_bytes().is_some_and(|bytes| bytes <= COMPARED_BYTES) {
-                self.compared.get_or_try_init(|| self.compare()).await?;
+                self.compare_once().await?;
             }
             self.unwinding(Pages::open(self.store.clone(), self.folder.clone(), columns)).await
         };
         self.pages.get_or_try_init(open).await
     }
 
-    /// Compares the files of the pages with their checksums, where the run has some: their bytes.
-    pub(super) async fn compare(&self) -> LanceResult<u64> {
-        let mut bytes = 0;
-        for sum in self.sums() {
-            bytes += sum.compare(&self.store, &self.folder).await?;
-        }
-        Ok(bytes)
+    /// Compares the files of the pages with their checksums, where the run has some, unless this handle
+    /// has: their bytes.
+    pub(super) async fn compare_once(&self) -> LanceResult<u64> {
+        let compare = || async {
+            let mut bytes = 0;
+            for sum in self.sums() {
+                bytes += sum.compare(&self.store, &self.folder).await?;
+            }
+            Ok(bytes)
+        };
+        self.compared.get_or_try_init(compare).await.copied()
     }
 
-    /// The same once, however large they are, where they are on a local disk: an object store has
-    /// checksums of its own. Returns the bytes that were read for it now.
+    /// The same, however large they are, where they are on a local disk: an object store has checksums
+    /// of its own. Returns the bytes that were read for it now.
     async fn compare_before_use(&self) -> LanceResult<u64> {
         if self.compared.initialized() || self.local_bytes().is_none() {
             return Ok(0);
         }
-        self.compared.get_or_try_init(|| self.compare()).await.copied()
+        self.compare_once().await
     }
 
     /// Bytes of these files; `None` where they are not on a local disk.

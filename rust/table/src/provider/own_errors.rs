@@ -10,9 +10,7 @@ use std::sync::Arc;
 use datafusion::common::{DataFusionError, Result as PlanResult, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::TryStreamExt;
 
 use crate::errors::{external, from_datafusion};
@@ -23,19 +21,12 @@ const NAME: &str = "LancememExec";
 #[derive(Debug)]
 pub struct OwnErrors {
     plan: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
 }
 
 impl OwnErrors {
     /// The node above `plan`.
-    pub fn of(plan: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = Arc::new(PlanProperties::new(
-            plan.equivalence_properties().clone(),
-            plan.output_partitioning().clone(),
-            plan.pipeline_behavior(),
-            plan.boundedness(),
-        ));
-        Self { plan, properties }
+    pub const fn of(plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self { plan }
     }
 }
 
@@ -55,7 +46,7 @@ impl ExecutionPlan for OwnErrors {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+        self.plan.properties()
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 
 use lance_core::utils::tempfile::TempStrDir;
 use lance_file::version::LanceFileVersion;
-use lancemem_core::format::SsTable;
-use lancemem_core::types::{ErrorKind, Generation};
+use lancemem_core::types::ErrorKind;
 use lancemem_testkit::damage::{damages, positions};
 
 use super::key_types::Key;
-use super::support::{Run, Table};
+use super::support::{Run, Table, listed};
 use super::{BASE, PUTS};
 use crate::errors::RunContext;
 use crate::sstable::{Compared, DamagedFile, RunFiles, compare, open_sstable};
@@ -43,13 +42,7 @@ async fn compared(run: &Run) -> lancemem_core::types::Result<Compared> {
 
 /// The first handle of a process.
 async fn opened(table: &Table, run: &Run) -> lancemem_core::types::Result<()> {
-    let listed = SsTable {
-        generation: Generation(1),
-        path: run.written.path.clone(),
-        in_memory_bytes: None,
-        physical_rows: Some(run.written.physical_rows),
-        primary_key_bytes: None,
-    };
+    let listed = listed(&run.written.path, Some(run.written.physical_rows));
     let cache = SsTableCache::default();
     let handle = cache.open(&table.base, table.shard, &listed).await?;
     handle.filter().await?;

@@ -10,12 +10,12 @@ use lance::dataset::transaction::Operation;
 use lance_core::utils::deletion::DeletionVector;
 use lance_core::utils::tempfile::TempStrDir;
 use lance_table::io::deletion::write_deletion_file;
-use lancemem_core::format::{SsTable, TOMBSTONE};
-use lancemem_core::types::{Error, ErrorKind, Generation};
+use lancemem_core::format::TOMBSTONE;
+use lancemem_core::types::{Error, ErrorKind};
 
 use super::BASE;
 use super::key_types::Key;
-use super::support::{Table, write_table};
+use super::support::{Table, listed, write_table};
 use crate::sstable::SsTableContext;
 use crate::view::{SsTableCache, SsTableHandle};
 
@@ -46,13 +46,7 @@ impl Foreign {
 
     /// The run as a reader of the table opens it.
     async fn open(&self) -> lancemem_core::types::Result<Arc<SsTableHandle>> {
-        let listed = SsTable {
-            generation: Generation(1),
-            path: FOLDER.to_owned(),
-            in_memory_bytes: None,
-            physical_rows: None,
-            primary_key_bytes: None,
-        };
+        let listed = listed(FOLDER, None);
         SsTableCache::default().open(&self.table.base, self.table.shard, &listed).await
     }
 }

@@ -17,7 +17,7 @@ use lance_core::utils::tempfile::TempStrDir;
 use lance_file::version::LanceFileVersion;
 use lance_io::object_store::ObjectStoreParams;
 use lance_table::io::commit::ConditionalPutCommitHandler;
-use lancemem_core::format::KeyEncoder;
+use lancemem_core::format::{KeyEncoder, SsTable};
 use lancemem_core::types::Generation;
 use uuid::Uuid;
 
@@ -181,6 +181,17 @@ impl Table {
 fn rendered(columns: &[ArrayRef], row: usize) -> String {
     let one = |c: &ArrayRef| arrow_cast::display::array_value_to_string(c, row).unwrap();
     columns.iter().map(one).collect::<Vec<_>>().join("|")
+}
+
+/// The entry of a shard manifest for the run `path`, generation 1.
+pub fn listed(path: &str, physical_rows: Option<u64>) -> SsTable {
+    SsTable {
+        generation: Generation(1),
+        path: path.to_owned(),
+        in_memory_bytes: None,
+        physical_rows,
+        primary_key_bytes: None,
+    }
 }
 
 /// What a flush gets of a MemTable with these rows.
