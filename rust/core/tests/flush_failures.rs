@@ -116,6 +116,44 @@ async fn a_compactor_that_commits_between_does_not_hurt_the_flush() {
 }
 
 #[tokio::test]
+async fn a_close_that_storage_kept_from_flushing_flushes_when_it_is_called_again() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        bench.storage.inject(Fault::new(Request::Put, "/manifest/", Effect::Refuse).for_ever());
+        let error = writer.close(true).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        assert_eq!(writer.close(true).await.unwrap_err().kind(), ErrorKind::Retry);
+        assert!(bench.put(&writer, &[(2, 20)]).await.is_err(), "it takes no rows meanwhile");
+        bench.storage.clear_faults();
+        writer.close(true).await.unwrap();
+        assert_eq!(bench.manifest().await.sstables.len(), 1);
+        writer.close(true).await.unwrap();
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_close_of_a_job_that_could_not_flush_says_so() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        bench.sink.fail_next(Error::input("the table has an impossible column"));
+        for _ in 0..2 {
+            let error = writer.close(true).await.unwrap_err().to_string();
+            assert!(error.contains("impossible column"), "{error}");
+        }
+        writer.close(false).await.unwrap();
+        assert!(bench.manifest().await.sstables.is_empty());
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]), "the log has them");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn close_with_a_flush_ends_although_an_earlier_flush_ends_meanwhile() {
     within(async {
         let bench = Arc::new(Bench::new().await);

@@ -319,6 +319,32 @@ async fn an_entry_that_comes_back_while_its_hole_is_filled_is_not_dropped() {
 }
 
 #[tokio::test]
+async fn a_cut_that_slept_replaces_nothing_of_a_later_one() {
+    within(async {
+        let bench = Arc::new(written().await);
+        damage(&bench, "checksum", 6).await;
+        let hold = gate();
+        let path = bench.wal_path(9);
+        bench.storage.inject(Fault::new(Request::Put, &path, Effect::Hold(hold.clone())));
+        let asleep = {
+            let bench = bench.clone();
+            tokio::spawn(async move { cut(&bench, 6).await })
+        };
+        hold.wait_for_visitors(1).await;
+        cut(&bench, 6).await.unwrap();
+        let writer = bench.open().await;
+        bench.put(&writer, &[(10, 100)]).await.unwrap();
+        hold.open();
+        let error = asleep.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        writer.close(false).await.unwrap();
+        let rows = [(2, 20), (3, 30), (4, 40), (5, 50), (10, 100)];
+        assert_eq!(bench.stored().await, bench.rows(&rows));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_cut_of_what_the_incumbent_flushes_meanwhile_drops_nothing() {
     within(async {
         let bench = Arc::new(Bench::new().await);

@@ -13,7 +13,7 @@ use lancemem_core::format::RowSchema;
 use lancemem_core::shard::ShardWriter;
 use lancemem_core::types::{ErrorKind, WriterConfig};
 
-use crate::bench::{Bench, patient, quick, within};
+use crate::bench::{Bench, gate, patient, quick, within};
 
 /// The table of the bench, with the column `w` in front of `v`.
 fn with_w() -> Arc<RowSchema> {
@@ -67,6 +67,34 @@ async fn a_flush_brings_the_new_columns_and_every_row_stays() {
         assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10), (2, 21), (3, 30)]));
         writer.close(true).await.unwrap();
         assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 21), (3, 30)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_look_at_the_columns_takes_nothing_back() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = Arc::new(bench.open().await);
+        bench.sink.set_schema(Some(bench.shape.row_schema()));
+        let hold = gate();
+        bench.sink.hold_next_look(hold.clone());
+        let look = |writer: &Arc<ShardWriter>| {
+            let writer = writer.clone();
+            tokio::spawn(async move { writer.follow_table().await })
+        };
+        let slow = look(&writer);
+        hold.wait_for_visitors(1).await;
+        bench.sink.set_schema(Some(with_w()));
+        let quick = look(&writer);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        hold.open();
+        slow.await.unwrap().unwrap();
+        assert!(quick.await.unwrap().unwrap());
+        writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
+        assert_eq!(values_of_w(&writer), [Some(100)]);
     })
     .await;
 }

@@ -1,6 +1,8 @@
-//! Stories of a writer that sleeps for a week, on a clock that a test can move.
+//! Stories of machines that sleep for a week, or for the time of a request, on a clock that a test
+//! can move.
 //!
-//! Owns: what fencing rests on once a collector has removed the fence.
+//! Owns: what fencing rests on once a collector has removed the fence, and answers of a store that
+//! are too old to be believed.
 //! Does not own: shorter lives (`rust/core/tests`), or the collector's rule.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
@@ -9,17 +11,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lancemem_core::format::paths;
+use lancemem_core::format::{SsTable, paths};
 use lancemem_core::shard::{ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
-use lancemem_core::types::{Error, ShardId, WalPosition, WriterConfig};
-use lancemem_testkit::{KeyShape, MemorySink};
-use object_store::memory::InMemory;
+use lancemem_core::types::{
+    Error, Generation, ManifestVersion, Mark, ShardId, WalPosition, WriterConfig,
+};
+use lancemem_testkit::{Effect, Fault, FaultyStore, Gate, KeyShape, MemorySink, Request};
 
 const DAY: Duration = Duration::from_hours(24);
 const SHAPE: KeyShape = KeyShape::Int64;
 
 struct Shard {
+    storage: Arc<FaultyStore>,
     store: Store,
     sink: Arc<MemorySink>,
     shard_id: ShardId,
@@ -27,13 +31,19 @@ struct Shard {
 
 impl Shard {
     async fn new() -> Self {
-        let store = Store::new(Arc::new(InMemory::new()), "table".into());
-        let shard_id = ShardId::from_u128(7);
-        ManifestStore::new(store.clone(), shard_id, 2)
-            .initialize(1, BTreeMap::new())
-            .await
-            .unwrap();
-        Self { store, sink: Arc::default(), shard_id }
+        let storage = Arc::new(FaultyStore::default());
+        let store = Store::new(storage.clone(), "table".into());
+        let shard = Self { storage, store, sink: Arc::default(), shard_id: ShardId::from_u128(7) };
+        shard.manifests().initialize(1, BTreeMap::new()).await.unwrap();
+        shard
+    }
+
+    fn manifests(&self) -> ManifestStore {
+        ManifestStore::new(self.store.clone(), self.shard_id, 2)
+    }
+
+    fn manifest(&self, version: ManifestVersion) -> String {
+        paths::manifest(self.shard_id, version)
     }
 
     async fn open(&self) -> ShardWriter {
@@ -55,6 +65,10 @@ async fn put(writer: &ShardWriter, row: (i64, i64)) -> Result<(), Error> {
     put.await.expect("the put hangs").map(|_| ())
 }
 
+async fn arrived(gate: &Gate) {
+    tokio::time::timeout(DAY, gate.wait_for_visitors(1)).await.expect("nobody comes");
+}
+
 // B1
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_slept_longer_than_its_fence_stood_acknowledges_nothing() {
@@ -66,7 +80,8 @@ async fn a_writer_that_slept_longer_than_its_fence_stood_acknowledges_nothing() 
         put(&successor, row).await.unwrap();
         successor.close(true).await.unwrap();
     }
-    let highest = ManifestStore::new(shard.store.clone(), shard.shard_id, 2)
+    let highest = shard
+        .manifests()
         .latest()
         .await
         .unwrap()
@@ -94,8 +109,63 @@ async fn a_writer_that_was_idle_for_a_month_and_still_owns_its_shard_goes_on() {
         tokio::time::advance(DAY).await;
     }
     writer.close(true).await.unwrap();
-    let manifest = ManifestStore::new(shard.store.clone(), shard.shard_id, 2).latest().await;
-    let runs = manifest.unwrap().unwrap().sstables.clone();
+    let runs = shard.manifests().latest().await.unwrap().unwrap().sstables.clone();
     assert_eq!(runs.len(), 1);
     assert_eq!(shard.sink.run(&runs[0].path).physical_rows, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_somebody_slept_through_is_not_believed() {
+    let shard = Arc::new(Shard::new().await);
+    let first = shard.manifests().latest().await.unwrap().unwrap().version;
+    let hold = Arc::new(Gate::default());
+    let later = shard.manifest(first.next());
+    shard.storage.inject(Fault::new(Request::Get, &later, Effect::Hold(hold.clone())));
+    let looking = {
+        let shard = shard.clone();
+        tokio::spawn(async move { shard.manifests().latest().await })
+    };
+    arrived(&hold).await;
+    let owner = shard.open().await;
+    for row in 0..3 {
+        put(&owner, (row, row)).await.unwrap();
+        owner.flush().await.unwrap();
+    }
+    let newest = shard.manifests().latest().await.unwrap().unwrap().version;
+    tokio::time::advance(DAY * 2).await;
+    // What a collector does to a version of yesterday; the look has read the one before.
+    shard.store.delete(&later).await.unwrap();
+    hold.open();
+    assert_eq!(looking.await.unwrap().unwrap().unwrap().version, newest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_learns_late_that_it_is_done_lists_no_run_again() {
+    let shard = Arc::new(Shard::new().await);
+    let run = SsTable {
+        generation: Generation(0),
+        path: paths::sstable_folder(1, Generation(0)),
+        in_memory_bytes: None,
+        physical_rows: Some(1),
+        primary_key_bytes: None,
+    };
+    let linking = Arc::new(shard.open().await);
+    let claimed = shard.manifests().latest().await.unwrap().unwrap().version;
+    let hold = Arc::new(Gate::default());
+    let effect = Effect::HoldAnswer(hold.clone());
+    shard.storage.inject(Fault::new(Request::Put, &shard.manifest(claimed.next()), effect));
+    let task = {
+        let (linking, run) = (linking.clone(), run.clone());
+        tokio::spawn(async move { linking.link(&[(run, Mark::new("query", 1).unwrap())]).await })
+    };
+    arrived(&hold).await;
+    assert!(shard.manifests().latest().await.unwrap().unwrap().lists(&run.path));
+    // What a compaction does to a run that it has moved.
+    let drain = |manifest: &mut lancemem_core::format::ShardManifest| manifest.sstables.clear();
+    shard.manifests().update_beside_owner(drain).await.unwrap();
+    tokio::time::advance(DAY).await;
+    hold.open();
+    task.await.unwrap().unwrap();
+    let newest = shard.manifests().latest().await.unwrap().unwrap();
+    assert!(!newest.lists(&run.path), "{newest:?}");
 }

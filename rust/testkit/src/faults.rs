@@ -45,6 +45,8 @@ pub enum Effect {
     Hold(Arc<Gate>),
     /// It waits at the gate, then fails and changes nothing.
     HoldAndRefuse(Arc<Gate>),
+    /// It is done, and its answer waits at the gate.
+    HoldAnswer(Arc<Gate>),
 }
 
 /// One fault: the requests `skip + 1 ..= skip + times` of its kind whose path contains a part.
@@ -225,6 +227,11 @@ impl ObjectStore for FaultyStore {
                 self.inner.put_opts(location, payload, opts).await?;
                 return Err(outage());
             }
+            Some(Effect::HoldAnswer(gate)) => {
+                let answer = self.inner.put_opts(location, payload, opts).await;
+                gate.pass().await;
+                return answer;
+            }
             Some(Effect::ConflictOfNothing) => return Err(exists(location)),
             Some(Effect::AnswerExists) => {
                 self.inner.put_opts(location, payload, opts).await?;
@@ -250,6 +257,11 @@ impl ObjectStore for FaultyStore {
             Some(Effect::HoldAndRefuse(gate)) => {
                 gate.pass().await;
                 return Err(outage());
+            }
+            Some(Effect::HoldAnswer(gate)) => {
+                let answer = self.inner.get_opts(location, options).await;
+                gate.pass().await;
+                return answer;
             }
             Some(_) => return Err(outage()),
         }

@@ -35,6 +35,7 @@ pub struct MemorySink {
     gate: Mutex<Option<Arc<Gate>>>,
     calls: Mutex<u32>,
     schema: Mutex<Option<Arc<RowSchema>>>,
+    look: Mutex<Option<Arc<Gate>>>,
 }
 
 #[derive(Debug)]
@@ -68,6 +69,11 @@ impl MemorySink {
     /// Changes the table's columns; with `None` the sink knows nothing of them.
     pub fn set_schema(&self, schema: Option<Arc<RowSchema>>) {
         *self.schema.lock() = schema;
+    }
+
+    /// Holds the answer of the next look at the columns at `gate`: it is what they are now.
+    pub fn hold_next_look(&self, gate: Arc<Gate>) {
+        *self.look.lock() = Some(gate);
     }
 
     /// How often the sink was called.
@@ -112,6 +118,11 @@ impl SsTableSink for MemorySink {
     }
 
     async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
-        Ok(self.schema.lock().clone())
+        let schema = self.schema.lock().clone();
+        let gate = self.look.lock().take();
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
+        Ok(schema)
     }
 }

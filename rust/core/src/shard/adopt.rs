@@ -27,8 +27,7 @@ impl ShardWriter {
     /// storage error where nobody knows.
     pub async fn follow_table(&self) -> Result<bool> {
         self.shared.check_open()?;
-        let newest = self.shared.sink.newest_schema().await;
-        self.shared.adopt(newest)
+        self.shared.look_and_adopt().await
     }
 }
 
@@ -49,10 +48,16 @@ impl Shared {
         if self.is_closed() {
             return;
         }
-        let newest = self.sink.newest_schema().await;
-        if let Err(error) = self.adopt(newest) {
+        if let Err(error) = self.look_and_adopt().await {
             tracing::warn!(shard = %self.shard_id, %error, "the table's columns are not followed");
         }
+    }
+
+    /// One look at a time: what a slow one has seen is never adopted over what a later one has.
+    async fn look_and_adopt(&self) -> Result<bool> {
+        let _turn = self.following.lock().await;
+        let newest = self.sink.newest_schema().await;
+        self.adopt(newest)
     }
 
     fn adopt(&self, newest: Result<Option<Arc<RowSchema>>>) -> Result<bool> {

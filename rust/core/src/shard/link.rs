@@ -14,7 +14,7 @@ use super::memtable_layout;
 use super::writer::{ShardWriter, Shared};
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
 use crate::memtable::{MemTable, MemTableView};
-use crate::types::{Generation, Mark, Marks, Result, WriterConfig};
+use crate::types::{Generation, Mark, Marks, Result, Standing, WriterConfig};
 
 /// A run to link, and what its shard remembers of that, so that a link that is repeated does nothing,
 /// also where a compaction has taken the run out of the manifest meanwhile. Runs may share a mark.
@@ -83,8 +83,10 @@ impl ShardWriter {
             brought.record(mark.application(), mark.version());
         }
         let change = |manifest: &mut ShardManifest| {
-            for (run, _) in &to_list {
-                if manifest.lists(&run.path) {
+            for (run, mark) in &to_list {
+                // An earlier attempt landed although nobody saw its answer; a compaction may have
+                // taken its runs out since.
+                if manifest.lists(&run.path) || manifest.marks.standing(mark) != Standing::New {
                     continue;
                 }
                 let generation = manifest.current_generation;

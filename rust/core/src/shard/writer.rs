@@ -23,7 +23,7 @@ use crate::format::{AcceptedRows, RowSchema};
 use crate::memtable::MemTable;
 use crate::store::ManifestStore;
 use crate::types::{
-    Error, Generation, Mark, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+    Error, ErrorKind, Generation, Mark, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
 };
 use crate::wal::{Queued, WalAppender, WalQueue};
 
@@ -72,6 +72,8 @@ pub(super) struct Shared {
     pub epoch: WriterEpoch,
     /// What puts are accepted and stored as now; swapped under the placing lock.
     pub schema: RwLock<Arc<RowSchema>>,
+    /// Held from a look at the table's columns until they are adopted.
+    pub following: tokio::sync::Mutex<()>,
     /// Why nothing is accepted: the table changed in a way that the job cannot follow.
     pub refused: Mutex<Option<Error>>,
     pub config: WriterConfig,
@@ -93,8 +95,8 @@ pub(super) struct Shared {
     pub flushes: watch::Sender<FlushProgress>,
     pub counters: Counters,
     pub closed: AtomicBool,
-    /// Held by the call of `close` that ends the job.
-    pub closing: tokio::sync::Mutex<()>,
+    /// Held by the call of `close` that ends the job; how it ended.
+    pub closing: tokio::sync::Mutex<Option<JobEnd>>,
     pub stopped: AtomicBool,
     /// Held by the appending task for as long as it runs.
     pub appending: tokio::sync::Mutex<()>,
@@ -188,25 +190,28 @@ impl ShardWriter {
     /// When it returns, the job writes nothing any more.
     ///
     /// # Errors
-    /// Why rows that were put could not be made durable. A second call waits for the first one
-    /// and goes on where that was cancelled; after that it does nothing.
+    /// Why rows that were put could not be made durable, or flushed. A second call waits for the
+    /// first one and goes on where that was cancelled, or where a passing fault of the storage kept
+    /// it from flushing; after the end it says how the job ended.
     pub async fn close(&self, flush: bool) -> Result<()> {
         let shared = &self.shared;
         {
             let _placing = shared.placing.lock();
             shared.closed.store(true, Ordering::Release);
         }
-        let _turn = shared.closing.lock().await;
-        if shared.stopped.load(Ordering::Acquire) {
-            shared.wait_tasks_ended().await;
-            return Ok(());
+        let mut end = shared.closing.lock().await;
+        if end.is_none() {
+            shared.queue.hurry();
+            let durable = shared.queue.wait_durable(shared.queue.queued()).await;
+            let flushed = if flush && durable.is_ok() { shared.flush_all().await } else { Ok(()) };
+            if flushed.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry) {
+                return flushed;
+            }
+            *end = Some(JobEnd { durable, flushed });
+            shared.stop();
         }
-        shared.queue.hurry();
-        let durable = shared.queue.wait_durable(shared.queue.queued()).await;
-        let flushed = if flush && durable.is_ok() { shared.flush_all().await } else { Ok(()) };
-        shared.stop();
         shared.wait_tasks_ended().await;
-        durable.and(flushed)
+        end.clone().map_or(Ok(()), |end| end.told(flush))
     }
 
     /// The readable rows in memory and the manifest below them, as one cut.
@@ -252,6 +257,20 @@ impl ShardWriter {
     #[must_use]
     pub fn stats(&self) -> JobStats {
         self.shared.stats()
+    }
+}
+
+/// What became of the rows of a job that was closed.
+#[derive(Clone, Debug)]
+pub(super) struct JobEnd {
+    durable: Result<()>,
+    flushed: Result<()>,
+}
+
+impl JobEnd {
+    /// To a call that asked for a flush, or for none.
+    fn told(self, flush: bool) -> Result<()> {
+        self.durable.and(if flush { self.flushed } else { Ok(()) })
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use futures::TryStreamExt;
 
-use super::Store;
-use crate::types::{Error, Result};
+use super::{Store, failed};
+use crate::types::Result;
 
 /// One object of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Store {
             })
             .try_collect()
             .await
-            .map_err(|error| Error::storage(format!("listing {folder}"), error))
+            .map_err(|error| failed(format!("listing {folder}"), &error))
     }
 }
 

@@ -88,6 +88,10 @@ impl ManifestStore {
             let (stored, later) = try_join!(self.store.get(&path), later)?;
             match (stored, later) {
                 (_, Some(later)) => newest = later,
+                // As above: the machine may have slept between the two answers.
+                (Some(_), None) if asked.age() >= REMEMBERED => {
+                    newest = self.listed_version().await?;
+                }
                 (Some(bytes), None) => {
                     let manifest = Arc::new(self.decode(newest, &bytes, &path)?);
                     self.remember(manifest.clone(), asked);

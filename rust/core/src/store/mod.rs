@@ -8,6 +8,7 @@
 mod listing;
 mod local;
 mod manifests;
+mod replace;
 mod moment;
 mod secrets;
 mod thread;

@@ -95,15 +95,21 @@ impl Cut<'_> {
         // Nobody can open the shard before the cut is complete, but somebody may cut it too.
         self.manifests.check_fenced(self.epoch).await?;
         let path = paths::wal_entry(self.shard_id, finding.position);
-        let stored = self.store.get(&path).await?;
+        let stored = self.store.get_seen(&path).await?;
         match stored {
-            Some(bytes) if bytes == self.sentinel => Ok(()),
+            Some(seen) if seen.bytes == self.sentinel => Ok(()),
             Some(_) if is_hole(finding) => Err(self.appeared(finding.position)),
-            Some(bytes) => {
+            Some(seen) => {
                 if !finding.is_sentinel() {
-                    finding.copy = Some(self.copy(finding.position, bytes).await?);
+                    finding.copy = Some(self.copy(finding.position, seen.bytes.clone()).await?);
                 }
-                self.store.put(&path, self.sentinel.clone()).await
+                // Without a condition a cut that slept here would undo what a later one did.
+                if !self.store.replace(&path, &seen, self.sentinel.clone()).await?
+                    && self.store.get(&path).await?.as_ref() != Some(&self.sentinel)
+                {
+                    return Err(self.changed(finding.position));
+                }
+                Ok(())
             }
             None => {
                 if self.store.put_if_absent(&path, self.sentinel.clone()).await? == Created::Yes
@@ -124,6 +130,14 @@ impl Cut<'_> {
             return Err(Error::storage(format!("creating {path}"), "other bytes stand there"));
         }
         Ok(path)
+    }
+
+    /// Nobody but another cut replaces an entry.
+    fn changed(&self, position: WalPosition) -> Error {
+        Error::storage(
+            format!("replacing {}", entry_name(self.shard_id, position)),
+            "somebody else cut the log meanwhile; check it again",
+        )
     }
 
     /// A write of a fenced writer that was on its way can fill its hole at any time.

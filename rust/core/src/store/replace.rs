@@ -1,0 +1,92 @@
+//! An object in the place of one that was read.
+//!
+//! Owns: that nothing is replaced but what was seen, as far as the store can promise it.
+//! Does not own: why somebody replaces an object; nobody but a repair does.
+
+use bytes::Bytes;
+use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+
+use super::{Store, failed};
+use crate::types::Result;
+
+/// An object as it was read.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// What the store calls this version of it; `None` on a local disk, which has no versions.
+    version: Option<UpdateVersion>,
+}
+
+impl Store {
+    /// [`Self::get`] of an object that may be replaced.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn get_seen(&self, path: &str) -> Result<Option<Seen>> {
+        if self.local.is_some() {
+            let bytes = self.get(path).await?;
+            return Ok(bytes.map(|bytes| Seen { bytes, version: None }));
+        }
+        let failed = |error| failed(format!("reading {path}"), &error);
+        let found = match self.inner.get(&self.at(path)).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let meta = &found.meta;
+        let version = UpdateVersion { e_tag: meta.e_tag.clone(), version: meta.version.clone() };
+        let bytes = found.bytes().await.map_err(failed)?;
+        Ok(Some(Seen { bytes, version: Some(version) }))
+    }
+
+    /// Writes `bytes` in the place of what was `seen`; false where that is not there any more. A
+    /// local disk, and a server without conditions on a write, look once more and then write.
+    ///
+    /// # Errors
+    /// A storage error; the object may or may not be replaced then.
+    pub async fn replace(&self, path: &str, seen: &Seen, bytes: Bytes) -> Result<bool> {
+        if let Some(version) = &seen.version {
+            let options = PutOptions::from(PutMode::Update(version.clone()));
+            match self.inner.put_opts(&self.at(path), bytes.clone().into(), options).await {
+                Ok(_) => return Ok(true),
+                Err(
+                    object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. },
+                ) => return Ok(false),
+                Err(object_store::Error::NotImplemented { .. }) => {}
+                Err(error) => return Err(failed(format!("replacing {path}"), &error)),
+            }
+        }
+        if self.get(path).await?.as_ref() != Some(&seen.bytes) {
+            return Ok(false);
+        }
+        self.put(path, bytes).await.map(|()| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_what_was_seen_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = Store::open(folder.path().to_str().unwrap(), true).unwrap();
+        let remote = Store::new(Arc::new(InMemory::new()), "table".into());
+        for store in [local, remote] {
+            assert!(store.get_seen("a/b").await.unwrap().is_none());
+            store.put("a/b", "1".into()).await.unwrap();
+            let seen = store.get_seen("a/b").await.unwrap().unwrap();
+            assert!(store.replace("a/b", &seen, "2".into()).await.unwrap());
+            assert!(!store.replace("a/b", &seen, "3".into()).await.unwrap());
+            assert_eq!(store.get("a/b").await.unwrap().unwrap(), "2");
+            store.delete("a/b").await.unwrap();
+            assert!(!store.replace("a/b", &seen, "3".into()).await.unwrap());
+            assert!(store.get("a/b").await.unwrap().is_none());
+        }
+    }
+}
