@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -298,6 +299,36 @@ def test_a_bloom_filter_that_lost_its_bits_is_damage_and_hides_no_row(
     with pytest.raises(lancemem.CorruptionError, match=r"bloom_filter\.bin") as raised:
         lancemem.open_table(table.uri).get(keys("int64", [7]))
     assert "checksum" in str(raised.value)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_a_column_of_an_extension_type_is_found_wherever_its_row_lies(
+    stable: bool, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "t.lance")
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False, metadata={PRIMARY_KEY: "true"}),
+            pa.field("u", pa.binary(16), metadata={"ARROW:extension:name": "arrow.uuid"}),
+        ]
+    )
+
+    def rows(ids: list[int], letter: bytes) -> pa.Table:
+        return pa.table([ids, [letter * 16] * len(ids)], schema=schema)
+
+    lance.write_dataset(rows([1, 2, 3, 4], b"a"), uri, enable_stable_row_ids=stable)
+    # A row id is the place of a row until it moves.
+    lance.dataset(uri).delete("id = 1")
+    lance.dataset(uri).optimize.compact_files(materialize_deletions_threshold=0.0)
+    table = lancemem.open_table(uri)
+    table.upsert(rows([3], b"b"))
+    with table.start_job(shard=0) as job:
+        job.flush()
+    table.compact()
+    table.upsert(rows([4], b"c"))
+    found = table.get([2, 3, 4])["u"]
+    storage = found.cast(pa.binary(16)).to_pylist()
+    assert storage == [b"a" * 16, b"b" * 16, b"c" * 16]
 
 
 def test_keys_of_the_upper_half_of_the_unsigned_numbers_come_as_a_list_too(

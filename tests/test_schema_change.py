@@ -361,6 +361,43 @@ def test_what_cannot_be_widened_is_refused(column: str, why: str, tmp_path: Path
     assert base_of(table).version == version
 
 
+def test_a_column_that_rows_find_their_shard_by_keeps_its_type(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("place", pa.int32()), pa.field("n", pa.int32())])
+    table = lancemem.create_table(
+        str(tmp_path / "t.lance"), schema, sharding=lancemem.bucket("place", 4)
+    )
+    table.upsert(pa.table([[1, 2, 3], [1, 2, 3]], schema=schema))
+    with pytest.raises(lancemem.InvalidInputError, match="column 'place' .* would find another"):
+        table.widen_column("place")
+    table.widen_column("n")
+    assert sorted(table.scan().to_table()["n"].to_pylist()) == [1, 2, 3]
+
+
+OLD_FORMAT = {"lance-schema:unenforced-primary-key": "true"}
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_column_that_the_format_cannot_store_is_refused_by_jobs_and_read(
+    before: bool, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "t.lance")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=OLD_FORMAT)])
+    lance.write_dataset(pa.table([[1, 2]], schema=schema), uri, data_storage_version="2.0")
+    table = lancemem.open_table(uri)
+    table.upsert(pa.table({"id": pa.array([3], pa.int64())}))
+    job = None if before else table.start_job(shard=0)
+    base_of(table).add_columns(pa.field("s", pa.struct([("a", pa.int64())])))
+    rows = pa.table({"id": pa.array([4], pa.int64()), "s": [{"a": 1}]})
+    with pytest.raises(lancemem.InvalidInputError, match="column 's' has structs"):
+        table.upsert(rows) if job is None else job.put(rows)
+    with pytest.raises(lancemem.InvalidInputError, match="column 's' has structs"):
+        table.start_stage()
+    if job is not None:
+        job.close(flush=True)
+    found = lancemem.open_table(uri).scan().to_table()
+    assert sorted(found["id"].to_pylist()) == [1, 2, 3]
+
+
 def test_a_key_column_and_one_with_an_index_keep_their_types(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int32(), nullable=False), pa.field("n", pa.int32())])
     table = lancemem.create_table(str(tmp_path / "t.lance"), schema, primary_key=["id"])

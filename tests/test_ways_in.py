@@ -7,18 +7,22 @@ says so. Not here: conditions of our own calls (test_filters), views (test_read_
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
 import pytest
+from pyarrow import acero
 
 import lancemem
 from lancemem.dataset import TableDataset
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import MakeTable
@@ -272,10 +276,30 @@ def test_what_a_dataset_has_not_is_refused_with_another_way(board: lancemem.Tabl
             getattr(flights, name)(*arguments)
     with pytest.raises(NotImplementedError, match="filter"):
         _ = flights.partition_expression
-    known = {name for name in dir(pds.Dataset) if not name.startswith("_")}
+    with pytest.raises(TypeError, match="open the table where it is read"):
+        pickle.dumps(flights)
+    known = {name for name in dir(pds.UnionDataset) if not name.startswith("_")}
     own = {name for name in vars(TableDataset) if not name.startswith("_")}
     # A method that reaches pyarrow's own would read a dataset that is not there.
     assert known <= own
+
+
+BELOW_PYTHON: dict[str, Callable[[pds.Dataset, Path], object]] = {
+    "scanner": lambda flights, _: pds.Scanner.from_dataset(flights).to_table(),
+    "rows": lambda flights, _: pds.Scanner.from_dataset(flights).count_rows(),
+    "acero": lambda flights, _: acero.Declaration("scan", acero.ScanNodeOptions(flights)).to_table(),
+    "lance": lambda flights, path: lance.write_dataset(flights, path / "copy"),
+}
+
+
+@pytest.mark.parametrize("way", BELOW_PYTHON)
+def test_code_that_reads_a_dataset_below_python_is_told_what_to_read(
+    board: lancemem.Table, way: str, tmp_path: Path
+) -> None:
+    with pytest.raises((NotImplementedError, OSError), match=r"from_stream\(table.scan\(\)\)"):
+        BELOW_PYTHON[way](board.to_dataset(), tmp_path)
+    reader = pa.RecordBatchReader.from_stream(board.scan())
+    assert names(lance.write_dataset(reader, tmp_path / "rows").to_table()) == EXPECTED
 
 
 def test_a_live_dataset_sees_the_rows_of_its_jobs(table: lancemem.Table) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.dataset as pds
+import pyarrow.fs
 
 from lancemem._lancemem import InvalidInputError, ReadView, Table
 
@@ -31,7 +32,7 @@ __all__ = ["TableDataset"]
 SCAN_BATCH_ROWS = 8192
 
 
-class TableDataset(pds.Dataset):  # type: ignore[misc]
+class TableDataset(pds.UnionDataset):  # type: ignore[misc]
     """Rows of a table for DuckDB, polars and pyarrow. Made by `Table.to_dataset`.
 
     Every scanner reads a new cut; over a `ReadView` all read that one. It has no fragments and
@@ -47,10 +48,9 @@ class TableDataset(pds.Dataset):  # type: ignore[misc]
         jobs: Sequence[Job | RemoteJob] | None = None,
         condition: pds.Expression | None = None,
     ) -> None:
-        """Wrap `source`; `consistency` and `jobs` are a table's, `condition` holds for all reads.
-
-        pyarrow's own constructor is not called: there is no dataset of its kind below this one.
-        """
+        """Wrap `source`; `consistency` and `jobs` are a table's, `condition` holds for all reads."""
+        # What reads datasets below Python, as Lance's and pyarrow's own code does, finds this.
+        super().__init__(source.schema, [_unreadable(source.schema)])
         self._source = source
         self._options: dict[str, Any] = {}
         if isinstance(source, Table):
@@ -175,6 +175,15 @@ class TableDataset(pds.Dataset):  # type: ignore[misc]
         self.get_fragments(filter)
 
     @property
+    def children(self) -> NoReturn:
+        """Refuse: as for fragments."""
+        raise _none("children", "scanner()")
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: jobs and pinned cuts stay in their process."""
+        raise TypeError("a dataset over a lancemem table is not pickled; open the table where it is read")
+
+    @property
     def partition_expression(self) -> NoReturn:
         """Refuse: a table has shards, not partitions."""
         raise _none("a partition expression", "filter()")
@@ -198,6 +207,42 @@ class TableDataset(pds.Dataset):  # type: ignore[misc]
     def replace_schema(self, schema: object) -> NoReturn:  # noqa: ARG002
         """Refuse: the schema is the table's."""
         raise _none("another schema", "to_table().cast()")
+
+
+def _unreadable(schema: pa.Schema) -> pds.Dataset:
+    """Make a dataset that says what to read instead."""
+    format_ = pds.IpcFileFormat()
+    nowhere = pyarrow.fs.PyFileSystem(_Nowhere())
+    return pds.FileSystemDataset([format_.make_fragment("rows", nowhere)], schema, format_)
+
+
+class _Nowhere(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
+    """A file system in which no file can be opened."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    __hash__ = object.__hash__
+
+    def get_type_name(self) -> str:
+        return "lancemem"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def _refuse(self, *arguments: object) -> NoReturn:  # noqa: ARG002
+        raise _none(
+            "files for code that reads datasets without their methods",
+            "pyarrow.RecordBatchReader.from_stream(table.scan())",
+        )
+
+    get_file_info = get_file_info_selector = _refuse
+    open_input_file = open_input_stream = open_output_stream = open_append_stream = _refuse
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
+    delete_file = move = copy_file = _refuse
 
 
 def _in_batches(reader: pa.RecordBatchReader, options: dict[str, object]) -> pa.RecordBatchReader:

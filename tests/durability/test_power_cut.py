@@ -124,6 +124,24 @@ def test_every_acknowledged_row_survives_a_power_cut_during_a_compaction(
     check_all(cuts(compacted_life, kind, ram_path, promising={"ack"}, when=moments))
 
 
+@pytest.fixture(scope="module")
+def rewritten_life(syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
+    folder = tmp_path_factory.mktemp("rewritten") / "life"
+    steps: list[list[Any]] = [["create", {}], ["start_job", SMALL]]
+    for then in ("compact", "rewrite", "compact"):
+        steps += [["operate", 4], ["flush"], ["compact"], [then]]
+    return run_logged(syscalls_library, folder, [*steps, ["operate", 2], ["close", False]])
+
+
+@pytest.mark.parametrize("kind", CUTS)
+def test_every_acknowledged_row_survives_a_power_cut_after_a_compaction_on_files_of_another_program(
+    rewritten_life: Logged, kind: str, ram_path: Path
+) -> None:
+    first = rewritten_life.at("compacted", 12)
+    moments = every_moment(rewritten_life, first, len(rewritten_life.calls))
+    check_all(cuts(rewritten_life, kind, ram_path, promising={"ack"}, when=moments))
+
+
 def test_a_new_table_survives_a_power_cut_when_the_call_that_made_it_returned(
     syscalls_library: Path, tmp_path: Path, ram_path: Path
 ) -> None:

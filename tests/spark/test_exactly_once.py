@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import threading
 import time
@@ -168,17 +169,43 @@ def test_late_changes_are_left_out_whatever_call_brings_them(
     chance = random.Random(6)  # noqa: S311 - a seed
     events = [(chance.randrange(50), seq * 10, seq, "U") for seq in range(600)]
     chance.shuffle(events)
-    late = 0
+    late = written = 0
     for start in range(0, 600, 200):
         part = spark.createDataFrame(events[start : start + 200], DDL + ", op string")
         done = table.apply_changes(part, op_column="op", sequence_by="seq", keep_newest=True)
         late += done.late
+        written += done.upserts
     in_order = sorted(events, key=lambda event: event[2])
     newest = {key: value for key, value, _, _ in in_order}
     assert stored(table) == newest
     assert late > 0
+    assert written == 600 - late
     with pytest.raises(lancemem.InvalidInputError, match="no column 'lsn'"):
         table.apply_changes(part, op_column="op", sequence_by="lsn", keep_newest=True)
+
+
+@pytest.mark.parametrize(
+    ("expression", "of"),
+    [
+        ("named_struct('a', id)", "struct<a:bigint>"),
+        ("array(id)", "array<bigint>"),
+        ("string(id) collate UTF8_LCASE", "string collate UTF8_LCASE"),
+    ],
+)
+def test_a_sequence_without_one_order_is_refused_however_few_rows_there_are(
+    spark: SparkSession, table: LancememTable, expression: str, of: str, tmp_path: Path
+) -> None:
+    rows = spark.range(3).selectExpr("id", "1L v", "1L seq", f"{expression} at", "'U' op")
+    message = re.escape(f"sequence_by names column 'at' of type {of}")
+    with pytest.raises(lancemem.InvalidInputError, match=message):
+        table.upsert(rows, sequence_by="at")
+    with pytest.raises(lancemem.InvalidInputError, match=message):
+        table.apply_changes(rows, op_column="op", sequence_by="at")
+    stream = spark.readStream.format("rate").load().selectExpr("value id", *rows.columns[1:3])
+    stream = stream.selectExpr("*", f"{expression} at")
+    with pytest.raises(lancemem.InvalidInputError, match=message):
+        table.stream_upsert(stream, sequence_by="at", checkpoint=str(tmp_path))
+    assert stored(table) == {}
 
 
 @pytest.mark.parametrize("driver_bytes", [0, 1 << 20])

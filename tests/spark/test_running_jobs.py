@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import lancemem
-from lancemem.spark import LancememTable
+from lancemem.spark import LancememTable, writing
 from tests.spark.test_exactly_once import DDL, SCHEMA, source, stored, write_events
 
 if TYPE_CHECKING:
@@ -87,12 +87,13 @@ def test_a_shard_that_another_writer_took_is_claimed_again_and_loses_no_row(
     assert stored(table) == expected
 
 
+@pytest.mark.parametrize("bound", ["DRIVER_ROWS", "DRIVER_PEEK_BYTES"])
 def test_a_large_write_between_small_ones_is_written_by_tasks(
-    spark: SparkSession, table: LancememTable, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, table: LancememTable, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     with table.start_jobs() as jobs:
         table.upsert(rows(spark, range(10), 1))
-        monkeypatch.setattr("lancemem.spark.table.DRIVER_ROWS", 9)
+        monkeypatch.setattr(f"lancemem.spark.table.{bound}", 9)
         table.upsert(rows(spark, range(5, 15), 2))
         assert jobs.stats() == {}, "the tasks have the shards"
         monkeypatch.undo()
@@ -112,6 +113,26 @@ def test_a_refused_write_leaves_the_jobs_running(spark: SparkSession, table: Lan
         table.upsert(rows(spark, range(4, 6), 4))
         assert epochs(table) == [1, 1]
     assert stored(table) == dict.fromkeys(range(4), 1) | {4: 4, 5: 4}
+
+
+def test_a_write_by_the_driver_outlives_passing_faults_of_the_storage(
+    spark: SparkSession, table: LancememTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [lancemem.RetryableError("the disk is busy")] * 2
+    write = writing._put  # noqa: SLF001 - where a fault comes from
+
+    def put(*arguments: Any) -> None:  # noqa: ANN401
+        write(*arguments)
+        if faults:
+            raise faults.pop()
+
+    monkeypatch.setattr("lancemem.spark.writing._put", put)
+    with table.start_jobs() as jobs:
+        done = table.upsert(rows(spark, range(4), 1))
+        assert sum(job.puts for job in jobs.stats().values()) == 2, "each shard once"
+    assert faults == []
+    assert done.already_written > 0
+    assert stored(table) == dict.fromkeys(range(4), 1)
 
 
 def test_late_changes_are_left_out_by_the_rows_in_the_jobs_memory(

@@ -134,6 +134,10 @@ def test_what_spark_cannot_do_here_says_what_to_do_instead(
         (lambda: spark.read.format("lancemem").schema("id int").load(table_uri).count(), "bigint"),
         (lambda: save(rows(spark, 0, 1).drop("v"), table_uri), "no column 'v'"),
         (lambda: save(rows(spark, 0, 1), table_uri, op="merge"), "got 'merge'"),
+        (
+            lambda: save(rows(spark, 0, 1), table_uri + "2", primaryKey="id", shards="four"),
+            "option shards is a whole number of at least 1, got 'four'",
+        ),
         (lambda: save(rows(spark, 0, 1), table_uri, opp="x"), "means nothing"),
         (lambda: save(rows(spark, 0, 1), table_uri, op="delete", opColumn="name"), "leave one out"),
         (lambda: save(rows(spark, 0, 1), table_uri + "2", op="merge", primaryKey="id"), "got 'm"),

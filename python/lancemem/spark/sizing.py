@@ -35,6 +35,13 @@ def estimated_bytes(rows: DataFrame) -> int:
     return int(str(plan.stats().sizeInBytes()))
 
 
+def cached_bytes(kept: DataFrame) -> int:
+    """Return the bytes of a DataFrame that is persisted and was computed."""
+    # A plan of its own: that of `kept` may have been made before it was persisted.
+    plan = kept.select("*")._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - as above
+    return int(str(plan.stats().sizeInBytes()))
+
+
 def is_estimated(stream: DataFrame) -> bool:
     """Whether Spark's estimates of the micro-batches of a streaming DataFrame are some.
 

@@ -87,7 +87,7 @@ class LancememDataSource(DataSource):
             arrow_schema(schema),
             self.options.get("where"),
             cast("reading.Consistency", self.options.get("consistency", "durable")),
-            self._splits(),
+            self._number("splits"),
         )
         return _Reader(read)
 
@@ -155,7 +155,7 @@ class LancememDataSource(DataSource):
                     ".option('primaryKey', 'id').option('shards', '4'); or use LancememTable.create"
                 ) from None
         names = [name.strip() for name in key.split(",")]
-        shards = int(self.options.get("shards", "1"))
+        shards = self._number("shards")
         sharding = lancemem.unsharded() if shards == 1 else lancemem.bucket(names[0], shards)
         return lancemem.create_table(
             uri, arrow_schema(schema), primary_key=names, sharding=sharding
@@ -172,11 +172,11 @@ class LancememDataSource(DataSource):
             "do not reach a Python data source: use LancememTable with merge, upsert and delete"
         )
 
-    def _splits(self) -> int:
-        text = self.options.get("splits", "1")
+    def _number(self, option: str) -> int:
+        text = self.options.get(option, "1")
         if not text.isdecimal() or int(text) < 1:
             raise lancemem.InvalidInputError(
-                f"option splits is a whole number of at least 1, got {text!r}"
+                f"option {option} is a whole number of at least 1, got {text!r}"
             )
         return int(text)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+import pyarrow.compute as pc
+from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, VariantType
 
 import lancemem
 from lancemem.spark import maintaining, marks, reading, routing, streaming, writing
@@ -19,7 +20,7 @@ from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.merging import MergeBuilder, MergeResult
 from lancemem.spark.running import ShardJobs
 from lancemem.spark.session import check_workers
-from lancemem.spark.sizing import UNKNOWN_BYTES, estimated_bytes
+from lancemem.spark.sizing import UNKNOWN_BYTES, cached_bytes, estimated_bytes
 from lancemem.spark.streaming import StreamStats
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ __all__ = [
 
 # As many bytes of a DataFrame, by Spark's estimate, are written by the driver itself.
 DRIVER_BYTES = 1 << 20
-# As many rows of one that Spark cannot estimate, while jobs run there.
+# As many rows and bytes of one that Spark cannot estimate, while jobs run there.
 DRIVER_ROWS = 1 << 14
+DRIVER_PEEK_BYTES = 16 << 20
+# Types whose values have no order, or one in Spark and none in Arrow.
+_UNORDERED = (ArrayType, MapType, StructType, UserDefinedType, VariantType)
 HISTORY_DDL = "version long, timestamp timestamp, operation string, compacted_shards int"
 
 Report = dict[str, int]
@@ -297,6 +301,7 @@ class LancememTable:
         else:
             plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
         self._check_has(rows, _needed(plan, sequence_by))
+        self._check_order(rows, plan, sequence_by)
         query = streaming.start(self, rows, plan, sequence_by, checkpoint, trigger, query_name)
         self._streams = [*(stream for stream in self._streams if stream.isActive), query]
         return query
@@ -441,6 +446,7 @@ class LancememTable:
         """
         needed = _needed(plan, sequence_by)
         self._check_has(rows, needed)
+        self._check_order(rows, plan, sequence_by)
         sharding = self._table.sharding
         if sharding is None:
             raise lancemem.InvalidInputError(
@@ -485,6 +491,32 @@ class LancememTable:
             )
 
 
+    def _check_order(
+        self, rows: DataFrame, plan: writing.WritePlan, sequence_by: str | None
+    ) -> None:
+        """Refuse a sequence that Spark and Arrow order differently, or that has no order."""
+        if sequence_by is None:
+            return
+        ordered = rows.schema[sequence_by].dataType
+        collation = getattr(ordered, "collation", "UTF8_BINARY")
+        if isinstance(ordered, _UNORDERED) or collation != "UTF8_BINARY":
+            raise lancemem.InvalidInputError(
+                f"table {self.uri}: sequence_by names column {sequence_by!r} of type "
+                f"{ordered.simpleString()}; versions are ordered by a number, a date, a time, or "
+                "text without a collation"
+            )
+        if plan.newer_by is None:
+            return
+        stored = pa.schema(self._table.schema).field(plan.newer_by).type
+        try:
+            pc.less(pa.nulls(0, stored), pa.nulls(0, stored))
+        except pa.ArrowNotImplementedError:
+            raise lancemem.InvalidInputError(
+                f"table {self.uri}: keep_newest cannot compare values of column "
+                f"{plan.newer_by!r}, whose type is {stored}"
+            ) from None
+
+
 def _needed(plan: writing.WritePlan, sequence_by: str | None) -> list[str]:
     """Columns that a write reads, each once."""
     names = (*plan.columns, plan.op_column, sequence_by)
@@ -507,8 +539,8 @@ def _few_rows(
         return
     kept = rows.persist()
     try:
-        few = kept.limit(DRIVER_ROWS + 1).toArrow()
-        yield kept, few if few.num_rows <= DRIVER_ROWS else None
+        is_few = kept.count() <= DRIVER_ROWS and cached_bytes(kept) <= DRIVER_PEEK_BYTES
+        yield kept, kept.toArrow() if is_few else None
     finally:
         kept.unpersist()
 

@@ -49,6 +49,10 @@ SINGLE_PUT_BYTES = 16 << 20
 # Another writer of the shard needs milliseconds for its rows; then it is our turn.
 ATTEMPTS = 50
 
+# As often a write meets a passing fault of the storage where nobody starts a task for it again: for
+# six seconds in all.
+FAULTS = 5
+
 _T = TypeVar("_T")
 
 
@@ -87,6 +91,10 @@ class _Counts:
     runs: int = 0
     already_written: bool = False
     bytes: int = field(default=0, repr=False)
+
+    def set(self, change: _Change) -> None:
+        """Count what is left of all of them."""
+        self.rows, self.deletes = change.rows.num_rows, change.deletes.true_count
 
     def add(self, change: _Change) -> None:
         self.rows += change.rows.num_rows
@@ -146,7 +154,9 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             batch.filter(pc.equal(of_batch, shard))
             for batch, of_batch in zip(batches, ordinals, strict=True)
         )
-        counts = _write(table, shard, plan, _changes_of(table, plan, parts), mark, jobs)
+        changes = _changes_of(table, plan, parts)
+        # A task that fails is started again by Spark; here nobody else does it.
+        counts = _write(table, shard, plan, changes, mark, jobs, faults=FAULTS)
         return {"shard": shard} | {n: getattr(counts, n) for n in _REPORT_SCHEMA.names[1:]}
 
     shards = pc.unique(pa.chunked_array(ordinals)).to_pylist()
@@ -182,6 +192,8 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     changes: Iterator[_Change],
     mark: marks.Mark,
     jobs: ShardJobs | None = None,
+    *,
+    faults: int = 0,
 ) -> _Counts:
     counts = _Counts()
     waiting: list[_Change] = []
@@ -190,19 +202,23 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         waiting.append(change)
         # To leave out late rows, and to find a key twice, all rows are needed side by side.
         if counts.bytes > SINGLE_PUT_BYTES and not (plan.newer_by or plan.unique_keys):
-            _link(table, _stage(table, waiting, changes, counts), mark, counts)
+            _link(table, _stage(table, waiting, changes, counts), mark, counts, faults)
             return counts
     whole = _joined(waiting)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, whole.rows)
-    try_again(lambda: _put(table, shard, plan, whole, mark, counts, jobs))
+    try_again(lambda: _put(table, shard, plan, whole, mark, counts, jobs), faults)
     return counts
 
 
 def _link(
-    table: lancemem.Table, runs: list[lancemem.StagedRun], mark: marks.Mark, counts: _Counts
+    table: lancemem.Table,
+    runs: list[lancemem.StagedRun],
+    mark: marks.Mark,
+    counts: _Counts,
+    faults: int,
 ) -> None:
-    linked = try_again(lambda: table.link(runs, mark=mark))
+    linked = try_again(lambda: table.link(runs, mark=mark), faults)
     counts.already_written = linked.already_written > 0
     counts.runs = linked.runs
 
@@ -238,10 +254,10 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         return
     with claimed(table, shard) if jobs is None else jobs.lend(shard) as job:
         entries = job.stats().wal_entries
-        counts.late = 0
         if plan.newer_by is not None:
             # While the job holds the shard nobody else can write a newer row.
             change, counts.late = _without_late(table, plan, change, job)
+            counts.set(change)
         done = job.apply(change.rows, change.deletes, durable=True, mark=mark)
         counts.already_written = done.already_written
         counts.wal_entries = job.stats().wal_entries - entries
@@ -259,14 +275,23 @@ def _is_written(table: lancemem.Table, shard: int, mark: marks.Mark) -> bool:
     return recorded == version
 
 
-def try_again(write: Callable[[], _T]) -> _T:
-    """Repeat a write that lost its shard to another one: its mark makes that harmless."""
+def try_again(write: Callable[[], _T], faults: int = 0) -> _T:
+    """Repeat a write that lost its shard to another one: its mark makes that harmless.
+
+    And one that met a passing fault of the storage, at most `faults` times.
+    """
     for attempt in range(1, ATTEMPTS):
         try:
             return write()
         except (lancemem.WriterFencedError, lancemem.JobStoppedError):
             # Whoever came between writes for some milliseconds; chance separates two of us.
             time.sleep(random.uniform(0.005, 0.03) * min(attempt, 10))  # noqa: S311
+        except lancemem.RetryableError:
+            if faults == 0:
+                raise
+            faults -= 1
+            # Twice as long each time: 0.2 s at first.
+            time.sleep(0.1 * 2 ** (FAULTS - faults))
     return write()
 
 

@@ -56,6 +56,15 @@ impl Sharding {
         }
     }
 
+    /// The column that rows find their shard by.
+    #[must_use]
+    pub fn column(&self) -> Option<&str> {
+        match self {
+            Self::Unsharded => None,
+            Self::Bucket { column, .. } => Some(column),
+        }
+    }
+
     /// Refuses a specification that no row could be routed by.
     ///
     /// # Errors

@@ -117,12 +117,7 @@ impl ShardWriter {
 
         let queue = WalQueue::new(config.buffer_bytes(config.max_wal_buffer_size));
         if mutant!("B11") {
-            for live in state.memtables() {
-                let generation = live.memtable.generation();
-                for batch in live.memtable.view(usize::MAX).batches().cloned() {
-                    queue.push(Queued { generation, batch, bytes: 0, mark: None });
-                }
-            }
+            append_again(&queue, &state);
         }
         let shared = Arc::new(Shared {
             shard_id,
@@ -233,6 +228,16 @@ impl Recovery {
             self.replay.read_to(&mut self.tail, sentinel, current).await?;
         }
         Ok(self)
+    }
+}
+
+/// What a writer must not do: the log has these rows.
+fn append_again(queue: &WalQueue, state: &ShardState) {
+    for live in state.memtables() {
+        let generation = live.memtable.generation();
+        for batch in live.memtable.view(usize::MAX).batches().cloned() {
+            queue.push(Queued { generation, batch, bytes: 0, mark: None });
+        }
     }
 }
 

@@ -8,8 +8,8 @@
 mod listing;
 mod local;
 mod manifests;
-mod replace;
 mod moment;
+mod replace;
 mod secrets;
 mod thread;
 

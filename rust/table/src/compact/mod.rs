@@ -153,6 +153,12 @@ impl Compaction {
         self.base.version().version
     }
 
+    /// That version.
+    #[must_use]
+    pub const fn base(&self) -> &Arc<Dataset> {
+        &self.base
+    }
+
     /// The runs that it moves.
     pub fn moved(&self) -> impl Iterator<Item = (ShardId, Generation)> {
         self.runs.runs.iter().map(|run| (run.handle.shard_id, run.handle.generation))

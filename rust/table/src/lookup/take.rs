@@ -10,7 +10,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_cast::cast;
 use arrow_schema::{Field, Schema, SchemaRef};
 use lance::Dataset;
-use lance::dataset::ProjectionRequest;
+use lance::dataset::{ProjectionRequest, TakeBuilder};
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_core::{Error as LanceError, Result as LanceResult};
 use lancemem_core::types::{Error, Result};
@@ -153,8 +153,12 @@ pub(super) async fn take(
     }
     let rows = if columns.read.fields.iter().any(has_another_form) {
         let start = u64::from(fragment) << 32;
-        let addresses: Vec<u64> = offsets.iter().map(|offset| start | u64::from(*offset)).collect();
-        dataset.take_rows(&addresses, ProjectionRequest::Schema(columns.read.clone())).await?
+        let addresses = offsets.iter().map(|offset| start | u64::from(*offset)).collect();
+        let dataset = Arc::new(dataset.clone());
+        let columns = ProjectionRequest::Schema(columns.read.clone());
+        let columns = Arc::new(columns.into_projection_plan(dataset.clone())?);
+        // By address: with stable row ids an id is not where the row lies.
+        TakeBuilder::try_new_from_addresses(dataset, addresses, columns)?.execute().await?
     } else {
         readers.take(dataset, fragment, offsets, &columns.read).await?
     };

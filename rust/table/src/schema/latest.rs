@@ -70,7 +70,8 @@ impl LatestBase {
     pub async fn newest(&self) -> Result<BaseVersion> {
         let (known, base) = self.look().await?;
         if base.version().version == known.dataset.version().version {
-            return Ok(known);
+            // Another look may have seen a newer one since this one began.
+            return Ok(self.known());
         }
         let schema = if base.schema() == known.dataset.schema() {
             known.schema

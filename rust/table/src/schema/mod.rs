@@ -118,7 +118,7 @@ pub fn key_of(base: &Dataset) -> Vec<String> {
 }
 
 /// An input error that names the table as well.
-fn in_table(uri: &str, error: Error) -> Error {
+pub fn in_table(uri: &str, error: Error) -> Error {
     match error {
         Error::InvalidInput(reason) => Error::InvalidInput(format!("table {uri}: {reason}")),
         other => other,

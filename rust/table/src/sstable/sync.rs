@@ -9,9 +9,11 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path as LocalPath, PathBuf};
+use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
+use lance::index::DatasetIndexExt;
 use lance_core::{Error, Result};
 use lance_io::local::to_local_path;
 use lance_io::object_store::ObjectStore;
@@ -67,7 +69,8 @@ pub(super) async fn sync_run(
 pub async fn sync_base(base: &Dataset) -> Result<()> {
     let store = base.object_store(None).await?;
     let Some(root) = local_path(&store, &base.branch_location().path) else { return Ok(()) };
-    let folders = ["data", "_deletions", "_transactions", VERSIONS].map(|name| root.join(name));
+    let folders =
+        ["data", "_deletions", "_indices", "_transactions", VERSIONS].map(|name| root.join(name));
     let folders = folders.into_iter().filter(|folder| folder.exists()).collect();
     let mut paths = list_trees(folders).await?;
     paths.push(root.clone());
@@ -115,6 +118,33 @@ async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
+/// Makes the files and indexes durable that `base` consists of; those of the older version `durable`
+/// are.
+///
+/// # Errors
+/// An error of the file system.
+pub async fn sync_version_of(durable: Option<&Dataset>, base: &Dataset) -> Result<()> {
+    let root = base.branch_location().path;
+    let files = match durable {
+        Some(durable) => files_of_commit(durable, base),
+        None => files_of_fragments(&root, base.fragments()).collect(),
+    };
+    let known = match durable {
+        Some(durable) => durable.load_indices().await?,
+        None => Arc::default(),
+    };
+    let indices = base.load_indices().await?;
+    let new = indices.iter().filter(|index| known.iter().all(|known| known.uuid != index.uuid));
+    let folder = root.clone().join("_indices");
+    let folders: Vec<Path> = new.map(|it| folder.clone().join(it.uuid.to_string())).collect();
+    let store = base.object_store(None).await?;
+    sync_folders(&store, &folders).await?;
+    // Those of a shallow clone lie elsewhere, and were there before it.
+    let files = files.iter().filter_map(|file| local_path(&store, file));
+    let files: Vec<PathBuf> = files.filter(|file| file.exists()).collect();
+    sync_with_folders(local_path(&store, &root), files).await
+}
+
 /// The files that `after` consists of and `before`, the version before it, does not.
 pub fn files_of_commit(before: &Dataset, after: &Dataset) -> Vec<Path> {
     let known: HashSet<Path> =
@@ -150,15 +180,16 @@ pub fn files_of_fragments<'a>(
 /// # Errors
 /// An error of the file system.
 pub async fn sync_before_version(store: &ObjectStore, root: &Path, files: &[Path]) -> Result<()> {
-    let Some(root) = local_path(store, root) else { return Ok(()) };
-    let files: BTreeSet<PathBuf> =
-        files.iter().filter_map(|file| local_path(store, file)).collect();
+    let files = files.iter().filter_map(|file| local_path(store, file)).collect();
+    sync_with_folders(local_path(store, root), files).await
+}
+
+async fn sync_with_folders(root: Option<PathBuf>, files: Vec<PathBuf>) -> Result<()> {
+    let Some(root) = root else { return Ok(()) };
     let parents = files.iter().filter_map(|file| file.parent().map(LocalPath::to_path_buf));
     let folders: BTreeSet<PathBuf> = parents.chain([root.clone(), root.join(VERSIONS)]).collect();
-    for step in [files, folders] {
-        sync_paths(step.into_iter().collect(), sync_one).await?;
-    }
-    Ok(())
+    sync_paths(files, sync_one).await?;
+    sync_paths(folders.into_iter().collect(), sync_one).await
 }
 
 /// Makes folders of a base table and everything below them durable; those that are not there are

@@ -6,10 +6,13 @@
 use std::collections::HashMap;
 
 use arrow_schema::{DataType, Field, Schema};
+use lance::Dataset;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::format::key::is_key_type;
 use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::types::{Error, Result};
+
+use crate::schema::{in_table, refuse_structs_of_old_formats};
 
 const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
 const BLOB: &str = "Lance keeps the bytes of a blob column outside of its rows; use large_binary";
@@ -49,6 +52,14 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
     });
     let fields = fields.collect::<Result<Vec<Field>>>()?;
     Ok(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// Refuses to write to a table with columns that were added, or were there, in ways that no put could
+/// be stored by: it would be acknowledged, and no flush would ever succeed.
+pub(super) fn refuse_unwritable(base: &Dataset) -> Result<()> {
+    refuse_structs_of_old_formats(base)?;
+    let refused = refuse_unstorable(&Schema::from(base.schema()));
+    refused.map_err(|error| in_table(base.uri(), error))
 }
 
 /// Refuses columns that Lance creates and then loses, or never reads again: their rows would be

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::Table;
+use super::columns::refuse_unwritable;
 use super::maintenance::{Maintenance, MaintenanceStats};
 use crate::errors::Context;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp};
@@ -116,6 +117,7 @@ impl Table {
     pub(super) async fn open_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Job> {
         config.validate()?;
         let base = self.without_reused_ids().await?;
+        refuse_unwritable(&base.dataset)?;
         let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| {
             Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
         })?;
@@ -437,6 +439,8 @@ impl SsTableSink for LanceSink {
     }
 
     async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
-        Ok(Some(self.base.newest().await?.schema.rows.clone()))
+        let newest = self.base.newest().await?;
+        refuse_unwritable(&newest.dataset)?;
+        Ok(Some(newest.schema.rows.clone()))
     }
 }

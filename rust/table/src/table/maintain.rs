@@ -23,7 +23,7 @@ use crate::compact::{
     update_indexes,
 };
 use crate::errors::Context;
-use crate::sstable::sync_base;
+use crate::sstable::{sync_base, sync_version_of};
 use crate::view::{Consistency, is_compacted};
 
 /// Commits that may come first before a compaction gives up. Each costs it the look-up of the
@@ -61,6 +61,7 @@ impl Table {
         }
         self.drain_manifests(&moved).await?;
         let base = self.latest_base().await?;
+        self.make_durable(&base).await?;
         let rewritten = rewrite_dead_fragments(&base, settings.max_dead_share).await?;
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
@@ -84,6 +85,9 @@ impl Table {
         let mut compaction = self.plan_compaction(settings).await?;
         let (mut pause, mut failures) = (FIRST_PAUSE, 0);
         for attempt in 1.. {
+            if compaction.moved().next().is_some() && !settings.dry_run {
+                self.make_durable(compaction.base()).await?;
+            }
             let error = match compaction.run().await {
                 Ok(result) => {
                     let adopted = compaction.adopted().to_vec();
@@ -138,7 +142,9 @@ impl Table {
         let mut attempt = 1;
         loop {
             let base = self.latest_base().await?;
-            let refused = match commit_exactly(&base, plan(base.clone()).await?).await {
+            let operation = plan(base.clone()).await?;
+            self.make_durable(&base).await?;
+            let refused = match commit_exactly(&base, operation).await {
                 Ok(committed) => return Ok(committed.version().version),
                 Err(refused) => refused.error,
             };
@@ -147,6 +153,22 @@ impl Table {
             }
             attempt += 1;
         }
+    }
+
+    /// Makes the version durable that a commit of ours is to stand on: other programs commit without
+    /// syncs, and ours, which is synced, must not outlive what it names.
+    async fn make_durable(&self, base: &Arc<Dataset>) -> Result<()> {
+        if !(self.location().is_local() && self.writer_defaults().fsync) {
+            return Ok(());
+        }
+        let durable = self.durable_base.lock().clone();
+        let version = |base: &Arc<Dataset>| base.version().version;
+        if durable.as_ref().map(version) != Some(version(base)) {
+            let synced = sync_version_of(durable.as_deref(), base).await;
+            synced.context("making durable what another program committed")?;
+            *self.durable_base.lock() = Some(base.clone());
+        }
+        Ok(())
     }
 
     async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {

@@ -83,6 +83,7 @@ impl Maintenance {
         self.task.abort();
         // Nothing is ever sent: the only news is that the sender is gone.
         let _ = self.ended.clone().changed().await;
+        self.table.wait_published().await;
     }
 
     /// Looks up what the last flush of a job that has ended supersedes.

@@ -81,6 +81,10 @@ pub struct Table {
     tails: TailCache,
     merges: Arc<MergeCache>,
     vectors: VectorFiles,
+    /// Read by whoever creates a file of deletion vectors, on a task that nobody aborts.
+    publishing: Arc<tokio::sync::RwLock<()>>,
+    /// The newest base version whose files are known to be on disk.
+    durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<maintenance::Turn>,
     /// Held by one write of this handle at a time: two would take each other's shards.
@@ -146,6 +150,8 @@ impl Table {
             tails: TailCache::default(),
             merges: Arc::default(),
             vectors,
+            publishing: Arc::default(),
+            durable_base: Mutex::default(),
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),
             writing: tokio::sync::Mutex::default(),

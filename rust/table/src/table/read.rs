@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use super::shards::uncompacted;
 use super::{Compacted, LiveJob, Table, compacted_in, create, index_of};
 use crate::schema::{BaseVersion, TableSchema, replaced};
-use crate::view::{Consistency, LogPart, ReadView, ShardView, read_ahead};
+use crate::view::{Consistency, LogPart, ReadView, ShardView, is_compacted, read_ahead};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
 /// fetches only new entries.
@@ -266,7 +266,12 @@ impl Table {
             let _ = opening.join().await;
         }
         self.sstables.retain(shard_id, &part.manifest.sstables);
-        let memtables = part.memtables.into_iter().filter(|rows| rows.rows() > 0).collect();
+        // A generation that was flushed and compacted since its rows were read stands whole in the
+        // base: with the rows of before over it, half of a later put would show.
+        let compacted = compacted.get(&shard_id).copied();
+        let is_above = |rows: &MemTableView| !is_compacted(compacted, rows.generation());
+        let memtables = part.memtables.into_iter();
+        let memtables = memtables.filter(|rows| rows.rows() > 0 && is_above(rows)).collect();
         let manifest_version = part.manifest.version;
         let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
         Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })
@@ -367,3 +372,6 @@ pub(super) fn views_of(replay: &Replay) -> Vec<MemTableView> {
     let replayed = replay.memtables().iter();
     replayed.map(|replayed| replayed.memtable.view(replayed.memtable.batches())).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, ONCE, Result, ShardId};
 
 use super::collect::now;
+use super::columns::refuse_unwritable;
 use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
@@ -88,7 +89,9 @@ impl Table {
     /// As [`Table::routing`].
     pub async fn start_stage(self: &Arc<Self>) -> Result<Stage> {
         let routing = self.routing().await?;
-        let schema = self.without_reused_ids().await?.schema.rows.clone();
+        let base = self.without_reused_ids().await?;
+        refuse_unwritable(&base.dataset)?;
+        let schema = base.schema.rows.clone();
         let (waiting, runs) = (BTreeMap::new(), Vec::new());
         Ok(Stage { table: self.clone(), schema, waiting, routing, runs })
     }
@@ -117,7 +120,7 @@ impl Table {
             return Err(Error::input(format!("the staged write {write} was discarded")));
         }
         let written = self.check_staged(runs).await?;
-        let mut by_shard: BTreeMap<ShardId, Vec<(&StagedRun, SystemTime)>> = BTreeMap::new();
+        let mut by_shard: BTreeMap<ShardId, Vec<(&StagedRun, Duration)>> = BTreeMap::new();
         for (run, written) in runs.iter().zip(written) {
             let of_shard = by_shard.entry(run.shard_id).or_default();
             if !of_shard.iter().any(|(other, _)| other.path == run.path) {
@@ -207,8 +210,8 @@ impl Table {
     }
 
     /// Opens every run, so that a manifest never lists one that is not there; when each was
-    /// written.
-    async fn check_staged(&self, runs: &[StagedRun]) -> Result<Vec<SystemTime>> {
+    /// written, as it says itself: an adoption or a copy changes the times of its files.
+    async fn check_staged(&self, runs: &[StagedRun]) -> Result<Vec<Duration>> {
         let base = self.latest_base().await?;
         let opened = runs.iter().map(|run| {
             let base = &base;
@@ -220,8 +223,8 @@ impl Table {
                     return Err(too_old(run));
                 }
                 let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
-                open_sstable(&context, &run.path).await.in_run(&action)?;
-                Ok(written.map_or(SystemTime::UNIX_EPOCH, |written| written.begun))
+                let opened = open_sstable(&context, &run.path).await.in_run(&action)?;
+                Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))
             }
         });
         try_join_all(opened).await
@@ -231,16 +234,15 @@ impl Table {
     async fn written(&self, run: &StagedRun) -> Result<Option<Written>> {
         let folder = format!("{}/{}", paths::shard(run.shard_id), run.path);
         let files = self.store().list_tree(&folder).await?;
-        let times = || files.iter().map(|file| file.modified);
-        let (Some(begun), Some(ended)) = (times().min(), times().max()) else { return Ok(None) };
-        let age = now().duration_since(ended).unwrap_or_default();
-        Ok(Some(Written { begun, age }))
+        let ended = files.iter().map(|file| file.modified).max();
+        let age = |ended| now().duration_since(ended).unwrap_or_default();
+        Ok(ended.map(|ended| Written { age: age(ended) }))
     }
 
     async fn link_shard(
         &self,
         shard_id: ShardId,
-        runs: Vec<(&StagedRun, SystemTime)>,
+        runs: Vec<(&StagedRun, Duration)>,
         mark: Option<&Mark>,
     ) -> Result<LinkResult> {
         let already = LinkResult { already_written: 1, ..LinkResult::default() };
@@ -264,11 +266,9 @@ impl Table {
     }
 }
 
-/// When the files of a run were written.
+/// The files of a run.
 struct Written {
-    /// The first of them: it stays the same for ever.
-    begun: SystemTime,
-    /// How long ago the last of them.
+    /// How long ago the last of them was written, or touched.
     age: Duration,
 }
 
@@ -299,9 +299,9 @@ impl StagedRun {
         }
     }
 
-    /// What its shard remembers it by, once it is linked: such marks sort by age.
-    fn mark(&self, written: SystemTime) -> Result<Mark> {
-        let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    /// What its shard remembers it by, once it is linked: such marks sort by age. `written` is when
+    /// it was, since 1970.
+    fn mark(&self, written: Duration) -> Result<Mark> {
         Mark::new(format!("{ONCE}{:016x}-{}", written.as_nanos(), self.path), 0)
     }
 }

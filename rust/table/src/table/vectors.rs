@@ -116,11 +116,30 @@ impl Table {
             result.runs += 1;
             result.fragments += gap.fragments.len();
             result.bytes += bytes.len() as u64;
-            publish(&store, &gap, bytes).await?;
+            self.publish(&store, &gap, bytes).await?;
         }
         result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(table = self.uri(), ?result, "deletion vectors written");
         Ok(result)
+    }
+
+    /// On a task of its own, so that nothing is created any more once [`Self::wait_published`] returns.
+    async fn publish(&self, store: &Store, gap: &Gap, bytes: Vec<u8>) -> Result<()> {
+        let path = paths::run_vectors(gap.run.shard_id, &gap.run.path, &new_name()?);
+        let (store, publishing) = (store.clone(), self.publishing.clone().read_owned().await);
+        let created = tokio::spawn(async move {
+            let _publishing = publishing;
+            match store.put_if_absent(&path, bytes.into()).await? {
+                Created::Yes => Ok(()),
+                Created::AlreadyExists => Err(Error::Internal(format!("{path} was there already"))),
+            }
+        });
+        created.await.unwrap_or_else(|_| Err(Error::Internal("the runtime ends".to_owned())))
+    }
+
+    /// Returns when no file of deletion vectors is on its way that a cancelled call began.
+    pub(super) async fn wait_published(&self) {
+        drop(self.publishing.write().await);
     }
 
     /// What is published is believed as long as the runs are there, by compactions as well.
@@ -159,14 +178,6 @@ impl Table {
                 None
             }
         }
-    }
-}
-
-async fn publish(store: &Store, gap: &Gap, bytes: Vec<u8>) -> Result<()> {
-    let path = paths::run_vectors(gap.run.shard_id, &gap.run.path, &new_name()?);
-    match store.put_if_absent(&path, bytes.into()).await? {
-        Created::Yes => Ok(()),
-        Created::AlreadyExists => Err(Error::Internal(format!("{path} was there already"))),
     }
 }
 

@@ -25,6 +25,7 @@ use lance_file::version::ConcreteFileVersion;
 use lance_file::versions::create_writer;
 use lance_file::writer::FileWriterOptions;
 use lance_table::format::{DataFile, Fragment};
+use lancemem_core::format::Sharding;
 use lancemem_core::format::reconcile::WIDENED_FROM;
 use lancemem_core::types::{Error, Result};
 
@@ -52,6 +53,13 @@ impl Table {
     /// inside a struct or with an index. A storage error after repeated conflicts.
     #[boxed]
     pub async fn widen_column(&self, column: &str) -> Result<u64> {
+        let sharding = self.sharding().and_then(Sharding::column);
+        if sharding.is_some_and(|sharding| sharding == column) {
+            return Err(Error::input(format!(
+                "column '{column}' of table {}: rows find their shard by it, and would find another",
+                self.uri()
+            )));
+        }
         let operation = |base: Arc<Dataset>| async move {
             let plan = Widening::plan(&base, column).await?;
             let fragments = plan.fragments(&base).await?;
