@@ -632,6 +632,9 @@ class Job:
         `None`, for a job that was started for a few rows: they are flushed where the log has become
         so long that the next job of the shard would be slow to start, more than 63 puts or 32 MiB.
         A flush that fails is then a warning, as the rows are durable.
+
+        After `RetryableError` of a flush call it again: the job takes no rows, and has not ended.
+        Any other error is how it ended, and a later call that asks the same raises it again.
         """
 
     def serve(

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TableDataset"]
 
+_INSTEAD = (
+    "/no files: code that reads datasets below Python cannot read a lancemem table; "
+    "use pyarrow.RecordBatchReader.from_stream(table.scan())"
+)
 # Batches of a scan are not larger.
 SCAN_BATCH_ROWS = 8192
 
@@ -181,7 +185,9 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
 
     def __reduce__(self) -> NoReturn:
         """Refuse: jobs and pinned cuts stay in their process."""
-        raise TypeError("a dataset over a lancemem table is not pickled; open the table where it is read")
+        raise TypeError(
+            "a dataset over a lancemem table is not pickled; open the table where it is read"
+        )
 
     @property
     def partition_expression(self) -> NoReturn:
@@ -210,39 +216,14 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
 
 
 def _unreadable(schema: pa.Schema) -> pds.Dataset:
-    """Make a dataset that says what to read instead."""
+    """Make a dataset of a file that is not there, whose name says what to read instead.
+
+    A file system in Python could say more: pyarrow's scanner holds Python's lock while its threads open
+    files, so that it waits for ever.
+    """
     format_ = pds.IpcFileFormat()
-    nowhere = pyarrow.fs.PyFileSystem(_Nowhere())
-    return pds.FileSystemDataset([format_.make_fragment("rows", nowhere)], schema, format_)
-
-
-class _Nowhere(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
-    """A file system in which no file can be opened."""
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    __hash__ = object.__hash__
-
-    def get_type_name(self) -> str:
-        return "lancemem"
-
-    def normalize_path(self, path: str) -> str:
-        return path
-
-    def _refuse(self, *arguments: object) -> NoReturn:  # noqa: ARG002
-        raise _none(
-            "files for code that reads datasets without their methods",
-            "pyarrow.RecordBatchReader.from_stream(table.scan())",
-        )
-
-    get_file_info = get_file_info_selector = _refuse
-    open_input_file = open_input_stream = open_output_stream = open_append_stream = _refuse
-    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
-    delete_file = move = copy_file = _refuse
+    file = format_.make_fragment(_INSTEAD, pyarrow.fs.LocalFileSystem())
+    return pds.FileSystemDataset([file], schema, format_)
 
 
 def _in_batches(reader: pa.RecordBatchReader, options: dict[str, object]) -> pa.RecordBatchReader:

@@ -201,7 +201,7 @@ def test_a_sequence_without_one_order_is_refused_however_few_rows_there_are(
         table.upsert(rows, sequence_by="at")
     with pytest.raises(lancemem.InvalidInputError, match=message):
         table.apply_changes(rows, op_column="op", sequence_by="at")
-    stream = spark.readStream.format("rate").load().selectExpr("value id", *rows.columns[1:3])
+    stream = spark.readStream.format("rate").load().selectExpr("value id", "1L v", "1L seq")
     stream = stream.selectExpr("*", f"{expression} at")
     with pytest.raises(lancemem.InvalidInputError, match=message):
         table.stream_upsert(stream, sequence_by="at", checkpoint=str(tmp_path))

@@ -490,7 +490,6 @@ class LancememTable:
                 f"table {self.uri}: the DataFrame has no column {missing[0]!r}"
             )
 
-
     def _check_order(
         self, rows: DataFrame, plan: writing.WritePlan, sequence_by: str | None
     ) -> None:

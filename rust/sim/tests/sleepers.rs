@@ -80,14 +80,8 @@ async fn a_writer_that_slept_longer_than_its_fence_stood_acknowledges_nothing() 
         put(&successor, row).await.unwrap();
         successor.close(true).await.unwrap();
     }
-    let highest = shard
-        .manifests()
-        .latest()
-        .await
-        .unwrap()
-        .unwrap()
-        .replay_after_wal_entry_position
-        .get();
+    let highest =
+        shard.manifests().latest().await.unwrap().unwrap().replay_after_wal_entry_position.get();
     // Sentinel and row of each of three writers; all but the last two are collected.
     assert_eq!(highest, 6);
     tokio::time::advance(DAY * 8).await;

@@ -14,7 +14,7 @@ use crate::types::Result;
 pub struct Seen {
     /// Its bytes.
     pub bytes: Bytes,
-    /// What the store calls this version of it; `None` on a local disk, which has no versions.
+    /// What the store calls this version of it; `None` where it has no name, as on a local disk.
     version: Option<UpdateVersion>,
 }
 
@@ -36,8 +36,9 @@ impl Store {
         };
         let meta = &found.meta;
         let version = UpdateVersion { e_tag: meta.e_tag.clone(), version: meta.version.clone() };
+        let version = Some(version).filter(|it| it.e_tag.is_some() || it.version.is_some());
         let bytes = found.bytes().await.map_err(failed)?;
-        Ok(Some(Seen { bytes, version: Some(version) }))
+        Ok(Some(Seen { bytes, version }))
     }
 
     /// Writes `bytes` in the place of what was `seen`; false where that is not there any more. A
