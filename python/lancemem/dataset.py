@@ -52,7 +52,7 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
         jobs: Sequence[Job | RemoteJob] | None = None,
         condition: pds.Expression | None = None,
     ) -> None:
-        """Wrap `source`; `consistency` and `jobs` are a table's, `condition` holds for all reads."""
+        """Wrap `source`; `consistency` and `jobs` are a table's, `condition` is for all reads."""
         # What reads datasets below Python, as Lance's and pyarrow's own code does, finds this.
         super().__init__(source.schema, [_unreadable(source.schema)])
         self._source = source
@@ -218,8 +218,8 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
 def _unreadable(schema: pa.Schema) -> pds.Dataset:
     """Make a dataset of a file that is not there, whose name says what to read instead.
 
-    A file system in Python could say more: pyarrow's scanner holds Python's lock while its threads open
-    files, so that it waits for ever.
+    A file system in Python could say more, but pyarrow's scanner holds Python's lock while its
+    threads open files, and would wait for ever.
     """
     format_ = pds.IpcFileFormat()
     file = format_.make_fragment(_INSTEAD, pyarrow.fs.LocalFileSystem())

@@ -119,7 +119,7 @@ def test_a_write_by_the_driver_outlives_passing_faults_of_the_storage(
     spark: SparkSession, table: LancememTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [lancemem.RetryableError("the disk is busy")] * 2
-    write = writing._put  # noqa: SLF001 - where a fault comes from
+    write = writing._put
 
     def put(*arguments: Any) -> None:  # noqa: ANN401
         write(*arguments)
