@@ -73,7 +73,7 @@ async fn arrived(gate: &Gate) {
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_slept_longer_than_its_fence_stood_acknowledges_nothing() {
     let shard = Shard::new().await;
-    let asleep = shard.open().await;
+    let asleep = Arc::new(shard.open().await);
     put(&asleep, (1, 10)).await.unwrap();
     for row in [(2, 20), (3, 30)] {
         let successor = shard.open().await;
@@ -84,11 +84,20 @@ async fn a_writer_that_slept_longer_than_its_fence_stood_acknowledges_nothing() 
         shard.manifests().latest().await.unwrap().unwrap().replay_after_wal_entry_position.get();
     // Sentinel and row of each of three writers; all but the last two are collected.
     assert_eq!(highest, 6);
+    let hold = Arc::new(Gate::default());
+    let effect = Effect::Hold(hold.clone());
+    shard.storage.inject(Fault::new(Request::Put, &shard.entry(3), effect));
+    let putting = {
+        let asleep = asleep.clone();
+        tokio::spawn(async move { asleep.put(&SHAPE.rows(&[(4, 40)])).await })
+    };
+    arrived(&hold).await;
     tokio::time::advance(DAY * 8).await;
     for position in 1..=4 {
         shard.store.delete(&shard.entry(position)).await.unwrap();
     }
-    let refused = put(&asleep, (4, 40)).await.unwrap_err();
+    hold.open();
+    let refused = putting.await.unwrap().unwrap_err();
     assert!(matches!(refused, Error::Fenced { .. }), "{refused}");
     assert!(asleep.snapshot().is_err(), "it serves no reads either");
     assert!(shard.store.exists(&shard.entry(3)).await.unwrap(), "nothing stood in its way");
@@ -106,6 +115,24 @@ async fn a_writer_that_was_idle_for_a_month_and_still_owns_its_shard_goes_on() {
     let runs = shard.manifests().latest().await.unwrap().unwrap().sstables.clone();
     assert_eq!(runs.len(), 1);
     assert_eq!(shard.sink.run(&runs[0].path).physical_rows, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_writer_gives_way_to_a_claim_whose_fence_does_not_catch_up_with_it() {
+    let shard = Shard::new().await;
+    let busy = shard.open().await;
+    put(&busy, (1, 10)).await.unwrap();
+    let claimed = shard.manifests().claim().await.unwrap();
+    put(&busy, (2, 20)).await.unwrap();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    let refused = put(&busy, (3, 30)).await.unwrap_err();
+    let of_claim = claimed.writer_epoch;
+    assert!(matches!(refused, Error::Fenced { stored, .. } if stored == of_claim), "{refused}");
+    let free = WalPosition(4);
+    assert!(!shard.store.exists(&paths::wal_entry(shard.shard_id, free)).await.unwrap());
+    let successor = shard.open().await;
+    let rows: usize = successor.snapshot().unwrap().memtables.iter().map(|it| it.rows()).sum();
+    assert_eq!(rows, 2, "what was acknowledged, and no more");
 }
 
 #[tokio::test(start_paused = true)]

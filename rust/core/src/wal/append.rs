@@ -24,6 +24,9 @@ const CONFLICTS: usize = 16;
 /// What fences a writer is the sentinel in the slot of its next entry, and a collector removes
 /// sentinels after a week: a writer that slept longer would find that slot free.
 const PROVEN: Duration = Duration::from_hours(24);
+/// A writer that appends asks so often whether the shard was claimed. It may append faster than the
+/// claim's sentinel is tried at one position after the other, and would learn of it by its next flush.
+const ASKED: Duration = Duration::from_secs(10);
 const CONFLICT: &str = "the store reports a conflict, and nothing stands there";
 
 /// The single appender of a claimed shard.
@@ -37,6 +40,8 @@ pub struct WalAppender {
     next: WalPosition,
     /// A time at which no later claim existed.
     proven: Moment,
+    /// When it was last asked whether there is one.
+    asked: Moment,
     retries: usize,
     first_pause: Duration,
 }
@@ -72,6 +77,7 @@ impl WalAppender {
             sentinel,
             next: if mutant!("B7") { sentinel } else { sentinel.next() },
             proven,
+            asked: proven,
             retries: config.max_wal_persist_retries,
             first_pause: config.wal_persist_retry_base_delay,
         })
@@ -94,6 +100,7 @@ impl WalAppender {
         generation: Generation,
         marks: &Marks,
     ) -> Result<WalPosition> {
+        self.heed_claims().await?;
         let bytes = wal_entry::encode_marked(batches, self.epoch, generation, marks)?;
         let path = paths::wal_entry(self.shard_id, self.next);
         let mut pause = self.first_pause;
@@ -151,6 +158,18 @@ impl WalAppender {
         }
         self.manifests.check_fenced(self.epoch).await?;
         Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))
+    }
+
+    /// Gives way to a claim before its fence stands. That nobody has heard of one proves nothing.
+    async fn heed_claims(&mut self) -> Result<()> {
+        if self.asked.age() < ASKED || mutant!("B1") {
+            return Ok(());
+        }
+        self.asked = Moment::now();
+        match self.manifests.check_fenced(self.epoch).await {
+            Err(fenced @ Error::Fenced { .. }) => Err(fenced),
+            _ => Ok(()),
+        }
     }
 
     /// After the put and not before it: a claim in between has put its sentinel or will.
