@@ -492,8 +492,8 @@ class Table:
 
         Every other change of the columns is Lance's: `add_columns`, `drop_columns` and
         `alter_columns` of the dataset. A change of type is the one that Lance refuses as long as
-        rows are above the base table. Columns of the primary key keep their types, and an index
-        on the column has to be dropped first.
+        rows are above the base table. Columns of the primary key keep their types, and so does
+        the one that rows find their shard by; an index on the column has to be dropped first.
         """
 
     def collect_garbage(
@@ -633,8 +633,8 @@ class Job:
         so long that the next job of the shard would be slow to start, more than 63 puts or 32 MiB.
         A flush that fails is then a warning, as the rows are durable.
 
-        After `RetryableError` of a flush call it again: the job takes no rows, and has not ended.
-        Any other error is how it ended, and a later call that asks the same raises it again.
+        An error is how the job ended, and a later call that asks the same raises it again. Where
+        the storage kept it from flushing it is `JobStoppedError`: the next job has the rows.
         """
 
     def serve(

@@ -52,6 +52,7 @@ class ShardJobs:
         self._shards: dict[int, _Running] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._failure: lancemem.LancememError | None = None
 
     def runs(self, shard: int) -> bool:
         """Whether the shard's job runs, so that a write need not claim the shard."""
@@ -129,8 +130,13 @@ class ShardJobs:
         self._end(flush=False)
 
     def close(self, *, flush: bool = False) -> None:
-        """End the jobs for good. Without `flush` rows stay in the log, as `Job.close` has it."""
+        """End the jobs for good. Without `flush` rows stay in the log, as `Job.close` has it.
+
+        Where a shard could not be flushed, a later call that asks for it raises that again.
+        """
         self._closed = True
+        if flush and self._failure is not None:
+            raise self._failure
         self._end(flush=flush)
 
     @property
@@ -209,6 +215,7 @@ class ShardJobs:
                 except lancemem.LancememError as error:
                     first = first or error
         if first is not None:
+            self._failure = first if flush else self._failure
             raise first
 
 

@@ -312,6 +312,7 @@ class LancememTable:
         While they run, writes and micro-batches of 1 MiB or less by Spark's estimate, or of 16,384
         rows or less where it has none, are put into the MemTables of the driver's jobs: nothing is
         claimed, no log is read again, and no object is left behind but the entries of the log.
+        Rows without an estimate are at most 16 MiB for that.
         Larger ones are written by tasks, which claim the shards; the next small one takes them
         back. `config` is that of the jobs; with its
         `maintenance` they compact beside the writes. Close what is returned, or use it in a
@@ -539,7 +540,8 @@ def _few_rows(
     kept = rows.persist()
     try:
         is_few = kept.count() <= DRIVER_ROWS and cached_bytes(kept) <= DRIVER_PEEK_BYTES
-        yield kept, kept.toArrow() if is_few else None
+        # A plan of its own: that of `rows` may have been made before it was persisted.
+        yield kept, kept.select("*").toArrow() if is_few else None
     finally:
         kept.unpersist()
 

@@ -49,9 +49,10 @@ SINGLE_PUT_BYTES = 16 << 20
 # Another writer of the shard needs milliseconds for its rows; then it is our turn.
 ATTEMPTS = 50
 
-# As often a write meets a passing fault of the storage where nobody starts a task for it again: for
-# six seconds in all.
+# As often, and for as many seconds, a write meets passing faults of the storage where nobody starts a
+# task for it again. A shard whose compaction was waited for is over that.
 FAULTS = 5
+FAULT_SECONDS = 10.0
 
 _T = TypeVar("_T")
 
@@ -280,6 +281,7 @@ def try_again(write: Callable[[], _T], faults: int = 0) -> _T:
 
     And one that met a passing fault of the storage, at most `faults` times.
     """
+    begun = time.monotonic()
     for attempt in range(1, ATTEMPTS):
         try:
             return write()
@@ -287,7 +289,7 @@ def try_again(write: Callable[[], _T], faults: int = 0) -> _T:
             # Whoever came between writes for some milliseconds; chance separates two of us.
             time.sleep(random.uniform(0.005, 0.03) * min(attempt, 10))  # noqa: S311
         except lancemem.RetryableError:
-            if faults == 0:
+            if faults == 0 or time.monotonic() - begun > FAULT_SECONDS:
                 raise
             faults -= 1
             # Twice as long each time: 0.2 s at first.

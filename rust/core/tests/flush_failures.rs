@@ -116,20 +116,23 @@ async fn a_compactor_that_commits_between_does_not_hurt_the_flush() {
 }
 
 #[tokio::test]
-async fn a_close_that_storage_kept_from_flushing_flushes_when_it_is_called_again() {
+async fn a_close_that_storage_keeps_from_flushing_ends_the_job_and_says_to_start_another() {
     within(async {
         let bench = Bench::new().await;
         let writer = bench.open().await;
         bench.put(&writer, &[(1, 10)]).await.unwrap();
         bench.storage.inject(Fault::new(Request::Put, "/manifest/", Effect::Refuse).for_ever());
-        let error = writer.close(true).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
-        assert_eq!(writer.close(true).await.unwrap_err().kind(), ErrorKind::Retry);
-        assert!(bench.put(&writer, &[(2, 20)]).await.is_err(), "it takes no rows meanwhile");
+        for _ in 0..2 {
+            let error = writer.close(true).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Reopen, "{error}");
+            assert!(error.to_string().contains("outage"), "{error}");
+        }
         bench.storage.clear_faults();
-        writer.close(true).await.unwrap();
+        assert_eq!(writer.close(true).await.unwrap_err().kind(), ErrorKind::Reopen);
+        assert!(bench.manifest().await.sstables.is_empty(), "it writes nothing any more");
+        let again = bench.open().await;
+        again.close(true).await.unwrap();
         assert_eq!(bench.manifest().await.sstables.len(), 1);
-        writer.close(true).await.unwrap();
         assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
     })
     .await;

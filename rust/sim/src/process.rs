@@ -322,7 +322,9 @@ impl Process {
                 world.fail(format!("{what} was fenced and nobody has claimed the shard: {error}"));
             }
             Error::Poisoned { .. }
-                if self.client.faults() <= self.config.max_wal_persist_retries as u64 =>
+                // A closing flush that met those of the sink stops the job too.
+                if !self.closing.load(Ordering::Relaxed)
+                    && self.client.faults() <= self.config.max_wal_persist_retries as u64 =>
             {
                 world.fail(format!("a job stopped after fewer faults than it may meet: {error}"));
             }

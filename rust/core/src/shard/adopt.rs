@@ -8,6 +8,7 @@
 //! MemTable keeps its schema, and readers bring its rows to theirs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
@@ -53,11 +54,19 @@ impl Shared {
         }
     }
 
-    /// One look at a time: what a slow one has seen is never adopted over what a later one has.
+    /// One look at a time: what a slow one has seen is never adopted over what a later one has. Many
+    /// that wait for their turn are served by one look, which began after all of them asked.
     async fn look_and_adopt(&self) -> Result<bool> {
-        let _turn = self.following.lock().await;
+        let begun = self.looks.load(Ordering::Acquire);
+        let mut adopted = self.following.lock().await;
+        if *adopted > begun {
+            return Ok(true);
+        }
+        let look = self.looks.fetch_add(1, Ordering::AcqRel) + 1;
         let newest = self.sink.newest_schema().await;
-        self.adopt(newest)
+        let changed = self.adopt(newest)?;
+        *adopted = look;
+        Ok(changed)
     }
 
     fn adopt(&self, newest: Result<Option<Arc<RowSchema>>>) -> Result<bool> {

@@ -72,8 +72,10 @@ pub(super) struct Shared {
     pub epoch: WriterEpoch,
     /// What puts are accepted and stored as now; swapped under the placing lock.
     pub schema: RwLock<Arc<RowSchema>>,
-    /// Held from a look at the table's columns until they are adopted.
-    pub following: tokio::sync::Mutex<()>,
+    /// Held from a look at the table's columns until they are adopted: the newest look that was.
+    pub following: tokio::sync::Mutex<u64>,
+    /// Looks that were begun.
+    pub looks: AtomicU64,
     /// Why nothing is accepted: the table changed in a way that the job cannot follow.
     pub refused: Mutex<Option<Error>>,
     pub config: WriterConfig,
@@ -190,9 +192,9 @@ impl ShardWriter {
     /// When it returns, the job writes nothing any more.
     ///
     /// # Errors
-    /// Why rows that were put could not be made durable, or flushed. A second call waits for the
-    /// first one and goes on where that was cancelled, or where a passing fault of the storage kept
-    /// it from flushing; after the end it says how the job ended.
+    /// Why rows that were put could not be made durable, or flushed; where that was a passing fault
+    /// of the storage, of kind reopen, because this job is at its end. A second call waits for the
+    /// first one and goes on where that was cancelled; after the end it says how the job ended.
     pub async fn close(&self, flush: bool) -> Result<()> {
         let shared = &self.shared;
         {
@@ -204,9 +206,7 @@ impl ShardWriter {
             shared.queue.hurry();
             let durable = shared.queue.wait_durable(shared.queue.queued()).await;
             let flushed = if flush && durable.is_ok() { shared.flush_all().await } else { Ok(()) };
-            if flushed.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry) {
-                return flushed;
-            }
+            let flushed = flushed.map_err(|error| shared.at_its_end(error));
             *end = Some(JobEnd { durable, flushed });
             shared.stop();
         }
@@ -454,6 +454,17 @@ impl Shared {
             .filter(|view| view.rows() > 0)
             .collect();
         ShardSnapshot { manifest: state.manifest.clone(), memtables }
+    }
+
+    /// What a closing flush could not do no later call of this job does.
+    fn at_its_end(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Retry {
+            return error;
+        }
+        let reason = format!("it could not be flushed when it was closed: {error}");
+        let stopped = Error::Poisoned { shard: self.shard_id, reason };
+        self.queue.fail(stopped.clone());
+        stopped
     }
 
     fn stats(&self) -> JobStats {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
+use futures::future::join;
 
 use super::{entry_name, highest_position};
 use crate::format::{ShardManifest, paths, wal_entry};
@@ -42,6 +43,8 @@ pub struct WalAppender {
     proven: Moment,
     /// When it was last asked whether there is one.
     asked: Moment,
+    /// The one that there was then.
+    claimed: Option<Error>,
     retries: usize,
     first_pause: Duration,
 }
@@ -78,6 +81,7 @@ impl WalAppender {
             next: if mutant!("B7") { sentinel } else { sentinel.next() },
             proven,
             asked: proven,
+            claimed: None,
             retries: config.max_wal_persist_retries,
             first_pause: config.wal_persist_retry_base_delay,
         })
@@ -92,7 +96,8 @@ impl WalAppender {
     /// Makes `batches`, and with them `marks`, durable as one entry and returns its position.
     ///
     /// # Errors
-    /// Fenced where the position belongs to a successor. Poisoned where the storage went on
+    /// Fenced where the position belongs to a successor, or the shard was claimed by one a while ago.
+    /// Poisoned where the storage went on
     /// failing: the entry may exist, so the caller must stop rather than write it again.
     pub async fn append(
         &mut self,
@@ -100,8 +105,23 @@ impl WalAppender {
         generation: Generation,
         marks: &Marks,
     ) -> Result<WalPosition> {
-        self.heed_claims().await?;
+        if let Some(fenced) = self.claimed.clone() {
+            return Err(fenced);
+        }
         let bytes = wal_entry::encode_marked(batches, self.epoch, generation, marks)?;
+        if self.asked.age() < ASKED || mutant!("B1") {
+            return self.append_entry(bytes).await;
+        }
+        self.asked = Moment::now();
+        let (manifests, epoch) = (self.manifests.clone(), self.epoch);
+        // Beside the entry, which stands before the fence if it stands. That nobody has heard of a
+        // claim proves nothing.
+        let (appended, heard) = join(self.append_entry(bytes), manifests.check_fenced(epoch)).await;
+        self.claimed = heard.err().filter(|error| matches!(error, Error::Fenced { .. }));
+        appended
+    }
+
+    async fn append_entry(&mut self, bytes: Bytes) -> Result<WalPosition> {
         let path = paths::wal_entry(self.shard_id, self.next);
         let mut pause = self.first_pause;
         for attempt in 0..=self.retries {
@@ -158,18 +178,6 @@ impl WalAppender {
         }
         self.manifests.check_fenced(self.epoch).await?;
         Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))
-    }
-
-    /// Gives way to a claim before its fence stands. That nobody has heard of one proves nothing.
-    async fn heed_claims(&mut self) -> Result<()> {
-        if self.asked.age() < ASKED || mutant!("B1") {
-            return Ok(());
-        }
-        self.asked = Moment::now();
-        match self.manifests.check_fenced(self.epoch).await {
-            Err(fenced @ Error::Fenced { .. }) => Err(fenced),
-            _ => Ok(()),
-        }
     }
 
     /// After the put and not before it: a claim in between has put its sentinel or will.

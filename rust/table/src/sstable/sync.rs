@@ -129,8 +129,9 @@ pub async fn sync_version_of(durable: Option<&Dataset>, base: &Dataset) -> Resul
         Some(durable) => files_of_commit(durable, base),
         None => files_of_fragments(&root, base.fragments()).collect(),
     };
+    // That version may be cleaned up by now: then all indexes are synced once more.
     let known = match durable {
-        Some(durable) => durable.load_indices().await?,
+        Some(durable) => durable.load_indices().await.unwrap_or_default(),
         None => Arc::default(),
     };
     let indices = base.load_indices().await?;

@@ -70,7 +70,9 @@ impl Table {
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
         if settings.update_indexes {
-            let version = update_indexes(&*self.latest_base().await?).await?;
+            let base = self.latest_base().await?;
+            self.make_durable(&base).await?;
+            let version = update_indexes(&base).await?;
             result.base_version = result.base_version.max(version);
         }
         Ok(result)

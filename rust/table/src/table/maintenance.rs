@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::Table;
+use super::vectors::Publications;
 use crate::collect::CollectionSettings;
 use crate::compact::CompactionSettings;
 
@@ -56,6 +57,7 @@ pub(super) struct Maintenance {
     shard_id: ShardId,
     task: AbortHandle,
     stats: Arc<watch::Sender<MaintenanceStats>>,
+    publications: Publications,
     /// Closed once the task is gone.
     ended: watch::Receiver<()>,
 }
@@ -64,13 +66,19 @@ impl Maintenance {
     pub fn start(table: Arc<Table>, job: JobWatch, config: &WriterConfig) -> Self {
         let stats = Arc::new(watch::Sender::new(MaintenanceStats::default()));
         let (alive, ended) = watch::channel(());
-        let (shard_id, of_task) = (job.shard_id(), table.clone());
-        let keeper = Keeper { table: of_task, job, config: config.clone(), stats: stats.clone() };
+        let (shard_id, publications) = (job.shard_id(), Publications::default());
+        let keeper = Keeper {
+            table: table.clone(),
+            job,
+            config: config.clone(),
+            stats: stats.clone(),
+            publications: publications.clone(),
+        };
         let task = tokio::spawn(async move {
             let _alive = alive;
             keeper.run().await;
         });
-        Self { table, shard_id, task: task.abort_handle(), stats, ended }
+        Self { table, shard_id, task: task.abort_handle(), stats, publications, ended }
     }
 
     pub fn stats(&self) -> MaintenanceStats {
@@ -83,13 +91,13 @@ impl Maintenance {
         self.task.abort();
         // Nothing is ever sent: the only news is that the sender is gone.
         let _ = self.ended.clone().changed().await;
-        self.table.wait_published().await;
+        self.publications.ended().await;
     }
 
     /// Looks up what the last flush of a job that has ended supersedes.
     #[boxed]
     pub async fn look_up(&self) {
-        look_up(&self.table, self.shard_id, &self.stats).await;
+        look_up(&self.table, self.shard_id, &self.stats, &self.publications).await;
     }
 }
 
@@ -111,6 +119,7 @@ struct Keeper {
     job: JobWatch,
     config: WriterConfig,
     stats: Arc<watch::Sender<MaintenanceStats>>,
+    publications: Publications,
 }
 
 impl Keeper {
@@ -124,7 +133,8 @@ impl Keeper {
                 Err(_) => true,
             };
             let Some(generations) = self.job.uncompacted_generations() else { return };
-            let looked_up = look_up(&self.table, self.job.shard_id(), &self.stats).await;
+            let shard_id = self.job.shard_id();
+            let looked_up = look_up(&self.table, shard_id, &self.stats, &self.publications).await;
             if !self.config.maintenance {
                 if looked_up {
                     self.stats.send_modify(|stats| stats.last_maintenance_error = None);
@@ -228,12 +238,14 @@ async fn look_up(
     table: &Table,
     shard_id: ShardId,
     stats: &watch::Sender<MaintenanceStats>,
+    publications: &Publications,
 ) -> bool {
     if !table.has_deletion_vectors() {
         return true;
     }
     let started = Instant::now();
-    let done = AssertUnwindSafe(table.fill_gaps(Some(shard_id)).boxed()).catch_unwind().await;
+    let filled = table.fill_gaps(Some(shard_id), publications).boxed();
+    let done = AssertUnwindSafe(filled).catch_unwind().await;
     let done = done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     match &done {
         Ok(done) => stats.send_modify(|stats| {

@@ -81,8 +81,6 @@ pub struct Table {
     tails: TailCache,
     merges: Arc<MergeCache>,
     vectors: VectorFiles,
-    /// Read by whoever creates a file of deletion vectors, on a task that nobody aborts.
-    publishing: Arc<tokio::sync::RwLock<()>>,
     /// The newest base version whose files are known to be on disk.
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
@@ -150,7 +148,6 @@ impl Table {
             tails: TailCache::default(),
             merges: Arc::default(),
             vectors,
-            publishing: Arc::default(),
             durable_base: Mutex::default(),
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),

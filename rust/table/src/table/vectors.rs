@@ -94,11 +94,15 @@ impl Table {
                 self.uri()
             )));
         }
-        self.fill_gaps(shard).await
+        self.fill_gaps(shard, &Publications::default()).await
     }
 
     /// The same whatever the mode.
-    pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
+    pub(super) async fn fill_gaps(
+        &self,
+        shard: Option<ShardId>,
+        publications: &Publications,
+    ) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.writable_store(self.writer_defaults().fsync).await?;
         let view = self.read_view(Consistency::Flushed, &[]).await?;
@@ -116,30 +120,11 @@ impl Table {
             result.runs += 1;
             result.fragments += gap.fragments.len();
             result.bytes += bytes.len() as u64;
-            self.publish(&store, &gap, bytes).await?;
+            publications.publish(&store, &gap, bytes).await?;
         }
         result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(table = self.uri(), ?result, "deletion vectors written");
         Ok(result)
-    }
-
-    /// On a task of its own, so that nothing is created any more once [`Self::wait_published`] returns.
-    async fn publish(&self, store: &Store, gap: &Gap, bytes: Vec<u8>) -> Result<()> {
-        let path = paths::run_vectors(gap.run.shard_id, &gap.run.path, &new_name()?);
-        let (store, publishing) = (store.clone(), self.publishing.clone().read_owned().await);
-        let created = tokio::spawn(async move {
-            let _publishing = publishing;
-            match store.put_if_absent(&path, bytes.into()).await? {
-                Created::Yes => Ok(()),
-                Created::AlreadyExists => Err(Error::Internal(format!("{path} was there already"))),
-            }
-        });
-        created.await.unwrap_or_else(|_| Err(Error::Internal("the runtime ends".to_owned())))
-    }
-
-    /// Returns when no file of deletion vectors is on its way that a cancelled call began.
-    pub(super) async fn wait_published(&self) {
-        drop(self.publishing.write().await);
     }
 
     /// What is published is believed as long as the runs are there, by compactions as well.
@@ -178,6 +163,30 @@ impl Table {
                 None
             }
         }
+    }
+}
+
+/// Files of deletion vectors that are being created, each on a task that nobody aborts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Publications(Arc<tokio::sync::RwLock<()>>);
+
+impl Publications {
+    async fn publish(&self, store: &Store, gap: &Gap, bytes: Vec<u8>) -> Result<()> {
+        let path = paths::run_vectors(gap.run.shard_id, &gap.run.path, &new_name()?);
+        let (store, publishing) = (store.clone(), self.0.clone().read_owned().await);
+        let created = tokio::spawn(async move {
+            let _publishing = publishing;
+            match store.put_if_absent(&path, bytes.into()).await? {
+                Created::Yes => Ok(()),
+                Created::AlreadyExists => Err(Error::Internal(format!("{path} was there already"))),
+            }
+        });
+        created.await.unwrap_or_else(|_| Err(Error::Internal("the runtime ends".to_owned())))
+    }
+
+    /// Returns when none is on its way, also of calls that were cancelled.
+    pub async fn ended(&self) {
+        drop(self.0.write().await);
     }
 }
 
