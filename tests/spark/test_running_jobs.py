@@ -21,6 +21,7 @@ from lancemem.spark import LancememTable, writing
 from tests.spark.test_exactly_once import DDL, SCHEMA, source, stored, write_events
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -101,6 +102,20 @@ def test_a_large_write_between_small_ones_is_written_by_tasks(
         assert len(jobs.stats()) == 2
     expected = dict.fromkeys(range(5), 1) | dict.fromkeys(range(5, 12), 2)
     assert stored(table) == expected | dict.fromkeys(range(12, 20), 3)
+
+
+def test_rows_of_unknown_size_are_computed_once(spark: SparkSession, table: LancememTable) -> None:
+    computed = spark.sparkContext.accumulator(0)
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            computed.add(batch.num_rows)
+            yield batch
+
+    with table.start_jobs() as jobs:
+        table.upsert(rows(spark, range(8), 1).mapInArrow(count, DDL))
+        assert len(jobs.stats()) == 2, "the driver wrote them"
+    assert computed.value == 8
 
 
 def test_a_refused_write_leaves_the_jobs_running(spark: SparkSession, table: LancememTable) -> None:

@@ -49,8 +49,8 @@ SINGLE_PUT_BYTES = 16 << 20
 # Another writer of the shard needs milliseconds for its rows; then it is our turn.
 ATTEMPTS = 50
 
-# As often, and for as many seconds, a write meets passing faults of the storage where nobody starts a
-# task for it again. A shard whose compaction was waited for is over that.
+# As often, and for as many seconds, a write meets passing faults of the storage where nobody starts
+# a task for it again. A shard whose compaction was waited for is over that.
 FAULTS = 5
 FAULT_SECONDS = 10.0
 
