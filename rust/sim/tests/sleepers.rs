@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lancemem_core::format::{SsTable, paths};
+use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{
@@ -131,7 +132,7 @@ async fn a_busy_writer_gives_way_to_a_claim_whose_fence_does_not_catch_up_with_i
     assert!(matches!(refused, Error::Fenced { stored, .. } if stored == of_claim), "{refused}");
     assert!(!shard.store.exists(&shard.entry(5)).await.unwrap());
     let successor = shard.open().await;
-    let rows: usize = successor.snapshot().unwrap().memtables.iter().map(|it| it.rows()).sum();
+    let rows: usize = successor.snapshot().unwrap().memtables.iter().map(MemTableView::rows).sum();
     assert_eq!(rows, 3, "what was acknowledged, and no more");
 }
 
