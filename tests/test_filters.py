@@ -234,6 +234,18 @@ def test_forged_messages_are_refused(layered: lancemem.Table) -> None:
             layered.scan(filter=Forged(message)).to_table()
 
 
+def test_a_condition_that_is_negated_over_and_over_is_refused_at_once(
+    make_table: MakeTable,
+) -> None:
+    table = make_table()
+    table.upsert(pa.table({"id": [1], "name": ["a"], "value": [1.0]}))
+    assert table.scan(filter="NOT (" * 16 + "id > 0" + ")" * 16).count_rows() == 1
+    assert table.scan(filter=" AND ".join(["NOT (id > 1)"] * 100)).count_rows() == 1
+    for spelled in ("NOT (", "not  (", "NOT(", "(NOT ("):
+        with pytest.raises(lancemem.InvalidInputError, match=r"16 conditions in NOT \( \)"):
+            table.scan(filter=spelled * 45 + "id > 0" + ")" * 90).count_rows()
+
+
 def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> None:
     table = make_table()
     table.upsert(pa.table({"id": [1], "name": ["a"], "value": [1.0]}))
@@ -252,6 +264,8 @@ def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> N
         "id IN (1" + " + 1" * 100_000 + ")",
         "id" + "::bigint" * 100_000 + " = 1",
         "id = 1" + " IS NOT NULL" * 100_000,
+        "id > 0" + "+0" * 3_000,
+        "id > 0" + "-id" * 3_000,
     ):
         with pytest.raises(lancemem.InvalidInputError, match="1000 operators in a chain"):
             table.scan(filter=hidden).count_rows()

@@ -6,6 +6,7 @@ keys (test_input), shards that pylance made (test_cross_read).
 
 from __future__ import annotations
 
+import functools
 import shutil
 import struct
 import zlib
@@ -409,6 +410,9 @@ def test_a_uri_that_could_mean_two_places_is_refused_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+DEEP = functools.reduce(lambda inner, _: pa.list_(inner), range(60), pa.int32())
+
+
 @pytest.mark.parametrize(
     ("column", "of", "why"),
     [
@@ -423,6 +427,9 @@ def test_a_uri_that_could_mean_two_places_is_refused_and_nothing_is_written(
         ("c", pa.struct([("empty", pa.struct([]))]), "a struct without fields"),
         ("c", pa.list_(pa.string(), 2), "no lists of a fixed size of Utf8"),
         ("c", pa.list_(pa.struct([("a", pa.int8())]), 2), "no lists of a fixed size of Struct"),
+        ("c", pa.struct([("a", pa.int8()), ("a", pa.int16())]), "field 'a' is there twice"),
+        ("c", pa.dictionary(pa.int32(), pa.null()), "without a type has no values"),
+        ("c", DEEP, "types inside of 48 others"),
     ],
 )
 def test_a_schema_that_cannot_be_stored_leaves_no_table(

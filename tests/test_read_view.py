@@ -270,6 +270,7 @@ def test_a_cut_that_is_gone_or_was_never_there_is_refused(table: lancemem.Table)
         f"999/{shard}",
         f"{base}/{shard_id}:999:{position}",
         f"{base}/{shard_id}:{manifest}:999",
+        f"{base}/{shard}/{shard}",
     ):
         with pytest.raises(lancemem.InvalidInputError, match="cut"):
             table.pin(cut=wrong)

@@ -92,6 +92,8 @@ def test_columns_that_are_missing_or_unknown_are_named(
         table.upsert(rows(spark, 0, 1, "0").drop("at"))
     with pytest.raises(lancemem.InvalidInputError, match="no column 'nope'"):
         table.toDF(columns=["id", "nope"])
+    with pytest.raises(lancemem.InvalidInputError, match="column 'id' is named twice"):
+        table.toDF(columns=["id", "id"])
 
 
 def test_what_functions_and_generators_make_of_rows_is_not_taken_for_small(

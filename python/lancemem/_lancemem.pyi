@@ -634,7 +634,8 @@ class Job:
         A flush that fails is then a warning, as the rows are durable.
 
         An error is how the job ended, and a later call that asks the same raises it again. Where
-        the storage kept it from flushing it is `JobStoppedError`: the next job has the rows.
+        the storage kept it from flushing it is `JobStoppedError`: the next job has the rows. So it
+        is for a job that was closed without `flush`.
         """
 
     def serve(

@@ -261,4 +261,9 @@ def checked_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[
         raise lancemem.InvalidInputError(
             f"table {table.uri}: no column {unknown[0]!r}; it has {', '.join(have)}"
         )
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise lancemem.InvalidInputError(
+            f"table {table.uri}: column {twice[0]!r} is named twice; select it again from the DataFrame"
+        )
     return list(names)

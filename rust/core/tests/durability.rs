@@ -129,6 +129,8 @@ async fn closing_flushes_only_what_it_was_asked_to_flush() {
         let writer = bench.open().await;
         bench.put(&writer, &[(1, 10)]).await.unwrap();
         writer.close(false).await.unwrap();
+        let late = writer.close(true).await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Reopen, "{late}");
         assert!(bench.manifest().await.sstables.is_empty());
         bench.open().await.close(true).await.unwrap();
         assert_eq!(bench.manifest().await.sstables.len(), 1);

@@ -3,10 +3,7 @@
 //! Owns: the short forms, where a caller names no columns: values, tuples of values, one array.
 //! Does not own: types; the table casts what loses nothing and refuses the rest.
 
-use std::sync::Arc;
-
 use arrow_array::RecordBatch;
-use arrow_schema::Schema;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -33,8 +30,7 @@ pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch>
 fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
     let pyarrow = data.py().import("pyarrow")?;
     if names.is_empty() {
-        // A table without a key: its own error says so.
-        return Ok(RecordBatch::new_empty(Arc::new(Schema::empty())));
+        return Err(InvalidInputError::new_err("the table has no primary key"));
     }
     if let [_] = names {
         return batch(&array(&pyarrow, data)?, names);

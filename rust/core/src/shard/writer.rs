@@ -205,8 +205,11 @@ impl ShardWriter {
         if end.is_none() {
             shared.queue.hurry();
             let durable = shared.queue.wait_durable(shared.queue.queued()).await;
-            let flushed = if flush && durable.is_ok() { shared.flush_all().await } else { Ok(()) };
-            let flushed = flushed.map_err(|error| shared.at_its_end(error));
+            let flushed = if flush && durable.is_ok() {
+                shared.flush_all().await.map_err(|error| shared.at_its_end(error))
+            } else {
+                Err(Error::Closed { shard: shared.shard_id })
+            };
             *end = Some(JobEnd { durable, flushed });
             shared.stop();
         }
@@ -260,7 +263,8 @@ impl ShardWriter {
     }
 }
 
-/// What became of the rows of a job that was closed.
+/// What became of the rows of a job that was closed: one that was closed without a flush does not flush
+/// any more.
 #[derive(Clone, Debug)]
 pub(super) struct JobEnd {
     durable: Result<()>,

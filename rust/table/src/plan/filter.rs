@@ -29,8 +29,11 @@ use crate::errors::{Context, from_datafusion};
 const MOST_IN_A_CHAIN: usize = 1_000;
 /// How deep a condition may be: a chain, in as many parentheses as the parser takes.
 const DEEPEST: usize = MOST_IN_A_CHAIN + 100;
-/// Words and signs of SQL that may follow each other in the same way; a comparison has three.
+/// Words of SQL that may follow each other in the same way, where a sign counts as two: a comparison has
+/// three and what joins it to the next.
 const MOST_WORDS: usize = 4 * MOST_IN_A_CHAIN;
+/// `NOT (` inside of each other: the parser takes twice as long for one more.
+const MOST_NOTS: usize = 16;
 
 /// A condition on a table's columns with its types resolved.
 #[derive(Clone, Debug)]
@@ -224,17 +227,28 @@ fn columns_of(expression: &Expr) -> BTreeSet<String> {
 fn refuse_long_text(sql: &str) -> Result<()> {
     // What cannot be cut into words is for the parser to name.
     let words = Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap_or_default();
-    let (mut outside, mut here) = (Vec::new(), 0);
+    let words = words.into_iter().filter(|word| !matches!(word, Token::Whitespace(_)));
+    let (mut outside, mut here, mut nots, mut is_negated) = (Vec::new(), 0, 0, false);
     for word in words {
-        match word {
-            Token::LParen => outside.push(here),
-            Token::RParen => here = outside.pop().unwrap_or(0),
-            Token::Comma => here = outside.last().copied().unwrap_or(0),
-            Token::Whitespace(_) | Token::Number(..) | Token::SingleQuotedString(_) => {}
-            _ => here += 1,
+        match &word {
+            Token::LParen => {
+                outside.push((here, nots));
+                nots += usize::from(is_negated);
+            }
+            Token::RParen => (here, nots) = outside.pop().unwrap_or_default(),
+            Token::Comma => here = outside.last().map_or(0, |(here, _)| *here),
+            Token::Number(..) | Token::SingleQuotedString(_) => {}
+            Token::Word(_) => here += 1,
+            _ => here += 2,
         }
         if here > MOST_WORDS {
             return Err(too_long());
+        }
+        is_negated = matches!(&word, Token::Word(word) if word.value.eq_ignore_ascii_case("not"));
+        if nots > MOST_NOTS {
+            return Err(Error::input(format!(
+                "the filter has more than {MOST_NOTS} conditions in NOT ( ) inside of each other"
+            )));
         }
     }
     Ok(())

@@ -6,6 +6,9 @@
 use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
 
+/// More parts than any read has fragments worth a task; the rows of each are counted.
+const MOST_PARTS: usize = 1 << 16;
+
 /// Part `index` of `of`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPart {
@@ -21,6 +24,9 @@ impl ReadPart {
     pub fn new(index: usize, of: usize) -> Result<Self> {
         if index >= of {
             return Err(Error::input(format!("there is no part {index} of {of}")));
+        }
+        if of > MOST_PARTS {
+            return Err(Error::input(format!("a read has at most {MOST_PARTS} parts, not {of}")));
         }
         Ok(Self { index, of })
     }
@@ -80,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_part_that_is_not_there_is_refused() {
-        for (index, of) in [(0, 0), (2, 2), (5, 1)] {
+        for (index, of) in [(0, 0), (2, 2), (5, 1), (0, 1 << 17), (0, usize::MAX)] {
             assert!(ReadPart::new(index, of).is_err());
         }
     }

@@ -4,8 +4,9 @@
 //! Does not own: columns that change later (`schema`), or values (the core's `rows`).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use lance::Dataset;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::format::key::is_key_type;
@@ -15,6 +16,8 @@ use lancemem_core::types::{Error, Result};
 use crate::schema::{in_table, refuse_structs_of_old_formats};
 
 const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
+/// Types inside of each other; readers of Arrow's messages stop at 64 of their parts.
+const DEEPEST: usize = 48;
 const BLOB: &str = "Lance keeps the bytes of a blob column outside of its rows; use large_binary";
 
 /// The schema with its key in the metadata that Lance reads.
@@ -73,18 +76,27 @@ pub(super) fn refuse_unstorable(schema: &Schema) -> Result<()> {
                 name.escape_default()
             )));
         }
-        if let Some(reason) = why_unstorable(field) {
+        if let Some(reason) = why_unstorable(field, 0) {
             return Err(Error::input(format!("column '{name}' cannot be stored: {reason}")));
         }
     }
     Ok(())
 }
 
-fn why_unstorable(field: &Field) -> Option<String> {
+fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
     if let Some(reason) = why_foreign(field) {
         return Some(reason.to_owned());
     }
+    if depth > DEEPEST {
+        return Some(format!(
+            "entries of the log with types inside of {DEEPEST} others are not read"
+        ));
+    }
+    let why_unstorable = |part: &Field| why_unstorable(part, depth + 1);
     match field.data_type() {
+        DataType::Dictionary(_, value) if **value == DataType::Null => {
+            Some("a dictionary without a type has no values".to_owned())
+        }
         DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
             Some(format!(
                 "a dictionary with {index} indices holds too few values for all batches together; \
@@ -94,7 +106,9 @@ fn why_unstorable(field: &Field) -> Option<String> {
         DataType::Struct(fields) if fields.is_empty() => {
             Some("of a struct without fields nothing is stored".to_owned())
         }
-        DataType::Struct(fields) => fields.iter().find_map(|it| why_unstorable(it)),
+        DataType::Struct(fields) => {
+            why_twice(fields).or_else(|| fields.iter().find_map(|it| why_unstorable(it)))
+        }
         DataType::FixedSizeList(item, _)
             if !item.data_type().is_primitive()
                 && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
@@ -107,6 +121,14 @@ fn why_unstorable(field: &Field) -> Option<String> {
         | DataType::Map(item, _) => why_unstorable(item),
         _ => None,
     }
+}
+
+fn why_twice(fields: &Fields) -> Option<String> {
+    let is_twice = |(place, field): (usize, &Arc<Field>)| {
+        fields[..place].iter().any(|other| other.name() == field.name())
+    };
+    let twice = fields.iter().enumerate().find(|it| is_twice(*it))?.1;
+    Some(format!("its field '{}' is there twice", twice.name()))
 }
 
 /// Whether Lance keeps or shows values of the column in another form than they are put.

@@ -10,6 +10,7 @@
 //!                                 read, `-` where the log was not read
 //! ```
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -57,7 +58,12 @@ impl FromStr for CutName {
         let mut parts = text.split('/');
         let base_version = parts.next().and_then(|part| part.parse().ok()).ok_or_else(refused)?;
         let shards = parts.map(|part| shard_cut(part).ok_or_else(refused));
-        Ok(Self { base_version, shards: shards.collect::<Result<_>>()? })
+        let shards = shards.collect::<Result<Vec<ShardCut>>>()?;
+        let ids: HashSet<ShardId> = shards.iter().map(|part| part.shard_id).collect();
+        if ids.len() < shards.len() {
+            return Err(refused());
+        }
+        Ok(Self { base_version, shards })
     }
 }
 
@@ -77,18 +83,18 @@ mod tests {
     use super::*;
 
     const ID: &str = "9b2f0000-0000-4000-8000-000000000001";
+    const OTHER: &str = "9b2f0000-0000-4000-8000-000000000002";
 
     #[test]
     fn a_name_comes_back_from_its_text() {
-        let shard_id = ShardId::parse_str(ID).unwrap();
-        let part = |version, log_end| ShardCut {
-            shard_id,
+        let part = |id, version, log_end| ShardCut {
+            shard_id: ShardId::parse_str(id).unwrap(),
             manifest_version: ManifestVersion(version),
             log_end,
         };
-        let shards = vec![part(7, Some(WalPosition(103))), part(3, None)];
+        let shards = vec![part(ID, 7, Some(WalPosition(103))), part(OTHER, 3, None)];
         let name = CutName { base_version: 12, shards };
-        assert_eq!(name.to_string(), format!("12/{ID}:7:103/{ID}:3:-"));
+        assert_eq!(name.to_string(), format!("12/{ID}:7:103/{OTHER}:3:-"));
         assert_eq!(name.to_string().parse::<CutName>().unwrap(), name);
         let bare = CutName { base_version: 1, shards: Vec::new() };
         assert_eq!("1".parse::<CutName>().unwrap(), bare);
@@ -96,9 +102,9 @@ mod tests {
 
     #[test]
     fn other_text_is_refused() {
-        for text in
-            ["", "x", "1/", "1/abc:1:1", &format!("1/{ID}:1"), &format!("1/{ID}:1:2:3"), "-1"]
-        {
+        let twice = format!("1/{ID}:1:2/{OTHER}:1:2/{ID}:1:2");
+        let (short, long) = (format!("1/{ID}:1"), format!("1/{ID}:1:2:3"));
+        for text in ["", "x", "1/", "1/abc:1:1", &short, &long, "-1", &twice] {
             let error = text.parse::<CutName>().unwrap_err().to_string();
             assert!(error.contains("does not name a cut"), "{error}");
         }
