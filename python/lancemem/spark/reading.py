@@ -264,6 +264,6 @@ def checked_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
         raise lancemem.InvalidInputError(
-            f"table {table.uri}: column {twice[0]!r} is named twice; select it again from the DataFrame"
+            f"table {table.uri}: column {twice[0]!r} is named twice; repeat it in the DataFrame"
         )
     return list(names)
