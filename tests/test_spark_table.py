@@ -92,6 +92,7 @@ def test_columns_that_are_missing_or_unknown_are_named(
         table.upsert(rows(spark, 0, 1, "0").drop("at"))
     with pytest.raises(lancemem.InvalidInputError, match="no column 'nope'"):
         table.toDF(columns=["id", "nope"])
+    assert table.upsert(rows(spark, 0, 1, "0").selectExpr("*", "5 extra")).rows == 1
     with pytest.raises(lancemem.InvalidInputError, match="column 'id' is named twice"):
         table.toDF(columns=["id", "id"])
 

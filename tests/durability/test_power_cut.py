@@ -106,13 +106,17 @@ def test_a_deferred_index_promises_the_same_after_a_power_cut(
     check_all(cuts(logged, "mixed", ram_path, promising=promising, when=first))
 
 
+def check_from(first: int, logged: Logged, kind: str, folder: Path) -> None:
+    """Cut the power at every moment from a call to the end of a life."""
+    moments = every_moment(logged, first, len(logged.calls))
+    check_all(cuts(logged, kind, folder, promising={"ack"}, when=moments))
+
+
 @pytest.mark.parametrize("kind", CUTS)
 def test_every_acknowledged_row_survives_a_power_cut_after_a_compaction(
     compacted_life: Logged, kind: str, ram_path: Path
 ) -> None:
-    first = compacted_life.at("compacted", 9)
-    moments = every_moment(compacted_life, first, len(compacted_life.calls))
-    check_all(cuts(compacted_life, kind, ram_path, promising={"ack"}, when=moments))
+    check_from(compacted_life.at("compacted", 9), compacted_life, kind, ram_path)
 
 
 @pytest.mark.parametrize("kind", CUTS)
@@ -137,9 +141,7 @@ def rewritten_life(syscalls_library: Path, tmp_path_factory: pytest.TempPathFact
 def test_every_acknowledged_row_survives_a_power_cut_after_a_compaction_on_files_of_another_program(
     rewritten_life: Logged, kind: str, ram_path: Path
 ) -> None:
-    first = rewritten_life.at("compacted", 12)
-    moments = every_moment(rewritten_life, first, len(rewritten_life.calls))
-    check_all(cuts(rewritten_life, kind, ram_path, promising={"ack"}, when=moments))
+    check_from(rewritten_life.at("compacted", 12), rewritten_life, kind, ram_path)
 
 
 def test_a_new_table_survives_a_power_cut_when_the_call_that_made_it_returned(

@@ -35,10 +35,9 @@ def estimated_bytes(rows: DataFrame) -> int:
     return int(str(plan.stats().sizeInBytes()))
 
 
-def cached_bytes(kept: DataFrame) -> int:
-    """Return the bytes of a DataFrame that is persisted and was computed."""
-    # A plan of its own: that of `kept` may have been made before it was persisted.
-    plan = kept.select("*")._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - as above
+def cached_bytes(computed: DataFrame) -> int:
+    """Return the bytes of a persisted DataFrame, all of which was computed before its plan."""
+    plan = computed._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - as above
     return int(str(plan.stats().sizeInBytes()))
 
 

@@ -310,10 +310,9 @@ class LancememTable:
         """Keep the jobs of this table's shards between the writes of this object.
 
         While they run, writes and micro-batches of 1 MiB or less by Spark's estimate, or of 16,384
-        rows or less where it has none, are put into the MemTables of the driver's jobs: nothing is
-        claimed, no log is read again, and no object is left behind but the entries of the log.
-        Rows without an estimate are at most 16 MiB for that.
-        Larger ones are written by tasks, which claim the shards; the next small one takes them
+        rows and 16 MiB or less where it has none, are put into the MemTables of the driver's jobs:
+        nothing is claimed, no log is read again, and no object is left behind but entries of the
+        log. Larger ones are written by tasks, which claim the shards; the next small one takes them
         back. `config` is that of the jobs; with its
         `maintenance` they compact beside the writes. Close what is returned, or use it in a
         `with` block, which outlives the queries that write through it.
@@ -539,9 +538,11 @@ def _few_rows(
         return
     kept = rows.persist()
     try:
-        is_few = kept.count() <= DRIVER_ROWS and cached_bytes(kept) <= DRIVER_PEEK_BYTES
+        is_few = kept.count() <= DRIVER_ROWS
         # A plan of its own: that of `rows` may have been made before it was persisted.
-        yield kept, kept.select("*").toArrow() if is_few else None
+        computed = kept.select("*")
+        is_few = is_few and cached_bytes(computed) <= DRIVER_PEEK_BYTES
+        yield kept, computed.toArrow() if is_few else None
     finally:
         kept.unpersist()
 

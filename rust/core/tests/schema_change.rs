@@ -9,11 +9,19 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
+use lancemem_core::Result;
 use lancemem_core::format::RowSchema;
 use lancemem_core::shard::ShardWriter;
 use lancemem_core::types::{ErrorKind, WriterConfig};
+use tokio::task::JoinHandle;
 
 use crate::bench::{Bench, gate, patient, quick, within};
+
+/// A look at the columns, on a task of its own.
+fn look(writer: &Arc<ShardWriter>) -> JoinHandle<Result<bool>> {
+    let writer = writer.clone();
+    tokio::spawn(async move { writer.follow_table().await })
+}
 
 /// The table of the bench, with the column `w` in front of `v`.
 fn with_w() -> Arc<RowSchema> {
@@ -79,10 +87,6 @@ async fn a_slow_look_at_the_columns_takes_nothing_back() {
         bench.sink.set_schema(Some(bench.shape.row_schema()));
         let hold = gate();
         bench.sink.hold_next_look(hold.clone());
-        let look = |writer: &Arc<ShardWriter>| {
-            let writer = writer.clone();
-            tokio::spawn(async move { writer.follow_table().await })
-        };
         let slow = look(&writer);
         hold.wait_for_visitors(1).await;
         bench.sink.set_schema(Some(with_w()));
@@ -95,6 +99,31 @@ async fn a_slow_look_at_the_columns_takes_nothing_back() {
         assert!(quick.await.unwrap().unwrap());
         writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
         assert_eq!(values_of_w(&writer), [Some(100)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_that_wait_for_a_look_are_served_by_the_next_one() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = Arc::new(bench.open().await);
+        let hold = gate();
+        bench.sink.hold_next_look(hold.clone());
+        let slow = look(&writer);
+        hold.wait_for_visitors(1).await;
+        bench.sink.set_schema(Some(with_w()));
+        let waiting: Vec<_> = (0..20).map(|_| look(&writer)).collect();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        hold.open();
+        assert!(!slow.await.unwrap().unwrap());
+        for look in waiting {
+            assert!(look.await.unwrap().unwrap(), "it may accept more by now");
+        }
+        assert_eq!(bench.sink.looks(), 2);
+        writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
     })
     .await;
 }

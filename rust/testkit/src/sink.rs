@@ -36,6 +36,7 @@ pub struct MemorySink {
     calls: Mutex<u32>,
     schema: Mutex<Option<Arc<RowSchema>>>,
     look: Mutex<Option<Arc<Gate>>>,
+    looks: Mutex<u32>,
 }
 
 #[derive(Debug)]
@@ -74,6 +75,12 @@ impl MemorySink {
     /// Holds the answer of the next look at the columns at `gate`: it is what they are now.
     pub fn hold_next_look(&self, gate: Arc<Gate>) {
         *self.look.lock() = Some(gate);
+    }
+
+    /// How often somebody has looked at the columns.
+    #[must_use]
+    pub fn looks(&self) -> u32 {
+        *self.looks.lock()
     }
 
     /// How often the sink was called.
@@ -118,6 +125,7 @@ impl SsTableSink for MemorySink {
     }
 
     async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
+        *self.looks.lock() += 1;
         let schema = self.schema.lock().clone();
         let gate = self.look.lock().take();
         if let Some(gate) = gate {

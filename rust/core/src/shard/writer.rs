@@ -460,7 +460,7 @@ impl Shared {
         ShardSnapshot { manifest: state.manifest.clone(), memtables }
     }
 
-    /// What a closing flush could not do no later call of this job does.
+    /// Stops the job, because what its closing flush could not do no later call does.
     fn at_its_end(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::Retry {
             return error;

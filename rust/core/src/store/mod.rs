@@ -23,7 +23,7 @@ use futures::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 pub use listing::Listed;
@@ -213,11 +213,16 @@ impl Store {
         if let Some(file) = self.local_path(path) {
             return on_disk(format!("reading {path}"), move || local::read(&file)).await;
         }
-        let failed = |error| failed(format!("reading {path}"), &error);
+        let Some(found) = self.find(path).await? else { return Ok(None) };
+        found.bytes().await.map(Some).map_err(|error| failed(format!("reading {path}"), &error))
+    }
+
+    /// An object that a request finds, and its bytes on their way.
+    async fn find(&self, path: &str) -> Result<Option<GetResult>> {
         match self.inner.get(&self.at(path)).await {
-            Ok(result) => result.bytes().await.map(Some).map_err(failed),
+            Ok(found) => Ok(Some(found)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(failed(format!("reading {path}"), &error)),
         }
     }
 

@@ -4,7 +4,7 @@
 //! Does not own: why somebody replaces an object; nobody but a repair does.
 
 use bytes::Bytes;
-use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use object_store::{PutMode, PutOptions, UpdateVersion};
 
 use super::{Store, failed};
 use crate::types::Result;
@@ -28,16 +28,12 @@ impl Store {
             let bytes = self.get(path).await?;
             return Ok(bytes.map(|bytes| Seen { bytes, version: None }));
         }
-        let failed = |error| failed(format!("reading {path}"), &error);
-        let found = match self.inner.get(&self.at(path)).await {
-            Ok(found) => found,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(failed(error)),
-        };
+        let Some(found) = self.find(path).await? else { return Ok(None) };
         let meta = &found.meta;
         let version = UpdateVersion { e_tag: meta.e_tag.clone(), version: meta.version.clone() };
         let version = Some(version).filter(|it| it.e_tag.is_some() || it.version.is_some());
-        let bytes = found.bytes().await.map_err(failed)?;
+        let bytes = found.bytes().await;
+        let bytes = bytes.map_err(|error| failed(format!("reading {path}"), &error))?;
         Ok(Some(Seen { bytes, version }))
     }
 
