@@ -28,7 +28,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, PutMode, PutOptions};
 
 use crate::errors::Context;
-use crate::sstable::{files_of_fragments, local_path, sync_before_version, sync_folders};
+use crate::sstable::{files_of_fragments, local_path, sync_before_version, sync_indices};
 
 /// Commits with syncs, and where it is told so only as one version.
 #[derive(Debug)]
@@ -70,9 +70,7 @@ impl SyncedCommits {
             .collect();
         // Our own commit makes no index; a rewrite of fragments and an update of indexes do.
         if self.only.is_none() {
-            let folder = root.clone().join("_indices");
-            let indices = indices.iter().map(|index| folder.clone().join(index.uuid.to_string()));
-            sync_folders(store, &indices.collect::<Vec<_>>()).await?;
+            sync_indices(store, root, indices.iter()).await?;
         }
         sync_before_version(store, root, &files).await
     }

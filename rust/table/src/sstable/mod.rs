@@ -55,7 +55,7 @@ pub use read::{KeyIndex, is_ours};
 pub use sidecar::{PageMaker, PageStream, page_stream, write_pages};
 pub use sync::{
     files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_folders,
-    sync_table, sync_version_of,
+    sync_indices, sync_table, sync_version_of,
 };
 pub use write::write_sstable;
 

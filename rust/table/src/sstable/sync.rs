@@ -17,7 +17,7 @@ use lance::index::DatasetIndexExt;
 use lance_core::{Error, Result};
 use lance_io::local::to_local_path;
 use lance_io::object_store::ObjectStore;
-use lance_table::format::Fragment;
+use lance_table::format::{Fragment, IndexMetadata};
 use lance_table::io::deletion::deletion_file_path;
 use object_store::path::Path;
 
@@ -25,6 +25,8 @@ use super::SsTableContext;
 
 /// lance's folder of table versions.
 const VERSIONS: &str = "_versions";
+/// lance's folder of indexes, each in a folder of its own.
+const INDICES: &str = "_indices";
 /// Syncs that run at the same time. A file system commits those that wait together as one.
 const CONCURRENT_SYNCS: usize = 16;
 
@@ -70,7 +72,7 @@ pub async fn sync_base(base: &Dataset) -> Result<()> {
     let store = base.object_store(None).await?;
     let Some(root) = local_path(&store, &base.branch_location().path) else { return Ok(()) };
     let folders =
-        ["data", "_deletions", "_indices", "_transactions", VERSIONS].map(|name| root.join(name));
+        ["data", "_deletions", INDICES, "_transactions", VERSIONS].map(|name| root.join(name));
     let folders = folders.into_iter().filter(|folder| folder.exists()).collect();
     let mut paths = list_trees(folders).await?;
     paths.push(root.clone());
@@ -136,14 +138,24 @@ pub async fn sync_version_of(durable: Option<&Dataset>, base: &Dataset) -> Resul
     };
     let indices = base.load_indices().await?;
     let new = indices.iter().filter(|index| known.iter().all(|known| known.uuid != index.uuid));
-    let folder = root.clone().join("_indices");
-    let folders: Vec<Path> = new.map(|it| folder.clone().join(it.uuid.to_string())).collect();
     let store = base.object_store(None).await?;
-    sync_folders(&store, &folders).await?;
-    // Those of a shallow clone lie elsewhere, and were there before it.
-    let files = files.iter().filter_map(|file| local_path(&store, file));
-    let files: Vec<PathBuf> = files.filter(|file| file.exists()).collect();
-    sync_with_folders(local_path(&store, &root), files).await
+    sync_indices(&store, &root, new).await?;
+    // Files of a shallow clone lie elsewhere, and were there before it.
+    sync_with_folders(&store, &root, &files, sync_if_there).await
+}
+
+/// Makes indexes of the table at `root` durable. Does nothing in an object store.
+///
+/// # Errors
+/// An error of the file system.
+pub async fn sync_indices(
+    store: &ObjectStore,
+    root: &Path,
+    indices: impl Iterator<Item = &IndexMetadata>,
+) -> Result<()> {
+    let all = root.clone().join(INDICES);
+    let folders: Vec<Path> = indices.map(|it| all.clone().join(it.uuid.to_string())).collect();
+    sync_folders(store, &folders).await
 }
 
 /// The files that `after` consists of and `before`, the version before it, does not.
@@ -181,16 +193,21 @@ pub fn files_of_fragments<'a>(
 /// # Errors
 /// An error of the file system.
 pub async fn sync_before_version(store: &ObjectStore, root: &Path, files: &[Path]) -> Result<()> {
-    let files = files.iter().filter_map(|file| local_path(store, file)).collect();
-    sync_with_folders(local_path(store, root), files).await
+    sync_with_folders(store, root, files, sync_one).await
 }
 
-async fn sync_with_folders(root: Option<PathBuf>, files: Vec<PathBuf>) -> Result<()> {
-    let Some(root) = root else { return Ok(()) };
+async fn sync_with_folders(
+    store: &ObjectStore,
+    root: &Path,
+    files: &[Path],
+    sync: SyncOne,
+) -> Result<()> {
+    let Some(root) = local_path(store, root) else { return Ok(()) };
+    let files: Vec<PathBuf> = files.iter().filter_map(|file| local_path(store, file)).collect();
     let parents = files.iter().filter_map(|file| file.parent().map(LocalPath::to_path_buf));
     let folders: BTreeSet<PathBuf> = parents.chain([root.clone(), root.join(VERSIONS)]).collect();
-    sync_paths(files, sync_one).await?;
-    sync_paths(folders.into_iter().collect(), sync_one).await
+    sync_paths(files, sync).await?;
+    sync_paths(folders.into_iter().collect(), sync).await
 }
 
 /// Makes folders of a base table and everything below them durable; those that are not there are

@@ -4,7 +4,6 @@
 //! Does not own: columns that change later (`schema`), or values (the core's `rows`).
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields, Schema};
 use lance::Dataset;
@@ -27,7 +26,7 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
         if name == TOMBSTONE {
             return Err(Error::input(format!("the column name '{TOMBSTONE}' is reserved")));
         }
-        if schema.fields()[..index].iter().any(|earlier| earlier.name() == name) {
+        if is_there_before(schema.fields(), index) {
             return Err(Error::input(format!("column '{name}' is in the schema twice")));
         }
     }
@@ -124,11 +123,13 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
 }
 
 fn why_twice(fields: &Fields) -> Option<String> {
-    let is_twice = |(place, field): (usize, &Arc<Field>)| {
-        fields[..place].iter().any(|other| other.name() == field.name())
-    };
-    let twice = fields.iter().enumerate().find(|it| is_twice(*it))?.1;
-    Some(format!("its field '{}' is there twice", twice.name()))
+    let twice = (0..fields.len()).find(|place| is_there_before(fields, *place))?;
+    Some(format!("its field '{}' is there twice", fields[twice].name()))
+}
+
+/// Whether the name of the field at `place` is that of one before it.
+fn is_there_before(fields: &Fields, place: usize) -> bool {
+    fields[..place].iter().any(|earlier| earlier.name() == fields[place].name())
 }
 
 /// Whether Lance keeps or shows values of the column in another form than they are put.

@@ -148,9 +148,9 @@ impl Table {
     #[boxed]
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
-        let written = try_join_all(runs.iter().map(|run| self.written(run))).await?;
+        let ages = try_join_all(runs.iter().map(|run| self.age_of(run))).await?;
         // What was decided about old ones may be forgotten.
-        if written.iter().flatten().any(Written::is_too_old) {
+        if ages.into_iter().flatten().any(is_too_old) {
             return Ok(false);
         }
         if !self.decide(write, DISCARD).await? {
@@ -218,8 +218,7 @@ impl Table {
             async move {
                 check_path(run)?;
                 let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
-                let written = self.written(run).await?;
-                if written.as_ref().is_some_and(Written::is_too_old) {
+                if self.age_of(run).await?.is_some_and(is_too_old) {
                     return Err(too_old(run));
                 }
                 let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
@@ -230,13 +229,12 @@ impl Table {
         try_join_all(opened).await
     }
 
-    /// When a run was written; `None` where nothing of it is there.
-    async fn written(&self, run: &StagedRun) -> Result<Option<Written>> {
+    /// How long ago the last file of a run was written, or touched; `None` where nothing of it is there.
+    async fn age_of(&self, run: &StagedRun) -> Result<Option<Duration>> {
         let folder = format!("{}/{}", paths::shard(run.shard_id), run.path);
         let files = self.store().list_tree(&folder).await?;
         let ended = files.iter().map(|file| file.modified).max();
-        let age = |ended| now().duration_since(ended).unwrap_or_default();
-        Ok(ended.map(|ended| Written { age: age(ended) }))
+        Ok(ended.map(|ended| now().duration_since(ended).unwrap_or_default()))
     }
 
     async fn link_shard(
@@ -266,17 +264,9 @@ impl Table {
     }
 }
 
-/// The files of a run.
-struct Written {
-    /// How long ago the last of them was written, or touched.
-    age: Duration,
-}
-
-impl Written {
-    /// Whether a collector may be about to remove the run, and what was decided about it.
-    fn is_too_old(&self) -> bool {
-        self.age >= LINKED_AGE
-    }
+/// Whether a collector may be about to remove a run of this age, and what was decided about it.
+fn is_too_old(age: Duration) -> bool {
+    age >= LINKED_AGE
 }
 
 /// A collector that has found a run unlisted, and old, removes it a while later.
