@@ -127,6 +127,19 @@ def test_a_run_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table
     assert kinds(table.collect_garbage())["compacted run"] == 2
 
 
+def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
+    table: lancemem.Table,
+) -> None:
+    flush(table, range(10), "a")
+    first = table.pin(cut=table.pin(consistency="flushed").cut)
+    table.compact()
+    make_old(table, 2 * 3600)
+    assert table.collect_garbage().pinned_runs == 1
+    assert first.scan().count_rows() == 10
+    del first
+    assert kinds(table.collect_garbage())["compacted run"] == 1
+
+
 def test_a_staged_run_of_last_week_is_not_linked_any_more(table: lancemem.Table) -> None:
     stage = table.start_stage()
     stage.upsert(rows(table.schema, range(3), "a"))

@@ -155,6 +155,36 @@ def test_a_slice_of_a_nested_column_keeps_its_values(kind: str, make_table: Make
     assert one_by_one.scan().to_table().sort_by("id")["v"].to_pylist() == column.to_pylist()
 
 
+def test_a_polars_column_that_is_all_null_and_has_no_type_is_null(table: lancemem.Table) -> None:
+    import polars as pl
+
+    table.upsert(pl.DataFrame({"id": [1, 2], "name": [None, None], "value": [0.5, None]}))
+    assert by_id(table.scan().to_table()) == [
+        {"id": 1, "name": None, "value": 0.5},
+        {"id": 2, "name": None, "value": None},
+    ]
+
+
+def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
+    table: lancemem.Table, schema: pa.Schema
+) -> None:
+    wrong: Any = 3
+    with pytest.raises(
+        TypeError, match=r"'primary_key': expected a name or a list of names, got int"
+    ):
+        lancemem.create_table(table.uri + "2", schema, primary_key=wrong)
+    with pytest.raises(TypeError, match=r"'jobs': expected jobs, of start_job or .*, got int"):
+        table.scan(consistency="live", jobs=[wrong])
+    nothing: Any = None
+    with pytest.raises(
+        TypeError, match="'shard': expected the ordinal of a shard or its id, got None"
+    ):
+        table.start_job(shard=nothing)
+    for key in (wrong, "a", b"a"):
+        with pytest.raises(lancemem.InvalidInputError, match="one key is a list of one"):
+            table.get(key)
+
+
 def test_keys_to_get_and_delete_are_taken_from_frames_and_whole_rows(table: lancemem.Table) -> None:
     import polars as pl
 

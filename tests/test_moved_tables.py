@@ -209,3 +209,4 @@ def test_a_put_after_the_table_is_gone_is_not_acknowledged(
     for ask in (lambda: table.scan().to_table(), table.compact, lambda: table.start_job(shard=0)):
         with pytest.raises(lancemem.InvalidInputError, match="looking for the newest version"):
             ask()
+        assert not Path(table_uri).exists()

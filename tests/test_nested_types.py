@@ -191,3 +191,41 @@ def test_a_part_of_a_struct_that_is_null_is_null(level: str, make_table: MakeTab
         scan = table.scan(["id"], filter=condition, **how)
         assert sorted(scan.to_table()["id"].to_pylist()) == wanted, condition
         assert scan.count_rows() == len(wanted), condition
+
+
+LEVELS: dict[str, tuple[pa.DataType, Any]] = {
+    "list": (pa.list_(pa.int32()), [[], [None]]),
+    "large list": (pa.large_list(pa.string()), [[], [None]]),
+    "list of lists": (pa.list_(pa.list_(pa.int32())), [[], [[None]]]),
+    "struct": (pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))]),
+               [{"x": None, "y": []}, {"x": None, "y": [None]}]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[], [("k", None)]]),
+    "vector": (pa.list_(pa.float32(), 2), [None, [None, None]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LEVELS)
+def test_parts_that_are_all_null_and_so_have_no_type_are_nulls_of_the_column(
+    kind: str, make_table: MakeTable
+) -> None:
+    column, given = LEVELS[kind]
+    table = make_table(pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", column)]))
+    nulls = pa.array(given, nulls_in(column))
+    table.upsert(pa.table({"id": [0, 1], "v": nulls}))
+    with table.start_job(shard=0) as job:
+        job.flush()
+    found = table.scan().to_table().sort_by("id")
+    assert found["v"].to_pylist() == given
+
+
+def nulls_in(column: pa.DataType) -> pa.DataType:
+    """Give the type that a column has where nothing in it tells what its parts are."""
+    if pa.types.is_map(column):
+        return pa.map_(column.key_type, pa.null())
+    if pa.types.is_struct(column):
+        return pa.struct([(part.name, nulls_in(part.type)) for part in column])
+    if pa.types.is_fixed_size_list(column):
+        return pa.list_(pa.null(), column.list_size)
+    if pa.types.is_large_list(column):
+        return pa.large_list(nulls_in(column.value_type))
+    return pa.list_(nulls_in(column.value_type)) if pa.types.is_list(column) else pa.null()

@@ -188,7 +188,10 @@ def connect_job(
     """
 
 def bucket(column: str, buckets: int) -> Sharding:
-    """Shard rows by the hash of `column`, which is part of the key, into 1 to 1,024 buckets."""
+    """Shard rows by the hash of `column`, which is part of the key, into 1 to 1,024 buckets.
+
+    The column has integers, booleans, dates (date32), timestamps or text.
+    """
 
 def unsharded() -> Sharding:
     """Keep all rows in one shard."""
@@ -369,7 +372,8 @@ class Table:
         """Remove staged runs, unless somebody began to link `write`; return whether it did.
 
         Runs that are older than six days stay for `collect_garbage`.
-        Raises `InvalidInputError`, with nothing removed, where a run is linked under another name.
+        Runs that are gone count as removed. Raises `InvalidInputError`, with nothing removed, where
+        a run is linked under another name.
         """
 
     def shard_ordinals(self, data: _Data) -> ArrowArray:
@@ -419,7 +423,8 @@ class Table:
 
         `cut` is the name of one that was pinned before, here or in another process
         (`ReadView.cut`). It can be pinned again as long as `collect_garbage` and Lance's clean-up
-        leave its files: after `older_than` it may raise `InvalidInputError`.
+        leave its files: after `older_than` it may raise `InvalidInputError`. This handle keeps the
+        newest one open until it collects.
         """
 
     def to_dataset(

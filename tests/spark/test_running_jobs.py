@@ -5,10 +5,12 @@ Owns: `LancememTable.start_jobs`. Not here: what a repeated write does (test_exa
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -267,3 +269,21 @@ def test_a_driver_that_never_closes_its_jobs_loses_nothing(
 def owned(table: LancememTable, key: int) -> int:
     [shard] = pa.array(table._table.shard_ordinals(pa.table({"id": [key]}))).to_pylist()
     return int(shard)
+
+
+@pytest.mark.parametrize(("faults", "tries"), [(writing.FAULTS, 3), (1, 2), (0, 1)])
+def test_a_fault_that_does_not_pass_is_told_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, faults: int, tries: int
+) -> None:
+    moments = itertools.count(step=0.4 * writing.FAULT_SECONDS)
+    clock = SimpleNamespace(monotonic=lambda: next(moments), sleep=lambda _: None)
+    monkeypatch.setattr("lancemem.spark.writing.time", clock)
+    tried = []
+
+    def write() -> None:
+        tried.append("once more")
+        raise lancemem.RetryableError("the disk is busy")
+
+    with pytest.raises(lancemem.RetryableError, match="busy"):
+        writing.try_again(write, faults)
+    assert len(tried) == tries

@@ -189,6 +189,16 @@ fn deletion_vectors_of_any_bytes_are_read_or_refused() {
 }
 
 #[test]
+fn a_bitmap_of_deletion_vectors_of_any_bytes_is_read_or_refused() {
+    try_mutations("bitmap", 7);
+}
+
+#[test]
+fn a_version_hint_of_any_bytes_is_a_version_or_none() {
+    try_mutations("version_hint", 8);
+}
+
+#[test]
 fn a_file_name_of_any_bytes_is_a_position_or_none() {
     try_mutations("file_name", 4);
 }

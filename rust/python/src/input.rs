@@ -66,13 +66,40 @@ pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     }
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_stream__"))? {
         let capsule: Bound<'_, PyCapsule> = export.call0()?.cast_into()?;
-        return stream(&capsule);
+        return stream(&capsule).or_else(|error| {
+            let is_refused = error.is_instance_of::<InvalidInputError>(py);
+            if is_refused { without_buffers(data).map_err(|_| error) } else { Err(error) }
+        });
     }
     Err(InvalidInputError::new_err(format!(
         "expected Arrow data (an object with __arrow_c_stream__ or __arrow_c_array__, such as a \
          pyarrow table, a pandas or a polars frame), got {}",
         data.get_type().name()?
     )))
+}
+
+/// What polars exports of a column that is all null and has no type: with a buffer, of which the
+/// interface says that there is none. pyarrow reads it, and exports it as it should be.
+fn without_buffers<'py>(data: &Bound<'py, PyAny>) -> PyResult<Export> {
+    let table = data.py().import("pyarrow")?.call_method1("table", (data,))?;
+    if !schema(&table.getattr("schema")?)?.fields().iter().any(|it| has_nulls(it.data_type())) {
+        return Err(not_arrow(&"every column has a type"));
+    }
+    let capsule: Bound<'py, PyCapsule> = table.call_method0("__arrow_c_stream__")?.cast_into()?;
+    stream(&capsule)
+}
+
+/// Whether anything in the type is of no type.
+fn has_nulls(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Null => true,
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => has_nulls(item.data_type()),
+        DataType::Struct(parts) => parts.iter().any(|part| has_nulls(part.data_type())),
+        _ => false,
+    }
 }
 
 /// The values of anything that exports a single array.

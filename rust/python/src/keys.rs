@@ -6,15 +6,26 @@
 use arrow_array::RecordBatch;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 
 use crate::errors::InvalidInputError;
 use crate::input::{self, Export};
+
+/// What tells that somebody gave the value of one key.
+fn is_value(data: &Bound<'_, PyAny>) -> bool {
+    data.is_instance_of::<PyInt>()
+        || data.is_instance_of::<PyString>()
+        || data.is_instance_of::<PyBytes>()
+}
 
 /// The keys of a call. `names` are the key columns, in their order.
 pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
     if data.is_instance_of::<PyList>() || data.is_instance_of::<PyTuple>() {
         return of_objects(data, names);
+    }
+    if is_value(data) {
+        let given = "expected keys, in a list, an array or a table; one key is a list of one";
+        return Err(InvalidInputError::new_err(given));
     }
     match input::export(data)? {
         Export::Rows(rows) => Ok(rows),

@@ -5,6 +5,7 @@
 //! function of the crate `lancemem` and wraps what it returns.
 
 mod allocator;
+mod arguments;
 mod config;
 mod errors;
 mod filter;

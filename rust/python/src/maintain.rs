@@ -12,10 +12,10 @@ use lancemem::{
 };
 use pyo3::prelude::*;
 
+use crate::arguments::ShardName;
 use crate::errors::InvalidInputError;
 use crate::repair::existing_shard;
 use crate::runtime::run;
-use crate::table::ShardName;
 use crate::values::{
     CollectionResult, CompactedRun, CompactionResult, DeletionVectorResult, Garbage,
     RecordIndexReport,

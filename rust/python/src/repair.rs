@@ -9,9 +9,9 @@ use lancemem::{
 };
 use pyo3::prelude::*;
 
+use crate::arguments::ShardName;
 use crate::errors::InvalidInputError;
 use crate::runtime::run;
-use crate::table::ShardName;
 use crate::values::{RunReport, WalFinding, WalReport};
 
 /// Looks for damage in the log of a shard.

@@ -15,6 +15,7 @@ use lancemem::{
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
+use crate::arguments::{KeyNames, RunningJob, ShardName};
 use crate::config::WriterConfig;
 use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
@@ -27,7 +28,6 @@ use crate::provider;
 use crate::repair;
 use crate::runtime::{Here, detached, run};
 use crate::scan::Scan;
-use crate::serve::RemoteJob;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
     CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RunReport, Shard,
@@ -132,36 +132,6 @@ fn adopted(
 
 fn location(uri: &str, storage_options: Option<HashMap<String, String>>) -> Location {
     Location::new(uri).with_storage_options(storage_options.unwrap_or_default())
-}
-
-/// One name or several.
-#[derive(FromPyObject)]
-enum KeyNames {
-    One(String),
-    Several(Vec<String>),
-}
-
-impl KeyNames {
-    fn into_vec(self) -> Vec<String> {
-        match self {
-            Self::One(name) => vec![name],
-            Self::Several(names) => names,
-        }
-    }
-}
-
-/// A running job of this process or of another.
-#[derive(FromPyObject)]
-enum RunningJob {
-    Here(Py<Job>),
-    Elsewhere(Py<RemoteJob>),
-}
-
-/// A shard by its ordinal or its id.
-#[derive(FromPyObject)]
-pub enum ShardName {
-    Ordinal(i32),
-    Id(String),
 }
 
 #[pymethods]

@@ -57,26 +57,96 @@ impl<T> RunContext<T> for Result<T, lance_core::Error> {
 
 impl<T> RunContext<T> for Result<T, DataFusionError> {
     fn in_run(self, run: &str) -> Result<T, Error> {
-        self.map_err(|error| match error.find_root() {
-            DataFusionError::External(source) => match source.downcast_ref() {
-                Some(lance) => from_run(run, lance),
-                None => from_datafusion(run, &error),
-            },
-            _ => from_datafusion(run, &error),
+        self.map_err(|error| match lance_of(&error) {
+            Some(lance) => from_run(run, lance),
+            None => from_datafusion(run, &error),
         })
     }
 }
 
 fn from_run(run: &str, error: &lance_core::Error) -> Error {
-    let text = without_path(error);
+    match damage_of(error) {
+        Some(kind) => Error::corrupt(run, kind, without_path(error)),
+        None => from_lance(run, error),
+    }
+}
+
+/// Extends what lance says while it reads files of a version of the base table.
+pub trait BaseContext<T> {
+    /// The error in lancemem's words. A file that is missing or too short is damage, as in a run;
+    /// and so is what lance calls an invalid input or Arrow cannot parse: here the inputs are files.
+    fn in_base(self, action: &str) -> Result<T, Error>;
+}
+
+impl<T> BaseContext<T> for Result<T, lance_core::Error> {
+    fn in_base(self, action: &str) -> Result<T, Error> {
+        self.map_err(|error| from_read(action, &error))
+    }
+}
+
+impl<T> BaseContext<T> for Result<T, DataFusionError> {
+    fn in_base(self, action: &str) -> Result<T, Error> {
+        self.map_err(|error| from_scan(action, &error))
+    }
+}
+
+fn from_read(action: &str, error: &lance_core::Error) -> Error {
+    match error {
+        lance_core::Error::InvalidInput { .. } | lance_core::Error::Arrow { .. } => {
+            of_base(action, UNDECODABLE, error)
+        }
+        _ => from_base(action, error),
+    }
+}
+
+/// What lance says where it opens a version of the base table or plans a read of it.
+pub fn from_base(action: &str, error: &lance_core::Error) -> Error {
+    match damage_of(error) {
+        Some(kind) => of_base(action, kind, error),
+        None => from_lance(action, error),
+    }
+}
+
+fn of_base(action: &str, kind: &'static str, error: &lance_core::Error) -> Error {
+    let cleaned = match kind {
+        MISSING => {
+            "; a clean-up of old versions removes what only those have: read the newest version, \
+             and where that has lost a file, restore it"
+        }
+        _ => "",
+    };
+    let detail = format!("{action}: {}{cleaned}", without_path(error));
+    Error::corrupt("the base table", kind, detail)
+}
+
+/// What a plan over a table says: what lance found wrong there is of the base table, for errors of
+/// runs come as the engine's own.
+pub fn from_scan(action: &str, error: &DataFusionError) -> Error {
+    match lance_of(error) {
+        Some(lance) => from_read(action, lance),
+        None => from_datafusion(action, error),
+    }
+}
+
+/// Lance's error where DataFusion only carried it.
+fn lance_of(error: &DataFusionError) -> Option<&lance_core::Error> {
+    match error.find_root() {
+        DataFusionError::External(source) => source.downcast_ref(),
+        _ => None,
+    }
+}
+
+const MISSING: &str = "missing";
+const UNDECODABLE: &str = "undecodable";
+
+/// The kind of damage, where what lance says of a file that is complete and synced is damage.
+fn damage_of(error: &lance_core::Error) -> Option<&'static str> {
     match error {
         lance_core::Error::DatasetNotFound { .. } | lance_core::Error::NotFound { .. } => {
-            Error::corrupt(run, "missing", text)
+            Some(MISSING)
         }
-        lance_core::Error::IO { .. } if !is_io_fault(error) => {
-            Error::corrupt(run, "undecodable", text)
-        }
-        _ => from_lance(run, error),
+        lance_core::Error::IO { .. } if !is_io_fault(error) => Some(UNDECODABLE),
+        _ => None,
     }
 }
 
@@ -128,7 +198,7 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
         | lance_core::Error::NotSupported { .. }
         | lance_core::Error::FieldNotFound { .. }
         | lance_core::Error::Schema { .. } => Error::InvalidInput(format!("{action}: {text}")),
-        lance_core::Error::CorruptFile { .. } => Error::corrupt(action, "undecodable", text),
+        lance_core::Error::CorruptFile { .. } => Error::corrupt(action, UNDECODABLE, text),
         lance_core::Error::Internal { .. } => Error::Internal(format!("{action}: {text}")),
         _ => Error::storage(action, text),
     }
@@ -145,7 +215,11 @@ pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
     if is_absent(error) {
         return Error::NoTable(format!("{action}: {}", without_path(error)));
     }
-    from_create(action, error)
+    match from_create(action, error) {
+        // Not a manifest, or half of one.
+        Error::Storage { .. } => from_base(action, error),
+        known => known,
+    }
 }
 
 /// What lance says of a table that it cannot make. A place that is not there, or where nobody may
@@ -203,13 +277,13 @@ pub fn external(error: Error) -> DataFusionError {
 /// The engine's own error where DataFusion only carried it.
 pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
     let root = error.find_root();
-    if let DataFusionError::External(source) = root {
-        if let Some(own) = source.downcast_ref::<Error>() {
-            return own.clone();
-        }
-        if let Some(lance) = source.downcast_ref::<lance_core::Error>() {
-            return from_lance(action, lance);
-        }
+    if let DataFusionError::External(source) = root
+        && let Some(own) = source.downcast_ref::<Error>()
+    {
+        return own.clone();
+    }
+    if let Some(lance) = lance_of(error) {
+        return from_lance(action, lance);
     }
     let text = without_path(root);
     match root {

@@ -16,9 +16,13 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use lancemem_core::format::{
     FragmentVector, IndexedFragment, OlderRunVector, PageFile, RecordIndexRun, RowSchema,
-    RunVectors, ShardManifest, SsTable, TOMBSTONE, paths, wal_entry,
+    RunVectors, ShardManifest, SsTable, TOMBSTONE, paths, version_hint, wal_entry,
 };
 use lancemem_core::types::{Generation, ManifestVersion, Marks, ShardId, WalPosition, WriterEpoch};
+use roaring::RoaringBitmap;
+
+/// A bitmap of more rows is not counted row by row.
+const COUNTED_ROWS: u64 = 1 << 20;
 
 /// Lets a panic of Arrow's decoder pass without words: the core makes an error of it. Whatever else panics
 /// says so.
@@ -43,12 +47,14 @@ pub struct Decoder {
     pub read: fn(&[u8]) -> bool,
 }
 
-/// Those of the core that `rust/fuzz` has a target for.
-pub const DECODERS: [Decoder; 5] = [
+/// Those that `rust/fuzz` has a target for: of the core, and of the bitmaps within deletion vectors.
+pub const DECODERS: [Decoder; 7] = [
     Decoder { name: "log_entry", examples: log_entries, read: log_entry },
     Decoder { name: "manifest", examples: manifests, read: manifest },
     Decoder { name: "record_index", examples: record_indexes, read: record_index },
     Decoder { name: "run_vectors", examples: vectors, read: run_vectors },
+    Decoder { name: "bitmap", examples: bitmaps, read: bitmap },
+    Decoder { name: "version_hint", examples: version_hints, read: version_hint },
     Decoder { name: "file_name", examples: file_names, read: file_name },
 ];
 
@@ -119,6 +125,28 @@ pub fn run_vectors(bytes: &[u8]) -> bool {
     let _ = RunVectors::decode(bytes, "v");
     let Ok(vectors) = RunVectors::decode(&sealed(bytes), "v") else { return false };
     assert_eq!(RunVectors::decode(&vectors.encode(), "v").unwrap(), vectors);
+    true
+}
+
+/// What is read has as many rows as it says, and reads back the same: a bitmap of [`run_vectors`].
+#[must_use]
+pub fn bitmap(bytes: &[u8]) -> bool {
+    let Ok(bitmap) = RoaringBitmap::deserialize_from(bytes) else { return false };
+    if bitmap.len() <= COUNTED_ROWS {
+        assert_eq!(bitmap.iter().count() as u64, bitmap.len());
+        assert_eq!(bitmap.iter().next_back(), bitmap.max());
+    }
+    let mut again = Vec::new();
+    bitmap.serialize_into(&mut again).unwrap();
+    assert_eq!(RoaringBitmap::deserialize_from(&again[..]).unwrap(), bitmap);
+    true
+}
+
+/// What is read reads back the same.
+#[must_use]
+pub fn version_hint(bytes: &[u8]) -> bool {
+    let Some(version) = version_hint::decode(bytes) else { return false };
+    assert_eq!(version_hint::decode(version_hint::encode(version).as_bytes()), Some(version));
     true
 }
 
@@ -278,6 +306,25 @@ fn vectors() -> Vec<Vec<u8>> {
         tombstones: Some(vec![1; 20]),
     };
     vec![unsealed(full.encode()), unsealed(RunVectors::default().encode())]
+}
+
+/// With containers of each kind: sorted rows, bits, and ranges.
+fn bitmaps() -> Vec<Vec<u8>> {
+    let bytes_of = |bitmap: RoaringBitmap| {
+        let mut bytes = Vec::new();
+        bitmap.serialize_into(&mut bytes).unwrap();
+        bytes
+    };
+    let mut ranges: RoaringBitmap = (0..4_000).chain(70_000..70_500).collect();
+    ranges.optimize();
+    let few = RoaringBitmap::from_iter([1, 70_000, 900_000]);
+    let bits = (0..9_000).map(|row| row * 3).collect();
+    [RoaringBitmap::new(), few, bits, ranges].map(bytes_of).to_vec()
+}
+
+fn version_hints() -> Vec<Vec<u8>> {
+    let versions = [ManifestVersion(1), ManifestVersion(u64::MAX)];
+    versions.map(|version| version_hint::encode(version).into_bytes()).to_vec()
 }
 
 fn file_names() -> Vec<Vec<u8>> {

@@ -29,9 +29,6 @@ pub(super) fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef>
     if !is_castable(array.data_type(), field.data_type()) {
         return Err(refused("no cast keeps every value".to_owned()));
     }
-    if array.data_type() == &DataType::Null {
-        return Ok(new_null_array(field.data_type(), array.len()));
-    }
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let array = &prepared(array, field.data_type()).map_err(|error| refused(error.to_string()))?;
     let cast = cast_with_options(array, field.data_type(), &options)
@@ -142,6 +139,8 @@ enum Family {
 /// the name that they get: on the way back they would keep it.
 fn prepared(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     match (array.data_type(), to) {
+        // Arrow casts no value back to a type that has none.
+        (DataType::Null, to) => Ok(new_null_array(to, array.len())),
         (DataType::Struct(_), DataType::Struct(to)) => {
             prepared_struct(array.as_struct(), |name, _| {
                 to.iter().find(|to| to.name() == name).map(|to| to.data_type())

@@ -13,7 +13,7 @@ use futures::try_join;
 use parking_lot::Mutex;
 
 use super::{Created, Moment, Store};
-use crate::format::{ShardManifest, ShardStatus, paths};
+use crate::format::{ShardManifest, ShardStatus, paths, version_hint};
 use crate::types::{Error, Generation, ManifestVersion, Result, ShardId, WriterEpoch};
 
 const ATTEMPTS: usize = 16;
@@ -387,14 +387,12 @@ impl ManifestStore {
     /// Best effort: a hint that cannot be read only costs a listing.
     async fn read_hint(&self) -> Option<ManifestVersion> {
         let bytes = self.store.get(&paths::version_hint(self.shard_id)).await.ok()??;
-        let text = std::str::from_utf8(&bytes).ok()?;
-        let digits: String = text.chars().filter(char::is_ascii_digit).collect();
-        digits.parse().ok().map(ManifestVersion)
+        version_hint::decode(&bytes)
     }
 
     async fn write_hint(&self, version: ManifestVersion) {
         let path = paths::version_hint(self.shard_id);
-        let hint = format!("{{\"version\":{version}}}");
+        let hint = version_hint::encode(version);
         if let Err(error) = self.store.put_hint(&path, hint.into()).await {
             tracing::warn!(shard = %self.shard_id, %version, %error, "the version hint was not written");
         }

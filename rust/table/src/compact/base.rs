@@ -18,7 +18,7 @@ use roaring::RoaringBitmap;
 
 use super::runs::KeysOfRuns;
 use super::throttle::Throttle;
-use crate::errors::Context;
+use crate::errors::{BaseContext, Context};
 use crate::index::{RecordIndex, fragment_of};
 use crate::merge::{Pace, found_rows};
 
@@ -60,7 +60,7 @@ impl DeadRows {
         for fragment in base.get_fragments() {
             let Some(dead) = self.of(fragment.id() as u64) else { continue };
             let deleted = match fragment.metadata().deletion_file {
-                Some(_) => fragment.get_deletion_vector().await.context(action)?,
+                Some(_) => fragment.get_deletion_vector().await.in_base(action)?,
                 None => None,
             };
             let deleted = deleted.map(|deleted| RoaringBitmap::from(&*deleted));

@@ -21,7 +21,7 @@ use object_store::path::Path;
 use super::key_columns::{column_batches, fragment_of, key_files, key_ids};
 use super::open::below;
 use super::pages::{LOOKUP, PAGES};
-use crate::errors::Context;
+use crate::errors::{BaseContext, Context};
 use crate::sstable::{
     FileSum, Linked, PageMaker, is_ours, link, page_stream, random_number, sync_folders,
     write_pages,
@@ -211,9 +211,9 @@ fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
 
 async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows) -> Result<()> {
     let fragment = fragment_of(base, id)?;
-    let mut batches = column_batches(&fragment, key).await.context(ACTION)?;
+    let mut batches = column_batches(&fragment, key).await.in_base(ACTION)?;
     while let Some(batch) = batches.next().await {
-        let batch = batch.context(ACTION)?;
+        let batch = batch.in_base(ACTION)?;
         let names = KeyEncoder::new(batch.schema_ref(), key)?;
         rows.keys.append(&names.encode_block(&batch));
         let batch = batch.project(names.columns()).context(ACTION)?;

@@ -16,7 +16,7 @@ use lancemem_core::types::{KeyBlock, Result};
 use super::RecordIndexReport;
 use super::key_columns::{column_batches, fragment_of};
 use super::open::{OpenRun, RecordIndex, split};
-use crate::errors::Context;
+use crate::errors::BaseContext;
 
 const ACTION: &str = "checking the record index";
 /// Pages that are read ahead.
@@ -126,11 +126,11 @@ fn ascends(keys: &KeyBlock, addresses: &[u64], last: Option<&(Vec<u8>, u64)>) ->
 
 async fn of_base(base: &Dataset, key: &[String], fragment: u64) -> Result<Sum> {
     let fragment = fragment_of(base, fragment)?;
-    let mut batches = column_batches(&fragment, key).await.context(ACTION)?;
+    let mut batches = column_batches(&fragment, key).await.in_base(ACTION)?;
     let mut sum = Sum::default();
     let mut offset = 0;
     while let Some(batch) = batches.next().await {
-        let batch = batch.context(ACTION)?;
+        let batch = batch.in_base(ACTION)?;
         for key in KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch).iter() {
             sum.add(key, offset);
             offset += 1;

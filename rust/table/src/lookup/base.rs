@@ -23,7 +23,7 @@ use super::all;
 use super::pieces::Answers;
 use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
-use crate::errors::Context;
+use crate::errors::{BaseContext, Context};
 use crate::index::fragment_of;
 use crate::view::{BaseFragment, OpenBase, ReadView, RunKeys};
 
@@ -94,7 +94,7 @@ impl Reader<'_> {
     /// The live rows among `rows`, offsets with the row of the call that each answers.
     async fn read(&self, fragment: u32, mut rows: Vec<(u32, u32)>) -> Result<Option<Answers>> {
         let file = fragment_of(&self.view.base, fragment.into())?;
-        if let Some(deleted) = file.get_deletion_vector().await.context(ACTION)? {
+        if let Some(deleted) = file.get_deletion_vector().await.in_base(ACTION)? {
             rows.retain(|(offset, _)| !deleted.contains(*offset));
         }
         rows.sort_unstable();
@@ -104,7 +104,7 @@ impl Reader<'_> {
         }
         let offsets: Vec<u32> = rows.iter().map(|(offset, _)| *offset).collect();
         let taken = take(&self.base.rows, &self.view.base, fragment, &offsets, &self.columns).await;
-        let taken = taken.context(ACTION)?;
+        let taken = taken.in_base(ACTION)?;
         let of = if self.by_key {
             let keys = KeyEncoder::new(taken.schema_ref(), &self.view.key)?.encode_block(&taken);
             let rows = keys.iter().zip(0..);
@@ -271,7 +271,7 @@ async fn in_index(
 
 /// The rows of a segment of the index that meet `query`, which the row `row` of the call asks.
 async fn search(segment: &Arc<dyn ScalarIndex>, row: u32, query: &SargableQuery) -> Result<Places> {
-    let found = segment.search(query, &NoOpMetricsCollector).await.context(ACTION)?;
+    let found = segment.search(query, &NoOpMetricsCollector).await.in_base(ACTION)?;
     let SearchResult::Exact(rows) = found else {
         return Err(Error::Internal("a B-tree gave rows that are not exact".to_owned()));
     };
@@ -305,9 +305,9 @@ async fn by_scan(
     let mut scanner = view.base.scan();
     scanner.with_fragments(read).use_scalar_index(false).with_row_address().filter_expr(condition);
     scanner.project(&view.key).context(ACTION)?;
-    let mut stream = scanner.try_into_stream().await.context(ACTION)?;
+    let mut stream = scanner.try_into_stream().await.in_base(ACTION)?;
     let mut places = Vec::new();
-    while let Some(batch) = stream.try_next().await.context(ACTION)? {
+    while let Some(batch) = stream.try_next().await.in_base(ACTION)? {
         let keys = KeyEncoder::new(batch.schema_ref(), &view.key)?.encode_block(&batch);
         let addresses = batch
             .column_by_name(ROW_ADDR)

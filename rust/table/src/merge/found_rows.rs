@@ -15,7 +15,7 @@ use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
 use super::NewerKeys;
-use crate::errors::Context;
+use crate::errors::BaseContext;
 use crate::index::column_batches;
 
 /// Batches that are compared at the same time.
@@ -38,9 +38,9 @@ pub async fn found_rows(
     let mut start = 0;
     let mut found = column_batches(&fragment, &key)
         .await
-        .context(action)?
+        .in_base(action)?
         .map(|batch| {
-            let batch = batch.context(action)?;
+            let batch = batch.in_base(action)?;
             let first = start;
             start += batch.num_rows();
             Ok((batch, first))

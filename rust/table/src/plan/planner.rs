@@ -53,12 +53,15 @@ use super::prune::{Pruned, prune};
 use super::run_keys_scan::RunKeysScan;
 use super::turns::Turns;
 use super::{Filter, ReadPart};
-use crate::errors::Context;
+use crate::errors::{Context, RunContext, from_base};
 use crate::merge::{
     KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedRun,
 };
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::view::{ReadView, Source, SsTableHandle};
+
+/// What errors name.
+const PLANNING: &str = "planning a scan";
 
 /// Bytes that a batch of narrow rows may have, and its rows.
 const BATCH_BYTES: usize = 1 << 20;
@@ -127,7 +130,7 @@ pub async fn plan_scan(
     let rows = match <[_; 1]>::try_from(arms) {
         Ok([only]) => only,
         Err(arms) if arms.is_empty() => Arc::new(EmptyExec::new(selected(&view.schema, &output))),
-        Err(arms) => UnionExec::try_new(arms).context("planning a scan")?,
+        Err(arms) => UnionExec::try_new(arms).context(PLANNING)?,
     };
     if request.limit.is_none() && request.offset == 0 {
         return Ok(ScanPlan { plan: rows, pruned });
@@ -227,7 +230,8 @@ impl<'a> Planner<'a> {
         let kept = self.columns(self.rest.as_ref());
         let read = self.with_key(&kept, &newest);
         let (base, pushed) = (&self.view.base, self.pushed.as_ref());
-        let scan = self.scan(base, fragments, &newest, &read, pushed).await?;
+        let scan = self.scan(base, fragments, &newest, &read, pushed).await;
+        let scan = scan.map_err(|error| from_base(PLANNING, &error))?;
         self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
     }
 
@@ -262,14 +266,16 @@ impl<'a> Planner<'a> {
         if stored(whole)?.is_same() {
             let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
             let names = stored(rest)?.names;
-            let scan = self.scan(&run.dataset, fragments, &newest, &names, pushed).await?;
+            let scan = self.scan(&run.dataset, fragments, &newest, &names, pushed).await;
+            let scan = scan.in_run(&run.name())?;
             return self.finished(arm, scan, newest, scanned, rest).map(Some);
         }
         let stored = Arc::new(stored(whole)?);
-        let scan = self.scan(&run.dataset, fragments, &newest, &stored.names, None).await?;
+        let scan = self.scan(&run.dataset, fragments, &newest, &stored.names, None).await;
+        let scan = scan.in_run(&run.name())?;
         let address = scan.schema().column_with_name(ROW_ADDR).map(|_| ROW_ADDR.to_owned());
         let extra = address.into_iter().collect();
-        let scan = ReconcileExec::try_new(scan, stored, extra).context("planning a scan")?;
+        let scan = ReconcileExec::try_new(scan, stored, extra).context(PLANNING)?;
         self.finished(arm, Arc::new(scan), newest, scanned, whole).map(Some)
     }
 
@@ -289,7 +295,7 @@ impl<'a> Planner<'a> {
         }
         let marks = !matches!(newest, Newest::ByPosition { .. });
         let rows = RunKeysScan::try_new(run.clone(), key.clone(), &self.view.schema, &names, marks);
-        Ok(Some(Arc::new(LeafExec::new(rows.context("planning a scan")?))))
+        Ok(Some(Arc::new(LeafExec::new(rows.context(PLANNING)?))))
     }
 
     fn memtable(
@@ -363,10 +369,9 @@ impl<'a> Planner<'a> {
         newest: &Newest,
         read: &[String],
         pushed: Option<&Expr>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let action = "planning a scan";
+    ) -> lance_core::Result<Arc<dyn ExecutionPlan>> {
         let mut scanner = dataset.scan();
-        scanner.project(read).context(action)?;
+        scanner.project(read)?;
         if let Some(fragments) = fragments {
             scanner.with_fragments(fragments);
         }
@@ -384,7 +389,7 @@ impl<'a> Planner<'a> {
                 scanner.use_scalar_index(false);
             }
         }
-        scanner.create_plan().await.context(action)
+        scanner.create_plan().await
     }
 
     /// The steps above the scan of a source, with what of the condition is left to them.

@@ -13,7 +13,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::TryStreamExt;
 
-use crate::errors::{external, from_datafusion};
+use crate::errors::{external, from_scan};
 
 const NAME: &str = "LancememExec";
 
@@ -31,7 +31,7 @@ impl OwnErrors {
 }
 
 fn own(error: &DataFusionError) -> DataFusionError {
-    external(from_datafusion("scanning", error))
+    external(from_scan("scanning", error))
 }
 
 impl DisplayAs for OwnErrors {

@@ -98,7 +98,7 @@ mod tests {
 
     use arrow_array::{Int64Array, RecordBatch};
 
-    use super::{KeyFilter, key_filter};
+    use super::{KeyFilter, checksum, checksum_text, key_filter};
 
     fn keys() -> RecordBatch {
         let keys = Arc::new(Int64Array::from_iter_values(0..100));
@@ -125,5 +125,29 @@ mod tests {
             }
         }
         assert!((0..100).all(|row| KeyFilter::new(&whole).unwrap().may_hold(&keys(), row)));
+    }
+
+    #[test]
+    fn a_filter_of_other_bytes_than_its_manifest_says_is_damage() {
+        let whole = key_filter(&[keys()], 100).unwrap();
+        let said = checksum_text(checksum(&whole));
+        let mut random = 7_u64;
+        let mut below = |end: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from((random >> 33) % end as u64).unwrap()
+        };
+        for _ in 0..20_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..=below(4) {
+                let at = below(bytes.len());
+                bytes[at] = [0, 1, 0x7f, 0x80, 0xff][below(5)];
+            }
+            bytes.resize(bytes.len() + 32 * below(3) - below(2), 0);
+            if let Ok(filter) = KeyFilter::new(&bytes) {
+                assert_eq!(filter.heap_bytes() / bytes.len(), 1);
+                let _ = filter.may_hold(&keys(), 7);
+            }
+            assert_eq!(KeyFilter::checked(&bytes, Some(&said)).is_ok(), bytes == whole);
+        }
     }
 }

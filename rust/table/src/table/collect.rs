@@ -46,6 +46,7 @@ impl Table {
             // A run that a crash left listed is drained first, and goes a grace period later.
             self.drain_manifests(&HashSet::new()).await?;
         }
+        self.forget_cut().await;
         let base = self.latest_base().await?;
         let compacted = compacted_of(&base).await?;
         let now = now();

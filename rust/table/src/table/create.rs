@@ -232,12 +232,14 @@ impl Table {
         &self,
         is_there: impl Fn(i32) -> bool,
     ) -> Result<Vec<(i32, ShardId)>> {
-        let compacted = self.compacted_at(&self.base.known().dataset).await?;
         let shards = self.sharding().map_or(0, Sharding::shards);
         let ordinals =
             (0..shards).map(|ordinal| (ordinal, i32::try_from(ordinal).unwrap_or(i32::MAX)));
-        let missing = ordinals.filter(|(_, key)| !is_there(*key));
-        let created = missing.map(|(ordinal, key)| {
+        let missing: Vec<_> = ordinals.filter(|(_, key)| !is_there(*key)).collect();
+        // A table that was removed since it was opened does not get a folder again.
+        let base = if missing.is_empty() { self.base.known() } else { self.latest().await? };
+        let compacted = self.compacted_at(&base.dataset).await?;
+        let created = missing.into_iter().map(|(ordinal, key)| {
             let created = self.create_shard(ordinal, &compacted);
             async move { Ok((key, created.await?)) }
         });

@@ -18,7 +18,7 @@ use crate::view::{CutName, LogPart, ReadView, ShardCut};
 
 impl Table {
     /// Pins the cut of this name, which [`ReadView::cut`] gave in this process or another. The
-    /// newest one that was asked for stays open, for the next caller.
+    /// newest one that was asked for stays open, for the next caller, until this handle collects.
     ///
     /// # Errors
     /// An input error where something that the cut consists of was removed since, or where the
@@ -33,6 +33,11 @@ impl Table {
         let view = self.pin_again(name).await.map_err(|error| self.gone(name, &error))?;
         *self.named_cut.lock().await = Some((name.clone(), view.clone()));
         Ok(view)
+    }
+
+    /// Lets go of the cut that was kept for a next caller: nobody may read it any more.
+    pub(super) async fn forget_cut(&self) {
+        *self.named_cut.lock().await = None;
     }
 
     async fn pin_again(&self, name: &CutName) -> Result<Arc<ReadView>> {

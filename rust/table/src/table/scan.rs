@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::Result;
 
 use super::{LiveJob, Table};
-use crate::errors::Context;
+use crate::errors::BaseContext;
 use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
 use crate::view::{Consistency, ReadView};
 
@@ -79,7 +79,7 @@ impl Scan {
     #[boxed]
     pub async fn stream(&self) -> Result<SendableRecordBatchStream> {
         let (ScanPlan { plan, .. }, session) = self.plan(self.options.columns.clone()).await?;
-        execute_stream(plan, session.task_ctx()).context("scanning")
+        execute_stream(plan, session.task_ctx()).in_base("scanning")
     }
 
     /// The rows as a stream whose errors are lancemem's; the schema of its batches beside it.
@@ -90,7 +90,7 @@ impl Scan {
     pub async fn batches(&self) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
         let stream = self.stream().await?;
         let schema = stream.schema();
-        Ok((schema, stream.map(|batch| batch.context("scanning")).boxed()))
+        Ok((schema, stream.map(|batch| batch.in_base("scanning")).boxed()))
     }
 
     /// All rows and their schema.
@@ -101,7 +101,7 @@ impl Scan {
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         let stream = self.stream().await?;
         let schema = stream.schema();
-        let batches = stream.try_collect().await.context("scanning")?;
+        let batches = stream.try_collect().await.in_base("scanning")?;
         Ok((schema, batches))
     }
 
@@ -121,17 +121,17 @@ impl Scan {
             return Ok(self.options.limit.map_or(rows, |limit| rows.min(limit)));
         }
         let (ScanPlan { plan, .. }, session) = self.plan_of(&view, Some(Vec::new())).await?;
-        let stream = execute_stream(plan, session.task_ctx()).context("counting")?;
+        let stream = execute_stream(plan, session.task_ctx()).in_base("counting")?;
         stream
             .try_fold(0, |rows, batch| futures::future::ready(Ok(rows + batch.num_rows())))
             .await
-            .context("counting")
+            .in_base("counting")
     }
 
     /// Rows of a cut where that is known without reading.
     async fn known_rows(&self, view: &ReadView) -> Result<Option<usize>> {
         if view.is_base_only() {
-            let rows = view.base.count_rows(None).await.context("counting the base table's rows");
+            let rows = view.base.count_rows(None).await.in_base("counting the base table's rows");
             return rows.map(Some);
         }
         Ok(self.table.merges.rows(view))
@@ -156,9 +156,9 @@ impl Scan {
     pub async fn explain_analyze(&self) -> Result<String> {
         let (planned, session) = self.plan(self.options.columns.clone()).await?;
         let plan = planned.plan.clone();
-        let stream = execute_stream(plan.clone(), session.task_ctx()).context("scanning")?;
+        let stream = execute_stream(plan.clone(), session.task_ctx()).in_base("scanning")?;
         let count = |rows, batch: RecordBatch| futures::future::ready(Ok(rows + batch.num_rows()));
-        let rows: usize = stream.try_fold(0, count).await.context("scanning")?;
+        let rows: usize = stream.try_fold(0, count).await.in_base("scanning")?;
         let nodes = DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(true).to_string();
         Ok(with_pruned(format!("rows={rows}\n{nodes}"), &planned))
     }

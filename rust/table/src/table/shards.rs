@@ -14,7 +14,7 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, Writ
 
 use super::create::SHARDING_FIELD;
 use super::{Table, compacted_of};
-use crate::errors::Context;
+use crate::errors::BaseContext;
 use crate::view::is_compacted;
 
 /// One shard as its manifest and the base table describe it.
@@ -60,7 +60,7 @@ impl Table {
     pub async fn stats(&self) -> Result<TableStats> {
         let shards = self.shards().await?;
         let base = self.latest_base().await?;
-        let base_rows = base.count_rows(None).await.context("counting the base table's rows")?;
+        let base_rows = base.count_rows(None).await.in_base("counting the base table's rows")?;
         let sstables: Vec<&SsTable> = shards.iter().flat_map(|shard| &shard.sstables).collect();
         Ok(TableStats {
             base_version: base.version().version,

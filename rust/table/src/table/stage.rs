@@ -29,7 +29,7 @@ use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
 use crate::collect::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
-use crate::errors::{Context, RunContext};
+use crate::errors::{Context, RunContext, is_absent};
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
 
 const LINK: &[u8] = b"link\n";
@@ -162,7 +162,11 @@ impl Table {
             let action = format!("removing the staged run {}", run.path);
             let context = SsTableContext::new(&base, run.shard_id).await.context(&action)?;
             let folder = context.shard_path.clone().join(run.path.as_str());
-            context.object_store.remove_dir_all(folder).await.context(&action)?;
+            match context.object_store.remove_dir_all(folder).await {
+                // Who discards twice finds nothing.
+                Err(error) if is_absent(&error) => {}
+                removed => removed.context(&action)?,
+            }
         }
         Ok(true)
     }
@@ -218,8 +222,10 @@ impl Table {
             async move {
                 check_path(run)?;
                 let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
-                if self.age_of(run).await?.is_some_and(is_too_old) {
-                    return Err(too_old(run));
+                match self.age_of(run).await? {
+                    None => return Err(not_there(run)),
+                    Some(age) if is_too_old(age) => return Err(too_old(run)),
+                    Some(_) => {}
                 }
                 let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
                 let opened = open_sstable(&context, &run.path).await.in_run(&action)?;
@@ -274,6 +280,14 @@ fn too_old(run: &StagedRun) -> Error {
     Error::input(format!(
         "the staged run {} of shard {} was written more than six days ago, and may be collected at \
          any moment; write its rows again",
+        run.path, run.shard_id
+    ))
+}
+
+fn not_there(run: &StagedRun) -> Error {
+    Error::input(format!(
+        "the staged run {} of shard {} is not there: it was discarded, or compacted or collected; \
+         write its rows again where they are not in the table",
         run.path, run.shard_id
     ))
 }

@@ -30,7 +30,7 @@ use lancemem_core::format::reconcile::WIDENED_FROM;
 use lancemem_core::types::{Error, Result};
 
 use super::Table;
-use crate::errors::Context;
+use crate::errors::{BaseContext, Context};
 use crate::sstable::data_file_name;
 
 /// Rows that are cast at once.
@@ -157,15 +157,15 @@ impl Widening {
             let options = RecordBatchOptions::new().with_row_count(Some(values.len()));
             RecordBatch::try_new_with_options(schema.clone(), vec![values], &options)
         };
-        let physical = fragment.physical_rows().await.context(&action)?;
+        let physical = fragment.physical_rows().await.in_base(&action)?;
         if fragment.metadata().files.iter().any(|file| file.fields.contains(&self.old.id)) {
             let narrow = base.schema().project(&[&self.old.name]).context(&action)?;
             // Rows are told by their places in a file, so deleted ones keep theirs.
             let config = FragReadConfig::default().with_ignore_deletions(true);
-            let reader = fragment.open(&narrow, config).await.context(&action)?;
+            let reader = fragment.open(&narrow, config).await.in_base(&action)?;
             let rows = reader.read_all(BATCH_ROWS).await.context(&action)?;
             let mut rows = rows.buffered(BATCHES_AHEAD);
-            while let Some(batch) = rows.try_next().await.context(&action)? {
+            while let Some(batch) = rows.try_next().await.in_base(&action)? {
                 let values = cast(batch.column(0), &self.to).context(&action)?;
                 writer.write_batch(&batch_of(values).context(&action)?).await.context(&action)?;
             }

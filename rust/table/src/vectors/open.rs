@@ -195,8 +195,10 @@ mod tests {
     use super::*;
 
     fn bytes_of(rows: impl IntoIterator<Item = u32>) -> Vec<u8> {
+        let mut bitmap: RoaringBitmap = rows.into_iter().collect();
+        bitmap.optimize();
         let mut bytes = Vec::new();
-        rows.into_iter().collect::<RoaringBitmap>().serialize_into(&mut bytes).unwrap();
+        bitmap.serialize_into(&mut bytes).unwrap();
         bytes
     }
 
@@ -219,8 +221,12 @@ mod tests {
 
     #[test]
     fn a_bitmap_of_any_bytes_is_read_or_damage() {
-        let corpus =
-            [bytes_of([]), bytes_of([1, 70_000, 900_000]), bytes_of((0..9_000).map(|it| it * 3))];
+        let corpus = [
+            bytes_of([]),
+            bytes_of([1, 70_000, 900_000]),
+            bytes_of((0..9_000).map(|it| it * 3)),
+            bytes_of((0..4_000).chain(70_000..70_500)),
+        ];
         let mut random = 7_u64;
         let mut below = |end: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

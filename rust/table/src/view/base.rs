@@ -25,7 +25,7 @@ use super::kept::{Kept, KeptBound};
 use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use super::sstables::with_table;
-use crate::errors::Context;
+use crate::errors::BaseContext;
 use crate::index::{IndexRuns, RecordIndex, column_batches, key_files, key_ids};
 
 /// What is kept of the base table, over its versions.
@@ -179,9 +179,9 @@ impl FragmentKeys {
 
 async fn read_keys(fragment: &FileFragment, key: &[String]) -> Result<RunKeys> {
     let action = "reading keys of the base table";
-    let mut stream = column_batches(fragment, key).await.context(action)?;
+    let mut stream = column_batches(fragment, key).await.in_base(action)?;
     let mut keys = KeyBlock::default();
-    while let Some(batch) = stream.try_next().await.context(action)? {
+    while let Some(batch) = stream.try_next().await.in_base(action)? {
         keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
     }
     with_table(move || RunKeys::dense(keys)).await
@@ -208,7 +208,7 @@ async fn open_index(
     if base.manifest().uses_stable_row_ids() {
         return Ok(none);
     }
-    let indices = base.load_indices().await.context(action)?;
+    let indices = base.load_indices().await.in_base(action)?;
     if indices.iter().any(|index| index.name == FRAG_REUSE_INDEX_NAME) {
         return Ok(none);
     }
@@ -223,7 +223,7 @@ async fn open_index(
     for index in indices.iter().filter(|index| is_btree_on(index, field.id)) {
         let Some(fragments) = &index.fragment_bitmap else { continue };
         let opened = base.open_scalar_index(column, &index.uuid, &NoOpMetricsCollector).await;
-        segments.push(opened.context(action)?);
+        segments.push(opened.in_base(action)?);
         covered |= fragments & &present;
     }
     Ok((segments, covered))

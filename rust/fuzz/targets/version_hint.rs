@@ -1,0 +1,9 @@
+//! The decoder `version_hint` on bytes that libFuzzer makes up.
+//!
+//! Owns: nothing. Does not own: what has to hold (`lancemem_testkit::decoders`).
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(init: lancemem_fuzz::begin("version_hint"), |bytes: &[u8]| {
+    let _ = lancemem_testkit::decoders::version_hint(bytes);
+});

@@ -1,0 +1,111 @@
+"""A file of the base table that is cut or missing: damage by name, and no fault that may pass.
+
+Owns what reads say of it. Does not own damage of a run (`test_damaged_runs`) or of the log
+(`test_repair`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROWS = 2_000
+
+
+@pytest.fixture
+def uri(table: lancemem.Table) -> str:
+    """Give a table whose rows are all in the base, in one file, of which some are deleted."""
+    names = [f"name {number}" for number in range(ROWS)]
+    table.upsert(pa.table({"id": range(ROWS), "name": names, "value": [0.5] * ROWS}))
+    with table.start_job(shard=0) as job:
+        job.flush()
+    table.compact()
+    dataset = lance.dataset(table.uri)
+    dataset.delete("id < 10")
+    return table.uri
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+
+
+def end_lost(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-20] + bytes(20))
+
+
+def all_rows(table: lancemem.Table) -> object:
+    return table.scan().to_table()
+
+
+def counted(table: lancemem.Table) -> object:
+    return table.scan(filter="value > 0").count_rows()
+
+
+def looked_up(table: lancemem.Table) -> object:
+    return table.get([7, 700])
+
+
+READS = [all_rows, counted, looked_up]
+DAMAGES = [Path.unlink, cut, end_lost]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("pattern", ["data/*.lance", "_deletions/*"])
+def test_a_damaged_file_of_the_base_is_named_by_every_read(
+    uri: str,
+    pattern: str,
+    read: Callable[[lancemem.Table], object],
+    damage: Callable[[Path], None],
+) -> None:
+    [path] = Path(uri).glob(pattern)
+    damage(path)
+    with pytest.raises(lancemem.CorruptionError, match="the base table is damaged") as caught:
+        read(lancemem.open_table(uri))
+    if damage is Path.unlink:
+        assert path.name in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", [cut, end_lost])
+def test_a_table_whose_newest_manifest_is_cut_says_so_when_it_is_opened(
+    uri: str, damage: Callable[[Path], None]
+) -> None:
+    newest = min((Path(uri) / "_versions").iterdir())  # their numbers count down
+    damage(newest)
+    with pytest.raises(lancemem.CorruptionError, match="the base table is damaged"):
+        lancemem.open_table(uri)
+
+
+def test_a_compaction_stops_at_a_damaged_file_and_commits_nothing(uri: str) -> None:
+    table = lancemem.open_table(uri)
+    table.upsert(pa.table({"id": [700], "name": ["new"], "value": [1.0]}))
+    with table.start_job(shard=0) as job:
+        job.flush()
+    version = table.stats().base_version
+    [path] = Path(uri).glob("data/*.lance")
+    cut(path)
+    with pytest.raises(lancemem.CorruptionError, match="the base table is damaged"):
+        lancemem.open_table(uri).compact()
+    assert lancemem.open_table(uri).stats().base_version == version
+
+
+def test_a_view_of_a_version_that_was_cleaned_up_says_what_to_read(uri: str) -> None:
+    table = lancemem.open_table(uri)
+    view = table.pin()
+    dataset = lance.dataset(uri)
+    dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
+    dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    with pytest.raises(lancemem.CorruptionError, match="read the newest version"):
+        view.scan().to_table()
+    assert table.scan().to_table().num_rows == ROWS - 10
