@@ -142,7 +142,7 @@ def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
     table.link(linked, write="a")
     assert not table.discard(linked, write="a")
     assert stored(table) == dict.fromkeys(range(40), 1.0)
-    with pytest.raises(lancemem.InvalidInputError, match="staged run .* is not there"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"staged run .* is not there"):
         table.link(discarded, write="c")
 
 
