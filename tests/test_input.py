@@ -180,7 +180,8 @@ def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
         TypeError, match="'shard': expected the ordinal of a shard or its id, got None"
     ):
         table.start_job(shard=nothing)
-    for key in (wrong, "a", b"a"):
+    keys: list[Any] = [3, "a", b"a"]
+    for key in keys:
         with pytest.raises(lancemem.InvalidInputError, match="one key is a list of one"):
             table.get(key)
 
