@@ -31,7 +31,8 @@ WANTED = {
     "model": Wanted("models of the protocol: four writers; three with two writes each", 2),
     "map": Wanted("random lives of a shard against a map", 200_000),
     "schedules": Wanted("orders of threads and tasks", 5_000_000),
-    "fuzz": Wanted("minutes of a decoder with libFuzzer, under AddressSanitizer", 300),
+    # An hour of each of the seven decoders.
+    "fuzz": Wanted("minutes of a decoder with libFuzzer, under AddressSanitizer", 420),
     "damage": Wanted("log entries and manifests damaged in six ways at every position", 4),
     "damaged-runs": Wanted("each file of a run damaged in six ways at every position", 1),
     "kill-points": Wanted("kills behind chosen calls to the file system", 10_000),

@@ -1,4 +1,4 @@
-"""Fixtures that every Python test may ask for: a place for a table, a table, a Spark session."""
+"""Fixtures that every Python test may ask for, and what a run says of those that failed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, settings
+
+from tests import seeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +59,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_SECONDS))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say below the failures how each that drew from a seed is repeated."""
+    ended = terminalreporter.stats
+    failed = [report.nodeid for kind in ("failed", "error") for report in ended.get(kind, ())]
+    for again in filter(None, map(seeds.again, dict.fromkeys(failed))):
+        terminalreporter.write_line(again)
 
 
 @pytest.fixture

@@ -351,11 +351,60 @@ def test_nothing_outside_the_table_is_removed(table: lancemem.Table, tmp_path: P
     (outside / "file").write_text("precious")
     link = shard_folder(table) / "0badc0de_gen_1"
     link.symlink_to(outside, target_is_directory=True)
+    with pytest.raises(lancemem.InvalidInputError, match="only what lies in the table itself is"):
+        table.collect_garbage(older_than=NOW)
+    assert (outside / "file").read_text() == "precious"
+
+
+# Files of these names would be garbage in a folder of the table.
+LINKED = {
+    "_lancemem/staged": "0123456789abcdef",
+    "_lancemem/deletion_vectors/{shard}": "0badc0de_gen_1.0123456789abcdef.binpb",
+    "_mem_wal/{shard}/wal": f"{1:064b}"[::-1] + ".arrow",
+    "data": "0badc0de.lance",
+    "_indices": "0badc0de/x.txt",
+    "_deletions": "1-1-1.bin",
+}
+
+
+@pytest.mark.parametrize("place", LINKED)
+def test_no_file_is_removed_through_a_link_to_a_folder_elsewhere(
+    table: lancemem.Table, tmp_path: Path, place: str
+) -> None:
+    flush(table, range(5), "a")
+    table.compact()
+    folder = Path(table.uri) / place.format(shard=shard_folder(table).name)
+    outside = tmp_path / "precious"
+    if folder.exists():
+        folder.rename(outside)
+    file = outside / LINKED[place]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        file.write_text("precious")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.symlink_to(outside, target_is_directory=True)
+    make_old(table, 30 * DAY)
+    for path in outside.rglob("*"):
+        os.utime(path, (time.time() - 30 * DAY,) * 2)
+    before = sorted(outside.rglob("*"))
     try:
         table.collect_garbage(older_than=NOW)
     except lancemem.InvalidInputError as error:
-        assert "only folders of the table itself" in str(error)  # noqa: PT017 - either is fine
-    assert (outside / "file").read_text() == "precious"
+        assert "only what lies in the table itself is" in str(error)  # noqa: PT017 - or nothing is
+    assert sorted(outside.rglob("*")) == before
+    assert len(names(lancemem.open_table(table.uri))) == 5
+
+
+def test_what_somebody_put_beside_decisions_about_staged_writes_stays(
+    table: lancemem.Table,
+) -> None:
+    folder = Path(table.uri) / "_lancemem" / "staged"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "0123456789abcdef").write_text("link")
+    (folder / "sub" / "notes").write_text("not ours")
+    make_old(table, 30 * DAY)
+    assert kinds(table.collect_garbage(older_than=NOW))["staged write"] == 1
+    assert [path.name for path in folder.rglob("*")] == ["sub", "notes"]
 
 
 def test_old_manifests_go_and_the_newest_stay_without_a_gap(table: lancemem.Table) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -62,6 +63,20 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+def test_a_run_whose_files_are_of_another_place_is_refused(
+    flushed: lancemem.Table, tmp_path: Path
+) -> None:
+    """Whoever writes a run could send its readers to any file that they may read."""
+    folder = run_folder(flushed)
+    outside = tmp_path / "outside.lance"
+    folder.rename(outside)
+    lance.dataset(outside).shallow_clone(str(folder), reference=1)
+    table = lancemem.open_table(flushed.uri)
+    for read in (lambda: table.scan().to_table(), lambda: table.get([1]), table.compact):
+        with pytest.raises(lancemem.CorruptionError, match="not in its own folder"):
+            read()
 
 
 FILES = ["data/*", "_deletions/*", "_versions/*", "bloom_filter.bin", "_pk_index/page_data.lance"]

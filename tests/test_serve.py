@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -32,13 +32,36 @@ if TYPE_CHECKING:
 ROWS = flight.FlightDescriptor.for_path("rows")
 # What pyarrow raises depends on the call.
 UNAUTHENTICATED = (flight.FlightUnauthenticatedError, OSError)
-# Everything that a client can ask for.
-CALLS: list[Callable[[flight.FlightClient, Any], object]] = [
+
+
+def write(client: flight.FlightClient, options: Any) -> None:  # noqa: ANN401
+    writer, _ = client.do_put(ROWS, rows(range(3), "theirs").schema, options)
+    with writer:
+        writer.write_table(rows(range(3), "theirs"))
+
+
+def exchange(client: flight.FlightClient, options: Any) -> pa.Table:  # noqa: ANN401
+    writer, reader = client.do_exchange(ROWS, options)
+    with writer:
+        writer.done_writing()
+        return reader.read_all()
+
+
+Call: TypeAlias = "Callable[[flight.FlightClient, Any], object]"
+# These and NOT_OFFERED are all that pyarrow's client can ask for; it has no PollFlightInfo.
+CALLS: list[Call] = [
     lambda client, options: client.do_get(flight.Ticket(b"rows"), options).read_all(),
     lambda client, options: client.get_flight_info(ROWS, options),
     lambda client, options: client.get_schema(ROWS, options),
     lambda client, options: list(client.list_flights(b"", options)),
     lambda client, options: list(client.list_actions(options)),
+]
+NOT_OFFERED: list[Call] = [
+    write,
+    exchange,
+    lambda client, options: list(client.do_action("rows", options)),
+    # A handshake: with many servers it needs no token, and gives one for a name and a password.
+    lambda client, options: client.authenticate_basic_token("name", "password", options),
 ]
 
 # One process that runs one job and does what standard input says, a JSON line at a time.
@@ -273,10 +296,27 @@ def test_a_call_without_the_token_is_refused(
     for token in (None, wrong, job.token[:-1], ""):
         client, options = plain(job.location, token)
         with client:
-            for call in CALLS:
+            for call in [*CALLS, *NOT_OFFERED]:
                 with pytest.raises(UNAUTHENTICATED, match=r"(?i)unauthenticated") as error:
                     call(client, options)
                 assert job.token not in str(error.value)
+
+
+def test_a_call_that_a_job_does_not_offer_writes_and_gives_nothing_with_the_token_either(
+    table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
+) -> None:
+    job = elsewhere(table)
+    job.put(range(3), "ours")
+    client, options = plain(job.location, job.token)
+    with client:
+        for call in CALLS:
+            call(client, options)
+        for call in NOT_OFFERED:
+            with pytest.raises(NotImplementedError, match="a job offers DoGet"):
+                call(client, options)
+        assert found(client.do_get(flight.Ticket(b"rows"), options).read_all()) == named(
+            range(3), "ours"
+        )
 
 
 def test_anybody_who_speaks_flight_reads_the_newest_rows(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import lancemem
+from tests.seeds import seed
 
 from . import oracle
 from .children import TABLE
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .children import Logged
 
 RANDOM_CUTS = int(os.environ.get("LANCEMEM_CUTS", "30"))
-SEED = os.environ.get("LANCEMEM_SEED", "")
 UNSYNCED = lancemem.WriterConfig(fsync=False)
 # Far behind the operations of any life.
 NEW_OPERATION = 10_001
@@ -81,10 +81,11 @@ def cuts(
 
     `promising` are the events after which the operations so far are promised to survive.
     """
-    seed = f"{kind} {sorted(promising)}{SEED}"
-    chance = random.Random(seed)  # noqa: S311 - a fixed seed is the point
+    chance = random.Random(  # noqa: S311 - a fixed seed is the point
+        f"{kind} {sorted(promising)}{seed()}"
+    )
     chosen = moments(logged, chance, when) if isinstance(when, int) else when
-    print(f"seed '{seed}', cuts behind the calls {chosen}")  # noqa: T201 - to repeat a failure
+    print(f"cuts behind the calls {chosen}")  # noqa: T201 - where a failure may be
     disk, place = logged.disk(), 0
     for at in chosen:
         for call in logged.calls[place:at]:

@@ -1,9 +1,10 @@
 /* Takes something away from a process: space on the disk, the right to write, the time of day.
  *
- * Owns: `shortage_begin` and `shortage_end`, which the process itself calls, `shortage_count`, and
- * `clock_jump`. Below the folder SHORTAGE_ROOT, while one lasts, `left` bytes can still be written;
- * then writes end short or fail, and no name can be made. With EROFS none can be removed either.
- * Does not own: calls that go around libc; `shortage_count` says whether any was refused.
+ * Owns: `shortage_begin` and `shortage_end`, which the process itself calls, `shortage_count`,
+ * `clock_jump` and `clock_count`. Below the folder SHORTAGE_ROOT, while one lasts, `left` bytes can
+ * still be written; then writes end short or fail, and no name can be made. With EROFS none can be
+ * removed either. Does not own: calls that go around libc; the counts say whether any was refused,
+ * and whether any was told a wrong time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,7 +18,7 @@
 #include "preload.h"
 
 static atomic_int error;
-static atomic_long left, refused, jumped;
+static atomic_long left, refused, jumped, shifted;
 
 __attribute__((constructor)) static void start(void) {
     const char *folder = getenv("SHORTAGE_ROOT");
@@ -31,7 +32,11 @@ void shortage_begin(int number, long bytes) {
 }
 void shortage_end(void) { error = 0; }
 long shortage_count(void) { return refused; }
-void clock_jump(long seconds) { jumped = seconds; }
+void clock_jump(long seconds) {
+    jumped = seconds;
+    shifted = 0;
+}
+long clock_count(void) { return shifted; }
 
 static int fd_below_root(int fd) {
     char path[PATH_MAX];
@@ -125,6 +130,9 @@ int rmdir(const char *name) { return unlinkat(AT_FDCWD, name, AT_REMOVEDIR); }
 int clock_gettime(clockid_t clock, struct timespec *now) {
     REAL(clock_gettime);
     int failed = real(clock, now);
-    if (!failed && clock == CLOCK_REALTIME) now->tv_sec += jumped;
+    if (!failed && clock == CLOCK_REALTIME && jumped) {
+        now->tv_sec += jumped;
+        shifted++;
+    }
     return failed;
 }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lancemem
+from tests.seeds import seed
 
 from . import oracle
 from .children import TABLE
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# As many as a soak asks for, each series from a seed of its own.
+# As many as a soak asks for.
 KILLS_PER_LIFE = int(os.environ.get("LANCEMEM_KILLS", "10"))
-SEED = os.environ.get("LANCEMEM_SEED", "")
 LARGEST_DELAY_SECONDS = 0.02
 SMALL: dict[str, Any] = {"max_memtable_rows": 40}
 AT_LEISURE: dict[str, Any] = SMALL | {"durable": False, "max_wal_flush_interval_ms": 1}
@@ -76,8 +76,7 @@ def running() -> Iterator[Forks]:
 def test_what_was_promised_is_there_after_every_kill_as_a_prefix_of_the_puts(
     name: str, running: Forks, tmp_path: Path
 ) -> None:
-    life, chance = LIVES[name], random.Random(name + SEED)  # noqa: S311 - a fixed seed is the point
-    print(f"seed '{name}{SEED}'")  # noqa: T201 - to repeat a failure
+    life, chance = LIVES[name], random.Random(name + seed())  # noqa: S311 - a fixed seed is the point
     table = lancemem.create_table(str(tmp_path / TABLE), oracle.SCHEMA, primary_key="id")
     survived = 0
     for _ in range(KILLS_PER_LIFE):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import lancemem
+from tests.seeds import seed
 
 from . import oracle
 from .children import TABLE
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# As many as a soak asks for, each series from a seed of its own.
+# As many as a soak asks for.
 KILLS = int(os.environ.get("LANCEMEM_POINT_KILLS", "16"))
-SEED = os.environ.get("LANCEMEM_SEED", "")
 
 SHARD = f"{TABLE}/_mem_wal/*"
 RUN = f"{SHARD}/*_gen_*"
@@ -120,8 +120,7 @@ def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
     name: str, server: tuple[Forks, Path]
 ) -> None:
     running, root = server
-    chance = random.Random(name + SEED)  # noqa: S311 - a fixed seed is the point
-    print(f"seed '{name}{SEED}'")  # noqa: T201 - to repeat a failure
+    chance = random.Random(name + seed())  # noqa: S311 - a fixed seed is the point
     point = POINTS[name]
     if point.pattern.startswith(UNNAMED) and not has_unnamed_files(root):
         pytest.skip("this file system has no files without a name")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import seeds
+
 from .children import TABLE, TIMEOUT_SECONDS, command, environment
 from .conftest import compiled
 from .shortage import STORIES
@@ -29,9 +31,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_shortage_is_an_error_that_says_so_and_passes(
     name: str, library: Path, tmp_path: Path
 ) -> None:
+    more = {"LD_PRELOAD": str(library), "SHORTAGE_ROOT": str(tmp_path)}
     ended = subprocess.run(  # noqa: S603 - our own program
         command("shortage", name, str(tmp_path / TABLE)),
-        env=environment({"LD_PRELOAD": str(library), "SHORTAGE_ROOT": str(tmp_path)}),
+        env=environment(more | {seeds.VARIABLE: seeds.seed()}),
         timeout=TIMEOUT_SECONDS,
         capture_output=True,
         text=True,

@@ -20,6 +20,7 @@ pytest.importorskip("pyspark")
 
 import lancemem
 from lancemem.spark import LancememTable
+from tests.seeds import seed
 from tests.spark.cluster import standalone
 from tests.spark.test_exactly_once import SCHEMA, source, stored, write_events
 
@@ -35,7 +36,6 @@ ROOT = Path(__file__).parents[2]
 
 # As many as a soak asks for, on each cluster.
 KILLS = os.environ.get("LANCEMEM_SPARK_KILLS", "10")
-SEED = os.environ.get("LANCEMEM_SEED", "0")
 MINUTES = 4 + int(KILLS)
 
 
@@ -68,7 +68,7 @@ def master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_executors_and_workers_killed_in_mid_put_leave_each_row_once(
     master: str, tmp_path: Path
 ) -> None:
-    done = drive("kill_in_mid_put", tmp_path, master, KILLS, SEED)
+    done = drive("kill_in_mid_put", tmp_path, master, KILLS, seed())
     assert done.returncode == 0, done.stderr[-3000:]
     told = [line for line in done.stdout.splitlines() if line.startswith("killed=")]
     print("\n".join(told))  # noqa: T201 - how many each kill took along

@@ -14,6 +14,7 @@ import pytest
 
 import lancemem
 from tests.s3.running import running
+from tests.seeds import seed
 
 from . import contest
 from .contender import SCHEMA
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 # As many as a soak asks for.
 TAKEOVERS = int(os.environ.get("LANCEMEM_TAKEOVERS", "200"))
-SEED = os.environ.get("LANCEMEM_SEED", "0")
 DEADLINE_SECONDS = 120.0 * max(1, TAKEOVERS // 200)
 
 pytestmark = pytest.mark.timeout(DEADLINE_SECONDS + 30)
@@ -40,10 +40,9 @@ def far_place() -> Iterator[tuple[str, dict[str, str]]]:
 
 def contend(folder: Path, uri: str, options: dict[str, str] | None, claims: int) -> int:
     """Let them contend and check what they saw; give how many generations were compacted."""
-    print(f"seed '{SEED}'")  # noqa: T201 - to repeat a failure
     lancemem.create_table(uri, SCHEMA, primary_key="key", storage_options=options)
     told: dict[str, Any] = {"uri": uri, "options": options, "claims": claims}
-    found = contest.run(folder, told, SEED, DEADLINE_SECONDS)
+    found = contest.run(folder, told, seed(), DEADLINE_SECONDS)
     assert len(set(found.epochs)) == len(found.epochs), "two claims have one epoch"
     assert max(found.epochs) >= claims
     assert found.fenced > claims // 10, "hardly anybody was fenced"

@@ -14,6 +14,7 @@ use lancemem_core::wal::WalTail;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
+use crate::held::Held;
 use crate::process;
 use crate::rows;
 use crate::storage::Client;
@@ -144,6 +145,7 @@ pub struct Reader {
     manifests: ManifestStore,
     tail: WalTail,
     replay: Replay,
+    held: Held,
 }
 
 impl Reader {
@@ -153,6 +155,7 @@ impl Reader {
             manifests: ManifestStore::new(client.store(), world.shard_id, 2),
             tail: WalTail::new(client.store(), world.shard_id, WalPosition(0)),
             replay: Replay::new(world.shard_id, world.schema.clone()),
+            held: Held::default(),
             world: world.clone(),
             client,
         }
@@ -175,9 +178,12 @@ impl Reader {
             .iter()
             .map(|replayed| replayed.memtable.view(usize::MAX))
             .collect();
+        self.world.judge(self.held.look_again(&self.world));
         let deep = self.world.chance.odds(300);
-        let seen = self.world.assemble(&manifest, &views, deep);
+        let base = self.world.base.lock().clone();
+        let seen = self.world.assemble_on(&base, &manifest, &views, deep);
         let verdict = seen.and_then(|seen| {
+            self.held.hold(base, &manifest, &views, &seen.puts);
             self.world.event("read of the log", self.client.id, &seen.puts.len().to_string());
             self.world.oracle.lock().stored(&seen, &floor)
         });

@@ -3,7 +3,7 @@
 //! Owns: whole lives of a shard on one thread, with the clock, chance and storage of a seed.
 //! Does not own: stories of single faults (`rust/core/tests`), real disks, processes or Lance.
 //!
-//! Reading order: `rows`, `oracle`, `settings`, `storage`, `world`, `process`, `actors`,
+//! Reading order: `rows`, `oracle`, `settings`, `storage`, `world`, `held`, `process`, `actors`,
 //! `collector`, `sleeper`, `life`.
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,8 @@ mod storage;
 mod sink;
 
 mod world;
+
+mod held;
 
 mod process;
 

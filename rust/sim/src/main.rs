@@ -197,9 +197,14 @@ fn conclude(report: &Report, order: &Order, kept: usize, took: Duration) -> Exit
     ExitCode::FAILURE
 }
 
-/// Every way in which the world is unkind.
+/// Every way in which the world is unkind, and who must have acted.
 const FAULTS: &[&str] = &[
+    "compacted",
+    "doomed open",
+    "transfer",
+    "view held",
     "fault: 409",
+    "fault: 412",
     "fault: 412 on a repeat",
     "fault: 503",
     "fault: answer lost",
@@ -213,7 +218,9 @@ const FAULTS: &[&str] = &[
     "fault: late write",
     "fault: listing cut",
     "fault: outage",
+    "fault: overtaken",
     "fault: read refused",
+    "fault: slow request",
     "fault: woke after a week",
 ];
 

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::held::Held;
 use crate::rows::{self, ACCOUNTS, DEPOSIT, KEYS, PutId, Row};
 use crate::settings;
 use crate::storage::Client;
@@ -208,6 +209,7 @@ impl Process {
             if next.await != Next::Again {
                 return;
             }
+            world.event("transfer", self.client.id, "");
         }
     }
 
@@ -361,7 +363,7 @@ impl Process {
     /// A reader in the process of the job.
     async fn read(self: Arc<Self>, world: Arc<World>) {
         let mut pace = Pace::default();
-        let mut before = None;
+        let (mut before, mut held) = (None, Held::default());
         loop {
             self.pause(world.pace(&mut pace, world.climate.think_ms * 10 + 10)).await;
             let acked = world.oracle.lock().acked_of(self.id);
@@ -375,8 +377,12 @@ impl Process {
             if std::mem::replace(&mut before, now) == now {
                 continue;
             }
-            let seen = world.assemble(&snapshot.manifest, &snapshot.memtables, deep);
+            world.judge(held.look_again(&world));
+            let (manifest, memtables) = (&snapshot.manifest, &snapshot.memtables);
+            let base = world.base.lock().clone();
+            let seen = world.assemble_on(&base, manifest, memtables, deep);
             let verdict = seen.and_then(|seen| {
+                held.hold(base, manifest, memtables, &seen.puts);
                 world.event("read of a job", self.client.id, &seen.puts.len().to_string());
                 world.oracle.lock().live(self.id, self.epoch, &seen.puts, acked)
             });

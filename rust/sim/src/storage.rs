@@ -49,6 +49,8 @@ impl Fate {
 
 #[derive(Clone, Copy, Debug)]
 struct Plan {
+    /// How many requests were sent before.
+    number: u64,
     fate: Fate,
     there: Duration,
     back: Duration,
@@ -167,12 +169,15 @@ impl Client {
         let slow = if !calm && chance.odds(10) { 20 } else { 1 };
         let there = chance.pause(climate.latency_ms * slow);
         let back = chance.pause(climate.latency_ms * slow);
+        if slow > 1 {
+            self.world.event("fault: slow request", self.id, "");
+        }
         let late = Duration::from_millis(climate.patience_ms) + chance.pause(2_000);
         let there = if fate == Fate::Late { late } else { there };
         if fate != Fate::Done {
             self.faults.fetch_add(1, Ordering::Relaxed);
         }
-        Plan { fate, there, back }
+        Plan { number: self.world.sent.fetch_add(1, Ordering::Relaxed), fate, there, back }
     }
 
     fn patience(&self) -> Duration {
@@ -201,6 +206,9 @@ impl Client {
         }
         let name = short(&path);
         self.world.event(plan.fate.name(), self.id, name);
+        if self.world.arrived.fetch_max(plan.number, Ordering::Relaxed) > plan.number {
+            self.world.event("fault: overtaken", self.id, name);
+        }
         let done = match plan.fate {
             Fate::Refused => Err(outage("503 slow down")),
             Fate::Conflict => Err(exists(&path)),
@@ -222,6 +230,7 @@ impl Client {
     /// Services tell an object that exists as 409 or as 412.
     fn as_the_service_says(&self, path: &Path, error: Error) -> Error {
         if matches!(error, Error::AlreadyExists { .. }) && self.world.chance.odds(500) {
+            self.world.event("fault: 412", self.id, short(path));
             return Error::Precondition { path: path.to_string(), source: "412".into() };
         }
         error

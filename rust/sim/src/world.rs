@@ -82,6 +82,9 @@ pub struct World {
     pub opening: AtomicUsize,
     pub puts_left: AtomicUsize,
     pub next_id: AtomicU64,
+    /// Requests that were sent, and the newest of those that have arrived.
+    pub sent: AtomicU64,
+    pub arrived: AtomicU64,
     /// The newest one that a look past all faults has found.
     pub newest_manifest: Mutex<Option<Arc<ShardManifest>>>,
     /// When an entry was last collected.
@@ -128,6 +131,8 @@ impl World {
             opening: AtomicUsize::new(0),
             puts_left: AtomicUsize::new(puts),
             next_id: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
             newest_manifest: Mutex::default(),
             collected: Mutex::default(),
             counts: Mutex::default(),
@@ -237,6 +242,20 @@ impl World {
         deep: bool,
     ) -> Result<Seen, String> {
         let base = self.base.lock().clone();
+        self.assemble_on(&base, manifest, memtables, deep)
+    }
+
+    /// As [`Self::assemble`], on a base table as it was.
+    ///
+    /// # Errors
+    /// The rule that this breaks.
+    pub fn assemble_on(
+        &self,
+        base: &Base,
+        manifest: &ShardManifest,
+        memtables: &[MemTableView],
+        deep: bool,
+    ) -> Result<Seen, String> {
         let mut puts = base.puts.as_ref().clone();
         let mut table = base.newest.as_ref().clone();
         let mut newest = base.compacted;

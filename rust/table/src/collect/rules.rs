@@ -187,7 +187,8 @@ fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec
 /// are older than the decision: when it is a week old they are neither linked nor discarded.
 #[must_use]
 pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> Option<Garbage> {
-    if age(write.modified, now) < STAGED_AGE + grace {
+    let is_ours = paths::staged_write(write.name()) == write.path;
+    if !is_ours || age(write.modified, now) < STAGED_AGE + grace {
         return None;
     }
     let reason = "it was decided a week ago, and its runs are too old to be linked".to_owned();

@@ -12,7 +12,7 @@ use lance::dataset::builder::DatasetBuilder;
 use lance_core::{Error, Result};
 use lance_io::object_store::ObjectStore as LanceStore;
 use lance_table::format::pb::Manifest as ManifestMessage;
-use lance_table::format::{IndexMetadata, Manifest, Transaction};
+use lance_table::format::{Fragment, IndexMetadata, Manifest, Transaction};
 use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
 };
@@ -33,7 +33,7 @@ const MAGIC: &[u8] = b"LANC";
 ///
 /// # Errors
 /// An input error for a `path` that is not one plain component: a manifest must not be able to
-/// send a reader outside its shard. Else lance's error for a dataset that is missing or broken.
+/// send a reader outside its shard. Damage for a run that has files elsewhere. Else lance's error for a dataset that is missing or broken.
 pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Dataset> {
     if !paths::is_plain_component(path) {
         return Err(Error::invalid_input(format!(
@@ -51,7 +51,24 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
         builder = builder.with_commit_handler(Arc::new(OnlyVersion));
         builder = builder.with_serialized_manifest(&message)?;
     }
-    builder.load().await
+    let run = builder.load().await?;
+    refuse_elsewhere(&run)?;
+    Ok(run)
+}
+
+/// Refuses a run with files of another place, as a shallow clone has them: whoever writes a run could send
+/// its readers to any file that they may read.
+fn refuse_elsewhere(run: &Dataset) -> Result<()> {
+    let manifest = run.manifest();
+    let is_elsewhere = |fragment: &Fragment| {
+        fragment.files.iter().any(|file| file.base_id.is_some())
+            || fragment.deletion_file.as_ref().is_some_and(|file| file.base_id.is_some())
+    };
+    if manifest.base_paths.is_empty() && !manifest.fragments.iter().any(is_elsewhere) {
+        return Ok(());
+    }
+    let what = "it has files that are not in its own folder";
+    Err(Error::corrupt_file(run.manifest_location().path.clone(), what))
 }
 
 /// The manifest of a run that lancemem wrote, encoded; `None` where lance has to look for one, or

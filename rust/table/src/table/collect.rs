@@ -28,6 +28,8 @@ use crate::errors::Context;
 use crate::sstable::{local_path, sync_base, sync_table};
 use crate::view::is_pinned;
 
+/// Where lance keeps the files of a table.
+const BASE_FOLDERS: [&str; 5] = ["data", "_deletions", "_indices", "_transactions", "_versions"];
 /// An entry with more bytes has rows. A fence sentinel has about a third.
 const SENTINEL_BYTES: u64 = 1_024;
 /// Small entries that are read at the same time, to tell which are sentinels.
@@ -74,7 +76,7 @@ impl Table {
                 remover.remove(garbage).await?;
             }
         }
-        result.garbage.extend(base_files(&base, settings.dry_run).await?);
+        result.garbage.extend(base_files(self, &base, settings.dry_run).await?);
         result.bytes = result.garbage.iter().map(|garbage| garbage.bytes).sum();
         Ok(result)
     }
@@ -228,7 +230,7 @@ const fn is_folder(kind: GarbageKind) -> bool {
 
 /// Files of the base table that no version names and that are a week old, by lance's own rules;
 /// every version stays.
-async fn base_files(base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
+async fn base_files(table: &Table, base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
     let action = "looking for files that no version of the base table names";
     let policy = CleanupPolicy {
         before_version: Some(0),
@@ -237,6 +239,14 @@ async fn base_files(base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
     };
     let operation = base.cleanup(policy);
     let found = Box::pin(operation.explain()).await.context(action)?;
+    let files = found.candidate_files.iter().map(|file| &file.path);
+    if !Remover::new(table, base).await?.are_inside(files).await? {
+        tracing::warn!(
+            table = table.uri(),
+            "a folder of the base table is a link: no file in it is collected"
+        );
+        return Ok(Vec::new());
+    }
     if !dry_run && !found.candidate_files.is_empty() {
         Box::pin(operation.execute()).await.context(action)?;
     }
@@ -266,39 +276,72 @@ impl<'a> Remover<'a> {
     }
 
     async fn remove(&self, garbage: &Garbage) -> Result<()> {
-        if !is_folder(garbage.kind) {
-            return self.table.store().delete(&garbage.path).await;
-        }
+        let is_folder = is_folder(garbage.kind);
         if let Some(root) = self.root.clone() {
             let path = garbage.path.clone();
-            let removed = tokio::task::spawn_blocking(move || remove_folder(&root, &path)).await;
-            return removed
+            let there = move || {
+                if is_folder { remove_folder(&root, &path) } else { is_inside(&root, &path) }
+            };
+            let there = tokio::task::spawn_blocking(there).await;
+            let there = there
                 .map_err(|error| Error::Internal(format!("removing {}: {error}", garbage.path)))?;
+            if !there? || is_folder {
+                return Ok(());
+            }
+        }
+        if !is_folder {
+            return self.table.store().delete(&garbage.path).await;
         }
         for file in self.table.store().list_tree(&garbage.path).await? {
             self.table.store().delete(&file.path).await?;
         }
         Ok(())
     }
+
+    /// Whether these files really lie below the table's folder, and its own folders do.
+    async fn are_inside(&self, files: impl Iterator<Item = &String>) -> Result<bool> {
+        let Some(root) = self.root.clone() else { return Ok(true) };
+        let folders = BASE_FOLDERS.map(|folder| format!("{folder}/any"));
+        let paths: Vec<String> = files.cloned().chain(folders).collect();
+        let are_inside = move || paths.iter().all(|path| is_inside(&root, path).is_ok());
+        let are_inside = tokio::task::spawn_blocking(are_inside).await;
+        are_inside.map_err(|error| Error::Internal(format!("looking at links: {error}")))
+    }
 }
 
-/// Removes a folder of a run, which must really lie below `root`: a link could lead anywhere.
-fn remove_folder(root: &LocalPath, path: &str) -> Result<()> {
-    let failed = |error| Error::storage(format!("removing {path}"), error);
+/// Removes a folder of a run; whether it was there.
+fn remove_folder(root: &LocalPath, path: &str) -> Result<bool> {
+    let Some(folder) = resolved(root, path)? else { return Ok(false) };
+    match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        removed => {
+            removed.map_err(|error| Error::storage(format!("removing {path}"), error))?;
+            Ok(true)
+        }
+    }
+}
+
+/// Whether the folder of a file is there; an error where it is another one than its path says.
+fn is_inside(root: &LocalPath, path: &str) -> Result<bool> {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    resolved(root, folder).map(|folder| folder.is_some())
+}
+
+/// The folder `path` below `root`, if it is there. Refuses one that really lies elsewhere: a link could
+/// lead anywhere.
+fn resolved(root: &LocalPath, path: &str) -> Result<Option<PathBuf>> {
     let folder = match root.join(path).canonicalize() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        folder => folder.map_err(failed)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        folder => folder.map_err(|error| Error::storage(format!("removing {path}"), error))?,
     };
     if folder != root.join(path) {
         return Err(Error::input(format!(
-            "{path} is not removed: it leads to {}, and only folders of the table itself are",
+            "{path} is not removed, nor anything in it: it leads to {}, and only what lies in the \
+             table itself is",
             folder.display()
         )));
     }
-    match std::fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(failed),
-    }
+    Ok(Some(folder))
 }
 
 #[expect(clippy::disallowed_methods, reason = "ages of files are measured against the present")]

@@ -1,0 +1,96 @@
+//! A view that a reader keeps while the shard goes on: it shows the same for ever.
+//!
+//! Owns: what it showed, and the look that comes later. Does not own: how a view is pinned, or what it may
+//! show at first. Without a draw and without a wait: who holds one changes nothing that comes.
+
+use std::sync::Arc;
+
+use lancemem_core::format::ShardManifest;
+use lancemem_core::memtable::MemTableView;
+
+use crate::rows::PutId;
+use crate::world::{Base, World};
+
+/// So many looks of its reader later it is looked at again.
+const LOOKS: usize = 4;
+
+/// A base version, a manifest, and rows in memory as they were at one moment.
+#[derive(Debug)]
+struct View {
+    base: Base,
+    manifest: Arc<ShardManifest>,
+    memtables: Vec<MemTableView>,
+    puts: Vec<PutId>,
+}
+
+/// The view that a reader holds, if it holds one.
+#[derive(Debug, Default)]
+pub struct Held {
+    view: Option<View>,
+    looks: usize,
+}
+
+impl Held {
+    /// Looks again at what is held when its time has come. Otherwise holds what the reader has just seen,
+    /// where it holds nothing.
+    ///
+    /// # Errors
+    /// The rule that is broken.
+    pub fn look_again(&mut self, world: &World) -> Result<(), String> {
+        self.looks += 1;
+        if self.looks < LOOKS {
+            return Ok(());
+        }
+        self.looks = 0;
+        let Some(view) = self.view.take() else { return Ok(()) };
+        world.event("view held", 0, "");
+        let again = world.assemble_on(&view.base, &view.manifest, &view.memtables, true)?;
+        if again.puts == view.puts {
+            return Ok(());
+        }
+        Err(format!(
+            "P5: a pinned view shows {} puts, and showed {}",
+            again.puts.len(),
+            view.puts.len()
+        ))
+    }
+
+    /// Holds this view, which shows `puts`, where none is held.
+    pub fn hold(
+        &mut self,
+        base: Base,
+        manifest: &Arc<ShardManifest>,
+        memtables: &[MemTableView],
+        puts: &[PutId],
+    ) {
+        self.view.get_or_insert_with(|| View {
+            base,
+            manifest: manifest.clone(),
+            memtables: memtables.to_vec(),
+            puts: puts.to_vec(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_view_that_shows_more_than_it_showed_breaks_a_promise() {
+        let world = World::new(7, 1, false);
+        let put = world.oracle.lock().call(1, 1, |_| vec![(9, Some(3))]);
+        let newest = Arc::new(world.oracle.lock().table(&[put]).clone());
+        let base = Base { puts: Arc::new(vec![put]), newest, ..world.base.lock().clone() };
+        let manifest = Arc::new(ShardManifest::initial(world.shard_id, 1, BTreeMap::new()));
+        for (showed, is_kept) in [(vec![put], true), (Vec::new(), false)] {
+            let mut held = Held::default();
+            held.hold(base.clone(), &manifest, &[], &showed);
+            let looks: Vec<_> = (0..LOOKS).map(|_| held.look_again(&world)).collect();
+            assert!(looks[..LOOKS - 1].iter().all(Result::is_ok));
+            assert_eq!(looks[LOOKS - 1].is_ok(), is_kept, "{looks:?}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+"""The seed of the tests that draw from one, and the command that runs such a test again.
+
+Owns: `LANCEMEM_SEED`, and which tests have asked for it. Does not own: what a test draws, or the
+end of a run, where the commands of those that failed stand (conftest).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+VARIABLE = "LANCEMEM_SEED"
+# Of the variables that begin so most say how much a test tries, and so what it draws.
+PREFIX = "LANCEMEM_"
+# When `make` began.
+OF_NO_TEST = "LANCEMEM_STARTED"
+
+_again: dict[str, str] = {}
+
+
+def seed() -> str:
+    """Give the seed to the test that runs."""
+    used = os.environ.get(VARIABLE, "0")
+    test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0]
+    if test not in _again:
+        _again[test] = _command(test, used)
+        # A test that is out of time ends pytest: nothing but what it has printed is seen then.
+        print(_again[test])  # noqa: T201
+    return used
+
+
+def again(test: str) -> str | None:
+    """Give the command that repeats a test, if it has asked for the seed."""
+    return _again.get(test)
+
+
+def _command(test: str, used: str) -> str:
+    # It loads the extension, which tests without a seed may have to do without.
+    from benches.write.machine import commit  # noqa: PLC0415
+
+    others = {VARIABLE, OF_NO_TEST}
+    more = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(PREFIX) and name not in others
+    }
+    given = " ".join(
+        f"{name}={shlex.quote(value)}" for name, value in ({VARIABLE: used} | more).items()
+    )
+    # Without a choice of markers, or those of pyproject.toml would leave out what is named here.
+    return f"again: {given} python -m pytest -m '' {shlex.quote(test)}  # commit {commit()}"
