@@ -165,6 +165,31 @@ def test_a_polars_column_that_is_all_null_and_has_no_type_is_null(table: lanceme
     ]
 
 
+@pytest.mark.parametrize("chunk", [3, 100])
+def test_a_stream_with_a_column_without_a_type_is_read_once_and_whole(
+    table: lancemem.Table, chunk: int
+) -> None:
+    import polars as pl
+
+    frame = pl.DataFrame({"id": range(10), "name": [None] * 10, "value": [0.5] * 10})
+    batches = frame.lazy().collect_batches(chunk_size=chunk)
+    assert table.upsert(batches).rows == 10
+    reader = pa.RecordBatchReader.from_stream(frame)
+    assert table.upsert(reader).rows == 10
+    assert table.scan().count_rows() == 10
+
+
+def test_a_list_of_another_length_is_refused_before_anything_of_it_is_made(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(
+        pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 2))])
+    )
+    long = pa.FixedSizeListArray.from_arrays(pa.nulls(2 * 10**9), 2 * 10**9)
+    with pytest.raises(lancemem.InvalidInputError, match="no cast keeps every value"):
+        table.upsert(pa.table({"id": [1], "v": long}))
+
+
 def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
     table: lancemem.Table, schema: pa.Schema
 ) -> None:

@@ -66,10 +66,7 @@ pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     }
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_stream__"))? {
         let capsule: Bound<'_, PyCapsule> = export.call0()?.cast_into()?;
-        return stream(&capsule).or_else(|error| {
-            let is_refused = error.is_instance_of::<InvalidInputError>(py);
-            if is_refused { without_buffers(data).map_err(|_| error) } else { Err(error) }
-        });
+        return stream(&capsule);
     }
     Err(InvalidInputError::new_err(format!(
         "expected Arrow data (an object with __arrow_c_stream__ or __arrow_c_array__, such as a \
@@ -78,15 +75,22 @@ pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     )))
 }
 
-/// What polars exports of a column that is all null and has no type: with a buffer, of which the
-/// interface says that there is none. pyarrow reads it, and exports it as it should be.
-fn without_buffers<'py>(data: &Bound<'py, PyAny>) -> PyResult<Export> {
-    let table = data.py().import("pyarrow")?.call_method1("table", (data,))?;
-    if !schema(&table.getattr("schema")?)?.fields().iter().any(|it| has_nulls(it.data_type())) {
-        return Err(not_arrow(&"every column has a type"));
-    }
-    let capsule: Bound<'py, PyCapsule> = table.call_method0("__arrow_c_stream__")?.cast_into()?;
-    stream(&capsule)
+/// Reads the stream, of which nothing was pulled yet, and puts one of the same rows in its place.
+///
+/// What polars exports of a column that is all null and has no type has a buffer, of which the interface
+/// says that there is none. pyarrow reads it, and exports it as it should be.
+fn through_pyarrow(py: Python<'_>, stream: &mut FFI_ArrowArrayStream) -> PyResult<()> {
+    let reader = py.import("pyarrow")?.getattr("RecordBatchReader")?;
+    let at = std::ptr::from_mut(stream) as usize;
+    let read =
+        reader.call_method1("_import_from_c", (at,)).and_then(|it| it.call_method0("read_all"));
+    let table = read.map_err(|error| broken_stream(&error))?;
+    let capsule: Bound<'_, PyCapsule> = table.call_method0("__arrow_c_stream__")?.cast_into()?;
+    let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
+    // SAFETY: the name was checked; the struct is moved out and a released one left behind. pyarrow has
+    // moved the stream that was here out, so that nothing is lost of it.
+    *stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
+    Ok(())
 }
 
 /// Whether anything in the type is of no type.
@@ -158,8 +162,12 @@ fn pull(
     py: Python<'_>,
     stream: &mut FFI_ArrowArrayStream,
 ) -> PyResult<(FFI_ArrowSchema, DataType, Vec<ArrayData>)> {
-    let exported = py.detach(|| stream_schema(stream))?;
+    let mut exported = py.detach(|| stream_schema(stream))?;
     let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
+    if matches!(data_type, DataType::Struct(_)) && has_nulls(&data_type) {
+        through_pyarrow(py, stream)?;
+        exported = stream_schema(stream)?;
+    }
     let mut arrays = Vec::new();
     while let Some(array) = py.detach(|| next_array(stream))? {
         check_shape(&array, &data_type)?;

@@ -3,6 +3,7 @@
 //! Owns: objects with `__arrow_c_stream__` and `__arrow_c_array__`.
 //! Does not own: pyarrow; it is imported only where a caller asks for its types.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
@@ -18,7 +19,7 @@ use pyo3_arrow::ffi::{
 use tokio::runtime::Runtime;
 
 use crate::errors::InvalidInputError;
-use crate::runtime::Here;
+use crate::runtime::{Here, panicked};
 
 type Batches = BoxStream<'static, Result<ArrayRef, ArrowError>>;
 
@@ -39,8 +40,13 @@ impl ArrowStream {
     ) -> Self {
         let batches = batches
             .map_ok(|batch| Arc::new(StructArray::from(batch)) as ArrayRef)
-            .map_err(|error| ArrowError::ExternalError(Box::new(error)))
-            .boxed();
+            .map_err(|error| ArrowError::ExternalError(Box::new(error)));
+        // Its consumer's frames are of C, through which no panic gets.
+        let batches = AssertUnwindSafe(batches).catch_unwind().map(|batch| {
+            batch
+                .unwrap_or_else(|panic| Err(ArrowError::ExternalError(Box::new(panicked(&*panic)))))
+        });
+        let batches = batches.boxed();
         Self { schema, batches: Here::new(Mutex::new(Some(batches))), runtime }
     }
 

@@ -7,7 +7,9 @@
 //! PySpark forks its workers. Threads do not cross a fork, so a runtime that did is unusable:
 //! the child leaks it and starts its own.
 
+use std::any::Any;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,7 +17,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use lancemem::waiting_here;
+use futures::FutureExt;
+use lancemem::{Error, waiting_here};
 use pyo3::prelude::*;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::Notify;
@@ -78,7 +81,7 @@ pub fn run<T: Send>(
     work: impl Future<Output = lancemem::Result<T>> + Send,
 ) -> PyResult<T> {
     let runtime = runtime()?;
-    let mut work = Box::pin(work);
+    let mut work = Box::pin(AssertUnwindSafe(work).catch_unwind().map(without_panic));
     let mut done = detached(py, || poll_once(&runtime, work.as_mut()));
     loop {
         logging::hand_over(py)?;
@@ -90,6 +93,18 @@ pub fn run<T: Send>(
             done = check_signals(py, &runtime, work.as_mut())?;
         }
     }
+}
+
+/// The outcome of work that may have panicked.
+fn without_panic<T>(done: thread::Result<lancemem::Result<T>>) -> lancemem::Result<T> {
+    done.unwrap_or_else(|panic| Err(panicked(&*panic)))
+}
+
+/// The error of a panic, as lance's readers have for some damaged files.
+pub fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
+    Error::Internal(format!("a panic: {text}; where it reads a file, that may be damaged"))
 }
 
 /// A turn of `work`: all of it where the interpreter ends, or it would keep what it holds.

@@ -65,7 +65,7 @@ impl<T> RunContext<T> for Result<T, DataFusionError> {
 }
 
 fn from_run(run: &str, error: &lance_core::Error) -> Error {
-    match damage_of(error) {
+    match damage_of_read(error) {
         Some(kind) => Error::corrupt(run, kind, without_path(error)),
         None => from_lance(run, error),
     }
@@ -91,11 +91,9 @@ impl<T> BaseContext<T> for Result<T, DataFusionError> {
 }
 
 fn from_read(action: &str, error: &lance_core::Error) -> Error {
-    match error {
-        lance_core::Error::InvalidInput { .. } | lance_core::Error::Arrow { .. } => {
-            of_base(action, UNDECODABLE, error)
-        }
-        _ => from_base(action, error),
+    match damage_of_read(error) {
+        Some(kind) => of_base(action, kind, error),
+        None => from_lance(action, error),
     }
 }
 
@@ -141,13 +139,36 @@ const UNDECODABLE: &str = "undecodable";
 
 /// The kind of damage, where what lance says of a file that is complete and synced is damage.
 fn damage_of(error: &lance_core::Error) -> Option<&'static str> {
-    match error {
-        lance_core::Error::DatasetNotFound { .. } | lance_core::Error::NotFound { .. } => {
-            Some(MISSING)
-        }
+    if causes(error).chain(causes(innermost(error))).any(is_missing) {
+        return Some(MISSING);
+    }
+    match innermost(error) {
+        lance_core::Error::CorruptFile { .. } => Some(UNDECODABLE),
         lance_core::Error::IO { .. } if !is_io_fault(error) => Some(UNDECODABLE),
         _ => None,
     }
+}
+
+/// As [`damage_of`], where lance reads: what it calls an invalid input is a file then.
+fn damage_of_read(error: &lance_core::Error) -> Option<&'static str> {
+    match innermost(error) {
+        lance_core::Error::InvalidInput { .. }
+        | lance_core::Error::Arrow { .. }
+        | lance_core::Error::Schema { .. }
+        | lance_core::Error::VersionConflict { .. } => Some(UNDECODABLE),
+        _ => damage_of(error),
+    }
+}
+
+/// The error of lance that others of it carry. Two of its kinds stand for what they carry, and do not
+/// give it as their source.
+fn innermost(error: &lance_core::Error) -> &lance_core::Error {
+    let carried = match error {
+        lance_core::Error::Shared { source } => Some(source.as_ref()),
+        lance_core::Error::External { source } => source.downcast_ref(),
+        _ => causes(error).skip(1).find_map(<dyn StdError>::downcast_ref),
+    };
+    carried.map_or(error, innermost)
 }
 
 /// An error and what it came from, outermost first.
@@ -165,13 +186,15 @@ fn is_io_fault(error: &lance_core::Error) -> bool {
     })
 }
 
+/// How stores call themselves that ask no server: of disks, of memory, of what was read into it.
+const NO_SERVERS: [&str; 4] = ["LocalFileSystem", "InMemory", "memory", "local files"];
+
 /// Whether a server did not give what it was asked for, after all attempts: what a store says that it
 /// has no better word for. Of a disk, or of memory, that is an end of a file where none should be.
 fn is_fault_of_server(cause: &(dyn StdError + 'static)) -> bool {
     match cause.downcast_ref::<object_store::Error>() {
         Some(object_store::Error::Generic { store, source }) => {
-            !["LocalFileSystem", "InMemory"].contains(store)
-                && !source.to_string().contains("Range Not Satisfiable")
+            !NO_SERVERS.contains(store) && !source.to_string().contains("Range Not Satisfiable")
         }
         _ => false,
     }

@@ -66,6 +66,8 @@ fn is_castable(from: &DataType, to: &DataType) -> bool {
                 && pairs
                     .is_some_and(|(from, to)| from.iter().zip(to).all(|(from, to)| fits(from, to)))
         }
+        // Before anything is made of that size.
+        (DataType::FixedSizeList(_, from), DataType::FixedSizeList(_, to)) if from != to => false,
         _ => match (item_of(from), item_of(to)) {
             (Some(from), Some(to)) => fits(from, to),
             _ => is_same_family(from, to),

@@ -13,7 +13,7 @@ use lance_table::format::Fragment;
 use lancemem_core::types::{ErrorKind, Result};
 
 use super::commit::SyncedCommits;
-use crate::errors::Context;
+use crate::errors::{Context, from_base};
 
 /// What was rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,17 +45,24 @@ pub async fn rewrite_dead_fragments(base: &Dataset, max_dead_share: f64) -> Resu
         ..CompactionOptions::default()
     };
     // Boxed: lance's future is large.
-    match Box::pin(compact_files(&mut dataset, options, None)).await.context(action) {
+    let done = Box::pin(compact_files(&mut dataset, options, None)).await;
+    match done.map_err(|error| from_base(action, &error)) {
         Ok(done) => {
             let base_version = dataset.version().version;
             Ok(Rewritten { fragments_removed: done.fragments_removed, base_version })
         }
-        Err(error) if error.kind() == ErrorKind::Retry => {
+        Err(error) if error.kind() == ErrorKind::Retry || is_overtaken(base).await => {
             tracing::info!(table = base.uri(), %error, "dead rows of the base stay for now");
             Ok(Rewritten { fragments_removed: 0, base_version })
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether somebody has committed since, and perhaps cleaned this version up.
+async fn is_overtaken(base: &Dataset) -> bool {
+    let newest = base.latest_version_id().await;
+    newest.is_ok_and(|newest| newest > base.version().version)
 }
 
 /// `base` at its version, with commits that are synced.

@@ -144,7 +144,7 @@ impl KeyCondition {
         if let Some(known) = known {
             return Ok(encoded.iter().all(|key| known.find(key).is_none()));
         }
-        debug_assert_eq!(keys.num_columns(), key.len(), "the filter hashes whole keys");
+        assert_eq!(keys.num_columns(), key.len(), "the filter hashes whole keys");
         let Some(filter) = run.filter().await? else { return Ok(false) };
         Ok((0..keys.num_rows()).all(|row| !filter.may_hold(keys, row)))
     }

@@ -99,9 +99,12 @@ impl Table {
             };
             let passes = match error.kind() {
                 ErrorKind::Retry => true,
-                // Another compaction may have moved a run that is collected by now.
+                // Another compaction may have moved a run that is collected by now, or another program
+                // cleaned up a version of the base.
                 ErrorKind::Corruption => {
-                    compaction.is_overtaken(&compacted_of(&*self.latest_base().await?).await?)
+                    let base = self.latest_base().await?;
+                    base.version().version > compaction.base_version()
+                        || compaction.is_overtaken(&compacted_of(&base).await?)
                 }
                 _ => false,
             };
@@ -178,13 +181,16 @@ impl Table {
             let view = self.read_view(Consistency::Flushed, &[]).await?;
             let compacted = self.compacted_at(&view.base).await?;
             let cover = self.cover_of(&view).await;
+            let version = view.base.version().version;
             let plan =
                 Compaction::plan(view, compacted.clone(), settings.clone(), cover, &self.sstables);
             match plan.boxed().await {
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     self.merges.forget();
-                    // Another compaction may have moved a run that is collected by now.
-                    if compacted_of(&*self.latest_base().await?).await? == *compacted {
+                    // As where a plan is carried out.
+                    let base = self.latest_base().await?;
+                    let is_newest = base.version().version == version;
+                    if is_newest && compacted_of(&base).await? == *compacted {
                         return Err(error);
                     }
                 }

@@ -114,6 +114,8 @@ impl Table {
         write: Option<&str>,
         mark: Option<&Mark>,
     ) -> Result<LinkResult> {
+        // A table that was removed since it was opened does not get a folder again.
+        self.latest_base().await?;
         if let Some(write) = write
             && !self.decide(write, LINK).await?
         {
@@ -148,6 +150,7 @@ impl Table {
     #[boxed]
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
+        let base = self.latest_base().await?;
         let ages = try_join_all(runs.iter().map(|run| self.age_of(run))).await?;
         // What was decided about old ones may be forgotten.
         if ages.into_iter().flatten().any(is_too_old) {
@@ -157,7 +160,6 @@ impl Table {
             return Ok(false);
         }
         self.refuse_linked(runs).await?;
-        let base = self.latest_base().await?;
         for run in runs {
             let action = format!("removing the staged run {}", run.path);
             let context = SsTableContext::new(&base, run.shard_id).await.context(&action)?;
