@@ -6,6 +6,8 @@ Owns what reads say of it. Does not own damage of a run (`test_damaged_runs`) or
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,8 @@ import lancemem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.conftest import MakeTable
 
 ROWS = 2_000
 
@@ -151,3 +155,24 @@ def test_a_view_of_a_version_that_was_cleaned_up_says_what_to_read(uri: str) -> 
     with pytest.raises(lancemem.CorruptionError, match="read the newest version"):
         view.scan().to_table()
     assert table.scan().to_table().num_rows == ROWS - 10
+
+
+def test_a_compaction_goes_on_behind_a_clean_up_by_another_program(make_table: MakeTable) -> None:
+    table = make_table()
+    for step in range(6):
+        ids = range(step * ROWS, (step + 1) * ROWS)
+        table.upsert(pa.table({"id": ids, "name": [f"n{i}" for i in ids], "value": [0.5] * ROWS}))
+        table.start_job(shard=0).close(flush=True)
+        table.compact()
+    table.upsert(pa.table({"id": [700], "name": ["new"], "value": [1.0]}))
+    table.start_job(shard=0).close(flush=True)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(table.compact, bytes_per_second=40_000)
+        time.sleep(0.5)  # so that it is in the middle; the test holds wherever it is
+        dataset = lance.dataset(table.uri)
+        dataset.optimize.compact_files()
+        dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+        done = slow.result(120)
+    assert done.generations == 1
+    assert table.get([700])["name"].to_pylist() == ["new"]
+    assert table.scan().count_rows() == 6 * ROWS
