@@ -305,10 +305,14 @@ mod tests {
 
     #[test]
     fn what_was_decided_about_a_staged_write_stays_for_a_week_and_a_grace_period() {
-        let decided = || Listed { path: "w".to_owned(), bytes: 5, modified: time(0) };
-        let garbage = |hours| staged_write_garbage(decided(), time(hours), HOUR);
-        assert_eq!(garbage(7 * 24), None);
-        assert_eq!(garbage(7 * 24 + 1).map(|it| (it.path, it.bytes)), Some(("w".to_owned(), 5)));
+        let garbage = |path: &str, hours| {
+            let decided = Listed { path: path.to_owned(), bytes: 5, modified: time(0) };
+            staged_write_garbage(decided, time(hours), HOUR)
+        };
+        let path = paths::staged_write("w");
+        assert_eq!(garbage(&path, 7 * 24), None);
+        assert_eq!(garbage(&path, 7 * 24 + 1).map(|it| (it.path, it.bytes)), Some((path, 5)));
+        assert_eq!(garbage(&paths::staged_write("sub/w"), 8 * 24), None, "it is none of ours");
     }
 
     #[test]
