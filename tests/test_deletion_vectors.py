@@ -270,7 +270,7 @@ def test_files_go_after_their_run(ints: Model) -> None:
 
 
 def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
-    """Of the base table: its data files are out of reach until it is done, and none is rewritten."""
+    """Of the base table: its data files are out of reach meanwhile, and none is rewritten."""
     ints.put_run(range(200), "a")
     ints.compact()
     ints.table.set_deletion_vectors(True)
