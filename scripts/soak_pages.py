@@ -39,9 +39,7 @@ WANTED = {
     "kills": Wanted("kills at random times", 10_000),
     "cuts": Wanted("power cuts, about 60 a test", 100_000),
     "shortages": Wanted("shortages of space, handles, rights, time", 100),
-    "takeovers": Wanted(
-        "takeovers between processes, half of them on an S3 server with a fifth as many", 10_000
-    ),
+    "takeovers": Wanted("takeovers between processes, a sixth of them on an S3 server", 10_000),
     "cross-read": Wanted("lives that lancemem and pylance write in turns", 2_000),
     "spark-kills": Wanted("kills of Spark's executors and of their Python", 500),
     "simulation": Wanted("lives of the simulation", 1_000_000),
