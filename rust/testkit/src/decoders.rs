@@ -1,6 +1,7 @@
 //! Decoders on bytes that nobody wrote.
 //!
-//! Owns: what has to hold for each decoder of the core whatever the bytes are, and real bytes to begin with.
+//! Owns: what has to hold for each decoder of the core whatever the bytes are, and for the bitmaps of deletion
+//! vectors, and real bytes to begin with.
 //! Does not own: who makes bytes up (`rust/core/tests/fuzz.rs` by chance, `rust/fuzz` by what the decoder
 //! does with them), or bounds on memory.
 

@@ -33,7 +33,8 @@ const MAGIC: &[u8] = b"LANC";
 ///
 /// # Errors
 /// An input error for a `path` that is not one plain component: a manifest must not be able to
-/// send a reader outside its shard. Damage for a run that has files elsewhere. Else lance's error for a dataset that is missing or broken.
+/// send a reader outside its shard. Damage for a run that has files elsewhere. Else lance's error for
+/// a dataset that is missing or broken.
 pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Dataset> {
     if !paths::is_plain_component(path) {
         return Err(Error::invalid_input(format!(

@@ -67,16 +67,16 @@ impl Table {
                 }
             }
         }
+        let remover = Remover::new(self, &base).await?;
         result.garbage.extend(self.record_index_garbage(now, settings.older_than).await?);
         result.garbage.extend(self.staged_write_garbage(now, settings.older_than).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
             self.sync_before_removal(&base).await?;
-            let remover = Remover::new(self, &base).await?;
             for garbage in &result.garbage {
                 remover.remove(garbage).await?;
             }
         }
-        result.garbage.extend(base_files(self, &base, settings.dry_run).await?);
+        result.garbage.extend(base_files(&remover, &base, settings.dry_run).await?);
         result.bytes = result.garbage.iter().map(|garbage| garbage.bytes).sum();
         Ok(result)
     }
@@ -230,7 +230,7 @@ const fn is_folder(kind: GarbageKind) -> bool {
 
 /// Files of the base table that no version names and that are a week old, by lance's own rules;
 /// every version stays.
-async fn base_files(table: &Table, base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
+async fn base_files(remover: &Remover<'_>, base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
     let action = "looking for files that no version of the base table names";
     let policy = CleanupPolicy {
         before_version: Some(0),
@@ -240,9 +240,9 @@ async fn base_files(table: &Table, base: &Dataset, dry_run: bool) -> Result<Vec<
     let operation = base.cleanup(policy);
     let found = Box::pin(operation.explain()).await.context(action)?;
     let files = found.candidate_files.iter().map(|file| &file.path);
-    if !Remover::new(table, base).await?.are_inside(files).await? {
+    if !remover.are_inside(files).await? {
         tracing::warn!(
-            table = table.uri(),
+            table = base.uri(),
             "a folder of the base table is a link: no file in it is collected"
         );
         return Ok(Vec::new());

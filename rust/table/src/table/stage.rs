@@ -18,6 +18,7 @@ use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
+use lance::Dataset;
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths};
 use lancemem_core::shard::{MarkedRun, SsTableSink, unlisted_rows};
 use lancemem_core::store::Created;
@@ -115,13 +116,13 @@ impl Table {
         mark: Option<&Mark>,
     ) -> Result<LinkResult> {
         // A table that was removed since it was opened does not get a folder again.
-        self.latest_base().await?;
+        let base = self.latest_base().await?;
         if let Some(write) = write
             && !self.decide(write, LINK).await?
         {
             return Err(Error::input(format!("the staged write {write} was discarded")));
         }
-        let written = self.check_staged(runs).await?;
+        let written = self.check_staged(&base, runs).await?;
         let mut by_shard: BTreeMap<ShardId, Vec<(&StagedRun, Duration)>> = BTreeMap::new();
         for (run, written) in runs.iter().zip(written) {
             let of_shard = by_shard.entry(run.shard_id).or_default();
@@ -217,22 +218,18 @@ impl Table {
 
     /// Opens every run, so that a manifest never lists one that is not there; when each was
     /// written, as it says itself: an adoption or a copy changes the times of its files.
-    async fn check_staged(&self, runs: &[StagedRun]) -> Result<Vec<Duration>> {
-        let base = self.latest_base().await?;
-        let opened = runs.iter().map(|run| {
-            let base = &base;
-            async move {
-                check_path(run)?;
-                let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
-                match self.age_of(run).await? {
-                    None => return Err(not_there(run)),
-                    Some(age) if is_too_old(age) => return Err(too_old(run)),
-                    Some(_) => {}
-                }
-                let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
-                let opened = open_sstable(&context, &run.path).await.in_run(&action)?;
-                Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))
+    async fn check_staged(&self, base: &Dataset, runs: &[StagedRun]) -> Result<Vec<Duration>> {
+        let opened = runs.iter().map(|run| async move {
+            check_path(run)?;
+            let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
+            match self.age_of(run).await? {
+                None => return Err(not_there(run)),
+                Some(age) if is_too_old(age) => return Err(too_old(run)),
+                Some(_) => {}
             }
+            let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
+            let opened = open_sstable(&context, &run.path).await.in_run(&action)?;
+            Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))
         });
         try_join_all(opened).await
     }
