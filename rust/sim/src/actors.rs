@@ -67,8 +67,7 @@ pub async fn end(world: Arc<World>) {
             0..=4 => {
                 let process = world.processes.lock().remove(at);
                 world.event("fault: killed", process.client.id, "");
-                process.client.kill();
-                process.cancel_callers();
+                process.kill();
             }
             5 => {
                 let process = world.processes.lock().remove(at);

@@ -35,12 +35,15 @@ struct Collector {
     entries: BTreeMap<WalPosition, Entry>,
     /// Covered positions, and since when.
     covered: Vec<(Instant, WalPosition)>,
+    /// Whether it takes the newest entry too, as other programs may.
+    takes_newest: bool,
 }
 
 /// Removes covered entries beside everybody else.
 pub async fn collect(world: Arc<World>) {
     let Some(grace) = world.climate.grace_ms.map(Duration::from_millis) else { return };
-    let mut collector = Collector::default();
+    let takes_newest = world.climate.takes_newest;
+    let mut collector = Collector { takes_newest, ..Collector::default() };
     loop {
         pause(world.chance.pause(1_000)).await;
         collector.look(&world).await;
@@ -61,12 +64,8 @@ impl Collector {
         let Some(manifest) = stored_manifest(world) else { return };
         let now = Instant::now();
         self.covered.push((now, manifest.replay_after_wal_entry_position));
-        let folder = Path::from(format!("{ROOT}/{}", paths::wal(world.shard_id)));
-        let listed: Vec<_> = world.objects.list(Some(&folder)).collect().await;
         let mut entries = BTreeMap::new();
-        for location in listed.into_iter().filter_map(|meta| Some(meta.ok()?.location)) {
-            let position = location.filename().and_then(paths::parse_wal_entry);
-            let Some(position) = position else { continue };
+        for (position, location) in log_entries(world).await {
             let entry = if let Some(known) = self.entries.remove(&position) {
                 known
             } else {
@@ -88,13 +87,23 @@ impl Collector {
         let fence = below().filter(|(_, entry)| entry.is_sentinel).last().map(|(at, _)| *at);
         let goes = |position: WalPosition, entry: &Entry| {
             let old = now.duration_since(entry.first_seen) >= SENTINEL_AGE;
-            position < highest && (!entry.is_sentinel || (old && Some(position) != fence))
+            let is_newest = position == highest && !self.takes_newest;
+            !is_newest && (!entry.is_sentinel || (old && Some(position) != fence))
         };
         below()
             .filter(|(position, entry)| goes(**position, entry))
             .map(|(_, entry)| entry.location.clone())
             .collect()
     }
+}
+
+/// The entries that are stored, past all faults, by their positions.
+pub async fn log_entries(world: &World) -> BTreeMap<WalPosition, Path> {
+    let folder = Path::from(format!("{ROOT}/{}", paths::wal(world.shard_id)));
+    let listed: Vec<_> = world.objects.list(Some(&folder)).collect().await;
+    let locations = listed.into_iter().filter_map(|meta| Some(meta.ok()?.location));
+    let entry = |location: Path| Some((paths::parse_wal_entry(location.filename()?)?, location));
+    locations.filter_map(entry).collect()
 }
 
 async fn is_sentinel(world: &World, location: &Path) -> bool {

@@ -4,7 +4,7 @@
 //! Does not own: stories of single faults (`rust/core/tests`), real disks, processes or Lance.
 //!
 //! Reading order: `rows`, `oracle`, `settings`, `storage`, `world`, `held`, `process`, `actors`,
-//! `collector`, `sleeper`, `life`.
+//! `collector`, `sleeper`, `damage`, `life`.
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +31,8 @@ mod actors;
 mod collector;
 
 mod sleeper;
+
+mod damage;
 
 mod life;
 

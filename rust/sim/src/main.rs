@@ -210,6 +210,7 @@ const FAULTS: &[&str] = &[
     "fault: answer lost",
     "fault: call cancelled",
     "fault: clock jumped",
+    "fault: damaged",
     "fault: entry collected",
     "fault: flush failed",
     "fault: gave up waiting",

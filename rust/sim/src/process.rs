@@ -137,6 +137,12 @@ impl Process {
         self.callers.lock().extend(tasks.iter().map(tokio::task::JoinHandle::abort_handle));
     }
 
+    /// `kill -9` of the job and its callers.
+    pub fn kill(&self) {
+        self.client.kill();
+        self.cancel_callers();
+    }
+
     /// Cancels all calls; their futures are dropped wherever they wait.
     pub fn cancel_callers(&self) {
         self.callers.lock().drain(..).for_each(|task| task.abort());

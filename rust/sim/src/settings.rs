@@ -28,6 +28,8 @@ pub struct Climate {
     pub weather_ms: u64,
     /// For how many milliseconds a covered log entry stays; none goes where this is nothing.
     pub grace_ms: Option<u64>,
+    /// Whether a covered entry goes although it is the newest one.
+    pub takes_newest: bool,
     /// Whether a process sleeps for longer than fence sentinels stay.
     pub sleeps: bool,
     /// Whether the clock jumps.
@@ -50,6 +52,7 @@ impl Climate {
             ends_ms: chance.pick(&[100, 1_000, 10_000]),
             weather_ms: chance.pick(&[50, 500, 5_000]),
             grace_ms: chance.pick(&[None, None, Some(0), Some(1_000), Some(20_000)]),
+            takes_newest: chance.odds(300),
             sleeps: chance.odds(150),
             jumps: chance.odds(300),
             think_ms: chance.pick(&[0, 2, 20, 200]),
