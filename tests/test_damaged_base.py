@@ -134,6 +134,29 @@ def test_a_table_whose_newest_manifest_is_cut_says_so_when_it_is_opened(
         lancemem.open_table(uri)
 
 
+@pytest.mark.parametrize("damage", [cut, end_lost])
+def test_an_open_handle_and_a_job_name_a_damaged_newest_manifest_and_go_on_once_it_is_mended(
+    uri: str, damage: Callable[[Path], None]
+) -> None:
+    table = lancemem.open_table(uri)
+    row = pa.table({"id": [ROWS], "name": ["new"], "value": [1.0]})
+    with table.start_job(shard=0) as job:
+        lance.dataset(uri).delete("id < 20")
+        manifest = max(Path(uri, "_versions").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        whole = manifest.read_bytes()
+        damage(manifest)
+        for read in (all_rows, counted, looked_up, lancemem.Table.history):
+            with pytest.raises(lancemem.CorruptionError, match="the base table is damaged"):
+                read(table)
+        job.put(row)
+        with pytest.raises(lancemem.CorruptionError, match="the base table is damaged"):
+            job.flush()
+        manifest.write_bytes(whole)
+        job.flush()
+    assert table.scan().count_rows() == ROWS - 20 + 1
+    assert [version.operation for version in table.history(limit=1)] == ["Delete"]
+
+
 def test_a_compaction_stops_at_a_damaged_file_and_commits_nothing(uri: str) -> None:
     table = lancemem.open_table(uri)
     table.upsert(pa.table({"id": [700], "name": ["new"], "value": [1.0]}))

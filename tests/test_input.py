@@ -193,11 +193,18 @@ def test_a_list_of_another_length_is_refused_before_anything_of_it_is_made(
 def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
     table: lancemem.Table, schema: pa.Schema
 ) -> None:
+    import numpy as np
+
     wrong: Any = 3
     with pytest.raises(
         TypeError, match=r"'primary_key': expected a name or a list of names, got int"
     ):
         lancemem.create_table(table.uri + "2", schema, primary_key=wrong)
+    names: Any = ["id", 3]
+    with pytest.raises(
+        TypeError, match=r"'primary_key': expected names of columns in the list, got int"
+    ):
+        lancemem.create_table(table.uri + "2", schema, primary_key=names)
     with pytest.raises(TypeError, match=r"'jobs': expected jobs, of start_job or .*, got int"):
         table.scan(consistency="live", jobs=[wrong])
     nothing: Any = None
@@ -205,17 +212,24 @@ def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
         TypeError, match="'shard': expected the ordinal of a shard or its id, got None"
     ):
         table.start_job(shard=nothing)
-    keys: list[Any] = [3, "a", b"a"]
+    for beyond in (-1, 2**31, 2**32):
+        with pytest.raises(lancemem.InvalidInputError, match=f"no shard {beyond}; it has 1"):
+            table.start_job(shard=beyond)
+    keys: list[Any] = [3, 3.5, np.int64(3), None, "a", b"a", {"id": [3]}]
     for key in keys:
         with pytest.raises(lancemem.InvalidInputError, match="one key is a list of one"):
             table.get(key)
 
 
 def test_keys_to_get_and_delete_are_taken_from_frames_and_whole_rows(table: lancemem.Table) -> None:
+    import numpy as np
+    import pandas as pd
     import polars as pl
 
     table.upsert(pa.table(USUAL))
     assert table.get(pl.DataFrame({"id": [2, 9, 1]})).column("id").to_pylist() == [2, 1]
+    for keys in (range(2, 0, -1), np.array([2, 9, 1]), pd.Series([2, 1]), iter([2, 1])):
+        assert table.get(keys).column("id").to_pylist() == [2, 1]
     assert table.delete(pl.DataFrame({"name": ["whatever"], "id": [1]})).rows == 1
     assert by_id(table.scan().to_table()) == ROWS[1:]
 

@@ -8,7 +8,7 @@ Errors are `LancememError`, but for an argument of a wrong Python type or sign (
 is written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
@@ -87,7 +87,7 @@ class _Schema(Protocol):
 
 _Data: TypeAlias = _Stream | _Array
 # Rows with the key columns, or values of a key of one column, or tuples of several.
-_Keys: TypeAlias = _Data | list[Any] | tuple[Any, ...]
+_Keys: TypeAlias = _Data | Iterable[Any]
 _Filter: TypeAlias = str | pc.Expression
 # An application, such as the id of a streaming query, and the version of what it writes.
 _Mark: TypeAlias = tuple[str, int]
@@ -456,8 +456,9 @@ class Table:
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
-        `keys` are rows with the key columns, or, where the key is one column, an Arrow array or a
-        list of its values; where it has several, also a list of tuples in their order.
+        `keys` are rows with the key columns, or, where the key is one column, an Arrow array or
+        anything that gives its values, such as a list, a range or a numpy array; where it has
+        several, also a list of tuples in their order.
         Keys without a row are left out; `get_with_missing` says which.
         """
 

@@ -4,6 +4,7 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PySequence;
 
 use crate::job::Job;
 use crate::serve::RemoteJob;
@@ -21,9 +22,17 @@ impl FromPyObject<'_, '_> for KeyNames {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        let one = given.extract().map(|name| Self(vec![name]));
-        one.or_else(|_| given.extract().map(Self))
-            .or_else(|_| wrong(given, "a name or a list of names"))
+        if let Ok(name) = given.extract() {
+            return Ok(Self(vec![name]));
+        }
+        let Ok(names) = given.cast::<PySequence>() else {
+            return wrong(given, "a name or a list of names");
+        };
+        let names = names.try_iter()?.map(|name| {
+            let name = name?;
+            name.extract().or_else(|_| wrong(name.as_borrowed(), "names of columns in the list"))
+        });
+        names.collect::<PyResult<_>>().map(Self)
     }
 }
 
@@ -45,7 +54,7 @@ impl FromPyObject<'_, '_> for RunningJob {
 
 /// A shard by its ordinal or its id.
 pub enum ShardName {
-    Ordinal(i32),
+    Ordinal(i64),
     Id(String),
 }
 

@@ -55,6 +55,13 @@ pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     }
 }
 
+/// Whether `data` exports itself as Arrow.
+pub fn is_arrow(data: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = data.py();
+    Ok(data.hasattr(intern!(py, "__arrow_c_array__"))?
+        || data.hasattr(intern!(py, "__arrow_c_stream__"))?)
+}
+
 /// Whatever anything exports as a stream or as a single array.
 pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     let py = data.py();

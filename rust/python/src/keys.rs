@@ -6,26 +6,29 @@
 use arrow_array::RecordBatch;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::errors::InvalidInputError;
 use crate::input::{self, Export};
 
-/// What tells that somebody gave the value of one key.
-fn is_value(data: &Bound<'_, PyAny>) -> bool {
-    data.is_instance_of::<PyInt>()
-        || data.is_instance_of::<PyString>()
+/// Whether somebody gave the value of one key, or columns by their names.
+fn is_no_list(data: &Bound<'_, PyAny>) -> bool {
+    data.is_instance_of::<PyString>()
         || data.is_instance_of::<PyBytes>()
+        || data.is_instance_of::<PyDict>()
+        || data.try_iter().is_err()
 }
 
 /// The keys of a call. `names` are the key columns, in their order.
 pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
-    if data.is_instance_of::<PyList>() || data.is_instance_of::<PyTuple>() {
+    if !input::is_arrow(data)? {
+        if is_no_list(data) {
+            return Err(InvalidInputError::new_err(format!(
+                "expected keys, in a list, an array or a table; one key is a list of one; got {}",
+                data.get_type().name()?
+            )));
+        }
         return of_objects(data, names);
-    }
-    if is_value(data) {
-        let given = "expected keys, in a list, an array or a table; one key is a list of one";
-        return Err(InvalidInputError::new_err(given));
     }
     match input::export(data)? {
         Export::Rows(rows) => Ok(rows),
@@ -37,7 +40,7 @@ pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch>
     }
 }
 
-/// Python values: one of each key, or a tuple where the key has several columns.
+/// Python values, of whatever gives them one after the other: one of each key, or a tuple where the key has several columns.
 fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
     let pyarrow = data.py().import("pyarrow")?;
     if names.is_empty() {

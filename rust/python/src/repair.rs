@@ -62,7 +62,7 @@ pub fn existing_shard(
         ShardName::Ordinal(ordinal) => ordinal,
     };
     let shards = run(py, table.shards())?;
-    let found = shards.iter().find(|shard| shard.ordinal == Some(ordinal));
+    let found = shards.iter().find(|shard| shard.ordinal.map(i64::from) == Some(ordinal));
     found.map(|shard| shard.shard_id).ok_or_else(|| {
         InvalidInputError::new_err(format!("table {} has no shard {ordinal}", table.uri()))
     })

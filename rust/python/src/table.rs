@@ -251,7 +251,8 @@ impl Table {
                 .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,
             ShardName::Ordinal(ordinal) => {
                 let routing = run(py, table.routing())?;
-                routing.get(&ordinal).copied().ok_or_else(|| {
+                let known = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
+                known.copied().ok_or_else(|| {
                     InvalidInputError::new_err(format!(
                         "table {} has no shard {ordinal}; it has {}",
                         table.uri(),

@@ -255,9 +255,9 @@ pub fn from_create(action: &str, error: &lance_core::Error) -> Error {
 }
 
 /// What lance says of a table that was open and whose newest version is looked for. Where that is
-/// gone the table is; anything else may pass, and a job waits for that.
+/// gone the table is; what is not damage may pass, and a job waits for that.
 pub fn from_look(action: &str, error: &lance_core::Error) -> Error {
-    if is_absent(error) { from_open(action, error) } else { from_lance(action, error) }
+    if is_absent(error) { from_open(action, error) } else { from_base(action, error) }
 }
 
 fn is_missing(cause: &(dyn StdError + 'static)) -> bool {

@@ -10,7 +10,7 @@ use lance::dataset::transaction::Operation;
 use lancemem_core::types::Result;
 
 use super::Table;
-use crate::errors::Context;
+use crate::errors::{BaseContext, is_absent};
 
 /// One version of the base table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Table {
     /// the base table with a compaction. Versions that somebody removed are left out.
     ///
     /// # Errors
-    /// A storage error.
+    /// Damage of a version's manifest; a storage error.
     #[boxed]
     pub async fn history(&self, limit: Option<usize>) -> Result<Vec<TableVersion>> {
         let action = "reading the versions of the base table";
@@ -39,7 +39,7 @@ impl Table {
         let mut numbers: Vec<u64> = base
             .version_refs()
             .await
-            .context(action)?
+            .in_base(action)?
             .into_iter()
             .map(|version| version.version)
             .filter(|version| *version <= base.version().version)
@@ -48,7 +48,11 @@ impl Table {
         numbers.truncate(limit.unwrap_or(usize::MAX));
         let mut versions = Vec::with_capacity(numbers.len());
         for number in numbers {
-            let read = base.read_version_transaction(number).await.context(action)?;
+            let read = match base.read_version_transaction(number).await {
+                // It was removed since the versions were listed.
+                Err(error) if number < base.version().version && is_absent(&error) => continue,
+                read => read.in_base(action)?,
+            };
             let operation = read.transaction.map(|transaction| transaction.operation);
             let compacted_shards = match &operation {
                 Some(Operation::Update { compacted_sstables, .. }) => compacted_sstables.len(),

@@ -20,9 +20,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths};
-use lancemem_core::shard::{MarkedRun, SsTableSink, unlisted_rows};
+use lancemem_core::shard::{MarkedRun, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
-use lancemem_core::types::{Error, Generation, Mark, ONCE, Result, ShardId};
+use lancemem_core::types::{Error, Generation, Mark, Marks, ONCE, Result, ShardId};
 
 use super::collect::now;
 use super::columns::refuse_unwritable;
@@ -105,9 +105,10 @@ impl Table {
     /// without one it takes none of the runs that it took before and remembers: the newest 128.
     ///
     /// # Errors
-    /// An input error where the write was discarded or a run is not there, with nothing linked.
-    /// Stale as [`Self::write`]. Otherwise each shard has all of its runs or none of them, and
-    /// the call can be repeated with the same mark.
+    /// An input error where the write was discarded or a run is not there, and corruption where
+    /// what was decided of the write is damaged; with nothing linked. Stale as [`Self::write`].
+    /// Otherwise each shard has all of its runs or none of them, and the call can be repeated with
+    /// the same mark.
     #[boxed]
     pub async fn link(
         &self,
@@ -122,16 +123,13 @@ impl Table {
         {
             return Err(Error::input(format!("the staged write {write} was discarded")));
         }
-        let written = self.check_staged(&base, runs).await?;
-        let mut by_shard: BTreeMap<ShardId, Vec<(&StagedRun, Duration)>> = BTreeMap::new();
-        for (run, written) in runs.iter().zip(written) {
-            let of_shard = by_shard.entry(run.shard_id).or_default();
-            if !of_shard.iter().any(|(other, _)| other.path == run.path) {
-                of_shard.push((run, written));
-            }
-        }
-        let links =
-            by_shard.into_iter().map(|(shard_id, runs)| self.link_shard(shard_id, runs, mark));
+        let by_shard = self.not_linked(runs, mark).await?;
+        let written = self.check_staged(&base, by_shard.values().flatten().copied()).await?;
+        let mut written = written.into_iter();
+        let links = by_shard.into_iter().map(|(shard_id, runs)| {
+            let runs = runs.into_iter().zip(written.by_ref()).collect();
+            self.link_shard(shard_id, runs, mark)
+        });
         let linked = try_join_all(links).await?;
         Ok(linked.into_iter().fold(LinkResult::default(), |sum, shard| LinkResult {
             rows: sum.rows + shard.rows,
@@ -147,7 +145,7 @@ impl Table {
     ///
     /// # Errors
     /// An input error, with nothing removed, where a run is linked under another name or under
-    /// none; a storage error; runs may be left behind, which mean nothing.
+    /// none; corruption as [`Self::link`]; a storage error; runs may be left behind, which mean nothing.
     #[boxed]
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
@@ -192,6 +190,33 @@ impl Table {
         })
     }
 
+    /// The runs of each shard that it has not taken before, each of them once. Those that it has
+    /// taken need not be there any more: a compaction and a collection may have come since.
+    async fn not_linked<'a>(
+        &self,
+        runs: &'a [StagedRun],
+        mark: Option<&Mark>,
+    ) -> Result<BTreeMap<ShardId, Vec<&'a StagedRun>>> {
+        let mut by_shard: BTreeMap<ShardId, Vec<&StagedRun>> = BTreeMap::new();
+        for run in runs {
+            check_path(run)?;
+            let of_shard = by_shard.entry(run.shard_id).or_default();
+            if !of_shard.iter().any(|other| other.path == run.path) {
+                of_shard.push(run);
+            }
+        }
+        let shards = by_shard.into_iter().map(|(shard_id, mut runs)| async move {
+            let recorded = self.marks_of(shard_id).await?;
+            match mark {
+                Some(mark) if is_new(&recorded, shard_id, mark)? => {}
+                Some(_) => runs.clear(),
+                None => runs.retain(|run| !run.is_remembered(&recorded)),
+            }
+            Ok((shard_id, runs))
+        });
+        Ok(try_join_all(shards).await?.into_iter().collect())
+    }
+
     /// Lets the first caller decide what becomes of a staged write; whether `decision` stands.
     async fn decide(&self, write: &str, decision: &'static [u8]) -> Result<bool> {
         if !paths::is_plain_component(write) {
@@ -202,7 +227,19 @@ impl Table {
         if self.store().put_if_absent(&path, bytes.clone()).await? == Created::Yes {
             return Ok(true);
         }
-        Ok(self.store().get(&path).await?.as_ref() == Some(&bytes))
+        let decided = self.store().get(&path).await?;
+        match decided.as_deref() {
+            Some(LINK | DISCARD) => Ok(decided == Some(bytes)),
+            Some(other) => {
+                let detail = format!(
+                    "{} bytes that say neither link nor discard; where no shard has the runs of \
+                     {write}, remove the file and repeat the call",
+                    other.len()
+                );
+                Err(Error::corrupt(path, "undecodable", detail))
+            }
+            None => Err(Error::storage(format!("reading {path}"), "it was removed meanwhile")),
+        }
     }
 
     /// What was decided about staged writes so long ago that none of their runs can be linked.
@@ -218,9 +255,12 @@ impl Table {
 
     /// Opens every run, so that a manifest never lists one that is not there; when each was
     /// written, as it says itself: an adoption or a copy changes the times of its files.
-    async fn check_staged(&self, base: &Dataset, runs: &[StagedRun]) -> Result<Vec<Duration>> {
-        let opened = runs.iter().map(|run| async move {
-            check_path(run)?;
+    async fn check_staged<'a>(
+        &self,
+        base: &Dataset,
+        runs: impl Iterator<Item = &'a StagedRun>,
+    ) -> Result<Vec<Duration>> {
+        let opened = runs.map(|run| async move {
             let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
             match self.age_of(run).await? {
                 None => return Err(not_there(run)),
@@ -249,15 +289,15 @@ impl Table {
         mark: Option<&Mark>,
     ) -> Result<LinkResult> {
         let already = LinkResult { already_written: 1, ..LinkResult::default() };
+        // A link that has nothing to do must not fence whoever works there.
+        if runs.is_empty() {
+            return Ok(already);
+        }
         let marked = runs.iter().map(|(run, written)| {
             let mark = mark.map_or_else(|| run.mark(*written), |mark| Ok(mark.clone()))?;
             Ok((run.as_listed(), mark))
         });
         let marked = marked.collect::<Result<Vec<MarkedRun>>>()?;
-        // Before the claim: a link that has nothing to do must not fence whoever works there.
-        if !self.has_new(shard_id, marked.iter().map(|(_, mark)| mark)).await? {
-            return Ok(already);
-        }
         let job = self.open_job(shard_id, self.writer_defaults().clone()).await?;
         let linked = job.link(&marked).await?;
         if linked.is_empty() {
@@ -306,6 +346,15 @@ impl StagedRun {
     /// it was, since 1970.
     fn mark(&self, written: Duration) -> Result<Mark> {
         Mark::new(format!("{ONCE}{:016x}-{}", written.as_nanos(), self.path), 0)
+    }
+
+    /// Whether a shard has recorded [`Self::mark`], whenever the run was written.
+    fn is_remembered(&self, recorded: &Marks) -> bool {
+        let is_own = |application: &str| {
+            let name = application.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
+            name.is_some_and(|(_, path)| path == self.path)
+        };
+        recorded.iter().any(|(application, _)| is_own(application))
     }
 }
 

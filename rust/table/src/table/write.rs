@@ -142,7 +142,7 @@ impl Table {
         let already = WriteResult { already_written: 1, ..WriteResult::default() };
         // Before the claim: a write that has nothing to do must not fence whoever works there.
         if let Some(mark) = mark
-            && !self.has_new(shard_id, [mark]).await?
+            && !is_new(&self.marks_of(shard_id).await?, shard_id, mark)?
         {
             return Ok(already);
         }
@@ -166,22 +166,8 @@ impl Table {
         Ok(WriteResult { rows: done.rows, shards: 1, wal_entries, already_written: 0 })
     }
 
-    /// Whether a shard has not recorded all of `marks`.
-    pub(super) async fn has_new(
-        &self,
-        shard_id: ShardId,
-        marks: impl IntoIterator<Item = &Mark>,
-    ) -> Result<bool> {
-        let recorded = self.marks_of(shard_id).await?;
-        for mark in marks {
-            if is_new(&recorded, shard_id, mark)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    async fn marks_of(&self, shard_id: ShardId) -> Result<Marks> {
+    /// What is durable in a shard, without a claim.
+    pub(super) async fn marks_of(&self, shard_id: ShardId) -> Result<Marks> {
         recorded_marks(self.store(), &self.manifest_store(shard_id)).await
     }
 
