@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -193,8 +194,6 @@ def test_a_list_of_another_length_is_refused_before_anything_of_it_is_made(
 def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
     table: lancemem.Table, schema: pa.Schema
 ) -> None:
-    import numpy as np
-
     wrong: Any = 3
     with pytest.raises(
         TypeError, match=r"'primary_key': expected a name or a list of names, got int"
@@ -222,7 +221,6 @@ def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
 
 
 def test_keys_to_get_and_delete_are_taken_from_frames_and_whole_rows(table: lancemem.Table) -> None:
-    import numpy as np
     import pandas as pd
     import polars as pl
 
