@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 SIM = ROOT / "rust" / "sim"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+POWER_CUTS = [f"tests/durability/test_power_cut{which}.py" for which in ("", "_drawn")]
 CARGO = ["cargo", "test", "--workspace", "--release", "--quiet", "--locked"]
 # The simulation is compiled with flags of its own, so in a folder of its own (Makefile).
 SIM_TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target"), "sim")
@@ -113,7 +114,7 @@ LAYERS = [
     Layer(
         "cuts",
         0.08,
-        [*PYTEST, "tests/durability/test_power_cut.py", "--timeout", "3600"],
+        [*PYTEST, *POWER_CUTS, "--timeout", "3600"],
         {"LANCEMEM_CUTS": "60"},
         tries=60,
     ),
