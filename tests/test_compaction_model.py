@@ -1,13 +1,17 @@
 """Random programs with every kind of maintenance between the writes, against a Python dict.
 
-Owns: that no maintenance, ours or Lance's, changes what any level of consistency shows. Not here:
-the machine and its model, which are those of test_model.
+Owns: that no maintenance, ours or Lance's, one after the other or at once, changes what any level
+of consistency shows, and that a damaged run shows nothing else. Not here: the machine and its
+model, which are those of test_model.
 """
 
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import lance
@@ -17,9 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lancemem
+from tests.test_compaction import perhaps_lost
 from tests.test_model import KEYS, SHARDS, _Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import MakeTable
 
 NOW = timedelta(0)
@@ -50,6 +57,57 @@ class _Maintained(_Machine):
         dataset = lance.dataset(self.table.uri)
         if dataset.count_rows():
             dataset.create_scalar_index(name, "BTREE", replace=True)
+
+    def append_by_lance(self, number: int) -> None:
+        """Add rows under keys of no shard's job, in which the programs of others may work."""
+        keys = [key for key in others(self.key_fields, number) if key not in self.others]
+        new = self.rows([(key, (None, None)) for key in keys])
+        schema = lance.dataset(self.table.uri).schema
+        new = pa.table([new[name] for name in schema.names], schema=schema)
+        lance.write_dataset(new, self.table.uri, mode="append")
+        self.others.update(keys)
+
+    def compact_beside_lance(self, number: int) -> None:
+        """Let lance delete rows while they are compacted; the one that loses its race says so."""
+        gone = others(self.key_fields, number)
+        ids = ", ".join(repr(key[0]) for key in gone)
+
+        def delete() -> None:
+            with perhaps_lost():
+                lance.dataset(self.table.uri).delete(f"id IN ({ids})")
+                self.others.difference_update(gone)
+
+        self.at_once(self.table.compact, delete)
+
+    def compact_twice(self) -> None:
+        self.at_once(self.table.compact, lancemem.open_table(self.table.uri).compact)
+
+    def at_once(self, *calls: Callable[[], object]) -> None:
+        with ThreadPoolExecutor(len(calls)) as pool:
+            for call in [pool.submit(call) for call in calls]:
+                call.result(60)
+        self.scan("flushed")
+
+    def damage_run(self, which: int, at: int) -> None:
+        """Flip a bit in a file of a run: it is named, or nobody needs it."""
+        # So that nothing is being written.
+        for shard in range(SHARDS):
+            self.flush(shard)
+        files = sorted(Path(self.table.uri).glob("_mem_wal/*/*_gen_*/**/*"))
+        files = [path for path in files if path.is_file() and path.stat().st_size]
+        if not files:
+            return
+        path = files[which % len(files)]
+        whole = path.read_bytes()
+        damaged = bytearray(whole)
+        damaged[at % len(whole)] ^= 1 << (at % 8)
+        replace(path, damaged)
+        self.forget()
+        with suppress(lancemem.CorruptionError):
+            self.scan("flushed")
+        replace(path, whole)
+        self.forget()
+        self.scan("flushed")
 
     def update_indexes(self) -> None:
         self.table.compact(update_indexes=True)
@@ -83,6 +141,21 @@ class _Maintained(_Machine):
         dataset.validate()  # type: ignore[no-untyped-call]
 
 
+def others(fields: list[pa.Field], number: int) -> list[tuple[Any, ...]]:
+    """Give keys that none of test_model's are."""
+    numbers = range(1_000 + 10 * number, 1_010 + 10 * number)
+    return [
+        tuple(n if pa.types.is_integer(field.type) else f"other {n}" for field in fields)
+        for n in numbers
+    ]
+
+
+def replace(path: Path, content: bytes | bytearray) -> None:
+    """Write a file anew: an adoption gives its bytes another name, which stays as it is."""
+    path.unlink()
+    path.write_bytes(content)
+
+
 def programs(kind: str) -> st.SearchStrategy[list[Step]]:
     keys = st.sampled_from(KEYS[kind][1])
     payloads = st.tuples(st.none() | st.sampled_from("xyz"), st.none() | st.integers(0, 3))
@@ -101,6 +174,10 @@ def programs(kind: str) -> st.SearchStrategy[list[Step]]:
             st.sampled_from([0.0, 0.5, 1.0]),
         ),
         st.tuples(st.just("compact_by_lance")),
+        st.tuples(st.just("append_by_lance"), st.integers(0, 2)),
+        st.tuples(st.just("compact_beside_lance"), st.integers(0, 2)),
+        st.tuples(st.just("compact_twice")),
+        st.tuples(st.just("damage_run"), st.integers(0, 1 << 30), st.integers(0, 1 << 30)),
         st.tuples(st.just("build_index"), st.sampled_from(["key", "value"])),
         st.tuples(st.just("update_indexes")),
         st.tuples(st.just("collect")),

@@ -85,6 +85,8 @@ class _Machine:
         ordinals = pa.array(self.table.shard_ordinals(self.key_table(self.keys))).to_pylist()
         self.shard_of = dict(zip(self.keys, ordinals, strict=True))
         self.jobs: list[lancemem.Job] = []
+        # Rows that another program put into the base, under keys that no program here writes.
+        self.others: set[Key] = set()
         self.start_jobs()
 
     def start_jobs(self) -> None:
@@ -105,7 +107,9 @@ class _Machine:
         rows = [tuple(row.values()) for row in table.select(self.schema.names).to_pylist()]
         state = {row[:width]: row[width:] for row in rows}
         assert len(state) == len(rows), "a key came twice"
-        return state
+        others = state.keys() - set(self.keys)
+        assert others <= self.others, "a row of another program came back"
+        return {key: row for key, row in state.items() if key not in others}
 
     def split(self, state: State) -> list[State]:
         return [
@@ -178,12 +182,13 @@ class _Machine:
         for level in ("flushed", "durable", "live"):
             self.scan(level)
         live: dict[str, Any] = {"consistency": "live", "jobs": self.jobs}
-        assert self.table.scan(**live).count_rows() == len(newest)
+        rows = len(newest) + len(self.others)
+        assert self.table.scan(**live).count_rows() == rows
 
         big = {key: row for key, row in newest.items() if row[1] is not None and row[1] > 1}
         assert self.state_of(self.table.scan(filter="value > 1", **live).to_table()) == big
         assert self.table.scan(filter="value > 1", **live).count_rows() == len(big)
-        assert self.table.scan(["name"], limit=3, **live).to_table().num_rows == min(3, len(newest))
+        assert self.table.scan(["name"], limit=3, **live).to_table().num_rows == min(3, rows)
 
         got = self.table.get(self.key_table(self.keys), **live)
         assert self.state_of(got) == newest
