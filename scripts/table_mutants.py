@@ -39,13 +39,11 @@ BUGS = {
     "B14": Bug(
         "a compaction commits although another has moved its runs",
         "test_compaction.py::test_two_compactors_lose_nothing_and_duplicate_nothing",
-        "programs compact one at a time",
     ),
     "B15": Bug(
         "a compaction is committed behind versions that it was not planned for",
         "test_compaction.py::"
         "test_rows_that_pylance_deletes_between_planning_and_commit_stay_deleted",
-        "nobody else commits in a program",
     ),
     "B16": Bug(
         "a compaction leaves the older row of a key in the base",
@@ -62,7 +60,6 @@ BUGS = {
     "B19-run": Bug(
         "no check of the checksums of a run's files",
         "test_damaged_runs.py::test_a_damaged_file_of_a_run_is_reported_and_never_compacted",
-        "no program damages a run",
     ),
     "B19-kept": Bug(
         "what was read of a run before its files were compared is written down after it",
