@@ -68,19 +68,25 @@ class _Maintained(_Machine):
         self.others.update(keys)
 
     def compact_beside_lance(self, number: int) -> None:
-        """Let lance delete rows while they are compacted; the one that loses its race says so."""
-        gone = others(self.key_fields, number)
-        ids = ", ".join(repr(key[0]) for key in gone)
+        """Let lance delete rows while others are compacted; who loses the race says so."""
+        self.append_by_lance(number)
+        self.put([(key, ("z", number)) for key in self.keys])
+        self.flush_all()
 
         def delete() -> None:
-            with perhaps_lost():
-                lance.dataset(self.table.uri).delete(f"id IN ({ids})")
-                self.others.difference_update(gone)
+            for key in others(self.key_fields, number):
+                with perhaps_lost():
+                    lance.dataset(self.table.uri).delete(f"id = {key[0]!r}")
+                    self.others.remove(key)
 
         self.at_once(self.table.compact, delete)
 
     def compact_twice(self) -> None:
         self.at_once(self.table.compact, lancemem.open_table(self.table.uri).compact)
+
+    def flush_all(self) -> None:
+        for shard in range(SHARDS):
+            self.flush(shard)
 
     def at_once(self, *calls: Callable[[], object]) -> None:
         with ThreadPoolExecutor(len(calls)) as pool:
@@ -89,11 +95,11 @@ class _Maintained(_Machine):
         self.scan("flushed")
 
     def damage_run(self, which: int, at: int) -> None:
-        """Flip a bit in a file of a run: it is named, or nobody needs it."""
+        """Flip a bit in a file of a run: it is named or not needed, and never moves on."""
         # So that nothing is being written.
-        for shard in range(SHARDS):
-            self.flush(shard)
-        files = sorted(Path(self.table.uri).glob("_mem_wal/*/*_gen_*/**/*"))
+        self.flush_all()
+        where = "data/*" if which % 2 else "**/*"
+        files = sorted(Path(self.table.uri).glob(f"_mem_wal/*/*_gen_*/{where}"))
         files = [path for path in files if path.is_file() and path.stat().st_size]
         if not files:
             return
@@ -105,6 +111,8 @@ class _Maintained(_Machine):
         self.forget()
         with suppress(lancemem.CorruptionError):
             self.scan("flushed")
+        with suppress(lancemem.CorruptionError):
+            self.table.compact()
         replace(path, whole)
         self.forget()
         self.scan("flushed")
