@@ -65,12 +65,21 @@ fn main() -> ExitCode {
         }
         "model" => {
             let writers = words.next().and_then(|word| word.parse().ok()).unwrap_or(3);
-            model(writers, u8::try_from(amount.clamp(1, 3)).unwrap_or(1))
+            let queued = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+            let more: Vec<String> = words.collect();
+            let has = |word: &str| more.iter().any(|it| it == word);
+            model(Protocol {
+                queued,
+                reads_first: has("reads-first"),
+                slow_collector: has("slow-collector"),
+                ..Protocol::new(writers, u8::try_from(amount.clamp(1, 3)).unwrap_or(1))
+            })
         }
         "hunt" => hunt(puts, threads, Duration::from_secs(amount.max(1))),
         _ => {
             eprintln!(
-                "lancemem-sim seeds N | minutes N | hunt SECONDS | model WRITES WRITERS; or LANCEMEM_SEED=n"
+                "lancemem-sim seeds N | minutes N | hunt SECONDS | model WRITES WRITERS \
+                 [QUEUED reads-first slow-collector]; or LANCEMEM_SEED=n"
             );
             ExitCode::from(2)
         }
@@ -225,10 +234,10 @@ const FAULTS: &[&str] = &[
     "fault: woke after a week",
 ];
 
-/// Visits every state of the protocol with so many writers, and so many writes of each.
-fn model(writers: usize, writes: u8) -> ExitCode {
+/// Visits every state of a machine.
+fn model(protocol: Protocol) -> ExitCode {
     let started = Instant::now();
-    let walk = walk(Protocol { writers, writes, mutant: "" }, LONGEST_WALK);
+    let walk = walk(protocol, LONGEST_WALK);
     let (states, depth) = (walk.states, walk.depth);
     println!("{states} states, {depth} steps deep, {:.1} s", started.elapsed().as_secs_f64());
     match walk.broken {
