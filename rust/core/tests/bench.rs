@@ -12,9 +12,10 @@ use lancemem_core::Result;
 use lancemem_core::format::{ShardManifest, WalEntry, paths, wal_entry};
 use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
-use lancemem_core::types::{ShardId, WalPosition, WriterConfig};
+use lancemem_core::types::{KeyBytes, ShardId, WalPosition, WriterConfig};
 use lancemem_core::wal::WalTail;
-use lancemem_testkit::{FaultyStore, Gate, KeyShape, MemorySink, Rows, merge};
+use lancemem_testkit::{Base, FaultyStore, Gate, KeyShape, MemorySink, Rows};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 pub const HOUR: Duration = Duration::from_hours(1);
@@ -23,6 +24,8 @@ pub const HOUR: Duration = Duration::from_hours(1);
 pub struct Bench {
     pub storage: Arc<FaultyStore>,
     pub sink: Arc<MemorySink>,
+    /// What compactions have taken over: nothing, where a story has none.
+    pub base: Mutex<Base>,
     pub shape: KeyShape,
     pub shard_id: ShardId,
 }
@@ -36,6 +39,7 @@ impl Bench {
         let bench = Self {
             storage: Arc::default(),
             sink: Arc::default(),
+            base: Mutex::default(),
             shape,
             shard_id: ShardId::from_u128(0xabcd),
         };
@@ -76,7 +80,17 @@ impl Bench {
     /// What a reader of the same process sees.
     pub fn seen(&self, writer: &ShardWriter) -> Rows {
         let snapshot = writer.snapshot().unwrap();
-        merge(&snapshot.manifest, &snapshot.memtables, &self.sink)
+        self.base.lock().merge(&snapshot.manifest, &snapshot.memtables, &self.sink)
+    }
+
+    /// What a lookup of each of the keys with these numbers finds in the same process.
+    pub fn get(&self, writer: &ShardWriter, numbers: &[i64]) -> Vec<Option<i64>> {
+        let snapshot = writer.snapshot().unwrap();
+        let (keys, base) = (self.shape.encoded(numbers), self.base.lock());
+        let get = |key: &KeyBytes| {
+            base.get(key.as_slice(), &snapshot.manifest, &snapshot.memtables, &self.sink)
+        };
+        keys.iter().map(get).collect()
     }
 
     /// What a reader of another process sees: the manifest and the log behind it.
@@ -92,7 +106,7 @@ impl Bench {
         replay.read_new(&mut tail, manifest.current_generation).await?;
         let views: Vec<_> =
             replay.memtables().iter().map(|replayed| replayed.memtable.view(usize::MAX)).collect();
-        Ok(merge(&manifest, &views, &self.sink))
+        Ok(self.base.lock().merge(&manifest, &views, &self.sink))
     }
 
     pub async fn manifest(&self) -> Arc<ShardManifest> {
@@ -103,24 +117,29 @@ impl Bench {
         format!("table/{}", paths::wal_entry(self.shard_id, WalPosition(position)))
     }
 
-    /// Every entry with rows, by position.
-    pub async fn data_entries(&self) -> Vec<(u64, WalEntry)> {
-        let mut entries = Vec::new();
+    /// Every entry, with its path.
+    pub async fn entries(&self) -> BTreeMap<WalPosition, (String, WalEntry)> {
+        let mut entries = BTreeMap::new();
         for path in self.storage.paths("/wal/").await {
             let name = path.rsplit('/').next().unwrap();
-            let position = paths::parse_wal_entry(name).unwrap().get();
+            let position = paths::parse_wal_entry(name).unwrap();
             let entry = wal_entry::decode(&self.storage.bytes(&path).await, name).unwrap();
-            if !entry.batches.is_empty() {
-                entries.push((position, entry));
-            }
+            entries.insert(position, (path, entry));
         }
-        entries.sort_by_key(|(position, _)| *position);
         entries
+    }
+
+    /// Every entry with rows, by position.
+    pub async fn data_entries(&self) -> Vec<(u64, WalEntry)> {
+        let entries = self.entries().await.into_iter();
+        let entries = entries.map(|(position, (_, entry))| (position.get(), entry));
+        entries.filter(|(_, entry)| !entry.batches.is_empty()).collect()
     }
 
     /// The rows with these numbers and values, as a reader gives them.
     pub fn rows(&self, rows: &[(i64, i64)]) -> Rows {
-        rows.iter().map(|(number, value)| (self.shape.key(*number), *value)).collect()
+        let (numbers, values): (Vec<i64>, Vec<i64>) = rows.iter().copied().unzip();
+        self.shape.encoded(&numbers).into_iter().zip(values).collect()
     }
 
     pub async fn put(&self, writer: &ShardWriter, rows: &[(i64, i64)]) -> Result<()> {

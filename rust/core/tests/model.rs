@@ -1,76 +1,38 @@
 //! Random lives of a shard against a map: whatever happens in between, the same rows come back.
 //!
-//! Owns: the random operations and the model. Does not own: faults, which have their stories.
+//! Owns: what each step does, and the map. Does not own: which steps there are (`steps`); faults,
+//! which have their stories.
+
+mod steps;
 
 use std::sync::LazyLock;
 
+use lancemem_core::format::WalEntry;
 use lancemem_core::shard::ShardWriter;
-use lancemem_core::types::{KeyIndexKind, WriterConfig};
-use lancemem_testkit::{KeyShape, NULL, Rows};
+use lancemem_core::store::ManifestStore;
+use lancemem_core::types::{Generation, WriterConfig};
+use lancemem_testkit::collector::{Content, garbage};
+use lancemem_testkit::{KeyShape, Rows};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use tokio::runtime::Runtime;
 
-use crate::bench::{Bench, quick, within};
+use self::steps::{Drain, Step, settings, steps};
+use crate::bench::{Bench, within};
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
-
-#[derive(Clone, Debug)]
-enum Step {
-    Put(Vec<(i64, i64)>),
-    Delete(Vec<i64>),
-    Flush,
-    Close {
-        flush: bool,
-    },
-    /// The job is dropped while its successor opens; every row was acknowledged.
-    Crash,
-    /// A successor opens while the job still lives.
-    Takeover,
-    /// A reader of another process reads the log behind the manifest.
-    Tail,
-}
-
-/// Lives of up to 200 steps; `nulls` of ten values are none.
-fn steps(nulls: u32) -> impl Strategy<Value = Vec<Step>> {
-    let key = -6_i64..12;
-    let value = prop_oneof![10 - nulls => -1000_i64..1000, nulls => Just(NULL)];
-    let row = (key.clone(), value);
-    let step = prop_oneof![
-        6 => prop::collection::vec(row, 1..9).prop_map(Step::Put),
-        3 => prop::collection::vec(key, 1..4).prop_map(Step::Delete),
-        1 => Just(Step::Flush),
-        1 => any::<bool>().prop_map(|flush| Step::Close { flush }),
-        1 => Just(Step::Crash),
-        1 => Just(Step::Takeover),
-        1 => Just(Step::Tail),
-    ];
-    prop::collection::vec(step, 1..=200)
-}
-
-fn settings() -> impl Strategy<Value = WriterConfig> {
-    let limits = (1_usize..8, 1_usize..4, prop_oneof![Just(1_usize), Just(1 << 20)]);
-    let index = prop_oneof![Just(KeyIndexKind::Hash), Just(KeyIndexKind::SkipList)];
-    (limits, any::<bool>(), any::<bool>(), index).prop_map(
-        |((rows, batches, budget), durable_write, sync_indexed_write, key_index)| WriterConfig {
-            max_memtable_rows: rows,
-            max_memtable_batches: batches,
-            max_unflushed_memtable_bytes: budget,
-            durable_write,
-            sync_indexed_write,
-            key_index,
-            ..quick()
-        },
-    )
-}
 
 /// One shard, its present writer and what must be in it.
 struct Life {
     bench: Bench,
     writer: ShardWriter,
     config: WriterConfig,
+    /// The compactor's look at the shard, which goes on from one compaction to the next.
+    compactor: ManifestStore,
+    /// The newest generation that a manifest has lost to the base table.
+    drained: Generation,
     model: Rows,
 }
 
@@ -78,23 +40,31 @@ impl Life {
     async fn begin(shape: KeyShape, config: WriterConfig) -> Self {
         let bench = Bench::with_key(shape).await;
         let writer = bench.open_with(config.clone()).await;
-        Self { bench, writer, config, model: Rows::new() }
+        let compactor = bench.manifests();
+        let (drained, model) = (Generation::default(), Rows::new());
+        Self { bench, writer, config, compactor, drained, model }
     }
 
     async fn live(&mut self, step: &Step) {
         match step {
             Step::Put(rows) => {
                 self.bench.put(&self.writer, rows).await.unwrap();
-                for (number, value) in rows {
-                    self.model.insert(self.bench.shape.key(*number), *value);
-                }
+                self.model.extend(self.bench.rows(rows));
             }
             Step::Delete(numbers) => {
                 self.bench.delete(&self.writer, numbers).await.unwrap();
-                for number in numbers {
-                    self.model.remove(&self.bench.shape.key(*number));
+                for key in self.bench.shape.encoded(numbers) {
+                    self.model.remove(&key);
                 }
             }
+            Step::Get(numbers) => {
+                let keys = self.bench.shape.encoded(numbers);
+                let expected: Vec<_> =
+                    keys.iter().map(|key| self.model.get(key).copied()).collect();
+                assert_eq!(self.bench.get(&self.writer, numbers), expected);
+            }
+            Step::Compact { runs, then } => self.compact(*runs, *then).await,
+            Step::Collect { later } => self.collect(*later).await,
             Step::Flush => {
                 self.writer.flush().await.unwrap();
                 assert_eq!(self.bench.stored().await, self.model);
@@ -114,6 +84,46 @@ impl Life {
         assert_eq!(self.bench.seen(&self.writer), self.model);
     }
 
+    /// Beside the job, whose flushes go on.
+    async fn compact(&mut self, runs: usize, then: Drain) {
+        let manifest = self.compactor.latest().await.unwrap().unwrap();
+        let mut listed = manifest.sstables.iter().map(|run| run.generation);
+        assert!(
+            listed.all(|run| run > self.drained),
+            "a drained run is listed again: {manifest:?}"
+        );
+        let compacted = {
+            let mut base = self.bench.base.lock();
+            base.take_over(&manifest, &self.bench.sink, runs);
+            base.compacted()
+        };
+        if then == Drain::Not || manifest.sstables.iter().all(|run| run.generation > compacted) {
+            return;
+        }
+        let drain = self.compactor.update_beside_owner(|manifest| {
+            manifest.sstables.retain(|run| run.generation > compacted);
+        });
+        let drained = drain.await.unwrap();
+        self.drained = compacted;
+        assert_eq!(drained.writer_epoch, self.writer.epoch(), "a drain takes a shard from nobody");
+        if then == Drain::AndTell {
+            self.writer.watch().refresh().await.unwrap();
+        }
+    }
+
+    /// Beside the job too, and with no grace: nobody reads the log meanwhile.
+    async fn collect(&self, later: bool) {
+        let covered = self.bench.manifest().await.replay_after_wal_entry_position;
+        let entries = self.bench.entries().await;
+        let content = |(_, entry): &(String, WalEntry)| {
+            let is_sentinel = entry.batches.is_empty();
+            if is_sentinel { Content::Sentinel { old: later } } else { Content::Rows }
+        };
+        for (path, _) in garbage(&entries, covered, content) {
+            self.bench.storage.drop_file(path).await;
+        }
+    }
+
     async fn reopen(&mut self, flush: bool) {
         self.writer.close(flush).await.unwrap();
         assert_eq!(self.bench.stored().await, self.model);
@@ -121,15 +131,16 @@ impl Life {
     }
 }
 
+/// Each step has the time of a story: a busy machine may take its time for a whole life.
 fn live_through(shape: KeyShape, config: WriterConfig, steps: &[Step]) {
-    RUNTIME.block_on(within(async {
-        let mut life = Life::begin(shape, config).await;
+    RUNTIME.block_on(async {
+        let mut life = within(Life::begin(shape, config)).await;
         for step in steps {
-            life.live(step).await;
+            within(life.live(step)).await;
         }
-        life.reopen(true).await;
+        within(life.reopen(true)).await;
         assert_eq!(life.bench.seen(&life.writer), life.model);
-    }));
+    });
 }
 
 /// 500 lives for each of four tables; `PROPTEST_CASES` asks for another number. What has failed

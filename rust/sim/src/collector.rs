@@ -1,7 +1,7 @@
-//! Who removes log entries that nobody needs, by the rule of `rust/table/src/collect/rules.rs`.
+//! Who removes log entries that nobody needs.
 //!
-//! Owns: that rule on the clock of a life, with a grace period that is far too short.
-//! Does not own: the rule for real tables, whose crate brings Lance along.
+//! Owns: what a collector has seen on the clock of a life, and a grace period that is far too short.
+//! Does not own: the rule, which is the testkit's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use lancemem_core::format::{paths, wal_entry};
 use lancemem_core::types::WalPosition;
+use lancemem_testkit::collector::{Content, garbage};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::time::Instant;
@@ -82,18 +83,16 @@ impl Collector {
         let Some(known) = known else { return Vec::new() };
         self.covered.drain(..known);
         let covered = self.covered[0].1;
-        let highest = self.entries.keys().next_back().copied().unwrap_or_default();
-        let below = || self.entries.iter().take_while(|(position, _)| **position <= covered);
-        let fence = below().filter(|(_, entry)| entry.is_sentinel).last().map(|(at, _)| *at);
-        let goes = |position: WalPosition, entry: &Entry| {
+        let content = |entry: &Entry| {
             let old = now.duration_since(entry.first_seen) >= SENTINEL_AGE;
-            let is_newest = position == highest && !self.takes_newest;
-            !is_newest && (!entry.is_sentinel || (old && Some(position) != fence))
+            if entry.is_sentinel { Content::Sentinel { old } } else { Content::Rows }
         };
-        below()
-            .filter(|(position, entry)| goes(**position, entry))
-            .map(|(_, entry)| entry.location.clone())
-            .collect()
+        let newest = self.entries.last_key_value().filter(|(position, entry)| {
+            self.takes_newest && **position <= covered && !entry.is_sentinel
+        });
+        let garbage = garbage(&self.entries, covered, content).into_iter();
+        let garbage = garbage.chain(newest.map(|(_, entry)| entry));
+        garbage.map(|entry| entry.location.clone()).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns: the key shapes and how a number becomes a key of each.
 //! Does not own: which rows a test puts, or what must come back.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
@@ -28,6 +28,11 @@ impl KeyShape {
     /// The schemas of a table with this key.
     #[must_use]
     pub fn row_schema(self) -> Arc<RowSchema> {
+        static SCHEMAS: [OnceLock<Arc<RowSchema>>; 3] = [const { OnceLock::new() }; 3];
+        SCHEMAS[self as usize].get_or_init(|| self.new_row_schema()).clone()
+    }
+
+    fn new_row_schema(self) -> Arc<RowSchema> {
         let names: Vec<String> = self.fields().iter().map(|field| field.name().clone()).collect();
         let mut fields = self.fields();
         fields.push(Field::new("v", DataType::Int64, true));
@@ -56,9 +61,15 @@ impl KeyShape {
     /// The encoded key of a number.
     #[must_use]
     pub fn key(self, number: i64) -> KeyBytes {
+        self.encoded(&[number]).remove(0)
+    }
+
+    /// The encoded keys of numbers.
+    #[must_use]
+    pub fn encoded(self, numbers: &[i64]) -> Vec<KeyBytes> {
         let schema = self.row_schema();
-        let accepted = schema.accept_keys(&self.keys(&[number])).unwrap();
-        KeyBytes::new(schema.encode_keys(&accepted).get(0))
+        let accepted = schema.accept_keys(&self.keys(numbers)).unwrap();
+        schema.encode_keys(&accepted).iter().map(KeyBytes::new).collect()
     }
 
     fn fields(self) -> Vec<Field> {

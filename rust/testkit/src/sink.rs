@@ -30,7 +30,7 @@ pub struct Run {
 /// The sink. Share it behind an [`Arc`].
 #[derive(Debug, Default)]
 pub struct MemorySink {
-    runs: Mutex<BTreeMap<String, Run>>,
+    runs: Mutex<BTreeMap<String, Arc<Run>>>,
     failures: Mutex<VecDeque<Failure>>,
     gate: Mutex<Option<Arc<Gate>>>,
     calls: Mutex<u32>,
@@ -48,7 +48,7 @@ enum Failure {
 impl MemorySink {
     /// The run in the folder `path`.
     #[must_use]
-    pub fn run(&self, path: &str) -> Run {
+    pub fn run(&self, path: &str) -> Arc<Run> {
         self.runs.lock()[path].clone()
     }
 
@@ -114,7 +114,7 @@ impl SsTableSink for MemorySink {
             newest: newest_of(rows),
             physical_rows: rows.rows(),
         };
-        self.runs.lock().insert(path.clone(), run);
+        self.runs.lock().insert(path.clone(), Arc::new(run));
         Ok(SsTable {
             generation: rows.generation(),
             path,
