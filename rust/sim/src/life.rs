@@ -127,7 +127,9 @@ async fn tell(world: &Arc<World>) {
     cast.abort_all();
     if world.chance.odds(500) {
         // So that the log keeps what a settling owner would flush.
-        take_processes(world).iter().for_each(|process| process.kill());
+        for process in take_processes(world) {
+            process.kill();
+        }
     }
     *world.weather.lock() = Weather::Calm;
     actors::pause(SETTLES).await;
