@@ -70,8 +70,11 @@ class _Maintained(_Machine):
     def compact_beside_lance(self, number: int) -> None:
         """Let lance delete rows while others are compacted; who loses the race says so."""
         self.append_by_lance(number)
-        self.put([(key, ("z", number)) for key in self.keys])
-        self.flush_all()
+        self.put_and_flush_all(number)
+        # So that both have to delete rows of one fragment.
+        self.table.compact()
+        self.compact_by_lance()
+        self.put_and_flush_all(number + 1)
 
         def delete() -> None:
             for key in others(self.key_fields, number):
@@ -83,6 +86,10 @@ class _Maintained(_Machine):
 
     def compact_twice(self) -> None:
         self.at_once(self.table.compact, lancemem.open_table(self.table.uri).compact)
+
+    def put_and_flush_all(self, value: int) -> None:
+        self.put([(key, ("z", value)) for key in self.keys])
+        self.flush_all()
 
     def flush_all(self) -> None:
         for shard in range(SHARDS):
@@ -105,8 +112,10 @@ class _Maintained(_Machine):
             return
         path = files[which % len(files)]
         whole = path.read_bytes()
+        # Rows stand at the beginning of their file.
+        place = at % (min(len(whole), 160) if which % 2 else len(whole))
         damaged = bytearray(whole)
-        damaged[at % len(whole)] ^= 1 << (at % 8)
+        damaged[place] ^= 1 << (at % 8)
         replace(path, damaged)
         self.forget()
         with suppress(lancemem.CorruptionError):

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use datafusion::error::DataFusionError;
 use lancemem_core::Error;
 use lancemem_core::store::scrub;
+use tokio::task::JoinError;
 
 /// The ending of lance's messages: a source file of the machine that built it.
 static BUILD_PATH: LazyLock<Option<regex::Regex>> =
@@ -65,7 +66,9 @@ impl<T> RunContext<T> for Result<T, DataFusionError> {
 }
 
 fn from_run(run: &str, error: &lance_core::Error) -> Error {
-    match damage_of_read(error) {
+    // The reader of bytes that somebody has checked once panics where they are others by now.
+    let kind = damage_of_read(error).or_else(|| has_panicked(error).then_some(UNDECODABLE));
+    match kind {
         Some(kind) => Error::corrupt(run, kind, without_path(error)),
         None => from_lance(run, error),
     }
@@ -176,6 +179,14 @@ fn causes(error: &lance_core::Error) -> impl Iterator<Item = &(dyn StdError + 's
     std::iter::successors(Some(error as &(dyn StdError + 'static)), |cause| (*cause).source())
 }
 
+/// Whether a task of lance ended in a panic.
+fn has_panicked(error: &lance_core::Error) -> bool {
+    let task = |cause: &(dyn StdError + 'static)| {
+        cause.downcast_ref::<JoinError>().is_some_and(JoinError::is_panic)
+    };
+    causes(error).chain(causes(innermost(error))).any(task)
+}
+
 /// Whether the operating system or an object store refused, in contrast to bytes that are wrong.
 fn is_io_fault(error: &lance_core::Error) -> bool {
     causes(error).any(|cause| {
@@ -214,6 +225,7 @@ fn is_refused(cause: &(dyn StdError + 'static)) -> bool {
 fn from_lance(action: &str, error: &lance_core::Error) -> Error {
     let text = without_path(error);
     match error {
+        panic if has_panicked(panic) => Error::Internal(format!("{action}: {text}")),
         lance_core::Error::InvalidInput { .. }
         | lance_core::Error::DatasetNotFound { .. }
         | lance_core::Error::DatasetAlreadyExists { .. }

@@ -87,7 +87,7 @@ async fn walk(
     run: &OpenRun,
     found: &mut BTreeMap<u32, Sum>,
 ) -> std::result::Result<(), String> {
-    run.compare_once().await.map_err(|error| error.to_string())?;
+    run.compare().await.map_err(|error| error.to_string())?;
     let pages = run.pages().await.map_err(|error| error.to_string())?;
     let reads: Vec<_> = (0..pages.len()).map(|number| pages.page(number).boxed()).collect();
     let mut reads = stream::iter(reads).buffered(PAGES_AHEAD);

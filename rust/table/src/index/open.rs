@@ -20,12 +20,12 @@ use lancemem_core::types::{Error, Result};
 use object_store::path::Path;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use super::key_columns::{has_keys_of, key_ids};
 use super::pages::Pages;
 use crate::errors::Context;
-use crate::sstable::{COMPARED_BYTES, FileSum};
+use crate::sstable::{COMPARED_BYTES, FileSum, OnDisk};
 
 const ACTION: &str = "reading the record index";
 /// Runs that are opened or searched at the same time.
@@ -46,16 +46,17 @@ pub struct OpenRun {
     store: Arc<ObjectStore>,
     folder: Path,
     pages: OnceCell<Pages>,
-    /// Bytes that were compared, once they were.
-    compared: OnceCell<u64>,
+    /// What the disk said of the files of the pages when they were compared last.
+    compared: AsyncMutex<Option<Option<Vec<OnDisk>>>>,
 }
 
 impl OpenRun {
     pub(super) async fn pages(&self) -> LanceResult<&Pages> {
         let columns = self.run.key_fields.len();
         let open = || async {
-            if self.local_bytes().is_some_and(|bytes| bytes <= COMPARED_BYTES) {
-                self.compare_once().await?;
+            let bytes = |files: Vec<OnDisk>| files.iter().map(|file| file.bytes).sum::<u64>();
+            if self.on_disk().map(bytes).is_some_and(|bytes| bytes <= COMPARED_BYTES) {
+                self.compare().await?;
             }
             self.unwinding(Pages::open(self.store.clone(), self.folder.clone(), columns)).await
         };
@@ -63,30 +64,33 @@ impl OpenRun {
     }
 
     /// Compares the files of the pages with their checksums, where the run has some, unless this handle
-    /// has: their bytes.
-    pub(super) async fn compare_once(&self) -> LanceResult<u64> {
-        let compare = || async {
-            let mut bytes = 0;
-            for sum in self.sums() {
-                bytes += sum.compare(&self.store, &self.folder).await?;
-            }
-            Ok(bytes)
-        };
-        self.compared.get_or_try_init(compare).await.copied()
-    }
-
-    /// The same, however large they are, where they are on a local disk: an object store has checksums
-    /// of its own. Returns the bytes that were read for it now.
-    async fn compare_before_use(&self) -> LanceResult<u64> {
-        if self.compared.initialized() || self.local_bytes().is_none() {
+    /// has and the disk says nothing else of them since: the bytes that were read for it now.
+    pub(super) async fn compare(&self) -> LanceResult<u64> {
+        let mut compared = self.compared.lock().await;
+        let on_disk = self.on_disk();
+        if compared.as_ref() == Some(&on_disk) {
             return Ok(0);
         }
-        self.compare_once().await
+        let mut bytes = 0;
+        for sum in self.sums() {
+            bytes += sum.compare(&self.store, &self.folder).await?;
+        }
+        *compared = Some(on_disk);
+        Ok(bytes)
     }
 
-    /// Bytes of these files; `None` where they are not on a local disk.
-    fn local_bytes(&self) -> Option<u64> {
-        self.sums().map(|sum| sum.local_bytes(&self.store, &self.folder)).sum()
+    /// The same where they are on a local disk, however large they are: an object store has checksums
+    /// of its own.
+    async fn compare_before_use(&self) -> LanceResult<u64> {
+        if self.on_disk().is_none() {
+            return Ok(0);
+        }
+        self.compare().await
+    }
+
+    /// What the disk says of these files; `None` where they are not on a local one.
+    fn on_disk(&self) -> Option<Vec<OnDisk>> {
+        self.sums().map(|sum| sum.on_disk(&self.store, &self.folder)).collect()
     }
 
     fn sums(&self) -> impl Iterator<Item = FileSum> {
@@ -353,7 +357,7 @@ async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Opt
     match RecordIndexRun::decode(&bytes, &name) {
         Ok(run) => {
             let folder = below(root, &paths::record_index_pages(&name));
-            let (pages, compared) = (OnceCell::new(), OnceCell::new());
+            let (pages, compared) = (OnceCell::new(), AsyncMutex::default());
             let store = store.clone();
             Ok(Some(Arc::new(OpenRun { name, run, store, folder, pages, compared })))
         }

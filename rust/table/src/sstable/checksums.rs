@@ -12,6 +12,7 @@ use std::path::Path as LocalPath;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use crc32fast::Hasher;
@@ -96,9 +97,9 @@ impl FileSum {
         }
     }
 
-    /// Bytes of the file in `folder`; `None` where it is not on a local disk.
-    pub fn local_bytes(&self, store: &ObjectStore, folder: &Path) -> Option<u64> {
-        bytes_on_disk(store, &in_run(folder, &self.file)?)
+    /// What the disk says of the file in `folder`; `None` where it is not on a local disk.
+    pub fn on_disk(&self, store: &ObjectStore, folder: &Path) -> Option<OnDisk> {
+        on_disk(store, &in_run(folder, &self.file)?)
     }
 
     /// Those of all of `paths`.
@@ -226,17 +227,30 @@ pub async fn local_bytes(run: &Dataset, files: RunFiles) -> Result<Option<u64>> 
     let mut bytes = 0;
     for (file, _) in sums_of(run, files) {
         let Some(path) = in_run(&folder, &file) else { continue };
-        let Some(found) = bytes_on_disk(&store, &path) else { return Ok(None) };
-        bytes += found;
+        let Some(found) = on_disk(&store, &path) else { return Ok(None) };
+        bytes += found.bytes;
     }
     Ok(Some(bytes))
 }
 
-/// Bytes of a file; `None` where it is not on a local disk. One that is missing has none, and is found
-/// when it is compared.
-fn bytes_on_disk(store: &ObjectStore, path: &Path) -> Option<u64> {
+/// What a local disk says of a file. Whoever writes it anew changes that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnDisk {
+    /// Its size.
+    pub bytes: u64,
+    /// When it was written last; `None` where it is missing.
+    pub written: Option<SystemTime>,
+}
+
+/// `None` where the file is not on a local disk. One that is missing has no bytes, and is found when it
+/// is compared.
+fn on_disk(store: &ObjectStore, path: &Path) -> Option<OnDisk> {
     let local = sync::local_path(store, path)?;
-    Some(std::fs::metadata(local).map_or(0, |found| found.len()))
+    let found = std::fs::metadata(local).ok();
+    Some(OnDisk {
+        bytes: found.as_ref().map_or(0, std::fs::Metadata::len),
+        written: found.and_then(|found| found.modified().ok()),
+    })
 }
 
 /// Files of the run with what its manifest says of each, sorted.
