@@ -1,0 +1,155 @@
+"""Six kinds of damage at many positions of what keeps a write from being done twice or undone.
+
+Owns: decisions about staged writes, staged runs before they are linked, and marks in log entries
+and in shard manifests. Does not own: entries and manifests without marks (`damage_everywhere` of
+the core), or the files of a listed run (`sstable::tests::damage`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lancemem
+from tests.damages import damaged, unnamed
+
+MARK = ("load", 7)
+
+
+def rows(numbers: range, value: float) -> pa.Table:
+    names = [f"n{number}" for number in numbers]
+    return pa.table({"id": list(numbers), "name": names, "value": [value] * len(names)})
+
+
+def opened(table: lancemem.Table) -> lancemem.Table:
+    return lancemem.open_table(table.uri)
+
+
+def read(table: lancemem.Table) -> pa.Table:
+    return opened(table).scan().to_table().sort_by("id")
+
+
+def epoch(table: lancemem.Table) -> int:
+    return table.shards()[0].writer_epoch
+
+
+def file_of(table: lancemem.Table, pattern: str) -> Path:
+    [path] = Path(table.uri).glob(pattern)
+    return path
+
+
+@pytest.fixture
+def staged(table: lancemem.Table) -> lancemem.StagedRun:
+    """Stage rows for a table that has ten; together they are thirty."""
+    table.upsert(rows(range(10), 1.0))
+    stage = table.start_stage()
+    stage.upsert(rows(range(5, 30), 2.0))
+    [run] = stage.finish()
+    return run
+
+
+@pytest.mark.parametrize("decision", [b"link\n", b"discard\n"])
+def test_a_damaged_decision_is_named_and_neither_linked_nor_discarded(
+    table: lancemem.Table, staged: lancemem.StagedRun, decision: bytes
+) -> None:
+    path = Path(table.uri) / "_lancemem" / "staged" / "w"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(decision)  # and whoever made it went no further
+    before, owner, said = read(table), epoch(table), []
+    for damage in damaged(path):
+        for call in (opened(table).link, opened(table).discard):
+            told = unnamed("_lancemem/staged/w", call, [staged], write="w")
+            said += [f"{call.__name__}, {damage}: {told}"] if told else []
+        assert read(table) == before, damage
+        assert epoch(table) == owner, damage
+        assert file_of(table, f"_mem_wal/*/{staged.path}/data/*").exists(), damage
+    assert said == []
+    assert table.discard([staged], write="w") == (decision == b"discard\n")
+
+
+def test_of_a_link_whose_decision_was_damaged_since_nobody_says_that_it_was_discarded(
+    table: lancemem.Table, staged: lancemem.StagedRun
+) -> None:
+    table.link([staged], write="w", mark=MARK)
+    linked, owner, said = read(table), epoch(table), []
+    assert linked.num_rows == 30
+    for damage in damaged(file_of(table, "_lancemem/staged/w")):
+        told = unnamed("_lancemem/staged/w", opened(table).link, [staged], write="w", mark=MARK)
+        said += [f"{damage}: {told}"] if told else []
+        assert read(table) == linked, damage
+        assert epoch(table) == owner, damage
+    assert said == []
+    assert table.link([staged], write="w", mark=MARK).already_written == 1
+
+
+def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
+    table: lancemem.Table, staged: lancemem.StagedRun
+) -> None:
+    before, owner = read(table), epoch(table)
+    path = file_of(table, f"_mem_wal/*/{staged.path}/_versions/*")
+    whole = path.read_bytes()
+    # The version in the last bytes says nothing that anybody reads.
+    for damage in damaged(path, but_last=8):
+        assert unnamed(staged.path, opened(table).link, [staged]) == "", damage
+    path.unlink()
+    assert unnamed(staged.path, opened(table).link, [staged]) == "", "missing"
+    assert (read(table), epoch(table)) == (before, owner)
+    path.write_bytes(whole)
+    table.link([staged])
+    assert read(table).num_rows == 30
+
+
+@pytest.mark.parametrize(
+    "pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data*", "_pk_index/page_lookup*"]
+)
+def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
+    table: lancemem.Table, staged: lancemem.StagedRun, pattern: str, tmp_path: Path
+) -> None:
+    path = file_of(table, f"_mem_wal/*/{staged.path}/{pattern}")
+    for damage in damaged(path, every=100):
+        shutil.copytree(table.uri, tmp_path / "copy.lance")
+        copy = lancemem.open_table(str(tmp_path / "copy.lance"))
+        if unnamed(path.name, copy.link, [staged]):
+            [report] = [run for run in opened(copy).check_runs() if run.path == staged.path]
+            assert [path.name in line for line in report.damage] == [True], damage
+            assert unnamed(path.name, opened(copy).compact) == "", damage
+        shutil.rmtree(copy.uri)
+
+
+def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
+    table: lancemem.Table,
+) -> None:
+    table.upsert(rows(range(20), 1.0), mark=MARK)
+    entries = Path(table.uri).rglob("wal/*.arrow")
+    [path] = [path for path in entries if b"lmemmrk1" in path.read_bytes()]
+    again, owner, name = rows(range(20), 2.0), epoch(table), "WAL entry 2 of shard"
+    # Without all that is behind its stream it is an entry that lance could write.
+    end = path.read_bytes().index(b"\4\0\0\0load")
+    # The last four bytes say the length once more; nobody needs them to read an entry.
+    for damage in damaged(path, but_last=4):
+        if not damage.startswith(f"cut at {end} "):
+            other = opened(table)
+            assert unnamed(name, other.recorded, 0, MARK[0]) == "", damage
+            assert unnamed(name, other.upsert, again, mark=MARK) == "", damage
+    assert epoch(table) == owner
+    assert opened(table).upsert(again, mark=MARK).already_written == 1
+
+
+def test_damage_anywhere_in_a_manifest_with_a_mark_is_named_and_repeats_no_write(
+    table: lancemem.Table,
+) -> None:
+    table.upsert(rows(range(20), 1.0), mark=MARK)
+    table.start_job(shard=0).close(flush=True)
+    versions = Path(table.uri).rglob("manifest/*.binpb")
+    path = max(versions, key=lambda version: int(version.stem[::-1], 2))
+    assert b"lancemem:mark:load" in path.read_bytes()
+    again = rows(range(20), 2.0)
+    for damage in damaged(path):
+        other = opened(table)
+        assert unnamed(path.name, other.recorded, 0, MARK[0]) == "", damage
+        assert unnamed(path.name, other.upsert, again, mark=MARK) == "", damage
+    assert opened(table).upsert(again, mark=MARK).already_written == 1
+    assert set(read(table)["value"].to_pylist()) == {1.0}
