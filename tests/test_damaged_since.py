@@ -1,0 +1,120 @@
+"""Files that are damaged behind an open handle: nothing of them is written down.
+
+Owns: pages of the record index and files of runs that a handle compared while they were whole.
+docs/repair.md: what such a handle writes down, compactions and deletion vectors, is read anew. Does
+not own: what its reads show meanwhile, or damage that a handle finds when it opens a file
+(`test_damaged_files`, `test_damaged_runs`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import lancemem
+from tests.damages import damages, positions, unnamed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROWS = 600
+# So few that a record index is asked for them.
+CHANGED = range(0, ROWS, 10)
+FILES = ["data/*", "_deletions/*"]
+
+
+def rows(numbers: range, value: float) -> pa.Table:
+    names = [f"n{number}" for number in numbers]
+    return pa.table({"id": list(numbers), "name": names, "value": [value] * len(names)})
+
+
+def read(table: lancemem.Table) -> pa.Table:
+    return lancemem.open_table(table.uri).scan().to_table().sort_by("id")
+
+
+@pytest.fixture
+def changed(table: lancemem.Table) -> lancemem.Table:
+    """Give a table with an index, and a run that changes some rows and one of them twice."""
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(ROWS), 1.0))
+        job.flush()
+        table.compact()
+        table.rebuild_record_index()
+        job.put(rows(CHANGED, 2.0))
+        job.put(rows(CHANGED[:1], 3.0))
+        job.flush()
+    table.set_deletion_vectors(True)
+    [vectors] = Path(table.uri).glob("_lancemem/deletion_vectors/*/*")
+    vectors.unlink()
+    return table
+
+
+def file_of_run(table: lancemem.Table, pattern: str) -> Path:
+    run = table.shards()[0].sstables[0].path
+    [path] = Path(table.uri).glob(f"_mem_wal/*/{run}/{pattern}")
+    return path
+
+
+def damaged_since(
+    table: lancemem.Table, path: Path, place: Path, every: int = 50
+) -> Iterator[tuple[str, lancemem.Table, Path]]:
+    """Damage a file behind handles that have read it.
+
+    Gives what was done, a handle of a copy of the table, and the file in it.
+    """
+    whole = path.read_bytes()
+    for at in positions(len(whole))[::every]:
+        for kind, content in damages(whole, at).items():
+            if content != whole:
+                shutil.copytree(table.uri, place)
+                copy = lancemem.open_table(str(place))
+                assert copy.get([7]).num_rows == 1
+                of_copy = place / path.relative_to(table.uri)
+                of_copy.write_bytes(content)
+                yield f"{kind} at {at} of {path.name}", copy, of_copy
+                shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("write_down", ["write_deletion_vectors", "compact"])
+def test_no_row_is_written_down_that_pages_say_which_were_damaged_since(
+    changed: lancemem.Table, write_down: str, tmp_path: Path
+) -> None:
+    [path] = Path(changed.uri).glob("_lancemem/record_index/*/page_data.lance")
+    expected, wrong = read(changed), []
+    for damage, copy, _ in damaged_since(changed, path, tmp_path / "copy.lance"):
+        getattr(copy, write_down)()
+        found = read(copy)
+        wrong += [] if found == expected else [f"{damage}: {found.num_rows} rows of {ROWS}"]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("pattern", FILES)
+def test_no_row_is_written_down_of_a_run_that_was_damaged_since(
+    changed: lancemem.Table, pattern: str, tmp_path: Path
+) -> None:
+    path = file_of_run(changed, pattern)
+    whole, expected, wrong = path.read_bytes(), read(changed), []
+    for damage, copy, of_copy in damaged_since(changed, path, tmp_path / "copy.lance", every=10):
+        said = unnamed("SSTable", copy.write_deletion_vectors)
+        of_copy.write_bytes(whole)
+        found = read(copy)
+        # A handle may have had all that it needs in memory.
+        if found != expected or not (said or "no error").startswith("no error"):
+            wrong.append(f"{damage}: {said}, and then {found.num_rows} rows of {ROWS}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("pattern", FILES)
+def test_a_run_that_was_damaged_since_is_named_and_not_compacted(
+    changed: lancemem.Table, pattern: str, tmp_path: Path
+) -> None:
+    path = file_of_run(changed, pattern)
+    whole, expected = path.read_bytes(), read(changed)
+    for damage, copy, of_copy in damaged_since(changed, path, tmp_path / "copy.lance"):
+        assert unnamed(path.name, copy.compact) == "", damage
+        of_copy.write_bytes(whole)
+        assert read(copy) == expected, damage
