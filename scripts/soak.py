@@ -98,6 +98,19 @@ LAYERS = [
         seed=None,
     ),
     Layer(
+        "damaged-files",
+        0.04,
+        [
+            *PYTEST,
+            "tests/test_damaged_files.py",
+            "tests/test_damaged_writes.py",
+            "--timeout",
+            "3600",
+        ],
+        {"LANCEMEM_POSITIONS": "all"},
+        seed=None,
+    ),
+    Layer(
         "kill-points",
         0.08,
         [*PYTEST, "tests/durability/test_kill_points.py"],
