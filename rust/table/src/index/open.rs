@@ -25,7 +25,7 @@ use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 use super::key_columns::{has_keys_of, key_ids};
 use super::pages::Pages;
 use crate::errors::Context;
-use crate::sstable::{COMPARED_BYTES, FileSum, OnDisk};
+use crate::sstable::{COMPARED_BYTES, FileStamps, FileSum};
 
 const ACTION: &str = "reading the record index";
 /// Runs that are opened or searched at the same time.
@@ -47,15 +47,14 @@ pub struct OpenRun {
     folder: Path,
     pages: OnceCell<Pages>,
     /// What the disk said of the files of the pages when they were compared last.
-    compared: AsyncMutex<Option<Option<Vec<OnDisk>>>>,
+    compared: AsyncMutex<Option<FileStamps>>,
 }
 
 impl OpenRun {
     pub(super) async fn pages(&self) -> LanceResult<&Pages> {
         let columns = self.run.key_fields.len();
         let open = || async {
-            let bytes = |files: Vec<OnDisk>| files.iter().map(|file| file.bytes).sum::<u64>();
-            if self.on_disk().map(bytes).is_some_and(|bytes| bytes <= COMPARED_BYTES) {
+            if self.stamps().bytes().is_some_and(|bytes| bytes <= COMPARED_BYTES) {
                 self.compare().await?;
             }
             self.unwinding(Pages::open(self.store.clone(), self.folder.clone(), columns)).await
@@ -67,30 +66,29 @@ impl OpenRun {
     /// has and the disk says nothing else of them since: the bytes that were read for it now.
     pub(super) async fn compare(&self) -> LanceResult<u64> {
         let mut compared = self.compared.lock().await;
-        let on_disk = self.on_disk();
-        if compared.as_ref() == Some(&on_disk) {
+        let stamps = self.stamps();
+        if compared.as_ref() == Some(&stamps) {
             return Ok(0);
         }
         let mut bytes = 0;
         for sum in self.sums() {
             bytes += sum.compare(&self.store, &self.folder).await?;
         }
-        *compared = Some(on_disk);
+        *compared = Some(stamps);
         Ok(bytes)
     }
 
     /// The same where they are on a local disk, however large they are: an object store has checksums
     /// of its own.
     async fn compare_before_use(&self) -> LanceResult<u64> {
-        if self.on_disk().is_none() {
+        if self.stamps().bytes().is_none() {
             return Ok(0);
         }
         self.compare().await
     }
 
-    /// What the disk says of these files; `None` where they are not on a local one.
-    fn on_disk(&self) -> Option<Vec<OnDisk>> {
-        self.sums().map(|sum| sum.on_disk(&self.store, &self.folder)).collect()
+    fn stamps(&self) -> FileStamps {
+        self.sums().map(|sum| sum.stamp(&self.store, &self.folder)).collect()
     }
 
     fn sums(&self) -> impl Iterator<Item = FileSum> {

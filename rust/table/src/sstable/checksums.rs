@@ -97,9 +97,9 @@ impl FileSum {
         }
     }
 
-    /// What the disk says of the file in `folder`; `None` where it is not on a local disk.
-    pub fn on_disk(&self, store: &ObjectStore, folder: &Path) -> Option<OnDisk> {
-        on_disk(store, &in_run(folder, &self.file)?)
+    /// What a local disk says of the file in `folder`; `None` where it is not on one.
+    pub fn stamp(&self, store: &ObjectStore, folder: &Path) -> Option<FileStamp> {
+        stamp(store, &in_run(folder, &self.file)?)
     }
 
     /// Those of all of `paths`.
@@ -217,40 +217,43 @@ async fn compare_file(
     })
 }
 
-/// Bytes of the files that the rows of a run come from, where they lie on a local disk.
+/// What a local disk says of files of a run.
 ///
 /// # Errors
 /// A storage error.
-pub async fn local_bytes(run: &Dataset, files: RunFiles) -> Result<Option<u64>> {
+pub async fn stamps(run: &Dataset, files: RunFiles) -> Result<FileStamps> {
     let store = run.object_store(None).await?;
     let folder = run.branch_location().path;
-    let mut bytes = 0;
-    for (file, _) in sums_of(run, files) {
-        let Some(path) = in_run(&folder, &file) else { continue };
-        let Some(found) = on_disk(&store, &path) else { return Ok(None) };
-        bytes += found.bytes;
-    }
-    Ok(Some(bytes))
+    let paths = sums_of(run, files).into_iter().filter_map(|(file, _)| in_run(&folder, &file));
+    Ok(paths.map(|path| stamp(&store, &path)).collect())
 }
 
-/// What a local disk says of a file. Whoever writes it anew changes that.
+/// What a local disk says of a file: its size, and when it was written last. Whoever writes it anew
+/// changes that. One that is missing has no bytes, and is found when it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OnDisk {
-    /// Its size.
-    pub bytes: u64,
-    /// When it was written last; `None` where it is missing.
-    pub written: Option<SystemTime>,
+pub struct FileStamp(u64, Option<SystemTime>);
+
+/// Those of some files; none where they are not on a local disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileStamps(Option<Vec<FileStamp>>);
+
+impl FileStamps {
+    /// Bytes of all files; `None` where they are not on a local disk.
+    pub fn bytes(&self) -> Option<u64> {
+        self.0.as_ref().map(|files| files.iter().map(|file| file.0).sum())
+    }
 }
 
-/// `None` where the file is not on a local disk. One that is missing has no bytes, and is found when it
-/// is compared.
-fn on_disk(store: &ObjectStore, path: &Path) -> Option<OnDisk> {
-    let local = sync::local_path(store, path)?;
-    let found = std::fs::metadata(local).ok();
-    Some(OnDisk {
-        bytes: found.as_ref().map_or(0, std::fs::Metadata::len),
-        written: found.and_then(|found| found.modified().ok()),
-    })
+impl FromIterator<Option<FileStamp>> for FileStamps {
+    fn from_iter<I: IntoIterator<Item = Option<FileStamp>>>(stamps: I) -> Self {
+        Self(stamps.into_iter().collect())
+    }
+}
+
+fn stamp(store: &ObjectStore, path: &Path) -> Option<FileStamp> {
+    let found = std::fs::metadata(sync::local_path(store, path)?).ok();
+    let written = found.as_ref().and_then(|found| found.modified().ok());
+    Some(FileStamp(found.map_or(0, |found| found.len()), written))
 }
 
 /// Files of the run with what its manifest says of each, sorted.

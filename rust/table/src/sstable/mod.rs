@@ -45,7 +45,7 @@ use uuid::Uuid;
 
 pub use bloom::KeyFilter;
 pub use checksums::{
-    COMPARED_BYTES, Compared, DamagedFile, FileSum, OnDisk, RunFiles, compare, local_bytes,
+    COMPARED_BYTES, Compared, DamagedFile, FileStamps, FileSum, RunFiles, compare, stamps,
 };
 pub use chunks::Chunks;
 pub use data::{data_file_name, random_number};

@@ -28,8 +28,8 @@ use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::schema::with_ids;
 use crate::sstable::{
-    COMPARED_BYTES, KeyFilter, KeyIndex, RunFiles, SsTableContext, compare, is_ours, local_bytes,
-    open_sstable,
+    COMPARED_BYTES, FileStamps, KeyFilter, KeyIndex, RunFiles, SsTableContext, compare, is_ours,
+    open_sstable, stamps,
 };
 
 /// Bytes that a table keeps of its runs by default.
@@ -62,8 +62,9 @@ pub struct SsTableHandle {
     trusted: bool,
     /// Whether files are compared with their checksums.
     verifies: bool,
-    /// Whether all that is known of it was read after its files were compared, where they can be.
-    compared: bool,
+    /// What the disk said of its files when they were compared, where all that is known of the run was
+    /// read after that.
+    compared: Option<FileStamps>,
     /// Rows of the data file, hidden ones included.
     rows: u64,
     /// Pages of the key index that lookups have read.
@@ -169,7 +170,18 @@ impl SsTableHandle {
         if !self.verifies {
             return Ok(None);
         }
-        local_bytes(&self.dataset, files).await.context(&self.name())
+        Ok(stamps(&self.dataset, files).await.context(&self.name())?.bytes())
+    }
+
+    async fn stamps(&self) -> Result<FileStamps> {
+        stamps(&self.dataset, RunFiles::Rows).await.context(&self.name())
+    }
+
+    /// Whether all that is known of it was read after its files were compared, and nobody wrote them
+    /// since.
+    async fn is_as_compared(&self) -> Result<bool> {
+        let Some(compared) = &self.compared else { return Ok(false) };
+        Ok(!self.verifies || *compared == self.stamps().await?)
     }
 
     /// Bytes that [`Self::verify`] reads.
@@ -359,7 +371,8 @@ impl SsTableCache {
         base: &Dataset,
         run: &Arc<SsTableHandle>,
     ) -> Result<Arc<SsTableHandle>> {
-        if run.compared { Ok(run.clone()) } else { self.verified(base, run).await }
+        let is_known = run.is_as_compared().await?;
+        if is_known { Ok(run.clone()) } else { self.verified(base, run).await }
     }
 
     /// The same, and all of its files are compared now. Where they were not before anything was read
@@ -374,16 +387,18 @@ impl SsTableCache {
         run: &Arc<SsTableHandle>,
     ) -> Result<Arc<SsTableHandle>> {
         let place = (run.shard_id, run.path.clone());
+        let (is_known, stamps) = (run.is_as_compared().await?, run.stamps().await?);
         if let Err(error) = run.verify().await {
             if error.kind() == ErrorKind::Corruption && !mutant!("B19-kept") {
                 self.runs.lock().remove(&place);
             }
             return Err(error);
         }
-        if run.compared || mutant!("B19-kept") {
+        if is_known || mutant!("B19-kept") {
             return Ok(run.clone());
         }
-        let (anew, bytes) = self.open_anew(base, run).await?;
+        let (mut anew, bytes) = self.open_anew(base, run).await?;
+        anew.compared = Some(stamps);
         let kept = Kept::new(&self.bound);
         let anew = kept.get_or_read(ready(Ok((anew, bytes)))).await?;
         self.runs.lock().insert(place, kept);
@@ -400,7 +415,7 @@ impl SsTableCache {
         let context = context.with_new_session();
         let dataset = open_sstable(&context, &run.path).await.in_run(&name)?;
         let (mut anew, bytes) = self.handle(run.shard_id, run.generation, &run.path, dataset);
-        (anew.verifies, anew.compared) = (run.verifies, true);
+        anew.verifies = run.verifies;
         Ok((anew, bytes))
     }
 
@@ -415,7 +430,8 @@ impl SsTableCache {
         context.verifies = self.verifies.load(Ordering::Relaxed);
         let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
         let (mut run, bytes) = self.handle(shard_id, sstable.generation, &sstable.path, dataset);
-        run.compared = run.verify_small(RunFiles::Rows).await?;
+        let stamps = run.stamps().await?;
+        run.compared = run.verify_small(RunFiles::Rows).await?.then_some(stamps);
         Ok((run, bytes))
     }
 
@@ -439,7 +455,7 @@ impl SsTableCache {
             tombstones: Kept::new(&self.bound),
             trusted: is_ours(&dataset),
             verifies: self.verifies.load(Ordering::Relaxed),
-            compared: false,
+            compared: None,
             rows: physical_rows(&dataset),
             pages_read: AtomicU64::new(0),
             columns: Arc::new(with_ids(dataset.schema())),
