@@ -7,6 +7,8 @@ use bytes::Bytes;
 
 /// Most positions of one file that are damaged.
 pub const POSITIONS: usize = 200;
+/// As many of them are the last bytes, each of which is one.
+const LAST: usize = 16;
 /// Bytes that a disk loses at once.
 const SECTOR: usize = 64;
 
@@ -56,11 +58,12 @@ pub fn positions(length: usize) -> Vec<usize> {
     if is_everywhere() {
         return (0..length).collect();
     }
-    let step = (length / POSITIONS).max(1);
-    let mut positions: Vec<usize> = (0..length).step_by(step).take(POSITIONS - 16).collect();
-    positions.extend(length.saturating_sub(16)..length);
-    positions.sort_unstable();
-    positions.dedup();
+    if length <= POSITIONS {
+        return (0..length).collect();
+    }
+    let (last, spread) = (length - LAST, POSITIONS - LAST);
+    let mut positions: Vec<usize> = (0..spread).map(|number| number * last / spread).collect();
+    positions.extend(last..length);
     positions
 }
 
