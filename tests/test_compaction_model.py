@@ -211,6 +211,7 @@ def programs(kind: str) -> st.SearchStrategy[list[Step]]:
     return st.lists(step, min_size=12, max_size=24)
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", KEYS)
 def test_no_maintenance_changes_what_a_reader_sees(kind: str) -> None:
     @settings(
