@@ -6,8 +6,8 @@
 #   STORY_SECONDS=n                       after which stories that hang are ended (120)
 #   BINARIES=folder                       where they are built already
 #
-# Fails where a story fails without any, where a bug that is back passes the story that is named after it, or every life of the
-# simulation although it could be seen there.
+# Fails where a story fails without any, and where a bug that is back passes the story that is named
+# after it, or every life of the simulation although it could be seen there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

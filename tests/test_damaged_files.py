@@ -9,6 +9,7 @@ core), files of runs (`sstable::tests::damage`), or the base table (`test_damage
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,19 @@ def copy_of(tmp_path: Path) -> Callable[[lancemem.Table], lancemem.Table]:
     return copy
 
 
+def check_written_down(
+    copied: Callable[[], lancemem.Table], expected: pa.Table, damage: str
+) -> None:
+    """Let copies of a damaged table write down what they look up: the rows stay as they were."""
+    copy = copied()
+    assert copy.write_deletion_vectors().runs == 1, damage
+    assert is_by_position(copy), damage
+    assert read(copy) == expected, damage
+    copy = copied()
+    copy.compact()
+    assert read(copy) == expected, damage
+
+
 @pytest.fixture
 def indexed(table: lancemem.Table) -> lancemem.Table:
     """Give a table of two fragments: pages of one were built, the other's are those of its run."""
@@ -136,13 +150,7 @@ def test_nothing_is_written_down_that_damaged_pages_say(
         vectors.unlink()
     expected = read(indexed)
     for damage in damaged(path, every=50):
-        copy = copy_of(indexed)
-        assert copy.write_deletion_vectors().runs == 1, damage
-        assert is_by_position(copy), damage
-        assert read(copy) == expected, damage
-        copy = copy_of(indexed)
-        copy.compact()
-        assert read(copy) == expected, damage
+        check_written_down(partial(copy_of, indexed), expected, damage)
 
 
 @pytest.mark.parametrize("made", MADE)
@@ -233,13 +241,7 @@ def test_counts_parts_and_compactions_do_without_damaged_deletion_vectors(
         cut = table.pin(consistency="flushed")
         parts = [cut.scan(part=(place, 3)).to_table() for place in range(3)]
         assert pa.concat_tables(parts).sort_by("id") == expected, damage
-        copy = copy_of(vectored)
-        assert copy.write_deletion_vectors().runs == 1, damage
-        assert is_by_position(copy), damage
-        assert read(copy) == expected, damage
-        copy = copy_of(vectored)
-        copy.compact()
-        assert read(copy) == expected, damage
+        check_written_down(partial(copy_of, vectored), expected, damage)
 
 
 @pytest.fixture

@@ -40,7 +40,8 @@ pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch>
     }
 }
 
-/// Python values, of whatever gives them one after the other: one of each key, or a tuple where the key has several columns.
+/// Python values, of whatever gives them one after the other: one of each key, or a tuple where the
+/// key has several columns.
 fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
     let pyarrow = data.py().import("pyarrow")?;
     if names.is_empty() {

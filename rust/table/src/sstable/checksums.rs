@@ -233,12 +233,12 @@ pub async fn stamps(run: &Dataset, files: RunFiles) -> Result<FileStamps> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp(u64, Option<SystemTime>);
 
-/// Those of some files; none where they are not on a local disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Those of some files; none where they are not on a local disk, or nobody compares them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileStamps(Option<Vec<FileStamp>>);
 
 impl FileStamps {
-    /// Bytes of all files; `None` where they are not on a local disk.
+    /// Bytes of all files; `None` where there are no stamps.
     pub fn bytes(&self) -> Option<u64> {
         self.0.as_ref().map(|files| files.iter().map(|file| file.0).sum())
     }

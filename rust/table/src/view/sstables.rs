@@ -150,38 +150,36 @@ impl SsTableHandle {
     /// # Errors
     /// Damage, with the file's name; a storage error.
     pub async fn verify(&self) -> Result<()> {
-        if self.bytes_to_verify(RunFiles::All).await?.is_some() {
+        if self.stamps(RunFiles::All).await?.bytes().is_some() {
             self.compare(RunFiles::All).await?;
         }
         Ok(())
     }
 
-    /// The same for some files, unless they are large; whether nothing is left to compare.
-    async fn verify_small(&self, files: RunFiles) -> Result<bool> {
-        match self.bytes_to_verify(files).await? {
-            None => Ok(true),
-            Some(bytes) if bytes > COMPARED_BYTES => Ok(false),
-            Some(_) => self.compare(files).await.map(|()| true),
+    /// The same for some files, unless they are large; what the disk said of them before, where nothing
+    /// is left to compare.
+    async fn verify_small(&self, files: RunFiles) -> Result<Option<FileStamps>> {
+        let stamps = self.stamps(files).await?;
+        match stamps.bytes() {
+            Some(bytes) if bytes > COMPARED_BYTES => return Ok(None),
+            Some(_) => self.compare(files).await?,
+            None => {}
         }
+        Ok(Some(stamps))
     }
 
-    /// Bytes of files that can be compared; `None` where none can.
-    async fn bytes_to_verify(&self, files: RunFiles) -> Result<Option<u64>> {
+    /// What the disk says of files that can be compared.
+    async fn stamps(&self, files: RunFiles) -> Result<FileStamps> {
         if !self.verifies {
-            return Ok(None);
+            return Ok(FileStamps::default());
         }
-        Ok(stamps(&self.dataset, files).await.context(&self.name())?.bytes())
-    }
-
-    async fn stamps(&self) -> Result<FileStamps> {
-        stamps(&self.dataset, RunFiles::Rows).await.context(&self.name())
+        stamps(&self.dataset, files).await.context(&self.name())
     }
 
     /// Whether all that is known of it was read after its files were compared, and nobody wrote them
-    /// since.
-    async fn is_as_compared(&self) -> Result<bool> {
-        let Some(compared) = &self.compared else { return Ok(false) };
-        Ok(!self.verifies || *compared == self.stamps().await?)
+    /// since, as the disk says `now`.
+    fn is_as_compared(&self, now: &FileStamps) -> bool {
+        self.compared.as_ref() == Some(now)
     }
 
     /// Bytes that [`Self::verify`] reads.
@@ -189,7 +187,7 @@ impl SsTableHandle {
     /// # Errors
     /// A storage error.
     pub async fn verified_bytes(&self) -> Result<u64> {
-        self.bytes_to_verify(RunFiles::All).await.map(Option::unwrap_or_default)
+        Ok(self.stamps(RunFiles::All).await?.bytes().unwrap_or_default())
     }
 
     async fn compare(&self, files: RunFiles) -> Result<()> {
@@ -371,8 +369,8 @@ impl SsTableCache {
         base: &Dataset,
         run: &Arc<SsTableHandle>,
     ) -> Result<Arc<SsTableHandle>> {
-        let is_known = run.is_as_compared().await?;
-        if is_known { Ok(run.clone()) } else { self.verified(base, run).await }
+        let stamps = run.stamps(RunFiles::Rows).await?;
+        if run.is_as_compared(&stamps) { Ok(run.clone()) } else { self.verified(base, run).await }
     }
 
     /// The same, and all of its files are compared now. Where they were not before anything was read
@@ -387,14 +385,14 @@ impl SsTableCache {
         run: &Arc<SsTableHandle>,
     ) -> Result<Arc<SsTableHandle>> {
         let place = (run.shard_id, run.path.clone());
-        let (is_known, stamps) = (run.is_as_compared().await?, run.stamps().await?);
+        let stamps = run.stamps(RunFiles::Rows).await?;
         if let Err(error) = run.verify().await {
             if error.kind() == ErrorKind::Corruption && !mutant!("B19-kept") {
                 self.runs.lock().remove(&place);
             }
             return Err(error);
         }
-        if is_known || mutant!("B19-kept") {
+        if run.is_as_compared(&stamps) || mutant!("B19-kept") {
             return Ok(run.clone());
         }
         let (mut anew, bytes) = self.open_anew(base, run).await?;
@@ -430,8 +428,7 @@ impl SsTableCache {
         context.verifies = self.verifies.load(Ordering::Relaxed);
         let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
         let (mut run, bytes) = self.handle(shard_id, sstable.generation, &sstable.path, dataset);
-        let stamps = run.stamps().await?;
-        run.compared = run.verify_small(RunFiles::Rows).await?.then_some(stamps);
+        run.compared = run.verify_small(RunFiles::Rows).await?;
         Ok((run, bytes))
     }
 
