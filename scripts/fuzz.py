@@ -106,14 +106,17 @@ def main() -> None:
     """Try each decoder, as many side by side as there are processors."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("seconds", type=int)
+    parser.add_argument("--turns", type=int, default=1, help="how often each decoder has its turn")
     parser.add_argument("--keep", action="store_true", help="keep what reaches more in the tree")
     given = parser.parse_args()
     programs, folder = compiled()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        tried = [pool.submit(fuzz, target, given.seconds, programs, folder) for target in TARGETS]
+        # One queue: no processor waits for the end of a turn.
+        queue = TARGETS * given.turns
+        tried = [pool.submit(fuzz, target, given.seconds, programs, folder) for target in queue]
         passed = sum(run.result() for run in tried)
     print(f"{passed} passed, {given.seconds} s each")
-    if passed < len(TARGETS):
+    if passed < len(queue):
         sys.exit(1)
     if given.keep:
         for target in TARGETS:

@@ -79,7 +79,7 @@ LAYERS = [
     Layer(
         "fuzz",
         0.06,
-        [sys.executable, "-m", "scripts.fuzz", "60"],
+        [sys.executable, "-m", "scripts.fuzz", "60", "--turns", "4"],
         seed=None,
     ),
     Layer(
