@@ -264,6 +264,23 @@ def test_a_condition_that_is_negated_over_and_over_is_refused_at_once(
             table.scan(filter=spelled * 45 + "id > 0" + ")" * 90).count_rows()
 
 
+def test_a_chain_that_pyarrow_cannot_write_down_is_refused_and_a_dataset_applies_it(
+    make_table: MakeTable,
+) -> None:
+    table = make_table()
+    table.upsert(pa.table({"id": [1, 2], "name": ["(" * 99, '"'], "value": [1.0, 2.0]}))
+    chain = F("id") > 1
+    for number in range(11):
+        chain &= F("id") != 100 + number
+    assert ids(table, chain & (F("name") != "(" * 99)) == [2]
+    for number in range(60):  # of each part pyarrow's message is twice as large
+        chain &= F("id") != 200 + number
+    with pytest.raises(lancemem.InvalidInputError, match=r"SQL string: it is nested \d+ deep"):
+        table.scan(filter=chain)
+    assert table.to_dataset().to_table(filter=chain)["id"].to_pylist() == [2]
+    assert ids(table, F("id").isin(list(range(50_000)))) == [1, 2]
+
+
 def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> None:
     table = make_table()
     table.upsert(pa.table({"id": [1], "name": ["a"], "value": [1.0]}))

@@ -14,6 +14,10 @@ use pyo3::types::{PyBytes, PyString};
 use crate::errors::InvalidInputError;
 use crate::output::pyarrow_schema;
 
+/// Levels of an expression at most. pyarrow writes each argument twice, so that a chain of thirty
+/// conditions would take all memory there is; one of this depth takes some megabytes.
+const MOST_NESTED: usize = 16;
+
 /// The condition that `filter` holds, for a table of these columns.
 pub fn condition(
     filter: Option<&Bound<'_, PyAny>>,
@@ -44,6 +48,14 @@ pub fn condition(
 /// pyarrow writes its expressions as Substrait, for a schema that it can write too.
 fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Condition> {
     let py = expression.py();
+    let depth = nesting(expression.str()?.to_str()?);
+    if depth > MOST_NESTED {
+        return Err(InvalidInputError::new_err(format!(
+            "the filter cannot be taken as an expression, pass it as a SQL string: it is nested \
+             {depth} deep, and what pyarrow writes of it doubles with each level; a list of values \
+             is also taken by isin()"
+        )));
+    }
     let columns = schema.fields().iter().filter(|field| is_flat(field.data_type()));
     let columns: Vec<_> = columns.cloned().collect();
     let columns = pyarrow_schema(py, &Arc::new(Schema::new(columns)))?;
@@ -58,6 +70,23 @@ fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Cond
     })?;
     let message = py.get_type::<PyBytes>().call1((message,))?.cast_into::<PyBytes>()?;
     Ok(Condition::substrait(message.as_bytes().to_vec()))
+}
+
+/// How deep the parentheses of a text are nested, those in quotes left out.
+fn nesting(text: &str) -> usize {
+    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'(' if !quoted => depth += 1,
+            b')' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
 }
 
 const fn is_flat(of: &DataType) -> bool {

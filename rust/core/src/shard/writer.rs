@@ -23,7 +23,8 @@ use crate::format::{AcceptedRows, RowSchema};
 use crate::memtable::MemTable;
 use crate::store::ManifestStore;
 use crate::types::{
-    Error, ErrorKind, Generation, Mark, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+    Error, ErrorKind, Generation, MAX_PUT_BYTES, Mark, Result, ShardId, WalPosition, WriterConfig,
+    WriterEpoch,
 };
 use crate::wal::{Queued, WalAppender, WalQueue};
 
@@ -300,6 +301,20 @@ struct Placed {
     queued: u64,
 }
 
+/// A put is never split.
+fn refuse_too_much(rows: usize, bytes: usize) -> Result<()> {
+    if u32::try_from(rows).is_err() {
+        return Err(Error::input(format!("a put takes less than 2^32 rows, got {rows}")));
+    }
+    if bytes <= MAX_PUT_BYTES {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "a put takes at most {MAX_PUT_BYTES} bytes, because it stands whole in one entry of the \
+         log; got {bytes} in {rows} rows: put them in several batches"
+    )))
+}
+
 impl Shared {
     /// The write path after acceptance. The order is the contract: route, admit, place, then
     /// wait for what was promised. A put is never split: it stands whole in one MemTable and in
@@ -322,9 +337,7 @@ impl Shared {
             }
             return Ok(Acknowledged { rows: 0, durable, indexed, already_written: false });
         }
-        if u32::try_from(count).is_err() {
-            return Err(Error::input(format!("a put takes less than 2^32 rows, got {count}")));
-        }
+        refuse_too_much(count, rows.payload_bytes)?;
         self.identity.refuse_foreign_rows(&rows.batch)?;
         let keys = (indexed && schema.has_key()).then(|| schema.encode_keys(&rows));
         let bytes = rows.memory_bytes();
@@ -530,5 +543,19 @@ impl Shared {
         self.queue.close();
         self.frozen.notify_one();
         self.unindexed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_put_that_no_entry_of_the_log_can_hold_is_refused() {
+        refuse_too_much(1, MAX_PUT_BYTES).unwrap();
+        let error = refuse_too_much(7, MAX_PUT_BYTES + 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("got 4294967297 in 7 rows"), "{error}");
+        assert_eq!(refuse_too_much(1 << 32, 1).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

@@ -6,13 +6,14 @@
 //! does: those are left to it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
 use super::Created;
+use crate::types::MaxBytes;
 
 /// The root folder of a table, and whether what is written there is synced.
 #[derive(Debug)]
@@ -161,15 +162,35 @@ fn staged(path: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// The bytes of a file; `None` where there is none.
-pub(super) fn read(path: &Path) -> io::Result<Option<Bytes>> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes.into())),
-        Err(error) => match error.kind() {
-            ErrorKind::NotFound | ErrorKind::IsADirectory => Ok(None),
-            _ => Err(error),
-        },
+/// What became of the read of a whole file.
+#[derive(Debug)]
+pub(super) enum FileRead {
+    Absent,
+    Whole(Bytes),
+    /// It has so many bytes, and none was read.
+    TooLarge(u64),
+}
+
+/// The bytes of a file, `most` of them.
+pub(super) fn read(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
+    match read_whole(path, most) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
+            Ok(FileRead::Absent)
+        }
+        read => read,
     }
+}
+
+fn read_whole(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    if length > most.get() {
+        return Ok(FileRead::TooLarge(length));
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))?;
+    file.read_to_end(&mut bytes)?;
+    Ok(FileRead::Whole(bytes.into()))
 }
 
 /// Whether `path` is a file.
@@ -242,7 +263,7 @@ mod tests {
             let path = place.path().join("entry");
             assert_eq!(folder.create(&path, b"first").unwrap(), Some(Created::Yes));
             assert_eq!(folder.create(&path, b"second").unwrap(), Some(Created::AlreadyExists));
-            assert_eq!(read(&path).unwrap().unwrap(), &b"first"[..]);
+            assert_eq!(fs::read(&path).unwrap(), b"first");
             let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(Result::unwrap).collect();
             assert_eq!(names.len(), 1, "{names:?}");
         }

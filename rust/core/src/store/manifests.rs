@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::{Created, Moment, Store};
 use crate::format::{ShardManifest, ShardStatus, paths, version_hint};
-use crate::types::{Error, Generation, ManifestVersion, Result, ShardId, WriterEpoch};
+use crate::types::{Error, Generation, ManifestVersion, MaxBytes, Result, ShardId, WriterEpoch};
 
 const ATTEMPTS: usize = 16;
 
@@ -85,7 +85,7 @@ impl ManifestStore {
             let asked = Moment::now();
             let path = paths::manifest(self.shard_id, newest);
             let later = self.later_than(newest, self.scan_batch);
-            let (stored, later) = try_join!(self.store.get(&path), later)?;
+            let (stored, later) = try_join!(self.store.get(&path, MaxBytes::MANIFEST), later)?;
             match (stored, later) {
                 (_, Some(later)) => newest = later,
                 // As above: the machine may have slept between the two answers.
@@ -274,13 +274,22 @@ impl ManifestStore {
     async fn try_write(&self, manifest: &ShardManifest) -> Result<Landed> {
         let path = paths::manifest(self.shard_id, manifest.version);
         let bytes = Bytes::from(manifest.encode());
+        // What nobody would read must not be written.
+        if bytes.len() as u64 > MaxBytes::MANIFEST.get() {
+            return Err(Error::input(format!(
+                "{path} would have {} bytes, and a shard manifest has at most {}: compact the \
+                 table, or mark writes with fewer applications",
+                bytes.len(),
+                MaxBytes::MANIFEST.get()
+            )));
+        }
         let begun = Moment::now();
         let created = self.store.put_if_absent(&path, bytes.clone()).await;
         let landed = match created {
             Ok(Created::Yes) => Landed::Ours,
             // The write may have landed although its answer was lost, to us or to a storage
             // client that repeats requests: the bytes tell.
-            unsure => match (self.store.get(&path).await?, unsure) {
+            unsure => match (self.store.get(&path, MaxBytes::MANIFEST).await?, unsure) {
                 (Some(stored), _) if stored == bytes => Landed::Equal,
                 (None, Err(error)) => return Err(error),
                 _ => Landed::Foreign,
@@ -333,7 +342,7 @@ impl ManifestStore {
     /// Damage, also where that version was removed; a storage error.
     pub async fn at(&self, version: ManifestVersion) -> Result<ShardManifest> {
         let path = paths::manifest(self.shard_id, version);
-        let bytes = self.store.get(&path).await?;
+        let bytes = self.store.get(&path, MaxBytes::MANIFEST).await?;
         let bytes =
             bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version is gone"))?;
         self.decode(version, &bytes, &path)
@@ -386,7 +395,8 @@ impl ManifestStore {
 
     /// Best effort: a hint that cannot be read only costs a listing.
     async fn read_hint(&self) -> Option<ManifestVersion> {
-        let bytes = self.store.get(&paths::version_hint(self.shard_id)).await.ok()??;
+        let bytes =
+            self.store.get(&paths::version_hint(self.shard_id), MaxBytes::NOTE).await.ok()??;
         version_hint::decode(&bytes)
     }
 

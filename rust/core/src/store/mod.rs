@@ -33,8 +33,8 @@ pub use secrets::{hide, scrub};
 pub use thread::{may_wait_here, waiting_here};
 
 use crate::format::paths;
-use crate::types::{Error, Result};
-use local::LocalFolder;
+use crate::types::{Error, MaxBytes, Result};
+use local::{FileRead, LocalFolder};
 
 /// What a task reads from a disk before another thread has to wake up for it.
 const LOCAL_READS_OF_A_TASK: usize = 4;
@@ -205,22 +205,23 @@ impl Store {
             .map_err(|error| failed(format!("writing {path}"), &error))
     }
 
-    /// The bytes of an object; `None` where there is none.
+    /// The bytes of an object, `most` of them; `None` where there is none.
     ///
     /// # Errors
-    /// A storage error.
-    pub async fn get(&self, path: &str) -> Result<Option<Bytes>> {
+    /// A storage error; damage where it has more.
+    pub async fn get(&self, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
         if let Some(file) = self.local_path(path) {
-            return on_disk(format!("reading {path}"), move || local::read(&file)).await;
+            let read = on_disk(format!("reading {path}"), move || local::read(&file, most)).await?;
+            return whole(read, path, most);
         }
-        let Some(found) = self.find(path).await? else { return Ok(None) };
+        let Some(found) = self.find(path, most).await? else { return Ok(None) };
         found.bytes().await.map(Some).map_err(|error| failed(format!("reading {path}"), &error))
     }
 
-    /// An object that a request finds, and its bytes on their way.
-    async fn find(&self, path: &str) -> Result<Option<GetResult>> {
+    /// An object that a request finds, and its bytes on their way, `most` of them.
+    async fn find(&self, path: &str, most: MaxBytes) -> Result<Option<GetResult>> {
         match self.inner.get(&self.at(path)).await {
-            Ok(found) => Ok(Some(found)),
+            Ok(found) => most.check(path, found.meta.size).map(|()| Some(found)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(failed(format!("reading {path}"), &error)),
         }
@@ -243,6 +244,7 @@ impl Store {
     pub fn spawn_each<T: Send + 'static>(
         &self,
         paths: Vec<String>,
+        most: MaxBytes,
         work: impl Fn(usize, Result<Option<Bytes>>) -> T + Send + 'static,
     ) -> JoinHandle<Vec<T>> {
         let files: Option<Vec<_>> = paths.iter().map(|path| self.local_path(path)).collect();
@@ -250,11 +252,9 @@ impl Store {
             return spawn_blocking(move || {
                 let each = files.iter().zip(&paths).enumerate();
                 each.map(|(place, (file, path))| {
-                    let read = local::read(file);
-                    work(
-                        place,
-                        read.map_err(|error| Error::storage(format!("reading {path}"), error)),
-                    )
+                    let read = local::read(file, most)
+                        .map_err(|error| Error::storage(format!("reading {path}"), error));
+                    work(place, read.and_then(|read| whole(read, path, most)))
                 })
                 .collect()
             });
@@ -263,7 +263,7 @@ impl Store {
         tokio::spawn(async move {
             let mut results = Vec::with_capacity(paths.len());
             for (place, path) in paths.iter().enumerate() {
-                let read = store.get(path).await;
+                let read = store.get(path, most).await;
                 results.push(work(place, read));
             }
             results
@@ -360,6 +360,15 @@ impl Store {
     }
 }
 
+/// The bytes of a file that may have been read.
+fn whole(read: FileRead, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
+    match read {
+        FileRead::Absent => Ok(None),
+        FileRead::Whole(bytes) => Ok(Some(bytes)),
+        FileRead::TooLarge(found) => most.check(path, found).map(|()| None),
+    }
+}
+
 /// Runs a short call of the file system where it holds up nobody but who waits for it.
 async fn looked<T: Send + 'static>(
     action: String,
@@ -392,6 +401,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+    use crate::types::ErrorKind;
 
     #[tokio::test]
     async fn the_second_creation_of_an_object_changes_nothing() {
@@ -400,7 +410,7 @@ mod tests {
         let first = store.put_if_absent("a/b", Bytes::from_static(b"1")).await.unwrap();
         let second = store.put_if_absent("a/b", Bytes::from_static(b"2")).await.unwrap();
         assert_eq!((first, second), (Created::Yes, Created::AlreadyExists));
-        assert_eq!(store.get("a/b").await.unwrap().unwrap(), "1");
+        assert_eq!(store.get("a/b", MaxBytes::NOTE).await.unwrap().unwrap(), "1");
         assert_eq!(store.list_files("a").await.unwrap(), ["b"]);
         assert_eq!(store.list_folders("").await.unwrap(), ["a"]);
     }
@@ -442,7 +452,10 @@ mod tests {
                 assert_eq!(here(path, b"4").unwrap().unwrap(), Some(Created::AlreadyExists));
                 store.make_durable(path).await.unwrap();
             }
-            let stored = (store.get("a/b").await.unwrap(), store.get("a/c").await.unwrap());
+            let stored = (
+                store.get("a/b", MaxBytes::NOTE).await.unwrap(),
+                store.get("a/c", MaxBytes::NOTE).await.unwrap(),
+            );
             let expected: [&'static [u8]; 2] = [b"2", b"3"];
             assert_eq!(stored, (Some(expected[0].into()), Some(expected[1].into())));
             assert_eq!(store.list_files("a").await.unwrap().len(), 2);
@@ -463,15 +476,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("a table #1 at 50% \u{e9}");
         let store = Store::open(root.to_str().unwrap(), false).unwrap();
-        assert_eq!(store.get("a/b").await.unwrap(), None);
+        assert_eq!(store.get("a/b", MaxBytes::NOTE).await.unwrap(), None);
         assert!(store.list_files("a").await.unwrap().is_empty());
         for path in ["a/b", "a/of % other spelling", "a/c/d"] {
             store.put(path, Bytes::copy_from_slice(path.as_bytes())).await.unwrap();
             assert!(store.exists(path).await.unwrap(), "{path}");
-            assert_eq!(store.get(path).await.unwrap().unwrap(), path);
+            assert_eq!(store.get(path, MaxBytes::NOTE).await.unwrap().unwrap(), path);
             let asked = vec!["a/absent".to_owned(), path.to_owned()];
-            let lengths =
-                store.spawn_each(asked, |place, bytes| (place, bytes.unwrap().map(|it| it.len())));
+            let lengths = store.spawn_each(asked, MaxBytes::NOTE, |place, bytes| {
+                (place, bytes.unwrap().map(|it| it.len()))
+            });
             assert_eq!(lengths.await.unwrap(), [(0, None), (1, Some(path.len()))]);
         }
         std::fs::write(root.join("a/half#1"), "staged").unwrap();
@@ -480,7 +494,31 @@ mod tests {
         assert_eq!(names.len(), 2, "{names:?}");
         assert_eq!(names[0], "b");
         assert!(!store.exists("a/c").await.unwrap(), "a folder is not an object");
-        assert_eq!(store.get("a/c").await.unwrap(), None);
+        assert_eq!(store.get("a/c", MaxBytes::NOTE).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_larger_than_its_kind_may_be_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = Store::open(folder.path().to_str().unwrap(), false).unwrap();
+        let remote = Store::new(Arc::new(InMemory::new()), "t".into());
+        let most = usize::try_from(MaxBytes::NOTE.get()).unwrap();
+        for store in [local, remote] {
+            store.put("a/whole", vec![1; most].into()).await.unwrap();
+            store.put("a/more", vec![1; most + 1].into()).await.unwrap();
+            let whole = store.get("a/whole", MaxBytes::NOTE).await.unwrap().unwrap();
+            assert_eq!(whole.len(), most);
+            let seen = store.get_seen("a/more", MaxBytes::NOTE).await.unwrap_err();
+            let paths = vec!["a/more".to_owned()];
+            let each = store.spawn_each(paths, MaxBytes::NOTE, |_, read| read.unwrap_err());
+            let [of_each] = <[Error; 1]>::try_from(each.await.unwrap()).unwrap();
+            let got = store.get("a/more", MaxBytes::NOTE).await.unwrap_err();
+            for error in [seen, of_each, got] {
+                assert_eq!(error.kind(), ErrorKind::Corruption);
+                let text = error.to_string();
+                assert!(text.starts_with("a/more is damaged (too large): it has 65537"), "{text}");
+            }
+        }
     }
 
     #[test]

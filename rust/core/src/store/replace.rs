@@ -7,7 +7,7 @@ use bytes::Bytes;
 use object_store::{PutMode, PutOptions, UpdateVersion};
 
 use super::{Store, failed};
-use crate::types::Result;
+use crate::types::{MaxBytes, Result};
 
 /// An object as it was read.
 #[derive(Clone, Debug)]
@@ -22,13 +22,13 @@ impl Store {
     /// [`Self::get`] of an object that may be replaced.
     ///
     /// # Errors
-    /// A storage error.
-    pub async fn get_seen(&self, path: &str) -> Result<Option<Seen>> {
+    /// As [`Self::get`].
+    pub async fn get_seen(&self, path: &str, most: MaxBytes) -> Result<Option<Seen>> {
         if self.local.is_some() {
-            let bytes = self.get(path).await?;
+            let bytes = self.get(path, most).await?;
             return Ok(bytes.map(|bytes| Seen { bytes, version: None }));
         }
-        let Some(found) = self.find(path).await? else { return Ok(None) };
+        let Some(found) = self.find(path, most).await? else { return Ok(None) };
         let meta = &found.meta;
         let version = UpdateVersion { e_tag: meta.e_tag.clone(), version: meta.version.clone() };
         let version = Some(version).filter(|it| it.e_tag.is_some() || it.version.is_some());
@@ -54,7 +54,7 @@ impl Store {
                 Err(error) => return Err(failed(format!("replacing {path}"), &error)),
             }
         }
-        if self.get(path).await?.as_ref() != Some(&seen.bytes) {
+        if self.get(path, MaxBytes::LOG_ENTRY).await?.as_ref() != Some(&seen.bytes) {
             return Ok(false);
         }
         self.put(path, bytes).await.map(|()| true)
@@ -75,15 +75,15 @@ mod tests {
         let local = Store::open(folder.path().to_str().unwrap(), true).unwrap();
         let remote = Store::new(Arc::new(InMemory::new()), "table".into());
         for store in [local, remote] {
-            assert!(store.get_seen("a/b").await.unwrap().is_none());
+            assert!(store.get_seen("a/b", MaxBytes::NOTE).await.unwrap().is_none());
             store.put("a/b", "1".into()).await.unwrap();
-            let seen = store.get_seen("a/b").await.unwrap().unwrap();
+            let seen = store.get_seen("a/b", MaxBytes::NOTE).await.unwrap().unwrap();
             assert!(store.replace("a/b", &seen, "2".into()).await.unwrap());
             assert!(!store.replace("a/b", &seen, "3".into()).await.unwrap());
-            assert_eq!(store.get("a/b").await.unwrap().unwrap(), "2");
+            assert_eq!(store.get("a/b", MaxBytes::NOTE).await.unwrap().unwrap(), "2");
             store.delete("a/b").await.unwrap();
             assert!(!store.replace("a/b", &seen, "3".into()).await.unwrap());
-            assert!(store.get("a/b").await.unwrap().is_none());
+            assert!(store.get("a/b", MaxBytes::NOTE).await.unwrap().is_none());
         }
     }
 }

@@ -10,6 +10,7 @@ mod freshness;
 mod key;
 mod key_block;
 mod mark;
+mod max_bytes;
 
 pub use config::{KeyIndexKind, WriterConfig};
 pub use counters::{Generation, ManifestVersion, RowPosition, ShardId, WalPosition, WriterEpoch};
@@ -18,3 +19,4 @@ pub use freshness::Freshness;
 pub use key::KeyBytes;
 pub use key_block::KeyBlock;
 pub use mark::{Mark, Marks, ONCE, Standing};
+pub use max_bytes::{MAX_PUT_BYTES, MaxBytes};

@@ -14,7 +14,7 @@ use super::{entry_name, highest_position};
 use crate::format::{ShardManifest, paths, wal_entry};
 use crate::store::{Created, ManifestStore, Moment, Store};
 use crate::types::{
-    Error, Generation, Marks, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+    Error, Generation, Marks, MaxBytes, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
 };
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -166,7 +166,7 @@ impl WalAppender {
                 return Err(self.poisoned("the folder of its log is gone, and the table with it"));
             }
         }
-        match self.store.get(path).await? {
+        match self.store.get(path, MaxBytes::LOG_ENTRY).await? {
             // The attempt that wrote it failed, maybe before it was on disk.
             Some(stored) if stored == *bytes && !mutant!("B5") => {
                 return self.store.make_durable(path).await;
@@ -225,7 +225,7 @@ async fn write_sentinel(
         if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {
             return Ok(next);
         }
-        let Some(bytes) = store.get(&path).await? else {
+        let Some(bytes) = store.get(&path, MaxBytes::LOG_ENTRY).await? else {
             // 409 where two writes met and neither happened: the next position would leave a hole.
             if mutant!("L1") {
                 next = next.next();

@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::types::{Error, Generation, Mark, Result};
+use crate::types::{Error, Generation, MAX_PUT_BYTES, Mark, Result};
 
 /// A batch on its way into the log.
 #[derive(Clone, Debug)]
@@ -164,7 +164,8 @@ impl WalQueue {
             .batches
             .iter()
             .position(|queued| {
-                let full = taken >= self.max_bytes;
+                let is_too_much = taken > 0 && taken + queued.bytes > MAX_PUT_BYTES;
+                let full = taken >= self.max_bytes || is_too_much;
                 taken += queued.bytes;
                 full || queued.generation != generation
             })
@@ -242,5 +243,27 @@ impl WalQueue {
 fn wake(served: BTreeMap<u64, Vec<oneshot::Sender<()>>>) {
     for waiter in served.into_values().flatten() {
         let _ = waiter.send(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::Schema;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_has_no_more_than_a_put_may_have_whatever_the_buffer() {
+        let queue = WalQueue::new(usize::MAX);
+        let batch = RecordBatch::new_empty(Schema::empty().into());
+        for bytes in [MAX_PUT_BYTES, 1, MAX_PUT_BYTES - 1, 2] {
+            let (generation, batch) = (Generation(1), batch.clone());
+            queue.push(Queued { generation, batch, bytes, mark: None });
+        }
+        let taken = || queue.take_group().iter().map(|queued| queued.bytes).collect::<Vec<_>>();
+        assert_eq!(taken(), [MAX_PUT_BYTES]);
+        assert_eq!(taken(), [1, MAX_PUT_BYTES - 1]);
+        assert_eq!(taken(), [2]);
+        assert!(taken().is_empty());
     }
 }

@@ -17,7 +17,7 @@ use tokio::task::{JoinError, JoinHandle};
 use super::entry_name;
 use crate::format::paths;
 use crate::store::Store;
-use crate::types::{Error, Result, ShardId, WalPosition};
+use crate::types::{Error, MaxBytes, Result, ShardId, WalPosition};
 
 /// Reads that are asked for at once. It bounds the memory of a replay beside the rows that it
 /// keeps.
@@ -63,9 +63,9 @@ where
     fn start(&mut self, count: usize) {
         let (shard_id, first, load) = (self.shard_id, self.next, self.load.clone());
         let paths = (0..count).map(|place| paths::wal_entry(shard_id, at(first, place))).collect();
-        let task = self.store.spawn_each(paths, move |place, bytes| {
+        let task = self.store.spawn_each(paths, MaxBytes::LOG_ENTRY, move |place, bytes| {
             let position = at(first, place);
-            loaded(shard_id, position, || load(position, bytes?))
+            loaded(shard_id, position, || load(position, named(shard_id, position, bytes)?))
         });
         self.running.push_back(Reads { shard_id, first, count, task });
         self.next = at(first, count);
@@ -87,6 +87,16 @@ where
 /// The position `place` behind `first`.
 const fn at(first: WalPosition, place: usize) -> WalPosition {
     WalPosition(first.get() + place as u64)
+}
+
+/// Damage that the store has seen, by the entry's name.
+fn named<T>(shard_id: ShardId, position: WalPosition, read: Result<T>) -> Result<T> {
+    read.map_err(|error| match error {
+        Error::Corrupt { kind, detail, .. } => {
+            Error::corrupt(entry_name(shard_id, position), kind, detail)
+        }
+        other => other,
+    })
 }
 
 /// An entry without a checksum may hold anything, and the Arrow decoder panics on some of it.

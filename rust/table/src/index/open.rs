@@ -16,7 +16,7 @@ use lance_core::{Error as LanceError, Result as LanceResult};
 use lance_io::object_store::ObjectStore;
 use lance_table::format::Fragment;
 use lancemem_core::format::{RecordIndexRun, paths};
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::{Error, MaxBytes, Result};
 use object_store::path::Path;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
@@ -25,7 +25,7 @@ use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 use super::key_columns::{has_keys_of, key_ids};
 use super::pages::Pages;
 use crate::errors::Context;
-use crate::sstable::{COMPARED_BYTES, FileStamps, FileSum};
+use crate::sstable::{COMPARED_BYTES, FileStamps, FileSum, read_whole};
 
 const ACTION: &str = "reading the record index";
 /// Runs that are opened or searched at the same time.
@@ -346,8 +346,13 @@ async fn list(store: &ObjectStore, folder: &Path) -> Result<Vec<String>> {
 }
 
 async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Option<Arc<OpenRun>>> {
-    let bytes = match store.read_one_all(&below(root, &paths::record_index_run(&name))).await {
+    let path = below(root, &paths::record_index_run(&name));
+    let bytes = match read_whole(store, &path, MaxBytes::MANIFEST).await {
         Ok(bytes) => bytes,
+        Err(error @ lance_core::Error::CorruptFile { .. }) => {
+            tracing::warn!(%error, "a run of the record index is left out");
+            return Ok(None);
+        }
         // Somebody has replaced it meanwhile.
         Err(lance_core::Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error).context(ACTION),

@@ -8,9 +8,10 @@
 //! query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `checksums`, `sync`, `link`, then `open` and `read`.
+//! `sidecar`, `bloom`, `checksums`, `sync`, `link`, then `bounded`, `open` and `read`.
 
 mod bloom;
+mod bounded;
 mod checksums;
 mod chunks;
 mod data;
@@ -44,6 +45,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
+pub use bounded::{other_size, read_whole};
 pub use checksums::{
     COMPARED_BYTES, Compared, DamagedFile, FileStamps, FileSum, RunFiles, compare, stamps,
 };

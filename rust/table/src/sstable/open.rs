@@ -17,11 +17,13 @@ use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
 };
 use lancemem_core::format::{paths, seal};
+use lancemem_core::types::MaxBytes;
+use object_store::ObjectStore;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 use prost::Message;
 
 use super::SsTableContext;
+use super::bounded::read_whole;
 use super::read::LIBRARY;
 use super::write::VERSION;
 
@@ -79,8 +81,11 @@ fn refuse_elsewhere(run: &Dataset) -> Result<()> {
 /// Damage: a file that is no manifest, or a message that was sealed and is another one by now.
 async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Vec<u8>>> {
     let file = ManifestNamingScheme::V2.manifest_path(&context.folder(path), VERSION);
-    let Ok(found) = context.object_store.inner.get(&file).await else { return Ok(None) };
-    let Ok(bytes) = found.bytes().await else { return Ok(None) };
+    let bytes = match read_whole(&context.object_store, &file, MaxBytes::MANIFEST).await {
+        Ok(bytes) => bytes,
+        Err(damage @ Error::CorruptFile { .. }) => return Err(damage),
+        Err(_) => return Ok(None),
+    };
     let damaged = |what: &str| Error::corrupt_file(file.clone(), what);
     let message = ManifestFile::of(&bytes).map(|file| file.message);
     let message = message.ok_or_else(|| damaged("it is not a whole manifest"))?;

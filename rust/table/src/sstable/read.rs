@@ -24,8 +24,10 @@ use lance_index::scalar::btree::BTREE_INDEX_VERSION;
 use lance_index::scalar::lance_format::LanceIndexStore;
 use lance_index::scalar::{SargableQuery, ScalarIndex, SearchResult};
 use lance_table::format::WriterVersion;
+use lancemem_core::types::MaxBytes;
 
 use super::bloom::{CHECKSUM, KeyFilter};
+use super::bounded::read_whole;
 
 /// The bloom filter's file name in the specification.
 pub(super) const BLOOM_FILTER: &str = "bloom_filter.bin";
@@ -59,7 +61,10 @@ impl KeyFilter {
     pub async fn read(run: &Dataset) -> Result<Self> {
         let store = run.object_store(None).await?;
         let path = run.branch_location().path.clone().join(BLOOM_FILTER);
-        Self::checked(&store.read_one_all(&path).await?, run.config().get(CHECKSUM))
+        Self::checked(
+            &read_whole(&store, &path, MaxBytes::FILTER).await?,
+            run.config().get(CHECKSUM),
+        )
     }
 }
 

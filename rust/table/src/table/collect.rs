@@ -17,7 +17,7 @@ use lance::Dataset;
 use lance::dataset::cleanup::CleanupPolicy;
 use lancemem_core::format::{ShardManifest, paths, wal_entry};
 use lancemem_core::store::{Listed, Store};
-use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition};
+use lancemem_core::types::{Error, Generation, MaxBytes, Result, ShardId, WalPosition};
 
 use super::{Table, compacted_of};
 use crate::collect::{
@@ -160,7 +160,9 @@ impl Table {
     ) -> Result<Option<ShardManifest>> {
         let path = paths::manifest(shard_id, version);
         // Another collector may have removed it meanwhile.
-        let Some(bytes) = self.store().get(&path).await? else { return Ok(None) };
+        let Some(bytes) = self.store().get(&path, MaxBytes::MANIFEST).await? else {
+            return Ok(None);
+        };
         ShardManifest::decode(&bytes, &path).map(Some)
     }
 
@@ -211,7 +213,7 @@ impl Table {
 /// as one.
 async fn covered_entry(store: Store, position: WalPosition, file: Listed) -> Result<CoveredEntry> {
     let is_sentinel = file.bytes <= SENTINEL_BYTES
-        && match store.get(&file.path).await? {
+        && match store.get(&file.path, MaxBytes::LOG_ENTRY).await? {
             Some(bytes) => {
                 wal_entry::decode(&bytes, &file.path).map_or(true, |entry| entry.batches.is_empty())
             }

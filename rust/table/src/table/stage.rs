@@ -22,7 +22,7 @@ use lance::Dataset;
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths};
 use lancemem_core::shard::{MarkedRun, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
-use lancemem_core::types::{Error, Generation, Mark, Marks, ONCE, Result, ShardId};
+use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Result, ShardId};
 
 use super::collect::now;
 use super::columns::refuse_unwritable;
@@ -227,7 +227,7 @@ impl Table {
         if self.store().put_if_absent(&path, bytes.clone()).await? == Created::Yes {
             return Ok(true);
         }
-        let decided = self.store().get(&path).await?;
+        let decided = self.store().get(&path, MaxBytes::NOTE).await?;
         match decided.as_deref() {
             Some(LINK | DISCARD) => Ok(decided == Some(bytes)),
             Some(other) => {

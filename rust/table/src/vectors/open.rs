@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use lance_table::format::Fragment;
 use lancemem_core::format::{RunVectors, paths};
 use lancemem_core::store::Store;
-use lancemem_core::types::{Error, Result, ShardId};
+use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
@@ -172,11 +172,14 @@ fn is_of(path: &str, shards: &[ShardId]) -> bool {
 }
 
 async fn read(store: &Store, path: &str, shard_id: ShardId, run: &str) -> Result<(RunFile, usize)> {
-    // Its run may have been collected meanwhile, and the file with it.
-    let Some(bytes) = store.get(path).await? else {
-        return Ok((RunFile::of_nothing(shard_id, run), 0));
+    let decoded = match store.get(path, MaxBytes::VECTORS).await {
+        Ok(Some(bytes)) => RunFile::decode(&bytes, path, shard_id, run),
+        // Its run may have been collected meanwhile, and the file with it.
+        Ok(None) => return Ok((RunFile::of_nothing(shard_id, run), 0)),
+        Err(error) if error.kind() == ErrorKind::Corruption => Err(error),
+        Err(error) => return Err(error),
     };
-    match RunFile::decode(&bytes, path, shard_id, run) {
+    match decoded {
         Ok(file) => {
             let bytes = file.heap_bytes();
             Ok((file, bytes))

@@ -28,8 +28,8 @@ use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::schema::with_ids;
 use crate::sstable::{
-    COMPARED_BYTES, FileStamps, KeyFilter, KeyIndex, RunFiles, SsTableContext, compare, is_ours,
-    open_sstable, stamps,
+    COMPARED_BYTES, DamagedFile, FileStamps, KeyFilter, KeyIndex, RunFiles, SsTableContext,
+    compare, is_ours, open_sstable, other_size, stamps,
 };
 
 /// Bytes that a table keeps of its runs by default.
@@ -161,11 +161,29 @@ impl SsTableHandle {
     async fn verify_small(&self, files: RunFiles) -> Result<Option<FileStamps>> {
         let stamps = self.stamps(files).await?;
         match stamps.bytes() {
-            Some(bytes) if bytes > COMPARED_BYTES => return Ok(None),
+            Some(bytes) if bytes > COMPARED_BYTES => {
+                self.refuse_other_size().await?;
+                return Ok(None);
+            }
             Some(_) => self.compare(files).await?,
-            None => {}
+            None => self.refuse_other_size().await?,
         }
         Ok(Some(stamps))
+    }
+
+    /// Refuses the run where a data file that is not compared has another size than it was written
+    /// with.
+    async fn refuse_other_size(&self) -> Result<()> {
+        if !self.verifies {
+            return Ok(());
+        }
+        let name = self.name();
+        let Some(DamagedFile { file, kind }) = other_size(&self.dataset).await.context(&name)?
+        else {
+            return Ok(());
+        };
+        let detail = "its size is not the one that the run's manifest says";
+        Err(Error::corrupt(format!("{file} of {name}"), kind, detail))
     }
 
     /// What the disk says of files that can be compared.

@@ -57,8 +57,11 @@ pub(super) async fn inspect(
     let mut findings = Vec::new();
     loop {
         ahead.fill(READ_AHEAD, end);
-        let Some((_, finding)) = ahead.next().await else { break };
-        let mut finding = finding?;
+        let Some((position, finding)) = ahead.next().await else { break };
+        let mut finding = match finding {
+            Err(error @ Error::Corrupt { .. }) => unread(position, error),
+            finding => finding?,
+        };
         order.apply(&mut finding);
         findings.push(finding);
     }
@@ -71,22 +74,34 @@ pub(super) async fn inspect(
     })
 }
 
-/// What an entry is by itself.
-fn look(shard_id: ShardId, position: WalPosition, bytes: Option<Bytes>) -> WalFinding {
-    let what = entry_name(shard_id, position);
-    let mut finding = WalFinding {
+/// An entry of which nothing is known but its damage.
+fn unread(position: WalPosition, error: Error) -> WalFinding {
+    WalFinding {
         position,
-        damage: None,
-        bytes: bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
+        damage: Some(damage(error)),
+        bytes: 0,
         rows: None,
         generation: None,
         writer_epoch: None,
         copy: None,
-    };
+    }
+}
+
+/// What an entry is by itself.
+fn look(shard_id: ShardId, position: WalPosition, bytes: Option<Bytes>) -> WalFinding {
+    let what = entry_name(shard_id, position);
     let Some(bytes) = bytes else {
-        let error = Error::corrupt(what, "hole", "it is missing although a later entry exists");
-        finding.damage = Some(damage(error));
-        return finding;
+        let detail = "it is missing although a later entry exists";
+        return unread(position, Error::corrupt(what, "hole", detail));
+    };
+    let mut finding = WalFinding {
+        position,
+        damage: None,
+        bytes: bytes.len() as u64,
+        rows: None,
+        generation: None,
+        writer_epoch: None,
+        copy: None,
     };
     let entry = match guarded(&what, || wal_entry::decode(&bytes, &what)) {
         Ok(entry) => Some(entry),

@@ -16,7 +16,7 @@ use super::check::{check_wal, inspect};
 use super::{WalFinding, WalReport};
 use crate::format::{paths, wal_entry};
 use crate::store::{Created, ManifestStore, Store};
-use crate::types::{Error, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
+use crate::types::{Error, MaxBytes, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 use crate::wal::{WalAppender, entry_name};
 
 /// Drops every entry from `from` on. The shard's writer is fenced; nothing that the report does
@@ -66,8 +66,23 @@ fn refuse(report: &WalReport, from: WalPosition) -> Result<()> {
             "{what} cannot be cut: entry {} before it is damaged too ({}); cut from there",
             first.position, damage.kind
         ))),
-        Some(_) => Ok(()),
+        Some(_) => refuse_too_large(report, from),
     }
+}
+
+/// Nothing is dropped without a copy, and no entry is copied that cannot be read.
+fn refuse_too_large(report: &WalReport, from: WalPosition) -> Result<()> {
+    let too_large = report.findings.iter().find(|finding| {
+        let kind = finding.damage.as_ref().map(|damage| damage.kind);
+        finding.position >= from && kind == Some(MaxBytes::TOO_LARGE)
+    });
+    let Some(finding) = too_large else { return Ok(()) };
+    Err(Error::input(format!(
+        "{} cannot be cut: it is too large to be copied before; move {} elsewhere, and call again \
+         where the log is still damaged then",
+        entry_name(report.shard_id, from),
+        paths::wal_entry(report.shard_id, finding.position)
+    )))
 }
 
 fn half_done(error: Error, shard_id: ShardId, from: WalPosition) -> Error {
@@ -95,7 +110,7 @@ impl Cut<'_> {
         // Nobody can open the shard before the cut is complete, but somebody may cut it too.
         self.manifests.check_fenced(self.epoch).await?;
         let path = paths::wal_entry(self.shard_id, finding.position);
-        let stored = self.store.get_seen(&path).await?;
+        let stored = self.store.get_seen(&path, MaxBytes::LOG_ENTRY).await?;
         match stored {
             Some(seen) if seen.bytes == self.sentinel => Ok(()),
             Some(_) if is_hole(finding) => Err(self.appeared(finding.position)),
@@ -105,7 +120,8 @@ impl Cut<'_> {
                 }
                 // Without a condition a cut that slept here would undo what a later one did.
                 if !self.store.replace(&path, &seen, self.sentinel.clone()).await?
-                    && self.store.get(&path).await?.as_ref() != Some(&self.sentinel)
+                    && self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref()
+                        != Some(&self.sentinel)
                 {
                     return Err(self.changed(finding.position));
                 }
@@ -113,7 +129,8 @@ impl Cut<'_> {
             }
             None => {
                 if self.store.put_if_absent(&path, self.sentinel.clone()).await? == Created::Yes
-                    || self.store.get(&path).await?.as_ref() == Some(&self.sentinel)
+                    || self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref()
+                        == Some(&self.sentinel)
                 {
                     return Ok(());
                 }
@@ -125,7 +142,7 @@ impl Cut<'_> {
     async fn copy(&self, position: WalPosition, bytes: Bytes) -> Result<String> {
         let path = paths::dropped_entry(self.shard_id, self.epoch, position);
         if self.store.put_if_absent(&path, bytes.clone()).await? == Created::AlreadyExists
-            && self.store.get(&path).await?.as_ref() != Some(&bytes)
+            && self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref() != Some(&bytes)
         {
             return Err(Error::storage(format!("creating {path}"), "other bytes stand there"));
         }

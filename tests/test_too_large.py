@@ -1,0 +1,178 @@
+"""Files that are larger than anybody writes them: refused before a byte of them is in memory.
+
+Owns: one file of each kind that is read whole, stretched by a hole of many GiB. Does not own:
+files whose bytes are damaged (`test_damaged_files` and its like), or those of the base table, which
+Lance reads.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lancemem
+from tests.damages import told, unnamed
+
+# More than any kind of file may have. The hole takes no room on a disk.
+LARGE = 6 << 30
+EXPECTED = [*range(10, 600), *range(700, 720)]
+
+
+def rows(numbers: range, value: float) -> pa.Table:
+    names = [f"n{number}" for number in numbers]
+    return pa.table({"id": list(numbers), "name": names, "value": [value] * len(names)})
+
+
+def opened(table: lancemem.Table) -> lancemem.Table:
+    return lancemem.open_table(table.uri)
+
+
+def ids(table: lancemem.Table) -> list[int]:
+    return sorted(opened(table).scan().to_table()["id"].to_pylist())
+
+
+def file_of(table: lancemem.Table, pattern: str) -> Path:
+    return max(Path(table.uri).glob(pattern))
+
+
+def of_run(table: lancemem.Table, pattern: str) -> Path:
+    """Give a file of the run that is listed."""
+    [run] = table.shards()[0].sstables
+    return file_of(table, f"_mem_wal/*/{run.path}/{pattern}")
+
+
+def stretch(path: Path) -> None:
+    inside = path.read_bytes()
+    path.unlink()  # it may be the second name of another file
+    path.write_bytes(inside)
+    os.truncate(path, LARGE)
+
+
+@pytest.fixture
+def full(table: lancemem.Table) -> lancemem.Table:
+    """Give a table with a base, a record index, one run with deletion vectors, and log entries."""
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(600), 1.0))
+        job.flush()
+    table.compact()
+    table.rebuild_record_index()
+    table.set_deletion_vectors(True)
+    with table.start_job(shard=0) as job:
+        job.delete(rows(range(10), 0.0).select(["id"]))
+        job.put(rows(range(700, 710), 2.0))
+        job.flush()
+    table.write_deletion_vectors()
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(710, 720), 3.0))
+    assert ids(table) == EXPECTED
+    return opened(table)
+
+
+def test_a_log_entry_is_named_by_readers_by_the_next_owner_and_by_a_check(
+    full: lancemem.Table,
+) -> None:
+    position = full.check_wal(0).last_wal_position
+    path = file_of(full, f"_mem_wal/*/wal/{f'{position:064b}'[::-1]}.arrow")
+    stretch(path)
+    name = f"WAL entry {position} of shard {full.shards()[0].shard_id} is damaged (too large)"
+    for call in (opened(full).scan().to_table, opened(full).pin):
+        assert unnamed(name, call) == "", call
+    assert unnamed(name, opened(full).start_job, shard=0) == ""
+    report = full.check_wal(0)
+    assert report.first_damaged_position == position
+    [finding] = report.findings
+    assert (finding.kind, finding.bytes, finding.rows) == ("too large", 0, None)
+    assert f"{LARGE} bytes" in (finding.detail or "")
+
+
+def test_a_log_with_such_an_entry_is_cut_once_somebody_has_moved_it(
+    full: lancemem.Table, tmp_path: Path
+) -> None:
+    position = full.check_wal(0).last_wal_position
+    path = file_of(full, f"_mem_wal/*/wal/{f'{position:064b}'[::-1]}.arrow")
+    stretch(path)
+    epoch = full.shards()[0].writer_epoch
+    with pytest.raises(lancemem.InvalidInputError, match="too large to be copied") as refused:
+        full.cut_wal(0, from_position=position)
+    assert str(path.relative_to(full.uri)) in str(refused.value)
+    assert full.shards()[0].writer_epoch == epoch
+    path.rename(tmp_path / "moved")
+    assert full.check_wal(0).first_damaged_position is None
+    assert ids(full) == EXPECTED[:-10]
+
+
+def test_a_shard_manifest_is_named_by_readers_and_by_the_next_owner(full: lancemem.Table) -> None:
+    path = file_of(full, "_mem_wal/*/manifest/*.binpb")
+    newest = max(path.parent.glob("*.binpb"), key=lambda path: int(path.stem[::-1], 2))
+    stretch(newest)
+    table = opened(full)
+    for call in (table.scan().to_table, table.pin, table.shards, table.compact):
+        assert unnamed(f"{newest.name} is damaged (too large)", call) == "", call
+    assert unnamed(f"{newest.name} is damaged (too large)", table.start_job, shard=0) == ""
+
+
+def test_a_version_hint_is_not_believed(full: lancemem.Table) -> None:
+    stretch(file_of(full, "_mem_wal/*/manifest/version_hint.json"))
+    assert ids(full) == EXPECTED
+    opened(full).start_job(shard=0).close()
+
+
+@pytest.mark.parametrize("pattern", ["_versions/*", "data/*"])
+def test_a_run_is_named_by_every_read_of_it(full: lancemem.Table, pattern: str) -> None:
+    path = of_run(full, pattern)
+    stretch(path)
+    run = path.parents[1].name
+    assert unnamed(run, opened(full).scan().to_table) == ""
+    assert unnamed(run, opened(full).get, [705]) == ""
+    assert unnamed(run, opened(full).compact) == ""
+
+
+def test_a_data_file_of_a_run_is_told_by_its_size(full: lancemem.Table) -> None:
+    path = of_run(full, "data/*")
+    stretch(path)
+    name = f"data/{path.name} of SSTable {path.parents[1].name}"
+    assert unnamed(name, opened(full).scan().to_table) == ""
+    with pytest.raises(lancemem.CorruptionError, match=r"\(too large\): its size is not the one"):
+        opened(full).scan().to_table()
+
+
+def test_a_bloom_filter_is_named_by_a_lookup(full: lancemem.Table) -> None:
+    stretch(of_run(full, "bloom_filter.bin"))
+    with pytest.raises(lancemem.CorruptionError, match=f"it has {LARGE} bytes"):
+        opened(full).get(list(range(700, 705)))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "_lancemem/deletion_vectors/*/*.binpb",
+        "_lancemem/record_index/runs/*.binpb",
+    ],
+)
+def test_what_can_be_done_without_is_left_out_with_a_warning(
+    full: lancemem.Table, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = file_of(full, pattern)
+    answer = full.get([0, 10, 599, 705])
+    stretch(path)
+    table = opened(full)
+    assert ids(table) == EXPECTED
+    assert table.get([0, 10, 599, 705]) == answer
+    assert f"it has {LARGE} bytes" in told(caplog)
+    assert opened(full).compact().generations == 1
+    assert ids(table) == EXPECTED
+
+
+def test_a_decision_about_a_staged_write_is_named(table: lancemem.Table) -> None:
+    stage = table.start_stage()
+    stage.upsert(rows(range(10), 1.0))
+    staged = stage.finish()
+    table.link(staged, write="w")
+    stretch(file_of(table, "_lancemem/staged/w"))
+    for call in (opened(table).link, opened(table).discard):
+        said = unnamed("_lancemem/staged/w is damaged (too large)", call, staged, write="w")
+        assert said == "", call
+    assert ids(table) == list(range(10))
