@@ -1,20 +1,25 @@
-"""Files that are larger than anybody writes them: refused before a byte of them is in memory.
+"""Files that ask for more than anybody wrote: refused before a byte of them is in memory.
 
-Owns: one file of each kind that is read whole, stretched by a hole of many GiB. Does not own:
-files whose bytes are damaged (`test_damaged_files` and its like), or those of the base table, which
-Lance reads.
+Owns: one file of each kind that is read whole, stretched by a hole of many GiB, or with a pipe or
+an endless device in its place. Does not own: files whose bytes are damaged (`test_damaged_files`
+and its like), or those of the base table, which Lance reads.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 import lancemem
 from tests.damages import told, unnamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # More than any kind of file may have. The hole takes no room on a disk.
 LARGE = 6 << 30
@@ -176,3 +181,75 @@ def test_a_decision_about_a_staged_write_is_named(table: lancemem.Table) -> None
         said = unnamed("_lancemem/staged/w is damaged (too large)", call, staged, write="w")
         assert said == "", call
     assert ids(table) == list(range(10))
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("instead", [pipe, endless])
+def test_a_log_entry_or_a_manifest_that_is_no_file_is_named(
+    full: lancemem.Table, instead: Callable[[Path], None], tmp_path: Path
+) -> None:
+    for pattern in ("_mem_wal/*/wal/*.arrow", "_mem_wal/*/manifest/*.binpb"):
+        found = Path(full.uri).glob(pattern)
+        path = max(found, key=lambda path: int(path.stem[::-1], 2))
+        copy = tmp_path / path.name
+        shutil.copy2(path, copy)
+        instead(path)
+        assert unnamed("is damaged (no file)", opened(full).scan().to_table) == ""
+        assert unnamed("is damaged (no file)", opened(full).start_job, shard=0) == ""
+        path.unlink()
+        copy.rename(path)
+    assert ids(full) == EXPECTED
+
+
+@pytest.mark.parametrize("instead", [pipe, endless])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "_mem_wal/*/manifest/version_hint.json",
+        "_lancemem/deletion_vectors/*/*.binpb",
+        "_lancemem/record_index/runs/*.binpb",
+        "_lancemem/record_index/*/page_data.lance",
+    ],
+)
+def test_what_can_be_done_without_may_be_no_file(
+    full: lancemem.Table, pattern: str, instead: Callable[[Path], None]
+) -> None:
+    answer = full.get([0, 10, 599, 705])
+    instead(file_of(full, pattern))
+    assert ids(full) == EXPECTED
+    assert opened(full).get([0, 10, 599, 705]) == answer
+    assert opened(full).compact().generations == 1
+    assert ids(full) == EXPECTED
+
+
+@pytest.mark.parametrize("instead", [pipe, endless, Path.mkdir])
+@pytest.mark.parametrize("pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data.lance"])
+def test_a_file_of_a_run_that_is_no_file_is_named(
+    full: lancemem.Table, pattern: str, instead: Callable[[Path], None]
+) -> None:
+    path = of_run(full, pattern)
+    if instead is Path.mkdir:
+        path.unlink()
+    instead(path)
+    name = f"{path.name} of SSTable"
+    [report] = opened(full).check_runs()
+    assert [line.endswith(": no file") for line in report.damage] == [True], report.damage
+    assert unnamed(name, opened(full).compact) == ""
+    if pattern == "data/*":
+        assert unnamed(name, opened(full).scan().to_table) == ""
+
+
+def test_a_manifest_of_a_run_that_is_a_pipe_is_named(full: lancemem.Table) -> None:
+    path = of_run(full, "_versions/*")
+    pipe(path)
+    assert unnamed(path.parents[1].name, opened(full).scan().to_table) == ""
+    assert unnamed(path.parents[1].name, opened(full).compact) == ""

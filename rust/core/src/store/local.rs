@@ -169,6 +169,8 @@ pub(super) enum FileRead {
     Whole(Bytes),
     /// It has so many bytes, and none was read.
     TooLarge(u64),
+    /// A pipe or a device: a read of it might never end.
+    NoFile,
 }
 
 /// The bytes of a file, `most` of them.
@@ -182,15 +184,37 @@ pub(super) fn read(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
 }
 
 fn read_whole(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
+    let Some((file, length)) = open_file(path)? else { return Ok(FileRead::NoFile) };
     if length > most.get() {
         return Ok(FileRead::TooLarge(length));
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))?;
-    file.read_to_end(&mut bytes)?;
+    file.take(most.get()).read_to_end(&mut bytes)?;
     Ok(FileRead::Whole(bytes.into()))
+}
+
+/// Opens a file to read it, and says its length; `None` for a pipe or a device, which nobody is waited
+/// for at the other end of.
+///
+/// # Errors
+/// An error of the file system; that it is a folder is one.
+pub fn open_file(path: &Path) -> io::Result<Option<(File, u64)>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+
+        let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+        options.custom_flags(flags);
+    }
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    if found.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    Ok(found.is_file().then_some((file, found.len())))
 }
 
 /// Whether `path` is a file.

@@ -27,6 +27,7 @@ use object_store::{GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 pub use listing::Listed;
+pub use local::open_file;
 pub use manifests::ManifestStore;
 pub use moment::Moment;
 pub use secrets::{hide, scrub};
@@ -35,6 +36,9 @@ pub use thread::{may_wait_here, waiting_here};
 use crate::format::paths;
 use crate::types::{Error, MaxBytes, Result};
 use local::{FileRead, LocalFolder};
+
+/// The kind of damage of what stands in the place of a file and is none.
+pub const NO_FILE: &str = "no file";
 
 /// What a task reads from a disk before another thread has to wake up for it.
 const LOCAL_READS_OF_A_TASK: usize = 4;
@@ -366,6 +370,7 @@ fn whole(read: FileRead, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
         FileRead::Absent => Ok(None),
         FileRead::Whole(bytes) => Ok(Some(bytes)),
         FileRead::TooLarge(found) => most.check(path, found).map(|()| None),
+        FileRead::NoFile => Err(Error::corrupt(path, NO_FILE, "it is a pipe or a device")),
     }
 }
 

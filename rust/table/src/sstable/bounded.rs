@@ -12,6 +12,7 @@ use lance::Dataset;
 use lance_core::{Error, Result};
 use lance_io::object_store::ObjectStore;
 use lancemem_core::format::paths;
+use lancemem_core::store::NO_FILE;
 use lancemem_core::types::MaxBytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
@@ -24,6 +25,11 @@ use super::sync::local_path;
 /// # Errors
 /// Damage of a larger one, not found, or a storage error.
 pub async fn read_whole(store: &ObjectStore, path: &Path, most: MaxBytes) -> Result<Bytes> {
+    // Who opens a pipe waits for somebody at its other end.
+    let local = local_path(store, path).and_then(|path| std::fs::metadata(path).ok());
+    if local.is_some_and(|found| !found.is_file()) {
+        return Err(Error::corrupt_file(path.clone(), "it is no file"));
+    }
     let found = store.inner.get(path).await?;
     match most.excess(found.meta.size) {
         Some(excess) => Err(Error::corrupt_file(path.clone(), excess)),
@@ -45,6 +51,7 @@ pub async fn other_size(run: &Dataset) -> Result<Option<DamagedFile>> {
         let said = file.file_size_bytes.get().map(NonZeroU64::get);
         let (Some(found), Some(said)) = (found, said) else { continue };
         let kind = match found.len().cmp(&said) {
+            _ if !found.is_file() => NO_FILE,
             Ordering::Equal => continue,
             Ordering::Less => "cut short",
             Ordering::Greater => MaxBytes::TOO_LARGE,

@@ -6,7 +6,6 @@
 //! Does not own: the bloom filter's, which is checked whenever it is read (`bloom`), when files are
 //! compared, or what becomes of a run that is damaged.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path as LocalPath;
 use std::pin::Pin;
@@ -25,6 +24,7 @@ use lance_io::traits::Writer;
 use lance_table::format::Manifest;
 use lancemem_core::format::paths;
 use lancemem_core::mutant;
+use lancemem_core::store::{NO_FILE, open_file};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use tokio::io::AsyncWrite;
@@ -330,7 +330,9 @@ async fn sum_file(
     if let Some(local) = sync::local_path(store, path) {
         let read = tokio::task::spawn_blocking(move || sum_local(&local)).await?;
         return match read {
-            Ok(sum) => Ok(Ok(sum)),
+            Ok(Some(sum)) => Ok(Ok(sum)),
+            Ok(None) => Ok(Err(NO_FILE)),
+            Err(error) if error.kind() == ErrorKind::IsADirectory => Ok(Err(NO_FILE)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Err("missing")),
             Err(error) if error.raw_os_error() == Some(EIO) => Ok(Err("unreadable")),
             Err(error) => Err(error.into()),
@@ -348,15 +350,16 @@ async fn sum_file(
     Ok(Ok(summing.finish()))
 }
 
-fn sum_local(path: &LocalPath) -> io::Result<Sum> {
-    let mut file = File::open(path)?;
-    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+/// The sum of a file; `None` for a pipe or a device.
+fn sum_local(path: &LocalPath) -> io::Result<Option<Sum>> {
+    let Some((mut file, length)) = open_file(path)? else { return Ok(None) };
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
     // One byte more than a small file has, so that its end shows.
     let mut block = vec![0; BLOCK_BYTES.min(length.saturating_add(1))];
     let mut summing = Summing::default();
     loop {
         match file.read(&mut block) {
-            Ok(0) => return Ok(summing.finish()),
+            Ok(0) => return Ok(Some(summing.finish())),
             Ok(bytes) => summing.add(&block[..bytes]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
