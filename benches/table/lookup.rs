@@ -97,7 +97,7 @@ where
     let started = Instant::now();
     let found = lookup().await.unwrap();
     let time = started.elapsed().as_secs_f64() * 1e6;
-    assert!(found.missing.is_empty() && found.rows.num_rows() > 0);
+    assert!(found.missing.is_empty() && found.num_rows() > 0);
     time
 }
 

@@ -70,7 +70,7 @@ async fn measure(rows: i64, text: bool) {
         if count <= 100_000 {
             let got = median(async || {
                 let found = table.get(&keys, None, Consistency::Durable, &[]).await.unwrap();
-                assert_eq!(found.rows.num_rows(), keys.num_rows());
+                assert_eq!(found.num_rows(), keys.num_rows());
             })
             .await;
             println!("  get    of {count:>9} random keys {:>9.2} ms", ms(got));

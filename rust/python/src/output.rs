@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lancemem::Error;
@@ -138,9 +138,9 @@ pub fn pyarrow_batch(py: Python<'_>, batch: RecordBatch) -> PyResult<Bound<'_, P
 }
 
 /// `rows` as a `pyarrow.Table`.
-pub fn pyarrow_table_of(py: Python<'_>, rows: RecordBatch) -> PyResult<Bound<'_, PyAny>> {
-    let schema = rows.schema();
-    let rows = futures::stream::iter([Ok::<_, Error>(rows)]);
+pub fn pyarrow_table_of(py: Python<'_>, rows: Vec<RecordBatch>) -> PyResult<Bound<'_, PyAny>> {
+    let schema = rows.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
+    let rows = futures::stream::iter(rows.into_iter().map(Ok::<_, Error>));
     pyarrow_table(py, ArrowStream::new(schema, rows, crate::runtime::runtime()?))
 }
 

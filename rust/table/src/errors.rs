@@ -67,6 +67,9 @@ impl<T> RunContext<T> for Result<T, DataFusionError> {
 
 fn from_run(run: &str, error: &lance_core::Error) -> Error {
     // The reader of bytes that somebody has checked once panics where they are others by now.
+    if is_overflow(error) {
+        return too_wide(run);
+    }
     let kind = damage_of_read(error).or_else(|| has_panicked(error).then_some(UNDECODABLE));
     match kind {
         Some(kind) => Error::corrupt(run, kind, without_path(error)),
@@ -91,6 +94,20 @@ impl<T> BaseContext<T> for Result<T, DataFusionError> {
     fn in_base(self, action: &str) -> Result<T, Error> {
         self.map_err(|error| from_scan(action, &error))
     }
+}
+
+/// Whether a batch has more values of a column than its offsets can count: no damage, but a read of
+/// too many wide rows at once.
+pub fn is_overflow(error: &lance_core::Error) -> bool {
+    matches!(innermost(error), lance_core::Error::Arrow { message, .. }
+        if message.starts_with("Offset overflow error"))
+}
+
+fn too_wide(action: &str) -> Error {
+    Error::input(format!(
+        "{action}: the values of a column in one batch of rows have more than 2 GiB; read fewer \
+         columns or keys at once, or give the column a type with large offsets, such as large_string"
+    ))
 }
 
 fn from_read(action: &str, error: &lance_core::Error) -> Error {
@@ -155,6 +172,7 @@ fn damage_of(error: &lance_core::Error) -> Option<&'static str> {
 /// As [`damage_of`], where lance reads: what it calls an invalid input is a file then.
 fn damage_of_read(error: &lance_core::Error) -> Option<&'static str> {
     match innermost(error) {
+        _ if is_overflow(error) => None,
         lance_core::Error::InvalidInput { .. }
         | lance_core::Error::Arrow { .. }
         | lance_core::Error::Schema { .. }
@@ -226,6 +244,7 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
     let text = without_path(error);
     match error {
         panic if has_panicked(panic) => Error::Internal(format!("{action}: {text}")),
+        wide if is_overflow(wide) => too_wide(action),
         lance_core::Error::InvalidInput { .. }
         | lance_core::Error::DatasetNotFound { .. }
         | lance_core::Error::DatasetAlreadyExists { .. }

@@ -25,6 +25,10 @@ use super::runs::{ROW_ADDRESS, Run, split_address};
 use super::throttle::Throttle;
 use crate::errors::{Context, RunContext, external};
 use crate::schema::{StoredColumns, TableSchema};
+use crate::view::set_batches;
+
+/// Rows of a batch, as Lance's scans have it.
+const BATCH_ROWS: usize = 8_192;
 
 /// Writes the live rows of `runs` as fragments of `base` without ids.
 ///
@@ -73,6 +77,7 @@ async fn live_rows(
     let mut scanner = run.handle.dataset.scan();
     scanner.project(&stored.names).in_run(&name)?;
     scanner.with_row_address();
+    set_batches(&mut scanner, &run.handle.dataset, &stored.names, BATCH_ROWS, run.handle.row_bytes);
     let rows = scanner.try_into_stream().await.in_run(&name)?;
     let (dead, result) = (run.dead.clone(), table.columns.clone());
     let rows = rows

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use datafusion::common::ScalarValue;
@@ -92,7 +93,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// The live rows among `rows`, offsets with the row of the call that each answers.
-    async fn read(&self, fragment: u32, mut rows: Vec<(u32, u32)>) -> Result<Option<Answers>> {
+    async fn read(&self, fragment: u32, mut rows: Vec<(u32, u32)>) -> Result<Vec<Answers>> {
         let file = fragment_of(&self.view.base, fragment.into())?;
         if let Some(deleted) = file.get_deletion_vector().await.in_base(ACTION)? {
             rows.retain(|(offset, _)| !deleted.contains(*offset));
@@ -100,19 +101,30 @@ impl Reader<'_> {
         rows.sort_unstable();
         rows.dedup_by_key(|(offset, _)| *offset);
         if rows.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let offsets: Vec<u32> = rows.iter().map(|(offset, _)| *offset).collect();
         let taken = take(&self.base.rows, &self.view.base, fragment, &offsets, &self.columns).await;
-        let taken = taken.in_base(ACTION)?;
+        let mut rows = rows.as_slice();
+        let mut answers = Vec::new();
+        for taken in taken.in_base(ACTION)? {
+            let (of_taken, behind) = rows.split_at(taken.num_rows());
+            answers.push(self.answers(&taken, of_taken)?);
+            rows = behind;
+        }
+        Ok(answers)
+    }
+
+    /// What the rows that were taken answer: `rows`, unless their keys say.
+    fn answers(&self, taken: &RecordBatch, rows: &[(u32, u32)]) -> Result<Answers> {
         let of = if self.by_key {
-            let keys = KeyEncoder::new(taken.schema_ref(), &self.view.key)?.encode_block(&taken);
+            let keys = KeyEncoder::new(taken.schema_ref(), &self.view.key)?.encode_block(taken);
             let rows = keys.iter().zip(0..);
             rows.filter_map(|(key, place)| Some((self.wanted.row_of(key)?, place))).collect()
         } else {
             rows.iter().zip(0..).map(|((_, row), place)| (*row, place)).collect()
         };
-        Ok(Some(Answers { columns: self.columns.result(&taken)?, of }))
+        Ok(Answers { columns: self.columns.result(taken)?, of })
     }
 }
 

@@ -35,10 +35,18 @@ use wanted::Wanted;
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The rows, in the order of their keys in the call; a key that is there twice gives its row
-    /// twice.
-    pub rows: RecordBatch,
+    /// twice. One batch, or several where the values of a column are too large for one.
+    pub rows: Vec<RecordBatch>,
     /// Positions in the call of the keys that have no row.
     pub missing: Vec<usize>,
+}
+
+impl Found {
+    /// How many rows were found.
+    #[must_use]
+    pub fn num_rows(&self) -> usize {
+        self.rows.iter().map(RecordBatch::num_rows).sum()
+    }
 }
 
 /// What the base table alone answers, for a lookup of the same keys and columns in a cut over the

@@ -5,6 +5,7 @@
 
 use arrow::compute::{interleave, take};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_schema::ArrowError;
 use lancemem_core::types::Result;
 
 use super::Found;
@@ -39,7 +40,6 @@ impl Pieces {
     }
 
     pub fn finish(self, columns: &Columns, wanted: &Wanted) -> Result<Found> {
-        let action = "gathering the rows of a lookup";
         let mut found = Vec::with_capacity(wanted.len());
         let mut taken = Vec::with_capacity(wanted.len());
         let mut missing = Vec::new();
@@ -54,20 +54,54 @@ impl Pieces {
             }
         }
         if taken.is_empty() {
-            return Ok(Found { rows: RecordBatch::new_empty(columns.schema.clone()), missing });
+            let none = RecordBatch::new_empty(columns.schema.clone());
+            return Ok(Found { rows: vec![none], missing });
         }
-        let found = UInt32Array::from(found);
+        let rows = self.gather(columns, wanted, &found, &taken)?;
+        Ok(Found { rows, missing })
+    }
+
+    /// The rows `taken` for the rows `found` of the call, in halves where they are too large for one
+    /// batch.
+    fn gather(
+        &self,
+        columns: &Columns,
+        wanted: &Wanted,
+        found: &[u32],
+        taken: &[(usize, usize)],
+    ) -> Result<Vec<RecordBatch>> {
+        match self.gather_batch(columns, wanted, found, taken) {
+            Ok(batch) => Ok(vec![batch]),
+            Err(ArrowError::OffsetOverflowError(_)) if taken.len() > 1 => {
+                let middle = taken.len() / 2;
+                let (first, second) = (found.split_at(middle), taken.split_at(middle));
+                let mut rows = self.gather(columns, wanted, first.0, second.0)?;
+                rows.extend(self.gather(columns, wanted, first.1, second.1)?);
+                Ok(rows)
+            }
+            Err(error) => Err(error).context("gathering the rows of a lookup"),
+        }
+    }
+
+    fn gather_batch(
+        &self,
+        columns: &Columns,
+        wanted: &Wanted,
+        found: &[u32],
+        taken: &[(usize, usize)],
+    ) -> std::result::Result<RecordBatch, ArrowError> {
+        let found = UInt32Array::from(found.to_vec());
         let gather = |origin: &Origin| match *origin {
-            Origin::Call(column) => take(wanted.batch.column(column), &found, None).context(action),
+            Origin::Call(column) => take(wanted.batch.column(column), &found, None),
             Origin::Source(column) => {
                 let arrays: Vec<_> =
                     self.batches.iter().map(|batch| batch[column].as_ref()).collect();
-                interleave(&arrays, &taken).context(action)
+                interleave(&arrays, taken)
             }
         };
-        let arrays = columns.origins.iter().map(gather).collect::<Result<Vec<ArrayRef>>>()?;
+        let arrays = columns.origins.iter().map(gather);
+        let arrays = arrays.collect::<std::result::Result<Vec<ArrayRef>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(taken.len()));
-        let rows = RecordBatch::try_new_with_options(columns.schema.clone(), arrays, &options);
-        Ok(Found { rows: rows.context(action)?, missing })
+        RecordBatch::try_new_with_options(columns.schema.clone(), arrays, &options)
     }
 }

@@ -109,13 +109,13 @@ pub(super) async fn rows(columns: &Columns, found: Vec<InRun>) -> Result<Vec<Ans
 
 /// Which rows only delete is read apart from the rows: to take some rows of a column that is the same
 /// in all of them, lance walks over those before them, and most runs delete nothing.
-async fn rows_of(columns: &Columns, found: InRun) -> Result<Option<Answers>> {
+async fn rows_of(columns: &Columns, found: InRun) -> Result<Vec<Answers>> {
     let InRun { run, mut rows } = found;
     if let Some(tombstones) = run.tombstones_in_memory() {
         rows.retain(|(_, position)| !tombstones.contains(*position));
     }
     if rows.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     rows.sort_unstable_by_key(|(_, position)| *position);
     let offsets: Vec<u32> = rows.iter().map(|(_, position)| *position).collect();
@@ -124,7 +124,15 @@ async fn rows_of(columns: &Columns, found: InRun) -> Result<Option<Answers>> {
         take(&run.row_readers, &run.dataset, 0, &offsets, &source).await.in_run(&run.name())
     };
     let (tombstones, taken) = try_join!(run.tombstones(), take)?;
-    let of = rows.iter().zip(0..).filter(|((_, position), _)| !tombstones.contains(*position));
-    let of = of.map(|((row, _), place)| (*row, place)).collect();
-    Ok(Some(Answers { columns: source.result(&taken)?, of }))
+    let mut rows = rows.as_slice();
+    let mut answers = Vec::new();
+    for taken in taken {
+        let (of_taken, behind) = rows.split_at(taken.num_rows());
+        let of = of_taken.iter().zip(0..);
+        let of = of.filter(|((_, position), _)| !tombstones.contains(*position));
+        let of = of.map(|((row, _), place)| (*row, place)).collect();
+        answers.push(Answers { columns: source.result(&taken)?, of });
+        rows = behind;
+    }
+    Ok(answers)
 }

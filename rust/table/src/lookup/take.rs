@@ -15,7 +15,7 @@ use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_core::{Error as LanceError, Result as LanceResult};
 use lancemem_core::types::{Error, Result};
 
-use crate::errors::Context;
+use crate::errors::{Context, is_overflow};
 use crate::schema::{StoredColumns, TableSchema};
 use crate::view::{MemTableView, ReadView, RowReaders, SsTableHandle};
 
@@ -138,8 +138,30 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
     schema.fields().iter().map(column).collect()
 }
 
-/// The rows at `offsets`, which ascend and are not deleted, of a fragment.
+/// The rows at `offsets`, which ascend and are not deleted, of a fragment, in several batches where
+/// their values are too large for one.
 pub(super) async fn take(
+    readers: &RowReaders,
+    dataset: &Dataset,
+    fragment: u32,
+    offsets: &[u32],
+    columns: &SourceColumns,
+) -> LanceResult<Vec<RecordBatch>> {
+    let (mut batches, mut left) = (Vec::new(), vec![offsets]);
+    while let Some(offsets) = left.pop() {
+        match take_batch(readers, dataset, fragment, offsets, columns).await {
+            Ok(batch) => batches.push(batch),
+            Err(error) if is_overflow(&error) && offsets.len() > 1 => {
+                let (first, second) = offsets.split_at(offsets.len() / 2);
+                left.extend([second, first]);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(batches)
+}
+
+async fn take_batch(
     readers: &RowReaders,
     dataset: &Dataset,
     fragment: u32,

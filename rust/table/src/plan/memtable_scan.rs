@@ -14,6 +14,7 @@ use datafusion::common::Result as PlanResult;
 use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use lancemem_core::format::size::payload_bytes;
 use lancemem_core::memtable::MemTableView;
 
 use super::leaf::Leaf;
@@ -22,6 +23,8 @@ use crate::schema::StoredColumns;
 
 /// Rows of a batch that leaves, as Lance's scans have it.
 const BATCH_ROWS: usize = 8192;
+/// Bytes of the rows of several puts that leave together, at most.
+const BATCH_BYTES: usize = 64 << 20;
 
 /// Reads the newest rows of one view in arrival order.
 #[derive(Debug)]
@@ -78,13 +81,15 @@ struct NewestBatches {
     next: usize,
     row: usize,
     ready: BatchCoalescer,
+    /// Bytes of what was pushed into `ready` since a batch left.
+    pushed_bytes: usize,
 }
 
 impl NewestBatches {
     fn new(view: MemTableView, columns: Arc<StoredColumns>) -> Self {
         let ready = BatchCoalescer::new(columns.schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { view, columns, next: 0, row: 0, ready }
+        Self { view, columns, next: 0, row: 0, ready, pushed_bytes: 0 }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -97,16 +102,30 @@ impl NewestBatches {
                 return Ok(self.ready.next_completed_batch());
             }
             let batch = self.view.batch(self.next);
-            let rows = BATCH_ROWS.min(batch.num_rows() - self.row);
+            let all = batch.num_rows();
+            let rows = BATCH_ROWS.min(all - self.row);
             let newest = self.view.newest_rows_of_batch(self.next).slice(self.row, rows);
             let brought = self.columns.bring(&batch.slice(self.row, rows)).map_err(external)?;
             let brought = with_null_parts(brought)?;
-            self.ready.push_batch_with_filter(brought, &newest)?;
+            self.push(brought, &newest)?;
             self.row += rows;
-            if self.row == batch.num_rows() {
+            if self.row == all {
                 (self.next, self.row) = (self.next + 1, 0);
             }
         }
+    }
+}
+
+impl NewestBatches {
+    /// What is gathered leaves before its values are more than one batch can have.
+    fn push(&mut self, batch: RecordBatch, newest: &BooleanArray) -> PlanResult<()> {
+        let bytes = payload_bytes(&batch);
+        if self.pushed_bytes + bytes > BATCH_BYTES {
+            self.ready.finish_buffered_batch()?;
+            self.pushed_bytes = 0;
+        }
+        self.pushed_bytes += bytes;
+        Ok(self.ready.push_batch_with_filter(batch, newest)?)
     }
 }
 

@@ -58,7 +58,7 @@ use crate::merge::{
     KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedRun,
 };
 use crate::schema::{ReconcileExec, StoredColumns};
-use crate::view::{ReadView, Source, SsTableHandle};
+use crate::view::{ReadView, Source, SsTableHandle, set_batches};
 
 /// What errors name.
 const PLANNING: &str = "planning a scan";
@@ -146,6 +146,15 @@ fn is_left_out(pruned: &[Pruned], request: &ScanRequest, place: usize) -> bool {
         || request.part.is_some_and(|part| !part.has_source(place))
 }
 
+/// Rows in files, as [`Planner::scan`] reads them.
+struct Stored<'a> {
+    dataset: &'a Dataset,
+    /// `None` for all.
+    fragments: Option<Vec<Fragment>>,
+    /// Bytes of a row in memory, where they are known.
+    row_bytes: Option<u64>,
+}
+
 /// What all arms of one plan have in common.
 struct Planner<'a> {
     session: &'a SessionContext,
@@ -229,8 +238,8 @@ impl<'a> Planner<'a> {
         }
         let kept = self.columns(self.rest.as_ref());
         let read = self.with_key(&kept, &newest);
-        let (base, pushed) = (&self.view.base, self.pushed.as_ref());
-        let scan = self.scan(base, fragments, &newest, &read, pushed).await;
+        let rows = Stored { dataset: &self.view.base, fragments, row_bytes: None };
+        let scan = self.scan(rows, &newest, &read, self.pushed.as_ref()).await;
         let scan = scan.map_err(|error| from_base(PLANNING, &error))?;
         self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
     }
@@ -263,15 +272,16 @@ impl<'a> Planner<'a> {
             stored.map_err(|error| in_run(run, error))
         };
         let whole = self.whole.as_ref();
+        let rows = Stored { dataset: &run.dataset, fragments, row_bytes: run.row_bytes };
         if stored(whole)?.is_same() {
             let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
             let names = stored(rest)?.names;
-            let scan = self.scan(&run.dataset, fragments, &newest, &names, pushed).await;
+            let scan = self.scan(rows, &newest, &names, pushed).await;
             let scan = scan.in_run(&run.name())?;
             return self.finished(arm, scan, newest, scanned, rest).map(Some);
         }
         let stored = Arc::new(stored(whole)?);
-        let scan = self.scan(&run.dataset, fragments, &newest, &stored.names, None).await;
+        let scan = self.scan(rows, &newest, &stored.names, None).await;
         let scan = scan.in_run(&run.name())?;
         let address = scan.schema().column_with_name(ROW_ADDR).map(|_| ROW_ADDR.to_owned());
         let extra = address.into_iter().collect();
@@ -364,18 +374,19 @@ impl<'a> Planner<'a> {
     /// A Lance scan of the columns `read` and of what tells newest rows.
     async fn scan(
         &self,
-        dataset: &Dataset,
-        fragments: Option<Vec<Fragment>>,
+        of: Stored<'_>,
         newest: &Newest,
         read: &[String],
         pushed: Option<&Expr>,
     ) -> lance_core::Result<Arc<dyn ExecutionPlan>> {
+        let Stored { dataset, fragments, row_bytes } = of;
         let mut scanner = dataset.scan();
         scanner.project(read)?;
         if let Some(fragments) = fragments {
             scanner.with_fragments(fragments);
         }
-        scanner.batch_size(batch_rows(&self.view.schema, read));
+        let rows = batch_rows(&self.view.schema, read);
+        set_batches(&mut scanner, dataset, read, rows, row_bytes);
         // Lance gives no rows to count where it reads no column.
         let by_position = matches!(newest, Newest::ByPosition { .. } | Newest::InRun { .. });
         if read.is_empty() || self.recorder.is_some() || by_position {

@@ -4,6 +4,7 @@
 //! Does not own: how a view is gathered from storage and jobs (`table`), or how it is read.
 
 mod base;
+mod batches;
 mod cut;
 mod kept;
 mod local_files;
@@ -23,6 +24,7 @@ use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId, WalP
 pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
+pub use batches::set_batches;
 pub use cut::{CutName, ShardCut};
 pub use kept::{Kept, KeptBound, KeptStats};
 pub use pins::{is_pinned, remember};

@@ -67,6 +67,8 @@ pub struct SsTableHandle {
     compared: Option<FileStamps>,
     /// Rows of the data file, hidden ones included.
     rows: u64,
+    /// Bytes of one of them in memory, where whoever wrote the run has noted that.
+    pub row_bytes: Option<u64>,
     /// Pages of the key index that lookups have read.
     pages_read: AtomicU64,
 }
@@ -431,7 +433,7 @@ impl SsTableCache {
         let context = context.with_new_session();
         let dataset = open_sstable(&context, &run.path).await.in_run(&name)?;
         let (mut anew, bytes) = self.handle(run.shard_id, run.generation, &run.path, dataset);
-        anew.verifies = run.verifies;
+        (anew.verifies, anew.row_bytes) = (run.verifies, run.row_bytes);
         Ok((anew, bytes))
     }
 
@@ -446,6 +448,7 @@ impl SsTableCache {
         context.verifies = self.verifies.load(Ordering::Relaxed);
         let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
         let (mut run, bytes) = self.handle(shard_id, sstable.generation, &sstable.path, dataset);
+        run.row_bytes = sstable.in_memory_bytes.map(|bytes| bytes / run.rows.max(1));
         run.compared = run.verify_small(RunFiles::Rows).await?;
         Ok((run, bytes))
     }
@@ -472,6 +475,7 @@ impl SsTableCache {
             verifies: self.verifies.load(Ordering::Relaxed),
             compared: None,
             rows: physical_rows(&dataset),
+            row_bytes: None,
             pages_read: AtomicU64::new(0),
             columns: Arc::new(with_ids(dataset.schema())),
             row_readers: RowReaders::default(),

@@ -61,7 +61,7 @@ async fn a_compaction_behind_the_rows_in_memory_shows_a_later_put_whole_or_not_a
     let busy: Arc<dyn LiveJob> = Arc::new(Busy(job.clone()));
     let keys = rows(&[1, 2], 0).project(&[0]).unwrap();
     let found = table.get(&keys, None, Consistency::Live, &[busy]).await.unwrap();
-    let values = found.rows.column(1).as_primitive::<Int64Type>();
+    let values = found.rows[0].column(1).as_primitive::<Int64Type>();
     assert_eq!(values.values(), &[2, 2]);
     job.close(true).await.unwrap();
 }

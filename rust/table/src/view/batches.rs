@@ -1,0 +1,80 @@
+//! How many rows of a dataset one batch may have.
+//!
+//! Owns: an estimate of the bytes of a row, and what a scan of Lance is told because of it. Arrow's
+//! plain strings and lists have offsets of 32 bits: a batch with more than 2 GiB of them cannot be
+//! decoded, and one of half as much takes that much memory for each reader beside.
+//! Does not own: how many narrow rows make a good batch; who scans knows.
+
+use arrow_schema::DataType;
+use lance::Dataset;
+use lance::dataset::scanner::Scanner;
+use lance_file::version::ConcreteFileVersion;
+use lance_table::format::Fragment;
+
+/// Bytes of the first batches of a scan, by the estimate. Lance learns from them how wide rows are.
+const FIRST_BYTES: u64 = 512 << 20;
+/// Bytes of the batches behind.
+const BATCH_BYTES: u64 = 64 << 20;
+/// How much larger than in its file a value is taken to be.
+const COMPRESSED: u64 = 4;
+
+/// Tells `scanner`, which reads the columns `names` of `dataset`, to give batches of `rows` rows, or of
+/// fewer where rows are so wide. `row_bytes`: those of a row in memory, where somebody has noted them.
+pub fn set_batches(
+    scanner: &mut Scanner,
+    dataset: &Dataset,
+    names: &[String],
+    rows: usize,
+    row_bytes: Option<u64>,
+) {
+    let most = most_rows(dataset, names, row_bytes);
+    scanner.batch_size(rows.min(most));
+    let version = dataset.manifest().data_storage_format.version;
+    let learns = !matches!(version, ConcreteFileVersion::V1 | ConcreteFileVersion::V2_0);
+    if most < rows && learns {
+        scanner.batch_size_bytes(BATCH_BYTES);
+    }
+}
+
+/// Rows of these columns that are safe to decode at once.
+fn most_rows(dataset: &Dataset, names: &[String], row_bytes: Option<u64>) -> usize {
+    let fields = &dataset.schema().fields;
+    let is_read = |name: &String| names.contains(name);
+    let has_variable = fields
+        .iter()
+        .any(|field| is_read(&field.name) && fixed_bytes(&field.data_type()).is_none());
+    if !has_variable {
+        return usize::MAX;
+    }
+    let fixed: u64 = fields.iter().filter_map(|field| fixed_bytes(&field.data_type())).sum();
+    let variable = row_bytes.map_or_else(
+        || widest_bytes(&dataset.manifest().fragments).saturating_sub(fixed) * COMPRESSED,
+        |bytes| bytes.saturating_sub(fixed),
+    );
+    usize::try_from(FIRST_BYTES / variable.max(1)).unwrap_or(usize::MAX).max(1)
+}
+
+/// Bytes of a row on the disk, in the fragment that has the widest ones.
+fn widest_bytes(fragments: &[Fragment]) -> u64 {
+    let bytes = |fragment: &Fragment| {
+        let files = fragment.files.iter().filter_map(|file| file.file_size_bytes.get());
+        let bytes: u64 = files.map(std::num::NonZeroU64::get).sum();
+        bytes / fragment.physical_rows.map_or(1, |rows| rows.max(1) as u64)
+    };
+    fragments.iter().map(bytes).max().unwrap_or_default()
+}
+
+/// Bytes of a value of a fixed width.
+fn fixed_bytes(of: &DataType) -> Option<u64> {
+    match of {
+        DataType::Boolean => Some(1),
+        DataType::FixedSizeBinary(bytes) => u64::try_from(*bytes).ok(),
+        DataType::FixedSizeList(child, length) => {
+            Some(fixed_bytes(child.data_type())? * u64::try_from(*length).ok()?)
+        }
+        DataType::Struct(children) => {
+            children.iter().map(|child| fixed_bytes(child.data_type())).sum()
+        }
+        other => other.primitive_width().map(|bytes| bytes as u64),
+    }
+}
