@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute
 import pytest
 
+import lancemem
+
 if TYPE_CHECKING:
-    import lancemem
     from tests.conftest import MakeTable
 
 MIB = 1 << 20
@@ -32,7 +33,8 @@ def wide(make_table: MakeTable) -> lancemem.Table:
         pa.field("value", pa.int64()),
     ]
     table, chance = make_table(pa.schema(columns), ["id"]), random.Random(7)  # noqa: S311 - a test
-    with table.start_job(shard=0) as job:
+    config = lancemem.WriterConfig(max_memtable_bytes=1 << 30, max_unflushed_memtable_bytes=2 << 30)
+    with table.start_job(shard=0, config=config) as job:
         for first in range(0, ROWS, 50):
             numbers = range(first, first + 50)
             documents = [chance.randbytes(MIB // 2).hex() for _ in numbers]
@@ -52,6 +54,7 @@ def batches(table: lancemem.Table, columns: list[str] | None = None) -> list[int
 
 
 def test_a_scan_of_wide_rows_has_few_of_them_in_a_batch(wide: lancemem.Table) -> None:
+    assert len(wide.shards()[0].sstables) == 1
     of_run = batches(wide)
     assert wide.compact().rows_written == ROWS
     of_base = batches(wide)
