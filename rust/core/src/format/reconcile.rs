@@ -8,6 +8,7 @@
 //! again has another one. A widened column has a new id and remembers the one before. Names count
 //! only where a side has no ids.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -44,35 +45,64 @@ fn id_under(name: &str, field: &Field) -> Option<i32> {
     (id >= 0).then_some(id)
 }
 
-/// Whether one of two fields is the other, or the other widened. Rows of the wide one never come
-/// to the narrow one; that they are the same column makes it an error and not a null.
-fn is_same_column(id: i32, field: &Field, stored: &Field) -> bool {
-    let Some(other) = field_id(stored) else { return false };
-    other == id
-        || id_under(WIDENED_FROM, field) == Some(other)
-        || id_under(WIDENED_FROM, stored) == Some(id)
+/// Where each column of stored rows is, to be found by the columns of the table: a table may have
+/// thousands of both.
+#[derive(Debug)]
+pub struct StoredPlaces<'a> {
+    by_id: HashMap<i32, usize>,
+    by_narrow_id: HashMap<i32, usize>,
+    by_name: HashMap<&'a str, Named>,
 }
 
-/// The place in `stored` of the column `field` of the table.
-#[must_use]
-pub fn find_column(field: &Field, stored: &Fields) -> Option<usize> {
-    // A run gives `_tombstone` the next free id, which the table may give to a column later.
-    if field.name() == TOMBSTONE {
-        return stored.iter().position(|stored| stored.name() == TOMBSTONE);
+/// The first column of a name, and the first without an id.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    first: usize,
+    without_id: Option<usize>,
+}
+
+impl<'a> StoredPlaces<'a> {
+    /// Those of `stored`. Of several that could be meant the first is.
+    #[must_use]
+    pub fn of(stored: &'a Fields) -> Self {
+        let (mut by_id, mut by_narrow_id) = (HashMap::new(), HashMap::new());
+        let mut by_name = HashMap::<&str, Named>::with_capacity(stored.len());
+        for (place, field) in stored.iter().enumerate() {
+            let id = field_id(field);
+            let without_id = id.is_none().then_some(place);
+            by_name
+                .entry(field.name().as_str())
+                .and_modify(|named| named.without_id = named.without_id.or(without_id))
+                .or_insert(Named { first: place, without_id });
+            // A run gives `_tombstone` the next free id, which the table may give to a column later.
+            let Some(id) = id.filter(|_| field.name() != TOMBSTONE) else { continue };
+            by_id.entry(id).or_insert(place);
+            if let Some(narrow) = id_under(WIDENED_FROM, field) {
+                by_narrow_id.entry(narrow).or_insert(place);
+            }
+        }
+        Self { by_id, by_narrow_id, by_name }
     }
-    find(field, stored).filter(|place| stored[*place].name() != TOMBSTONE)
-}
 
-fn find(field: &Field, stored: &Fields) -> Option<usize> {
-    let by_name = |needs_no_id: bool| {
-        stored.iter().position(|stored| {
-            stored.name() == field.name() && (!needs_no_id || field_id(stored).is_none())
-        })
-    };
-    let Some(id) = field_id(field) else { return by_name(false) };
-    let is_same =
-        |stored: &Arc<Field>| stored.name() != TOMBSTONE && is_same_column(id, field, stored);
-    stored.iter().position(is_same).or_else(|| by_name(true))
+    /// The place of the column `field` of the table: of the same id, or of that of one of the two
+    /// widened. Rows of the wide one never come to the narrow one; that they are the same column
+    /// makes it an error and not a null. By name only where an id is missing.
+    #[must_use]
+    pub fn find(&self, field: &Field) -> Option<usize> {
+        let named = self.by_name.get(field.name().as_str());
+        if field.name() == TOMBSTONE {
+            return named.map(|named| named.first);
+        }
+        let Some(id) = field_id(field) else { return named.map(|named| named.first) };
+        let narrow = id_under(WIDENED_FROM, field);
+        let same = [
+            self.by_id.get(&id),
+            narrow.and_then(|narrow| self.by_id.get(&narrow)),
+            self.by_narrow_id.get(&id),
+        ];
+        let same = same.into_iter().flatten().min().copied();
+        same.or_else(|| named.and_then(|named| named.without_id))
+    }
 }
 
 /// How rows of one schema become rows of another.
@@ -110,20 +140,20 @@ impl Reconcile {
     /// An input error that names the column whose type changed in a way that is not supported,
     /// or that may not be null and is missing.
     pub fn between(stored: &Schema, table: &Schema) -> Result<Self> {
-        let columns =
-            table.fields().iter().map(|field| match find_column(field, stored.fields()) {
-                Some(place) => {
-                    let way = way(stored.field(place).data_type(), field.data_type());
-                    let way = way.ok_or_else(|| refused(stored.field(place), field))?;
-                    Ok(Origin::Stored(place, way))
-                }
-                None if field.name() == TOMBSTONE => Ok(Origin::Live),
-                None if field.is_nullable() => Ok(Origin::Null),
-                None => Err(Error::input(format!(
-                    "column '{}' is missing in stored rows and may not be null",
-                    field.name()
-                ))),
-            });
+        let places = StoredPlaces::of(stored.fields());
+        let columns = table.fields().iter().map(|field| match places.find(field) {
+            Some(place) => {
+                let way = way(stored.field(place).data_type(), field.data_type());
+                let way = way.ok_or_else(|| refused(stored.field(place), field))?;
+                Ok(Origin::Stored(place, way))
+            }
+            None if field.name() == TOMBSTONE => Ok(Origin::Live),
+            None if field.is_nullable() => Ok(Origin::Null),
+            None => Err(Error::input(format!(
+                "column '{}' is missing in stored rows and may not be null",
+                field.name()
+            ))),
+        });
         Ok(Self { columns: columns.collect::<Result<_>>()? })
     }
 
@@ -199,7 +229,8 @@ fn way(stored: &DataType, table: &DataType) -> Option<Way> {
         (Int32, Int64) | (Float32, Float64) => Some(Way::Cast),
         _ if is_other_layout(stored, table) => Some(Way::Cast),
         (Struct(stored), Struct(table)) => {
-            let children = table.iter().map(|field| match find(field, stored) {
+            let places = StoredPlaces::of(stored);
+            let children = table.iter().map(|field| match places.find(field) {
                 Some(place) => {
                     Some(Some((place, way(stored[place].data_type(), field.data_type())?)))
                 }

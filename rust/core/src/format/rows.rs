@@ -13,7 +13,7 @@ use arrow_select::nullif::nullif;
 
 use super::cast::{item_of, lossless_cast};
 use super::nulls::{null_part, null_row};
-use super::reconcile::{find_column, refuse_other_key};
+use super::reconcile::{StoredPlaces, refuse_other_key};
 use super::size::{column_bytes, payload_bytes};
 use super::{KeyEncoder, Reconcile, Sharding};
 use crate::types::{Error, KeyBlock, Result};
@@ -264,10 +264,10 @@ impl RowSchema {
                 self.key.names().join(", ")
             )));
         }
+        let places = StoredPlaces::of(older.storage.fields());
         for (old, new) in older.key.columns().iter().zip(self.key.columns()) {
             let (old, new) = (older.storage.field(*old), self.storage.field(*new));
-            let is_same = find_column(new, older.storage.fields())
-                .is_some_and(|place| older.storage.field(place) == old);
+            let is_same = places.find(new).is_some_and(|place| older.storage.field(place) == old);
             if !is_same || old.data_type() != new.data_type() {
                 return Err(Error::input(format!(
                     "primary key column '{}' of type {} was replaced by another of type {}; a \

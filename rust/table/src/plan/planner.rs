@@ -24,7 +24,7 @@
 //! Owns: the shape above. With nothing above the base table it is a plain Lance scan.
 //! Does not own: execution.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Schema, SchemaRef};
@@ -40,6 +40,7 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lance::Dataset;
 use lance_core::ROW_ADDR;
+use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_file::version::ConcreteFileVersion;
 use lance_table::format::Fragment;
 use lancemem_core::format::TOMBSTONE;
@@ -381,7 +382,7 @@ impl<'a> Planner<'a> {
     ) -> lance_core::Result<Arc<dyn ExecutionPlan>> {
         let Stored { dataset, fragments, row_bytes } = of;
         let mut scanner = dataset.scan();
-        scanner.project(read)?;
+        scanner.project_with_schema(&columns_of(dataset, read)?)?;
         if let Some(fragments) = fragments {
             scanner.with_fragments(fragments);
         }
@@ -460,6 +461,20 @@ fn fragments_to_read(
         read.retain(|fragment| !dead.is_whole(fragment));
     }
     (read.len() < all.len()).then_some(read)
+}
+
+/// The columns `names` of a dataset. Lance's own projection by name compares each with all before it
+/// and takes seconds for thousands.
+fn columns_of(dataset: &Dataset, names: &[String]) -> lance_core::Result<LanceSchema> {
+    let schema = dataset.schema();
+    let fields: HashMap<&str, &LanceField> =
+        schema.fields.iter().map(|field| (field.name.as_str(), field)).collect();
+    let field = |name: &String| {
+        let found = fields.get(name.as_str()).copied().cloned();
+        found.ok_or_else(|| lance_core::Error::invalid_input(format!("no column '{name}'")))
+    };
+    let fields = names.iter().map(field).collect::<lance_core::Result<_>>()?;
+    Ok(LanceSchema { fields, metadata: schema.metadata.clone() })
 }
 
 /// Rows of a batch of these columns: as many as Lance reads by itself, more of narrow ones, because

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema, SchemaRef};
 use lancemem_core::format::Reconcile;
-use lancemem_core::format::reconcile::{find_column, refuse_other_key};
+use lancemem_core::format::reconcile::{StoredPlaces, refuse_other_key};
 use lancemem_core::types::{Error, Result};
 
 use super::TableSchema;
@@ -43,11 +43,9 @@ impl StoredColumns {
         };
         let places = wanted.iter().map(place).collect::<Result<Vec<usize>>>()?;
         let target = projected(storage, &places);
-        let read: Vec<usize> = target
-            .fields()
-            .iter()
-            .filter_map(|field| find_column(field, stored.fields()))
-            .collect();
+        let found = StoredPlaces::of(stored.fields());
+        let read: Vec<usize> =
+            target.fields().iter().filter_map(|field| found.find(field)).collect();
         let read = projected(stored, &read);
         let reconcile = Reconcile::between(&read, &target)?;
         let names: Vec<String> = read.fields().iter().map(|it| it.name().clone()).collect();
