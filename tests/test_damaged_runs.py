@@ -259,10 +259,14 @@ def test_a_file_that_a_disk_cannot_read_is_damage(flushed: lancemem.Table) -> No
 
 def test_a_file_that_cannot_be_read_is_named(flushed: lancemem.Table) -> None:
     path = the_file(flushed, "data/*")
-    path.unlink()
-    path.mkdir()
+    folder = path.parent.rename(path.parents[1] / "away")
+    path.parent.touch()  # a file system that answers with an error, and may be well again
     with pytest.raises(lancemem.RetryableError, match=f"data/{path.name}"):
         flushed.check_runs()
+    path.parent.unlink()
+    folder.rename(path.parent)
+    [report] = flushed.check_runs()
+    assert report.damage == []
 
 
 def test_check_runs_names_a_shard_that_is_not_there(flushed: lancemem.Table) -> None:

@@ -81,15 +81,15 @@ struct NewestBatches {
     next: usize,
     row: usize,
     ready: BatchCoalescer,
-    /// Bytes of what was pushed into `ready` since a batch left.
-    pushed_bytes: usize,
+    /// Bytes of what `ready` holds, at most.
+    held_bytes: usize,
 }
 
 impl NewestBatches {
     fn new(view: MemTableView, columns: Arc<StoredColumns>) -> Self {
         let ready = BatchCoalescer::new(columns.schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { view, columns, next: 0, row: 0, ready, pushed_bytes: 0 }
+        Self { view, columns, next: 0, row: 0, ready, held_bytes: 0 }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -120,12 +120,15 @@ impl NewestBatches {
     /// What is gathered leaves before its values are more than one batch can have.
     fn push(&mut self, batch: RecordBatch, newest: &BooleanArray) -> PlanResult<()> {
         let bytes = payload_bytes(&batch);
-        if self.pushed_bytes + bytes > BATCH_BYTES {
+        if self.held_bytes + bytes > BATCH_BYTES {
             self.ready.finish_buffered_batch()?;
-            self.pushed_bytes = 0;
+            self.held_bytes = 0;
         }
-        self.pushed_bytes += bytes;
-        Ok(self.ready.push_batch_with_filter(batch, newest)?)
+        self.ready.push_batch_with_filter(batch, newest)?;
+        // What is left of a batch that is complete is of the rows that came last.
+        let held = if self.ready.has_completed_batch() { 0 } else { self.held_bytes };
+        self.held_bytes = held + bytes;
+        Ok(())
     }
 }
 
