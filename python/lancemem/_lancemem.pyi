@@ -1243,10 +1243,10 @@ class WalFinding:
     """One position of a shard's log.
 
     `kind` is "intact" or the damage: "hole", "zero length", "zero filled", "cut short",
-    "checksum", "too large", "undecodable", "no writer epoch", "epoch goes back", "generation goes
-    back". What a damaged entry says of `rows`, `generation` and `writer_epoch` may be wrong; None
-    where it says nothing. An intact entry of no rows is a fence sentinel. `bytes`: as many as were
-    read, none of one that is too large. `copy`: where a cut put the bytes.
+    "checksum", "too large", "no file", "undecodable", "no writer epoch", "epoch goes back",
+    "generation goes back". What a damaged entry says of `rows`, `generation` and `writer_epoch`
+    may be wrong; None where it says nothing. An intact entry of no rows is a fence sentinel.
+    `bytes`: as many as were read, none of one that is too large. `copy`: where a cut put the bytes.
     """
 
     @property

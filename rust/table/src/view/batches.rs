@@ -42,23 +42,27 @@ fn most_rows(dataset: &Dataset, names: &[String], row_bytes: Option<u64>) -> usi
     let is_read = |name: &String| names.contains(name);
     let has_variable = fields
         .iter()
-        .any(|field| is_read(&field.name) && fixed_bytes(&field.data_type()).is_none());
+        .any(|field| fixed_bytes(&field.data_type()).is_none() && is_read(&field.name));
     if !has_variable {
         return usize::MAX;
     }
-    let fixed: u64 = fields.iter().filter_map(|field| fixed_bytes(&field.data_type())).sum();
+    let fixed = fields.iter().filter_map(|field| fixed_bytes(&field.data_type()));
+    let fixed = fixed.fold(0, u64::saturating_add);
     let variable = row_bytes.map_or_else(
-        || widest_bytes(&dataset.manifest().fragments).saturating_sub(fixed) * COMPRESSED,
+        || {
+            let widest = widest_bytes(&dataset.manifest().fragments);
+            widest.saturating_sub(fixed).saturating_mul(COMPRESSED)
+        },
         |bytes| bytes.saturating_sub(fixed),
     );
     usize::try_from(FIRST_BYTES / variable.max(1)).unwrap_or(usize::MAX).max(1)
 }
 
-/// Bytes of a row on the disk, in the fragment that has the widest ones.
+/// Bytes of a row on the disk, in the fragment that has the widest ones. A manifest may say any size.
 fn widest_bytes(fragments: &[Fragment]) -> u64 {
     let bytes = |fragment: &Fragment| {
         let files = fragment.files.iter().filter_map(|file| file.file_size_bytes.get());
-        let bytes: u64 = files.map(std::num::NonZeroU64::get).sum();
+        let bytes = files.map(std::num::NonZeroU64::get).fold(0, u64::saturating_add);
         bytes / fragment.physical_rows.map_or(1, |rows| rows.max(1) as u64)
     };
     fragments.iter().map(bytes).max().unwrap_or_default()
@@ -70,11 +74,35 @@ fn fixed_bytes(of: &DataType) -> Option<u64> {
         DataType::Boolean => Some(1),
         DataType::FixedSizeBinary(bytes) => u64::try_from(*bytes).ok(),
         DataType::FixedSizeList(child, length) => {
-            Some(fixed_bytes(child.data_type())? * u64::try_from(*length).ok()?)
+            fixed_bytes(child.data_type())?.checked_mul(u64::try_from(*length).ok()?)
         }
-        DataType::Struct(children) => {
-            children.iter().map(|child| fixed_bytes(child.data_type())).sum()
-        }
+        DataType::Struct(children) => children
+            .iter()
+            .try_fold(0_u64, |sum, child| sum.checked_add(fixed_bytes(child.data_type())?)),
         other => other.primitive_width().map(|bytes| bytes as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_schema::Field;
+
+    use super::*;
+
+    fn list(of: DataType, length: i32) -> DataType {
+        DataType::FixedSizeList(Arc::new(Field::new("item", of, true)), length)
+    }
+
+    #[test]
+    fn a_value_has_the_bytes_of_its_parts_and_no_width_where_they_are_too_many_to_count() {
+        assert_eq!(fixed_bytes(&list(DataType::Float32, 1536)), Some(6144));
+        assert_eq!(fixed_bytes(&list(DataType::Utf8, 3)), None);
+        let vast = |of| list(of, i32::MAX);
+        let vast = vast(vast(vast(DataType::Int64)));
+        assert_eq!(fixed_bytes(&vast), None);
+        let parts = vec![Field::new("a", DataType::Int32, true), Field::new("b", vast, true)];
+        assert_eq!(fixed_bytes(&DataType::Struct(parts.into())), None);
     }
 }
