@@ -193,7 +193,19 @@ def endless(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-@pytest.mark.parametrize("instead", [pipe, endless])
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("instead", [pipe, endless, folder])
 def test_a_log_entry_or_a_manifest_that_is_no_file_is_named(
     full: lancemem.Table, instead: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -205,12 +217,33 @@ def test_a_log_entry_or_a_manifest_that_is_no_file_is_named(
         instead(path)
         assert unnamed("is damaged (no file)", opened(full).scan().to_table) == ""
         assert unnamed("is damaged (no file)", opened(full).start_job, shard=0) == ""
-        path.unlink()
+        remove(path)
         copy.rename(path)
     assert ids(full) == EXPECTED
 
 
-@pytest.mark.parametrize("instead", [pipe, endless])
+@pytest.mark.parametrize("instead", [pipe, endless, folder])
+def test_a_log_with_an_entry_that_is_no_file_is_cut_once_somebody_has_moved_it(
+    full: lancemem.Table, instead: Callable[[Path], None]
+) -> None:
+    with opened(full).start_job(shard=0) as job:
+        job.put(rows(range(720, 730), 4.0))
+    position = full.check_wal(0).last_wal_position - 1
+    path = file_of(full, f"_mem_wal/*/wal/{f'{position:064b}'[::-1]}.arrow")
+    instead(path)
+    epoch = full.shards()[0].writer_epoch
+    assert [finding.kind for finding in full.check_wal(0).findings] == ["no file", "intact"]
+    with pytest.raises(lancemem.InvalidInputError, match="no file that could be copied") as refused:
+        full.cut_wal(0, from_position=position)
+    assert str(path.relative_to(full.uri)) in str(refused.value)
+    assert full.shards()[0].writer_epoch == epoch
+    remove(path)
+    assert [finding.kind for finding in full.check_wal(0).findings] == ["hole", "intact"]
+    assert full.cut_wal(0, from_position=position).findings
+    opened(full).start_job(shard=0).close()
+
+
+@pytest.mark.parametrize("instead", [pipe, endless, folder])
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -231,14 +264,12 @@ def test_what_can_be_done_without_may_be_no_file(
     assert ids(full) == EXPECTED
 
 
-@pytest.mark.parametrize("instead", [pipe, endless, Path.mkdir])
+@pytest.mark.parametrize("instead", [pipe, endless, folder])
 @pytest.mark.parametrize("pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data.lance"])
 def test_a_file_of_a_run_that_is_no_file_is_named(
     full: lancemem.Table, pattern: str, instead: Callable[[Path], None]
 ) -> None:
     path = of_run(full, pattern)
-    if instead is Path.mkdir:
-        path.unlink()
     instead(path)
     name = f"{path.name} of SSTable"
     [report] = opened(full).check_runs()

@@ -169,16 +169,15 @@ pub(super) enum FileRead {
     Whole(Bytes),
     /// It has so many bytes, and none was read.
     TooLarge(u64),
-    /// A pipe or a device: a read of it might never end.
+    /// A folder, or a pipe or a device, of which a read might never end.
     NoFile,
 }
 
 /// The bytes of a file, `most` of them.
 pub(super) fn read(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
     match read_whole(path, most) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
-            Ok(FileRead::Absent)
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(FileRead::Absent),
+        Err(error) if error.kind() == ErrorKind::IsADirectory => Ok(FileRead::NoFile),
         read => read,
     }
 }
@@ -217,28 +216,32 @@ pub fn open_file(path: &Path) -> io::Result<Option<(File, u64)>> {
     Ok(found.is_file().then_some((file, found.len())))
 }
 
-/// Whether `path` is a file.
+/// Whether something has the name `path`, be it a file or not: whoever reads it is told.
 pub(super) fn exists(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
-        Ok(metadata) => Ok(!metadata.is_dir()),
+        Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Names of the files in `folder`, less those that are still being written.
+/// Names in `folder`, less files that are still being written. A folder that has the name of a file is
+/// among them: whoever reads it is told.
 pub(super) fn file_names(folder: &Path) -> io::Result<Vec<String>> {
-    names(folder, |name, is_folder| !is_folder && !name.contains('#'))
+    names(folder, |name, _| Ok(!name.contains('#')))
 }
 
 /// Names of the folders in `folder`, sorted.
 pub(super) fn folder_names(folder: &Path) -> io::Result<Vec<String>> {
-    let mut names = names(folder, |_, is_folder| is_folder)?;
+    let mut names = names(folder, |_, entry| is_folder(entry))?;
     names.sort_unstable();
     Ok(names)
 }
 
-fn names(folder: &Path, keep: impl Fn(&str, bool) -> bool) -> io::Result<Vec<String>> {
+fn names(
+    folder: &Path,
+    keep: impl Fn(&str, &fs::DirEntry) -> io::Result<bool>,
+) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -248,7 +251,7 @@ fn names(folder: &Path, keep: impl Fn(&str, bool) -> bool) -> io::Result<Vec<Str
     for entry in entries {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if keep(&name, is_folder(&entry)?) {
+        if keep(&name, &entry)? {
             names.push(name);
         }
     }

@@ -307,7 +307,8 @@ impl Store {
         }
     }
 
-    /// File names of the objects directly in `folder`, in no order.
+    /// File names of the objects directly in `folder`, in no order; on a local disk also those of folders, which
+    /// may stand in the place of a file.
     ///
     /// # Errors
     /// A storage error.
@@ -370,7 +371,9 @@ fn whole(read: FileRead, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
         FileRead::Absent => Ok(None),
         FileRead::Whole(bytes) => Ok(Some(bytes)),
         FileRead::TooLarge(found) => most.check(path, found).map(|()| None),
-        FileRead::NoFile => Err(Error::corrupt(path, NO_FILE, "it is a pipe or a device")),
+        FileRead::NoFile => {
+            Err(Error::corrupt(path, NO_FILE, "it is a folder, a pipe or a device"))
+        }
     }
 }
 
@@ -496,10 +499,11 @@ mod tests {
         std::fs::write(root.join("a/half#1"), "staged").unwrap();
         let mut names = store.list_files("a").await.unwrap();
         names.sort_unstable();
-        assert_eq!(names.len(), 2, "{names:?}");
-        assert_eq!(names[0], "b");
-        assert!(!store.exists("a/c").await.unwrap(), "a folder is not an object");
-        assert_eq!(store.get("a/c", MaxBytes::NOTE).await.unwrap(), None);
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert_eq!(names[..2], ["b", "c"]);
+        let folder = store.get("a/c", MaxBytes::NOTE).await.unwrap_err().to_string();
+        assert!(folder.starts_with("a/c is damaged (no file)"), "{folder}");
+        assert!(store.exists("a/c").await.unwrap(), "or nobody would learn of it");
     }
 
     #[tokio::test]

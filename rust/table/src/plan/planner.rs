@@ -59,7 +59,7 @@ use crate::merge::{
     KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedRun,
 };
 use crate::schema::{ReconcileExec, StoredColumns};
-use crate::view::{ReadView, Source, SsTableHandle, set_batches};
+use crate::view::{ReadView, Source, SsTableHandle, bytes_of, set_batches};
 
 /// What errors name.
 const PLANNING: &str = "planning a scan";
@@ -69,7 +69,7 @@ const BATCH_BYTES: usize = 1 << 20;
 const LEAST_BATCH_ROWS: usize = 8_192;
 const MOST_BATCH_ROWS: usize = 32_768;
 /// What a value of no fixed width is taken for.
-const VARIABLE_BYTES: usize = 64;
+const VARIABLE_BYTES: u64 = 64;
 
 /// What a scan asks for, resolved.
 #[derive(Clone, Debug, Default)]
@@ -480,26 +480,19 @@ fn columns_of(dataset: &Dataset, names: &[String]) -> lance_core::Result<LanceSc
 /// Rows of a batch of these columns: as many as Lance reads by itself, more of narrow ones, because
 /// each batch costs about as much as a thousand keys.
 fn batch_rows(schema: &Schema, names: &[String]) -> usize {
-    let rows = BATCH_BYTES / (width_of_columns(schema, names) + size_of::<u64>());
-    rows.clamp(LEAST_BATCH_ROWS, MOST_BATCH_ROWS)
+    let row = width_of_columns(schema, names).saturating_add(size_of::<u64>());
+    (BATCH_BYTES / row).clamp(LEAST_BATCH_ROWS, MOST_BATCH_ROWS)
 }
 
 /// Bytes of these columns of a row, about.
 fn width_of_columns(schema: &Schema, names: &[String]) -> usize {
     let fields = names.iter().filter_map(|name| schema.field_with_name(name).ok());
-    fields.map(|field| width_of(field.data_type())).sum()
+    fields.map(|field| width_of(field.data_type())).fold(0, usize::saturating_add)
 }
 
 /// Bytes of a value, about.
-fn width_of(data_type: &DataType) -> usize {
-    match data_type {
-        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0),
-        DataType::FixedSizeList(child, length) => {
-            width_of(child.data_type()) * usize::try_from(*length).unwrap_or(0)
-        }
-        DataType::Struct(children) => children.iter().map(|it| width_of(it.data_type())).sum(),
-        other => other.primitive_width().unwrap_or(VARIABLE_BYTES),
-    }
+fn width_of(of: &DataType) -> usize {
+    bytes_of(of, Some(VARIABLE_BYTES)).and_then(|it| it.try_into().ok()).unwrap_or(usize::MAX)
 }
 
 fn in_order(schema: &Schema, wanted: impl Fn(&String) -> bool) -> Vec<String> {

@@ -70,16 +70,22 @@ fn widest_bytes(fragments: &[Fragment]) -> u64 {
 
 /// Bytes of a value of a fixed width.
 fn fixed_bytes(of: &DataType) -> Option<u64> {
+    bytes_of(of, None)
+}
+
+/// Bytes of a value, in which each part of no fixed width has `variable`; `None` where that has none, or
+/// where they are too many to count: a schema may say any length.
+pub fn bytes_of(of: &DataType, variable: Option<u64>) -> Option<u64> {
     match of {
         DataType::Boolean => Some(1),
         DataType::FixedSizeBinary(bytes) => u64::try_from(*bytes).ok(),
         DataType::FixedSizeList(child, length) => {
-            fixed_bytes(child.data_type())?.checked_mul(u64::try_from(*length).ok()?)
+            bytes_of(child.data_type(), variable)?.checked_mul(u64::try_from(*length).ok()?)
         }
         DataType::Struct(children) => children
             .iter()
-            .try_fold(0_u64, |sum, child| sum.checked_add(fixed_bytes(child.data_type())?)),
-        other => other.primitive_width().map(|bytes| bytes as u64),
+            .try_fold(0_u64, |sum, child| sum.checked_add(bytes_of(child.data_type(), variable)?)),
+        other => other.primitive_width().map(|bytes| bytes as u64).or(variable),
     }
 }
 
@@ -99,6 +105,7 @@ mod tests {
     fn a_value_has_the_bytes_of_its_parts_and_no_width_where_they_are_too_many_to_count() {
         assert_eq!(fixed_bytes(&list(DataType::Float32, 1536)), Some(6144));
         assert_eq!(fixed_bytes(&list(DataType::Utf8, 3)), None);
+        assert_eq!(bytes_of(&list(DataType::Utf8, 3), Some(64)), Some(192));
         let vast = |of| list(of, i32::MAX);
         let vast = vast(vast(vast(DataType::Int64)));
         assert_eq!(fixed_bytes(&vast), None);

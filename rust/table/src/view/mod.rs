@@ -24,7 +24,7 @@ use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId, WalP
 pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
-pub use batches::set_batches;
+pub use batches::{bytes_of, set_batches};
 pub use cut::{CutName, ShardCut};
 pub use kept::{Kept, KeptBound, KeptStats};
 pub use pins::{is_pinned, remember};

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::check::{check_wal, inspect};
 use super::{WalFinding, WalReport};
 use crate::format::{paths, wal_entry};
-use crate::store::{Created, ManifestStore, Store};
+use crate::store::{Created, ManifestStore, NO_FILE, Store};
 use crate::types::{Error, MaxBytes, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 use crate::wal::{WalAppender, entry_name};
 
@@ -66,22 +66,24 @@ fn refuse(report: &WalReport, from: WalPosition) -> Result<()> {
             "{what} cannot be cut: entry {} before it is damaged too ({}); cut from there",
             first.position, damage.kind
         ))),
-        Some(_) => refuse_too_large(report, from),
+        Some(_) => refuse_uncopied(report, from),
     }
 }
 
-/// Nothing is dropped without a copy, and no entry is copied that cannot be read.
-fn refuse_too_large(report: &WalReport, from: WalPosition) -> Result<()> {
-    let too_large = report.findings.iter().find(|finding| {
-        let kind = finding.damage.as_ref().map(|damage| damage.kind);
-        finding.position >= from && kind == Some(MaxBytes::TOO_LARGE)
+/// Nothing is dropped without a copy, and nothing is copied that cannot be read.
+fn refuse_uncopied(report: &WalReport, from: WalPosition) -> Result<()> {
+    let dropped = report.findings.iter().filter(|finding| finding.position >= from);
+    let uncopied = dropped.into_iter().find_map(|finding| match finding.damage.as_ref()?.kind {
+        MaxBytes::TOO_LARGE => Some((finding.position, "too large to be copied before")),
+        NO_FILE => Some((finding.position, "no file that could be copied before")),
+        _ => None,
     });
-    let Some(finding) = too_large else { return Ok(()) };
+    let Some((position, why)) = uncopied else { return Ok(()) };
     Err(Error::input(format!(
-        "{} cannot be cut: it is too large to be copied before; move {} elsewhere, and call again \
-         where the log is still damaged then",
+        "{} cannot be cut: {} is {why}; move it elsewhere, and call again where the log is still \
+         damaged then",
         entry_name(report.shard_id, from),
-        paths::wal_entry(report.shard_id, finding.position)
+        paths::wal_entry(report.shard_id, position)
     )))
 }
 
