@@ -225,6 +225,34 @@ def test_what_was_decided_about_a_staged_write_of_last_week_goes(table: lancemem
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
+def test_a_run_that_was_linked_is_not_discarded_although_it_is_compacted(
+    table: lancemem.Table,
+) -> None:
+    stage = table.start_stage()
+    stage.upsert(rows(table.schema, range(3), "a"))
+    staged = stage.finish()
+    table.link(staged)
+    table.compact()
+    for handle in (table, lancemem.open_table(table.uri)):
+        with pytest.raises(lancemem.InvalidInputError, match="is linked and cannot be discarded"):
+            handle.discard(staged, write="late")
+    assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
+
+
+def test_no_run_is_discarded_through_a_link_to_a_folder_elsewhere(
+    table: lancemem.Table, tmp_path: Path
+) -> None:
+    stage = table.start_stage()
+    stage.upsert(rows(table.schema, range(3), "a"))
+    staged = stage.finish()
+    shard = Path(table.uri, "_mem_wal", staged[0].shard_id)
+    elsewhere = shard.rename(tmp_path / "elsewhere")
+    shard.symlink_to(elsewhere)
+    with pytest.raises(lancemem.InvalidInputError, match="it leads to"):
+        table.discard(staged, write="w")
+    assert (elsewhere / staged[0].path / "bloom_filter.bin").exists()
+
+
 def test_what_a_reader_or_a_job_needs_stays(table: lancemem.Table) -> None:
     flush(table, range(10), "a")
     with table.start_job(shard=0) as job:

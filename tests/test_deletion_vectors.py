@@ -162,6 +162,18 @@ def test_a_job_looks_up_what_it_flushes(ints: Model) -> None:
     ints.check(by="by position")
 
 
+def test_a_job_that_ends_right_behind_its_flush_has_looked_it_up(ints: Model) -> None:
+    ints.put_run(range(100), "a")
+    ints.compact()
+    ints.table.set_deletion_vectors(True)
+    for step in range(3):
+        with ints.table.start_job(shard=0) as job:
+            ints.put(range(step * 10, step * 10 + 20), f"b{step}", job)
+            job.flush()
+        assert ints.table.write_deletion_vectors().runs == 0
+    ints.check(by="by position")
+
+
 def test_rows_in_memory_lie_above_what_was_looked_up(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()

@@ -17,8 +17,6 @@ import pytest
 import lancemem
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import MakeTable
 
 SCHEMA = pa.schema(
@@ -403,22 +401,3 @@ def test_an_argument_that_a_function_does_not_take_is_the_callers(
 ) -> None:
     with pytest.raises(lancemem.InvalidInputError):
         layered.scan(filter=condition).to_table()
-
-
-def test_a_base_of_legacy_files_with_an_index_is_read(tmp_path: Path) -> None:
-    """Lance 14.0.2 panics where it takes their rows, with addresses, behind an index."""
-    lance = pytest.importorskip("lance")
-    uri = str(tmp_path / "legacy.lance")
-    key = {"lance-schema:unenforced-primary-key": "true"}
-    schema = pa.schema(
-        [pa.field("id", pa.int64(), nullable=False, metadata=key), ("n", pa.int64())]
-    )
-    base = pa.table({"id": range(100), "n": range(100)}, schema=schema)
-    dataset = lance.write_dataset(base, uri, data_storage_version="legacy")
-    dataset.create_scalar_index("id", "BTREE")
-    table = lancemem.open_table(uri)
-    for _ in range(2):
-        assert ids(table, "id = 50") == [50]
-        assert ids(table, "id = 98") == [98]
-        table.upsert(pa.table({"id": [50, 99, 100], "n": [0, 0, 0]}))
-    assert ids(table, "id = 50 AND n = 50") == []

@@ -492,3 +492,33 @@ def test_a_setting_that_cannot_work_is_refused_under_its_own_name(
     table = make_table()
     with pytest.raises(lancemem.InvalidInputError, match=f"^{name} must be at least 1, got 0"):
         table.start_job(shard=0, config=config)
+
+
+@pytest.mark.parametrize(
+    ("version", "column", "why"),
+    [
+        ("legacy", pa.field("n", pa.int64()), "a null of a number as 0"),
+        ("2.0", pa.field("n", pa.binary(0)), "values of no bytes"),
+        ("2.1", pa.field("n", pa.list_(pa.binary(0))), "values of no bytes"),
+    ],
+)
+def test_a_table_whose_files_would_change_rows_is_not_adopted(
+    tmp_path: Path, version: str, column: pa.Field, why: str
+) -> None:
+    """Lance writes what it does not read back: rows would be others after their flush."""
+    key = pa.field("id", pa.int64(), nullable=False, metadata={PRIMARY_KEY: "true"})
+    uri = str(tmp_path / "old.lance")
+    lance.write_dataset(pa.schema([key, column]).empty_table(), uri, data_storage_version=version)
+    with pytest.raises(lancemem.InvalidInputError, match=why):
+        lancemem.open_table(uri)
+    assert lance.dataset(uri).version == 1
+
+
+def test_a_location_may_be_a_path(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    made = lancemem.create_table(tmp_path / "t.lance", schema, primary_key="id")
+    assert lancemem.open_table(tmp_path / "t.lance").uri == made.uri
+    with pytest.raises(lancemem.InvalidInputError, match="not UTF-8"):
+        lancemem.open_table(tmp_path / "\udcff.lance")
+    with pytest.raises(TypeError):
+        lancemem.open_table(7)  # type: ignore[arg-type]

@@ -266,3 +266,10 @@ def test_only_damage_ends_the_command_line_with_the_code_of_damage(
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, check=False, timeout=50)  # noqa: S603
     assert done.returncode == 2, done.stderr
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        shell = f'"$0" -m lancemem check-wal "$1" {closed}'
+        for uri, code in ((written.uri, 0), (f"{written.uri}/none", 2)):
+            command = ["/bin/sh", "-c", shell, sys.executable, uri]
+            done = subprocess.run(command, check=False, timeout=50, capture_output=True)  # noqa: S603
+            assert done.returncode == code, (closed, uri, done.stderr)
+            assert b"Traceback" not in done.stderr

@@ -8,12 +8,14 @@ Exit codes: 0, nothing is damaged, the work is done or maintenance was stopped; 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
 import threading
 import traceback
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 import lancemem
@@ -304,6 +306,11 @@ def _say(lines: Iterable[str]) -> None:
 
 
 def _program() -> int:
+    # Nothing that cannot be said may change the code: neither a stream that is closed nor a letter.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = main()
     try:
         sys.stdout.flush()

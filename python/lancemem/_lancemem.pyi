@@ -124,7 +124,7 @@ class ForkedHandleError(LancememError):
     """The object was opened before a fork of the process. Open it again in this process."""
 
 def create_table(
-    uri: str,
+    uri: str | PathLike[str],
     schema: _Schema,
     *,
     primary_key: str | Sequence[str] | None = None,
@@ -148,7 +148,7 @@ def create_table(
     """
 
 def open_table(
-    uri: str,
+    uri: str | PathLike[str],
     *,
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
@@ -190,7 +190,7 @@ def connect_job(
 def bucket(column: str, buckets: int) -> Sharding:
     """Shard rows by the hash of `column`, which is part of the key, into 1 to 1,024 buckets.
 
-    The column has integers, booleans, dates (date32), timestamps or text.
+    The column has integers, booleans or text, as keys may have.
     """
 
 def unsharded() -> Sharding:

@@ -64,6 +64,11 @@ def test_a_table_is_created_upserted_deleted_from_and_replaced_by_the_format_alo
     table = lancemem.open_table(table_uri)
     table.compact()
     assert stored(table_uri) == {n: n / 2 for n in range(90, 110)}
+    for option in ({"op": "delete"}, {"opColumn": "op"}):
+        writer = changes.write.format("lancemem").mode("overwrite").options(**option)
+        with pytest.raises(Exception, match="replaces all rows"):
+            writer.save(table_uri)
+    assert stored(table_uri) == {n: n / 2 for n in range(90, 110)}
 
 
 def test_a_batch_with_a_transaction_of_its_application_is_written_once(

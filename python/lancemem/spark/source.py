@@ -114,6 +114,11 @@ class LancememDataSource(DataSource):
         uri = self._uri("write")
         self._check_options("write", _WRITE_OPTIONS)
         op, op_column = self._op()
+        if overwrite and (op == "delete" or op_column):
+            raise lancemem.InvalidInputError(
+                "mode('overwrite') replaces all rows of the table, and leaves none where its rows "
+                "are deletes; write deletes with mode('append')"
+            )
         table = self._open_or_create(uri, schema)
         key = tuple(table.primary_key)
         if not key and (overwrite or op != "append"):

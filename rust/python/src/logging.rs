@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lancemem::PerProcess;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -23,7 +24,7 @@ struct Line {
     text: String,
 }
 
-static LINES: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
+static LINES: PerProcess<Mutex<VecDeque<Line>>> = PerProcess::new(Mutex::default);
 /// Whether lines wait: one load for every call that has none.
 static ANY: AtomicBool = AtomicBool::new(false);
 
@@ -42,7 +43,7 @@ impl Subscriber for Collector {
         event.record(&mut text);
         let line =
             Line { level: *event.metadata().level(), text: lancemem::scrub(&text.0).into_owned() };
-        let mut lines = LINES.lock();
+        let mut lines = LINES.get().lock();
         if lines.len() == WAITING {
             lines.pop_front();
         }
@@ -92,7 +93,7 @@ pub fn hand_over(py: Python<'_>) -> PyResult<()> {
     if !ANY.swap(false, Ordering::AcqRel) {
         return Ok(());
     }
-    let lines = std::mem::take(&mut *LINES.lock());
+    let lines = std::mem::take(&mut *LINES.get().lock());
     let logger = py.import("logging")?.call_method1("getLogger", ("lancemem",))?;
     for line in lines {
         let level = match line.level {

@@ -8,6 +8,7 @@
 //! the child leaks it and starts its own.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use lancemem::{Error, waiting_here};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::Notify;
@@ -47,8 +49,28 @@ fn threads() -> usize {
     configured.filter(|threads| *threads > 0).unwrap_or_else(available)
 }
 
+thread_local! {
+    /// The process that this thread's random numbers are of.
+    static SEEDED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Gives the calling thread random numbers that are none of its parent's. A fork copies the generator that Lance
+/// draws file names from, so that two children would write two files under one name.
+fn seed_anew() -> PyResult<()> {
+    let pid = std::process::id();
+    if SEEDED.get() == pid {
+        return Ok(());
+    }
+    #[expect(clippy::disallowed_methods, reason = "of Lance's names, which are random anyway")]
+    let mut generator = rand::rng();
+    generator.reseed().map_err(|error| PyOSError::new_err(format!("no random seed: {error}")))?;
+    SEEDED.set(pid);
+    Ok(())
+}
+
 /// The runtime of the calling process.
 pub fn runtime() -> PyResult<Arc<Runtime>> {
+    seed_anew()?;
     let mut slot = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((pid, runtime)) = slot.as_ref()
         && *pid == std::process::id()

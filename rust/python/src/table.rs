@@ -4,6 +4,7 @@
 //! Does not own: jobs and scans, which are objects of their own.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Table {
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn create_table(
     py: Python<'_>,
-    uri: &str,
+    uri: PathBuf,
     schema: &Bound<'_, PyAny>,
     primary_key: Option<KeyNames>,
     sharding: Option<&Sharding>,
@@ -81,7 +82,7 @@ fn create_table(
         sharding: sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()),
         config: WriterConfig::over(config, lancemem::WriterConfig::default())?,
     };
-    run(py, lancemem::Table::create(location(uri, storage_options), &options)).map(Table::new)
+    run(py, lancemem::Table::create(location(uri, storage_options)?, &options)).map(Table::new)
 }
 
 /// Opens a table; a Lance table with a primary key becomes one of lancemem's, where it may.
@@ -90,14 +91,14 @@ fn create_table(
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn open_table(
     py: Python<'_>,
-    uri: &str,
+    uri: PathBuf,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
     storage_options: Option<HashMap<String, String>>,
     adopt: bool,
     verify_runs: bool,
 ) -> PyResult<Table> {
-    let location = location(uri, storage_options);
+    let location = location(uri, storage_options)?;
     let table = if adopt {
         adopted(py, location, sharding, config)?
     } else if sharding.is_some() || config.is_some() {
@@ -130,8 +131,12 @@ fn adopted(
     Ok(table)
 }
 
-fn location(uri: &str, storage_options: Option<HashMap<String, String>>) -> Location {
-    Location::new(uri).with_storage_options(storage_options.unwrap_or_default())
+/// A text, or whatever else names a file in Python.
+fn location(uri: PathBuf, options: Option<HashMap<String, String>>) -> PyResult<Location> {
+    let text = uri.into_os_string().into_string().map_err(|uri| {
+        InvalidInputError::new_err(format!("the location {} is not UTF-8", uri.display()))
+    })?;
+    Ok(Location::new(&text).with_storage_options(options.unwrap_or_default()))
 }
 
 #[pymethods]

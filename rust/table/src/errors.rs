@@ -357,7 +357,8 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
 }
 
 /// Without the paths of the build, and without what must not be shown.
-fn without_path(error: &impl ToString) -> String {
+/// An error of lance without a path of its source, and without secrets.
+pub fn without_path(error: &impl ToString) -> String {
     let text = error.to_string();
     match BUILD_PATH.as_ref() {
         Some(path) => scrub(&path.replace_all(&text, "")).into_owned(),

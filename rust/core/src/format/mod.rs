@@ -20,6 +20,7 @@ pub mod run_vectors;
 pub mod seal;
 pub mod sharding;
 pub mod size;
+pub mod unsynced;
 pub mod version_hint;
 pub mod wal_entry;
 

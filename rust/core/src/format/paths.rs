@@ -48,8 +48,8 @@ pub fn dropped_entry(shard: ShardId, epoch: WriterEpoch, position: WalPosition) 
     format!("{LANCEMEM}/dropped/{shard}/{epoch}/{:016}.{WAL_EXTENSION}", position.get())
 }
 
-/// Says that a job of this shard left files to the system's caches: the next one that syncs
-/// syncs them first.
+/// Says that jobs of this shard may have left files to the system's caches, and through which epoch they are
+/// on disk: see [`super::unsynced`].
 #[must_use]
 pub fn unsynced(shard: ShardId) -> String {
     format!("{LANCEMEM}/unsynced/{}", shard.as_hyphenated())

@@ -85,6 +85,9 @@ impl Counters {
     }
 }
 
+/// A wait that is longer counts as this: an hour, for which a histogram takes less than 200 KiB.
+const LONGEST_US: u64 = 3_600_000_000;
+
 /// How long something took, each time, to three digits.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<Option<Histogram<u64>>>);
@@ -96,12 +99,34 @@ impl Waits {
             *waits = Histogram::new(3).ok();
         }
         if let Some(waits) = waits.as_mut() {
-            waits.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+            // Not `saturating_record`, which never makes room: it would count every longer wait as 2 us.
+            let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            let _ = waits.record(time.min(LONGEST_US));
         }
     }
 
     /// The waits in microseconds below which a share `quantile` of them stayed.
     pub fn quantile_us(&self, quantile: f64) -> u64 {
         self.0.lock().as_ref().map_or(0, |waits| waits.value_at_quantile(quantile))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_of_any_length_are_told_to_three_digits() {
+        let waits = Waits::default();
+        assert_eq!(waits.quantile_us(0.5), 0);
+        let times = [1, 2_048, 50_000, 1_500_000, 60_000_000, u64::MAX];
+        for micros in times {
+            waits.record(Duration::from_micros(micros));
+        }
+        for (nth, micros) in (1_u32..).zip(times) {
+            let expected = micros.min(LONGEST_US);
+            let told = waits.quantile_us(f64::from(nth) / 6.0 - 0.01);
+            assert!(told.abs_diff(expected) <= expected / 1000, "{told} is not {expected}");
+        }
     }
 }

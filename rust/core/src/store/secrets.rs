@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 use parking_lot::RwLock;
 
+use crate::types::PerProcess;
+
 /// Shorter values protect nothing, and texts would lose ordinary words.
 const SHORTEST: usize = 8;
 const SHOWN: &str = "******";
@@ -16,14 +18,14 @@ const SHOWN: &str = "******";
 /// every hour.
 const MOST: usize = 4_000;
 
-static HIDDEN: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
+static HIDDEN: PerProcess<RwLock<VecDeque<String>>> = PerProcess::new(RwLock::default);
 
 /// Keeps `value` out of every text that [`scrub`] returns from now on.
 pub fn hide(value: &str) {
     if value.len() < SHORTEST {
         return;
     }
-    let mut hidden = HIDDEN.write();
+    let mut hidden = HIDDEN.get().write();
     // What is used again is the newest again.
     hidden.retain(|known| known != value);
     if hidden.len() == MOST {
@@ -35,7 +37,7 @@ pub fn hide(value: &str) {
 /// `text` without hidden values.
 pub fn scrub(text: &str) -> Cow<'_, str> {
     let mut shown = Cow::Borrowed(text);
-    for value in HIDDEN.read().iter() {
+    for value in HIDDEN.get().read().iter() {
         if shown.contains(value.as_str()) {
             shown = Cow::Owned(shown.replace(value.as_str(), SHOWN));
         }

@@ -1,4 +1,4 @@
-//! Words of the engine as types: counters, freshness, keys, settings and errors.
+//! Words of the engine as types: counters, freshness, keys, settings and errors; a static that no fork inherits.
 //!
 //! Owns: values without behaviour that every other module shares.
 //! Does not own: I/O, locks, clocks, or anything that knows how a value is stored.
@@ -11,6 +11,7 @@ mod key;
 mod key_block;
 mod mark;
 mod max_bytes;
+mod per_process;
 
 pub use config::{KeyIndexKind, WriterConfig};
 pub use counters::{Generation, ManifestVersion, RowPosition, ShardId, WalPosition, WriterEpoch};
@@ -20,3 +21,4 @@ pub use key::KeyBytes;
 pub use key_block::KeyBlock;
 pub use mark::{Mark, Marks, ONCE, Standing};
 pub use max_bytes::{MAX_PUT_BYTES, MaxBytes};
+pub use per_process::PerProcess;

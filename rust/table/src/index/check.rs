@@ -16,7 +16,7 @@ use lancemem_core::types::{KeyBlock, Result};
 use super::RecordIndexReport;
 use super::key_columns::{column_batches, fragment_of};
 use super::open::{OpenRun, RecordIndex, split};
-use crate::errors::BaseContext;
+use crate::errors::{BaseContext, without_path};
 
 const ACTION: &str = "checking the record index";
 /// Pages that are read ahead.
@@ -73,7 +73,7 @@ pub async fn check(
         let found = found.get(&id).copied().unwrap_or_default();
         if found != wanted {
             report.damage.push(format!(
-                "fragment {id}: {} entries are not those of its {} rows",
+                "fragment {id}: the {} entries that were read of it are not those of its {} rows",
                 found.rows, wanted.rows
             ));
         }
@@ -87,13 +87,15 @@ async fn walk(
     run: &OpenRun,
     found: &mut BTreeMap<u32, Sum>,
 ) -> std::result::Result<(), String> {
-    run.compare().await.map_err(|error| error.to_string())?;
-    let pages = run.pages().await.map_err(|error| error.to_string())?;
+    run.compare().await.map_err(|error| without_path(&error))?;
+    let pages = run.pages().await.map_err(|error| without_path(&error))?;
     let reads: Vec<_> = (0..pages.len()).map(|number| pages.page(number).boxed()).collect();
     let mut reads = stream::iter(reads).buffered(PAGES_AHEAD);
     let mut last: Option<(Vec<u8>, u64)> = None;
     let (mut number, mut entries) = (0, 0);
-    while let Some((keys, addresses)) = reads.try_next().await.map_err(|error| error.to_string())? {
+    while let Some((keys, addresses)) =
+        reads.try_next().await.map_err(|error| without_path(&error))?
+    {
         let bounds = (!keys.is_empty()).then(|| (keys.get(0), keys.get(keys.len() - 1)));
         if bounds != Some(pages.bounds(number)) || keys.len() != addresses.len() {
             return Err(format!("page {number} is not the one that its lookup file describes"));

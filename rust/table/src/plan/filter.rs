@@ -15,12 +15,13 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Expr, Operator, lit};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::BinaryExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use lancemem_core::types::{Error, Result};
 
+use super::narrowing::hide;
 use super::zeros::with_both_zeros;
 use crate::errors::{Context, from_datafusion};
 
@@ -65,15 +66,11 @@ impl Filter {
 
     fn resolve(expression: Expr, schema: &Arc<DFSchema>, action: &str) -> Result<Self> {
         refuse_deep(&expression)?;
-        // One time for all rows, as SQL has it.
-        let context =
-            SimplifyContext::builder().with_schema(schema.clone()).with_current_time().build();
-        let simplifier = ExprSimplifier::new(context);
+        let simplifier = simplifier(schema.clone());
         let resolved = simplifier
             .coerce(expression, schema)
             .and_then(|expression| without_nulls_in_lists(expression, &simplifier))
-            // Turns a cast of a column into one of the constant beside it, which an index can use.
-            .and_then(|expression| simplifier.simplify(expression))
+            .and_then(|expression| simplified(expression, schema))
             .and_then(with_both_zeros);
         resolved.map(|expression| Self { expression }).map_err(|error| invalid(action, &error))
     }
@@ -115,8 +112,23 @@ impl Filter {
         let physical = session
             .create_physical_expr(self.expression.clone(), &df_schema(schema)?)
             .map_err(|error| invalid(action, &error))?;
-        Ok(physical.transform_up(|part| Ok(checked(part))).context(action)?.data)
+        Ok(physical.transform_up(|part| checked(part, schema)).context(action)?.data)
     }
+}
+
+fn simplifier(schema: Arc<DFSchema>) -> ExprSimplifier {
+    // One time for all rows, as SQL has it.
+    let context = SimplifyContext::builder().with_schema(schema).with_current_time().build();
+    ExprSimplifier::new(context)
+}
+
+/// The same condition. A cast of a column that keeps every value becomes one of the constant beside it, which
+/// an index can use.
+fn simplified(expression: Expr, schema: &DFSchema) -> PlanResult<Expr> {
+    let hidden = hide(expression, schema)?;
+    let simplifier = simplifier(Arc::new(hidden.schema.clone()));
+    let simple = simplifier.simplify(hidden.expression.clone())?;
+    hidden.show(simple)
 }
 
 /// `x IN (1, NULL)` is `x IN (1) OR NULL`, and so written. DataFusion's simplifier takes lists for
@@ -158,12 +170,24 @@ fn invalid(action: &str, error: &DataFusionError) -> Error {
 }
 
 /// Arithmetic that fails where a result does not fit: a number that wraps meets other conditions.
-fn checked(part: Arc<dyn PhysicalExpr>) -> Transformed<Arc<dyn PhysicalExpr>> {
-    let Some(binary) = part.downcast_ref::<BinaryExpr>() else { return Transformed::no(part) };
-    if !matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) {
-        return Transformed::no(part);
+fn checked(
+    part: Arc<dyn PhysicalExpr>,
+    schema: &SchemaRef,
+) -> PlanResult<Transformed<Arc<dyn PhysicalExpr>>> {
+    if let Some(negative) = part.downcast_ref::<NegativeExpr>() {
+        let of = negative.arg().data_type(schema)?;
+        if !of.is_signed_integer() {
+            return Ok(Transformed::no(part));
+        }
+        let zero = Arc::new(Literal::new(ScalarValue::new_zero(&of)?));
+        let difference = BinaryExpr::new(zero, Operator::Minus, negative.arg().clone());
+        return Ok(Transformed::yes(Arc::new(difference.with_fail_on_overflow(true))));
     }
-    Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true)))
+    let Some(binary) = part.downcast_ref::<BinaryExpr>() else { return Ok(Transformed::no(part)) };
+    if !matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) {
+        return Ok(Transformed::no(part));
+    }
+    Ok(Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true))))
 }
 
 /// All of these conditions as one, as flat as can be: DataFusion's own is as deep as they are many.
@@ -190,18 +214,27 @@ fn cannot_fail(expression: &Expr) -> bool {
             Expr::BinaryExpr(binary) => is_comparison(binary.op) || binary.op.is_logic_operator(),
             Expr::Column(_)
             | Expr::Literal(..)
-            | Expr::Not(_)
             | Expr::IsNull(_)
             | Expr::IsNotNull(_)
             | Expr::IsTrue(_)
             | Expr::IsFalse(_)
             | Expr::Between(_)
             | Expr::InList(_) => true,
+            Expr::Not(inner) => !asks_whether_a_column_is_true(inner),
             _ => false,
         };
         Ok(if safe { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     });
     visited.is_ok() && safe
+}
+
+/// Of `NOT (b IS TRUE)` an index of Lance leaves out the rows in which b is null.
+fn asks_whether_a_column_is_true(expression: &Expr) -> bool {
+    let asks = expression.exists(|part| {
+        let (Expr::IsTrue(of) | Expr::IsFalse(of)) = part else { return Ok(false) };
+        Ok(matches!(of.as_ref(), Expr::Column(_)))
+    });
+    asks.unwrap_or(true)
 }
 
 pub(super) const fn is_comparison(operator: Operator) -> bool {

@@ -9,6 +9,7 @@ mod domain;
 mod filter;
 mod leaf;
 mod memtable_scan;
+mod narrowing;
 mod part;
 mod planner;
 mod prune;

@@ -71,9 +71,23 @@ fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
 /// # Errors
 /// An input error that names the column.
 pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
-    use ConcreteFileVersion::{V1, V2_0};
+    use ConcreteFileVersion::{V1, V2_0, V2_1};
     // A map has structs inside, and is refused for what it is.
     refuse_maps_of_old_formats(base)?;
+    if base.manifest().data_storage_format.lance_file_format() == V1 {
+        return Err(Error::input(format!(
+            "table {}: its files are of Lance's first version, which writes a null of a number as 0 and \
+             an empty text as null; write it again with data_storage_version='stable'",
+            base.uri()
+        )));
+    }
+    let is_empty = |it: &DataType| matches!(it, DataType::FixedSizeBinary(0));
+    refuse_in_formats(
+        base,
+        &[V2_0, V2_1],
+        is_empty,
+        "values of no bytes, which file format 2.2 stores",
+    )?;
     let is_struct = |it: &DataType| matches!(it, DataType::Struct(_));
     refuse_in_formats(
         base,

@@ -25,6 +25,7 @@ use lance_table::format::Manifest;
 use lancemem_core::format::paths;
 use lancemem_core::mutant;
 use lancemem_core::store::{NO_FILE, open_file};
+use lancemem_core::types::PerProcess;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use tokio::io::AsyncWrite;
@@ -45,7 +46,7 @@ const READS_AT_ONCE: usize = 8;
 /// What a disk says of a place that it cannot read.
 const EIO: i32 = 5;
 
-static READS: Semaphore = Semaphore::const_new(READS_AT_ONCE);
+static READS: PerProcess<Semaphore> = PerProcess::new(|| Semaphore::new(READS_AT_ONCE));
 
 /// Bytes of files that are read whole when they are opened, to compare them with their checksums. Those
 /// of a larger run are, before anything is written down that they say; pages of the record index, by
@@ -326,7 +327,7 @@ async fn sum_file(
     store: &ObjectStore,
     path: &Path,
 ) -> Result<std::result::Result<Sum, &'static str>> {
-    let _read = READS.acquire().await;
+    let _read = READS.get().acquire().await;
     if let Some(local) = sync::local_path(store, path) {
         let read = tokio::task::spawn_blocking(move || sum_local(&local)).await?;
         return match read {

@@ -10,7 +10,6 @@ use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{DataType, Field, SchemaRef};
 use lance::dataset::WriteParams;
 use lance::dataset::fragment::write::FragmentCreateBuilder;
-use lance::dataset::mem_wal::util::generate_random_hash;
 use lance_core::datatypes::Schema;
 use lance_core::{Error, Result};
 use lance_file::version::ConcreteFileVersion;
@@ -171,21 +170,20 @@ async fn write_converted(
 /// partitions of an object store, then hex digits.
 ///
 /// # Errors
-/// An internal error where lance's random digits are none.
+/// As [`random_number`].
 pub fn data_file_name() -> Result<String> {
     let spread = random_number()? & 0x00ff_ffff;
-    let rest: String = (0..4).map(|_| generate_random_hash()).collect();
-    Ok(format!("{spread:024b}{}.lance", &rest[..26]))
+    let [a, b, c] = [random_number()?, random_number()?, random_number()?];
+    Ok(format!("{spread:024b}{a:08x}{b:08x}{c:08x}{:02x}.lance", random_number()? & 0xff))
 }
 
-/// 32 random bits out of lance's generator of folder names.
+/// 32 random bits of the system. Those of a generator in this process would come again in each child of a
+/// fork, and a name that two files have is the end of one of them.
 ///
 /// # Errors
-/// A defect of that generator.
+/// A storage error where the system has none.
 pub fn random_number() -> Result<u32> {
-    let digits = generate_random_hash();
-    u32::from_str_radix(&digits, 16)
-        .map_err(|_| Error::internal(format!("'{digits}' are not eight hex digits")))
+    getrandom::u32().map_err(|error| Error::io(format!("drawing a random name: {error}")))
 }
 
 #[cfg(test)]

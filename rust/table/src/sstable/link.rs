@@ -24,10 +24,11 @@ pub enum Linked {
     NotHere,
 }
 
-/// Gives the file `from` the second name `to` on a local disk, or copies it there.
+/// Gives the file `from` the second name `to` on a local disk, or copies it there. Whatever has that name
+/// already stays as it is: it may be `from` itself.
 ///
 /// # Errors
-/// A storage error.
+/// A storage error; that the name is taken is one.
 pub async fn link(store: &ObjectStore, from: &Path, to: &Path) -> lance_core::Result<Linked> {
     let (Some(from), Some(to)) = (local_path(store, from), local_path(store, to)) else {
         return Ok(Linked::NotHere);
@@ -38,16 +39,51 @@ pub async fn link(store: &ObjectStore, from: &Path, to: &Path) -> lance_core::Re
         }
         match touch(&from).and_then(|()| fs::hard_link(&from, &to)) {
             Ok(()) => Ok(Linked::Yes),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) =>
+            {
+                Err(error)
+            }
             // Another disk, a file system without links, too many of them, a foreign file.
-            Err(_) => fs::copy(&from, &to).map(|_| Linked::Copied),
+            Err(_) => copy(&from, &to).map(|()| Linked::Copied),
         }
     });
     Ok(linked.await??)
+}
+
+fn copy(from: &LocalPath, to: &LocalPath) -> io::Result<()> {
+    let mut from = File::open(from)?;
+    let mut new = File::create_new(to)?;
+    io::copy(&mut from, &mut new).map(drop)
 }
 
 /// Makes the file young: lance's clean-up removes files of old age that no version names yet.
 #[expect(clippy::disallowed_methods, reason = "the age of a file, which lance's clean-up reads")]
 fn touch(path: &LocalPath) -> io::Result<()> {
     File::open(path)?.set_modified(SystemTime::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_that_is_taken_stays_what_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let path = |name: &str| Path::from_absolute_path(at(name)).unwrap();
+        let store = ObjectStore::local();
+        fs::write(at("run"), "rows of a run").unwrap();
+        fs::write(at("other"), "rows of another").unwrap();
+        assert_eq!(link(&store, &path("run"), &path("base/file")).await.unwrap(), Linked::Yes);
+        for from in ["run", "other"] {
+            link(&store, &path(from), &path("base/file")).await.unwrap_err();
+            copy(&at(from), &at("base/file")).unwrap_err();
+        }
+        for name in ["run", "base/file"] {
+            assert_eq!(fs::read_to_string(at(name)).unwrap(), "rows of a run", "{name}");
+        }
+        copy(&at("other"), &at("base/more")).unwrap();
+        assert_eq!(fs::read_to_string(at("base/more")).unwrap(), "rows of another");
+    }
 }

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
+use futures::TryStreamExt;
 use lance_core::datatypes::Schema;
 use lance_core::utils::deletion::DeletionVector;
 use lance_core::{Error, Result};
@@ -32,6 +33,9 @@ use super::chunks::{Chunks, window_bytes};
 use super::data::{self, FRAGMENT};
 use super::open::sealed;
 use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
+
+/// How many names are drawn for a run.
+const DRAWS: usize = 8;
 
 /// The one version of a run.
 pub(super) const VERSION: u64 = 1;
@@ -53,7 +57,7 @@ pub async fn write_sstable(
     let arrow_schema = input.schema.clone();
     let rows = check_input(&arrow_schema, &input.batches)?;
     let keys = key_batches(&input)?;
-    let path = paths::sstable_folder(data::random_number()?, generation);
+    let path = new_folder(context, generation).await?;
     let folder = context.folder(&path);
     // The base table's columns keep their ids, so that a reader finds a column after a rename;
     // `_tombstone`, the only one without, gets the id after the largest.
@@ -89,6 +93,20 @@ pub async fn write_sstable(
 
     let (in_memory_bytes, primary_key_bytes) = sizes.await?;
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
+}
+
+/// The name of a folder in which nothing is: of 32 random bits, so that where there are many runs some are drawn
+/// again in the end.
+async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<String> {
+    for _ in 0..DRAWS {
+        let path = paths::sstable_folder(data::random_number()?, generation);
+        let folder = context.folder(&path);
+        let mut listed = context.object_store.inner.list(Some(&folder));
+        if listed.try_next().await?.is_none() {
+            return Ok(path);
+        }
+    }
+    Err(Error::internal(format!("each of {DRAWS} random names of a run is taken")))
 }
 
 /// The number of rows, if they can be one run of the schema.

@@ -87,7 +87,9 @@ impl Table {
         let action = "making durable what replaces garbage";
         let mut unsynced = !self.writer_defaults().fsync;
         for shard_id in self.shard_ids().await? {
-            unsynced |= self.store().exists(&paths::unsynced(shard_id)).await?;
+            let through = self.synced_through(shard_id).await?;
+            let epoch = self.manifest_of(shard_id).await?.map(|manifest| manifest.writer_epoch);
+            unsynced |= through.is_some_and(|through| Some(through) < epoch);
         }
         if unsynced {
             return sync_table(base).await.context(action);
@@ -262,14 +264,14 @@ async fn base_files(remover: &Remover<'_>, base: &Dataset, dry_run: bool) -> Res
 }
 
 /// Removes files through the table's store, and folders on a local disk by themselves.
-struct Remover<'a> {
+pub(super) struct Remover<'a> {
     table: &'a Table,
     /// The table's folder on a local disk, with every link resolved.
     root: Option<PathBuf>,
 }
 
 impl<'a> Remover<'a> {
-    async fn new(table: &'a Table, base: &Dataset) -> Result<Self> {
+    pub(super) async fn new(table: &'a Table, base: &Dataset) -> Result<Self> {
         let store = base.object_store(None).await.context("opening the table's store")?;
         let root = local_path(&store, &base.branch_location().path);
         let root = root.map(|root| root.canonicalize()).transpose();
@@ -278,23 +280,27 @@ impl<'a> Remover<'a> {
     }
 
     async fn remove(&self, garbage: &Garbage) -> Result<()> {
-        let is_folder = is_folder(garbage.kind);
+        if is_folder(garbage.kind) {
+            return self.remove_tree(&garbage.path).await;
+        }
+        if let Some(root) = self.root.clone()
+            && !on_disk(&garbage.path, move |path| is_inside(&root, path)).await?
+        {
+            return Ok(());
+        }
+        self.table.store().delete(&garbage.path).await
+    }
+
+    /// Removes the folder `path` of the table with all that is in it, if it is there.
+    ///
+    /// # Errors
+    /// An input error, with nothing removed, where it is a link to another place; a storage error.
+    pub(super) async fn remove_tree(&self, path: &str) -> Result<()> {
         if let Some(root) = self.root.clone() {
-            let path = garbage.path.clone();
-            let there = move || {
-                if is_folder { remove_folder(&root, &path) } else { is_inside(&root, &path) }
-            };
-            let there = tokio::task::spawn_blocking(there).await;
-            let there = there
-                .map_err(|error| Error::Internal(format!("removing {}: {error}", garbage.path)))?;
-            if !there? || is_folder {
-                return Ok(());
-            }
+            on_disk(path, move |path| remove_folder(&root, path)).await?;
+            return Ok(());
         }
-        if !is_folder {
-            return self.table.store().delete(&garbage.path).await;
-        }
-        for file in self.table.store().list_tree(&garbage.path).await? {
+        for file in self.table.store().list_tree(path).await? {
             self.table.store().delete(&file.path).await?;
         }
         Ok(())
@@ -309,6 +315,15 @@ impl<'a> Remover<'a> {
         let are_inside = tokio::task::spawn_blocking(are_inside).await;
         are_inside.map_err(|error| Error::Internal(format!("looking at links: {error}")))
     }
+}
+
+async fn on_disk<T: Send + 'static>(
+    path: &str,
+    work: impl FnOnce(&str) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let name = path.to_owned();
+    let done = tokio::task::spawn_blocking(move || work(&name)).await;
+    done.map_err(|error| Error::Internal(format!("removing {path}: {error}")))?
 }
 
 /// Removes a folder of a run; whether it was there.

@@ -11,12 +11,13 @@ use arrow_array::{BooleanArray, RecordBatch};
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use lance::Dataset;
-use lancemem_core::format::{RowSchema, SsTable, paths};
+use lancemem_core::format::{RowSchema, ShardManifest, SsTable, paths, unsynced};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
     Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink, WriteMode,
 };
-use lancemem_core::types::{Error, Mark, Result, ShardId, WriterConfig, WriterEpoch};
+use lancemem_core::store::Store;
+use lancemem_core::types::{Error, Mark, MaxBytes, Result, ShardId, WriterConfig, WriterEpoch};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -121,19 +122,7 @@ impl Table {
         let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| {
             Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
         })?;
-        let compacted = self.compacted_at(&base.dataset).await?.get(&shard_id).copied();
-        if is_compacted(compacted, manifest.current_generation) {
-            return Err(Error::corrupt(
-                format!("shard {shard_id} of table {}", self.uri()),
-                "older than its table",
-                format!(
-                    "it has flushed nothing from generation {} on, and the base table has taken over \
-                     {}: its folder was lost, or copied at an earlier time",
-                    manifest.current_generation,
-                    compacted.unwrap_or_default()
-                ),
-            ));
-        }
+        self.refuse_older(&base.dataset, &manifest).await?;
         let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
         let routing = self.sharding().cloned().zip(ordinal);
         let identity = ShardIdentity { shard_id, routing };
@@ -147,18 +136,15 @@ impl Table {
         });
         let store = self.writable_store(fsync).await?;
         let is_local = self.location().is_local();
-        let unsynced = paths::unsynced(shard_id);
-        if is_local && !fsync && !store.exists(&unsynced).await? {
+        if is_local && !fsync {
+            let note = unsynced::encode(shard_id, WriterEpoch(0));
             let synced = self.writable_store(true).await?;
-            synced.put(&unsynced, format!("{shard_id}\n").into()).await?;
+            synced.put_if_absent(&paths::unsynced(shard_id), note.into()).await?;
         }
         let schema = base.schema.rows.clone();
         let writer = ShardWriter::open(store.clone(), identity, schema, sink, config).await?;
-        if is_local && fsync && (!self.writer_defaults().fsync || store.exists(&unsynced).await?) {
-            // What this job will promise rests on what jobs before it left to the system's
-            // caches. They are fenced, so nothing is added meanwhile.
-            sync_table(&base.dataset).await.context("syncing the table")?;
-            store.delete(&unsynced).await?;
+        if is_local && fsync {
+            self.sync_before(&base.dataset, &store, shard_id, writer.epoch()).await?;
         }
         let table = self.location().name().to_owned();
         let home = self.location().home();
@@ -169,6 +155,56 @@ impl Table {
 }
 
 impl Table {
+    /// Refuses a shard that has not yet flushed what the base table has taken over from it.
+    pub(super) async fn refuse_older(&self, base: &Dataset, of: &ShardManifest) -> Result<()> {
+        let compacted = self.compacted_at(base).await?.get(&of.shard_id).copied();
+        if !is_compacted(compacted, of.current_generation) {
+            return Ok(());
+        }
+        Err(Error::corrupt(
+            format!("shard {} of table {}", of.shard_id, self.uri()),
+            "older than its table",
+            format!(
+                "it has flushed nothing from generation {} on, and the base table has taken over {}: \
+                 its folder was lost, or copied at an earlier time",
+                of.current_generation,
+                compacted.unwrap_or_default()
+            ),
+        ))
+    }
+
+    /// Syncs what jobs before that of `epoch` left to the system's caches: what it will promise rests on it. They
+    /// are fenced, so nothing is added meanwhile.
+    async fn sync_before(
+        &self,
+        base: &Dataset,
+        store: &Store,
+        shard_id: ShardId,
+        epoch: WriterEpoch,
+    ) -> Result<()> {
+        let through = self.synced_through(shard_id).await?;
+        let is_left = through.is_some_and(|through| through.get() + 1 < epoch.get());
+        if is_left || !self.writer_defaults().fsync {
+            sync_table(base).await.context("syncing the table")?;
+        }
+        if through.is_some() {
+            let note = unsynced::encode(shard_id, epoch);
+            store.put(&paths::unsynced(shard_id), note.into()).await?;
+        }
+        Ok(())
+    }
+
+    /// Through which epoch all that writers of the shard left is on disk; `None` where none of lancemem's ever
+    /// left anything to the system's caches.
+    pub(super) async fn synced_through(&self, shard_id: ShardId) -> Result<Option<WriterEpoch>> {
+        let note = self.store().get(&paths::unsynced(shard_id), MaxBytes::NOTE).await;
+        match note {
+            // It says nothing, and there is one.
+            Err(Error::Corrupt { .. }) => Ok(Some(WriterEpoch(0))),
+            note => Ok(note?.map(|bytes| unsynced::decode(&bytes, shard_id))),
+        }
+    }
+
     /// The newest version, in which no field id is given twice from now on.
     #[boxed]
     pub(super) async fn without_reused_ids(&self) -> Result<BaseVersion> {
@@ -289,7 +325,7 @@ impl Job {
     }
 
     /// Ends the job, its maintenance first; see [`ShardWriter::close`]. In deletion-vector mode what
-    /// the last flush supersedes is looked up before it returns.
+    /// its flushes supersede is looked up before it returns.
     ///
     /// # Errors
     /// As [`ShardWriter::close`].
@@ -300,7 +336,7 @@ impl Job {
             maintenance.stop().await;
         }
         self.writer.close(flush).await?;
-        if let Some(maintenance) = self.maintenance.as_ref().filter(|_| flush) {
+        if let Some(maintenance) = &self.maintenance {
             maintenance.look_up().await;
         }
         Ok(())

@@ -41,11 +41,20 @@ impl Table {
     /// Looks for damage in a shard's log, and writes nothing.
     ///
     /// # Errors
-    /// An input error for a shard that does not exist; a storage error or a damaged manifest.
+    /// An input error for a shard that does not exist; a storage error or a damaged manifest; damage where
+    /// nothing is wrong with the log but that all of it is older than the base table.
     #[boxed]
     pub async fn check_wal(&self, shard_id: ShardId) -> Result<WalReport> {
         let manifests = self.manifests_of(self.store.clone(), shard_id).await?;
-        check_wal(&self.store, &manifests).await
+        let report = check_wal(&self.store, &manifests).await?;
+        // A base table that cannot be read says nothing of a log.
+        if report.first_damage().is_none()
+            && let Ok(base) = self.latest_base().await
+        {
+            let manifest = manifests.existing().await?;
+            self.refuse_older(&base, &manifest).await?;
+        }
+        Ok(report)
     }
 
     /// Drops a shard's log from the entry `from` on, which [`Self::check_wal`] reported as the

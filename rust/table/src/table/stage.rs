@@ -24,14 +24,15 @@ use lancemem_core::shard::{MarkedRun, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Result, ShardId};
 
-use super::collect::now;
+use super::collect::{Remover, now};
 use super::columns::refuse_unwritable;
 use super::job::LanceSink;
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
 use crate::collect::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
-use crate::errors::{Context, RunContext, is_absent};
+use crate::errors::{Context, RunContext};
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
+use crate::view::is_pinned;
 
 const LINK: &[u8] = b"link\n";
 const DISCARD: &[u8] = b"discard\n";
@@ -158,36 +159,36 @@ impl Table {
         if !self.decide(write, DISCARD).await? {
             return Ok(false);
         }
-        self.refuse_linked(runs).await?;
+        self.refuse_linked(&base, runs).await?;
+        let remover = Remover::new(self, &base).await?;
         for run in runs {
-            let action = format!("removing the staged run {}", run.path);
-            let context = SsTableContext::new(&base, run.shard_id).await.context(&action)?;
-            let folder = context.shard_path.clone().join(run.path.as_str());
-            match context.object_store.remove_dir_all(folder).await {
-                // Who discards twice finds nothing.
-                Err(error) if is_absent(&error) => {}
-                removed => removed.context(&action)?,
-            }
+            // Who discards twice finds nothing.
+            remover.remove_tree(&folder_of(run)).await?;
         }
         Ok(true)
     }
 
-    /// Refuses runs that a manifest lists: they are rows of the table.
-    async fn refuse_linked(&self, runs: &[StagedRun]) -> Result<()> {
+    /// Refuses runs that a manifest lists, a shard remembers, or somebody here reads: they are rows of the
+    /// table, or were until they were compacted.
+    async fn refuse_linked(&self, base: &Dataset, runs: &[StagedRun]) -> Result<()> {
         let manifests = self.manifests().await?;
-        let is_linked = |run: &&StagedRun| {
-            manifests
+        for run in runs {
+            let is_listed = manifests
                 .iter()
-                .any(|manifest| manifest.shard_id == run.shard_id && manifest.lists(&run.path))
-        };
-        runs.iter().find(is_linked).map_or(Ok(()), |run| {
-            Err(Error::input(format!(
-                "run {} of shard {} of table {} is linked and cannot be discarded",
-                run.path,
-                run.shard_id,
-                self.uri()
-            )))
-        })
+                .any(|manifest| manifest.shard_id == run.shard_id && manifest.lists(&run.path));
+            let is_linked = is_listed
+                || is_pinned(base, &folder_of(run))
+                || run.is_remembered(&self.marks_of(run.shard_id).await?);
+            if is_linked {
+                return Err(Error::input(format!(
+                    "run {} of shard {} of table {} is linked and cannot be discarded",
+                    run.path,
+                    run.shard_id,
+                    self.uri()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The runs of each shard that it has not taken before, each of them once. Those that it has
@@ -356,6 +357,10 @@ impl StagedRun {
         };
         recorded.iter().any(|(application, _)| is_own(application))
     }
+}
+
+fn folder_of(run: &StagedRun) -> String {
+    format!("{}/{}", paths::shard(run.shard_id), run.path)
 }
 
 fn check_path(run: &StagedRun) -> Result<()> {

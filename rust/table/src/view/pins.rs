@@ -5,17 +5,20 @@
 //! Does not own: the runs, or what may be removed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 
 use lance::Dataset;
+use lancemem_core::types::PerProcess;
 use parking_lot::Mutex;
 
 /// Every table of the process shares it: two handles of one table read the same runs.
-static OPENED: LazyLock<Mutex<HashMap<String, Vec<Weak<Dataset>>>>> = LazyLock::new(Mutex::default);
+static OPENED: PerProcess<Mutex<Opened>> = PerProcess::new(Mutex::default);
+
+type Opened = HashMap<String, Vec<Weak<Dataset>>>;
 
 /// Remembers an open run for as long as anybody holds it.
 pub fn remember(run: &Arc<Dataset>) {
-    let mut opened = OPENED.lock();
+    let mut opened = OPENED.get().lock();
     opened.retain(|_, runs| {
         runs.retain(|run| run.strong_count() > 0);
         !runs.is_empty()
@@ -28,7 +31,7 @@ pub fn remember(run: &Arc<Dataset>) {
 #[must_use]
 pub fn is_pinned(base: &Dataset, path: &str) -> bool {
     let place = path.split('/').fold(base.branch_location().path, object_store::path::Path::join);
-    let opened = OPENED.lock();
+    let opened = OPENED.get().lock();
     let runs = opened.get(&place.to_string());
     runs.is_some_and(|runs| runs.iter().any(|run| run.strong_count() > 0))
 }
