@@ -136,10 +136,11 @@ impl Table {
         });
         let store = self.writable_store(fsync).await?;
         let is_local = self.location().is_local();
-        if is_local && !fsync {
-            let note = unsynced::encode(shard_id, WriterEpoch(0));
+        let note = paths::unsynced(shard_id);
+        if is_local && !fsync && !store.exists(&note).await? {
             let synced = self.writable_store(true).await?;
-            synced.put_if_absent(&paths::unsynced(shard_id), note.into()).await?;
+            let nothing = unsynced::encode(shard_id, WriterEpoch(0));
+            synced.put_if_absent(&note, nothing.into()).await?;
         }
         let schema = base.schema.rows.clone();
         let writer = ShardWriter::open(store.clone(), identity, schema, sink, config).await?;
