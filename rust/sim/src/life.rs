@@ -152,6 +152,8 @@ async fn reckon(world: &Arc<World>) {
             process.close(world.clone(), world.chance.odds(500)).await;
         }
     }
+    // What a process that was just killed had sent may still arrive: a flush would cover what is damaged.
+    actors::pause(SETTLES).await;
     damage::strike(world).await;
     process::open(world.clone()).await;
     let last = world.processes.lock().pop();
