@@ -356,8 +356,7 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
     }
 }
 
-/// Without the paths of the build, and without what must not be shown.
-/// An error of lance without a path of its source, and without secrets.
+/// The text of an error without the paths of the build, and without what must not be shown.
 pub fn without_path(error: &impl ToString) -> String {
     let text = error.to_string();
     match BUILD_PATH.as_ref() {

@@ -87,9 +87,9 @@ impl Table {
         let action = "making durable what replaces garbage";
         let mut unsynced = !self.writer_defaults().fsync;
         for shard_id in self.shard_ids().await? {
-            let through = self.synced_through(shard_id).await?;
+            let Some(through) = self.synced_through(shard_id).await? else { continue };
             let epoch = self.manifest_of(shard_id).await?.map(|manifest| manifest.writer_epoch);
-            unsynced |= through.is_some_and(|through| Some(through) < epoch);
+            unsynced |= Some(through) < epoch;
         }
         if unsynced {
             return sync_table(base).await.context(action);

@@ -72,8 +72,8 @@ fn refuse(report: &WalReport, from: WalPosition) -> Result<()> {
 
 /// Nothing is dropped without a copy, and nothing is copied that cannot be read.
 fn refuse_uncopied(report: &WalReport, from: WalPosition) -> Result<()> {
-    let dropped = report.findings.iter().filter(|finding| finding.position >= from);
-    let uncopied = dropped.into_iter().find_map(|finding| match finding.damage.as_ref()?.kind {
+    let mut dropped = report.findings.iter().filter(|finding| finding.position >= from);
+    let uncopied = dropped.find_map(|finding| match finding.damage.as_ref()?.kind {
         MaxBytes::TOO_LARGE => Some((finding.position, "too large to be copied before")),
         NO_FILE => Some((finding.position, "no file that could be copied before")),
         _ => None,
