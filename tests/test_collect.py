@@ -239,6 +239,13 @@ def test_a_run_that_was_linked_is_not_discarded_although_it_is_compacted(
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
+def test_a_name_of_a_staged_write_that_no_file_can_have_is_refused(table: lancemem.Table) -> None:
+    for name in ("", "a/b", "x" * 201, "\u00e9" * 101):
+        with pytest.raises(lancemem.InvalidInputError, match="cannot name a staged write"):
+            table.discard([], write=name)
+    assert table.discard([], write="x" * 200)
+
+
 def test_no_run_is_discarded_through_a_link_to_a_folder_elsewhere(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
@@ -280,6 +287,23 @@ def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> No
     del stream, first
     table.scan(consistency="flushed").count_rows()  # the other handle lets go of its runs too
     assert kinds(other.collect_garbage(older_than=NOW))["compacted run"] == 2
+
+
+def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name(
+    table: lancemem.Table, tmp_path: Path
+) -> None:
+    flush(table, range(10), "a")
+    view = table.pin(consistency="flushed")
+    link = tmp_path / "link"
+    link.symlink_to(table.uri, target_is_directory=True)
+    for name in (str(link), f"file://{link}"):
+        other = lancemem.open_table(name)
+        other.compact()
+        assert other.collect_garbage(older_than=NOW).pinned_runs == 1
+        assert view.scan().to_table().num_rows == 10
+    del view
+    table.scan(consistency="flushed").count_rows()
+    assert kinds(other.collect_garbage(older_than=NOW))["compacted run"] == 1
 
 
 def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(

@@ -7,6 +7,7 @@ each file: `rust/table/src/sstable/tests/damage.rs` holds those.
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -219,6 +220,31 @@ def test_a_large_run_is_compared_when_it_is_compacted(large: lancemem.Table) -> 
     assert other.scan(["id"]).count_rows() == 12
     with pytest.raises(lancemem.CorruptionError, match="checksum"):
         other.compact()
+
+
+def test_a_compaction_names_damage_although_somebody_commits_all_the_time(
+    large: lancemem.Table,
+) -> None:
+    flip(the_file(large, "data/*"))
+    ended = threading.Event()
+    commits = 0
+
+    def commit() -> None:
+        nonlocal commits
+        base = lance.dataset(large.uri)
+        while not ended.wait(0.1):
+            base.update_config({"turn": str(commits)})
+            commits += 1
+
+    beside = threading.Thread(target=commit)
+    beside.start()
+    try:
+        with pytest.raises(lancemem.CorruptionError, match="checksum"):
+            lancemem.open_table(large.uri).compact(bytes_per_second=LARGE_BYTES)
+    finally:
+        ended.set()
+        beside.join()
+    assert commits > 1
 
 
 @pytest.mark.parametrize("is_by_vector", [False, True], ids=["by key", "by vector"])

@@ -193,7 +193,12 @@ REFUSED: dict[str, tuple[object, str]] = {
     "number": (3, "must be a SQL string or a pyarrow expression, got int"),
     "sql": ("id ===", "the filter 'id ===' is not valid"),
     "unknown column in sql": ("gone = 1", "gone"),
-    "a parameter": ("id = ?", "not valid|planning the filter"),
+    "a parameter": ("id = ?", "cannot have a placeholder without a value$"),
+    "an aggregate": ("sum(id) > 1", "cannot have an aggregate$"),
+    "a window": ("row_number() OVER () > 1", "cannot have a window function$"),
+    "a subquery": ("id > (SELECT 1)", "cannot have a subquery$"),
+    "a subquery in a list": ("id IN (SELECT 1)", "cannot have a subquery$"),
+    "existence": ("NOT EXISTS (SELECT 1)", "cannot have a subquery$"),
     "a type without its like": ("id = TIME '05:00:00'", "not valid|planning the filter"),
     "no truth": ("NULL", "BOOLEAN"),
 }

@@ -6,6 +6,8 @@ nothing. Not here: what accepted rows become (test_model), opening and creating 
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import subprocess
 import sys
@@ -214,6 +216,12 @@ def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
     for beyond in (-1, 2**31, 2**32):
         with pytest.raises(lancemem.InvalidInputError, match=f"no shard {beyond}; it has 1"):
             table.start_job(shard=beyond)
+    name: Any = "id"
+    for read in (table.scan, table.pin().scan, lambda it: table.get(pa.table({"id": [1]}), it)):
+        with pytest.raises(TypeError, match=r"'columns': expected a list of names .*, got str"):
+            read(name)
+        with pytest.raises(TypeError, match=r"'columns': expected names .* in the list, got int"):
+            read(names)
     keys: list[Any] = [3, 3.5, np.int64(3), None, "a", b"a", {"id": [3]}]
     for key in keys:
         with pytest.raises(lancemem.InvalidInputError, match="one key is a list of one"):
@@ -407,6 +415,63 @@ def test_bytes_of_a_view_become_those_of_a_fixed_size(make_table: MakeTable) -> 
         table.upsert(pa.table({"id": [3], "b": pa.array([b"abc"], pa.binary_view())}))
 
 
+WORDS = ["b", None, "a", "b"]
+AS_WORDS: dict[str, pa.Array] = {
+    "text": pa.array(WORDS),
+    "large text": pa.array(WORDS, pa.large_string()),
+    "a view": pa.array(WORDS, pa.string_view()),
+    "other indices": pa.array(WORDS, pa.dictionary(pa.int8(), pa.string())),
+    "other indices and text": pa.array(WORDS, pa.dictionary(pa.uint64(), pa.large_string())),
+    "a null value": pa.DictionaryArray.from_arrays(
+        pa.array([2, 1, 0, 2], pa.int16()), pa.array(["a", None, "b"])
+    ),
+    "a slice": pa.array(["x", *WORDS], pa.dictionary(pa.int8(), pa.string())).slice(1),
+}
+
+
+@pytest.mark.parametrize("kind", AS_WORDS)
+def test_a_column_of_dictionaries_takes_its_values_in_any_form(
+    kind: str, make_table: MakeTable
+) -> None:
+    words = pa.dictionary(pa.int32(), pa.string())
+    key = pa.field("id", pa.int64(), nullable=False)
+    part = pa.struct([("w", words)])
+    table = make_table(pa.schema([key, ("w", words), ("l", pa.list_(words)), ("s", part)]))
+    given = AS_WORDS[kind]
+    absent = pa.array([False, True, True, False])
+    data = pa.table(
+        {
+            "id": range(4),
+            "w": given,
+            "l": pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4], pa.int32()), given),
+            "s": pa.StructArray.from_arrays([given], ["w"], mask=absent),
+        }
+    )
+    expected = data.to_pylist()
+    table.upsert(data)
+    assert by_id(table.scan().to_table()) == expected
+    assert table.scan().to_table().schema.field("w").type == words
+    assert table.scan(["id"], "w = 'b'").count_rows() == 2
+    with table.start_job(shard=0) as job:
+        job.flush()
+    assert by_id(table.scan().to_table()) == expected
+    table.compact()
+    assert by_id(table.scan().to_table()) == expected
+
+
+def test_a_value_that_no_dictionary_of_the_column_can_hold_is_refused(
+    make_table: MakeTable,
+) -> None:
+    key = pa.field("id", pa.int64(), nullable=False)
+    table = make_table(pa.schema([key, ("n", pa.dictionary(pa.int32(), pa.int32()))]))
+    with pytest.raises(lancemem.InvalidInputError, match="column 'n'"):
+        table.upsert(pa.table({"id": [1, 2], "n": pa.array([1, 2**40])}))
+    with pytest.raises(lancemem.InvalidInputError, match=r"column 'n' .*no cast keeps every"):
+        table.upsert(pa.table({"id": [1, 2], "n": pa.array(["1", "2"])}))
+    table.upsert(pa.table({"id": [1, 2], "n": pa.array([1, None])}))
+    assert by_id(table.scan().to_table()) == [{"id": 1, "n": 1}, {"id": 2, "n": None}]
+
+
 def test_a_null_among_the_values_of_a_dictionary_is_a_null(make_table: MakeTable) -> None:
     words = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None]))
     key = pa.field("id", pa.int64(), nullable=False)
@@ -573,14 +638,41 @@ def test_keys_and_shardings_that_make_no_sense_are_refused(
     assert not Path(table_uri).exists()
 
 
-@pytest.mark.parametrize("buckets", [0, 1025])
-def test_a_number_of_buckets_out_of_range_is_refused(
-    buckets: int, table_uri: str, schema: pa.Schema
-) -> None:
-    with pytest.raises(lancemem.InvalidInputError, match=r"1,?024"):
-        lancemem.create_table(
-            table_uri, schema, primary_key="id", sharding=lancemem.bucket("id", buckets)
-        )
+@pytest.mark.parametrize("buckets", [0, 1025, -1, 2**40])
+def test_a_number_of_buckets_out_of_range_is_refused_where_it_is_given(buckets: int) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match=rf"1024, got {buckets}|{buckets} is too"):
+        lancemem.bucket("id", buckets)
+
+
+NUMBERS: dict[str, Callable[[lancemem.Table, int], object]] = {
+    "limit": lambda table, number: table.scan(limit=number),
+    "offset": lambda table, number: table.scan(offset=number),
+    "limit of a view": lambda table, number: table.pin().scan(limit=number),
+    "rate": lambda table, number: table.compact(bytes_per_second=number),
+    "versions": lambda table, number: table.history(number),
+    "position": lambda table, number: table.cut_wal(0, from_position=number),
+    "setting": lambda _, number: lancemem.WriterConfig(max_memtable_rows=number),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_is_none_of_something_is_refused(name: str, table: lancemem.Table) -> None:
+    for number, end in ((-1, "small"), (2**70, "large")):
+        with pytest.raises(lancemem.InvalidInputError, match=f"from 0, {number} is too {end}"):
+            NUMBERS[name](table, number)
+    with pytest.raises(TypeError):
+        NUMBERS[name](table, "3")  # type: ignore[arg-type]
+
+
+def test_a_limit_beyond_all_rows_gives_all(table: lancemem.Table) -> None:
+    table.upsert(pa.table(USUAL))
+    assert table.scan(limit=2**64 - 1, offset=1).to_table().num_rows == 1
+
+
+def test_settings_are_pickled_and_copied() -> None:
+    config = lancemem.WriterConfig(durable=False, max_memtable_rows=10, key_index="hash")
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config  # noqa: S301
+    assert repr(copy.copy(config)) == repr(config)
 
 
 # --- the text of errors ---

@@ -7,6 +7,7 @@ compaction or a collection does (test_compaction, test_collect).
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import subprocess
 import sys
@@ -125,6 +126,31 @@ def test_a_failing_maintenance_is_told_and_no_put_fails(
         until(lambda: job.stats().last_maintenance_error is None)
     lines = [record.getMessage() for record in caplog.records if record.name == "lancemem"]
     assert any("maintenance failed" in line for line in lines), lines
+
+
+def published(table: lancemem.Table) -> dict[str, int]:
+    """What a reader goes by: versions, manifests, the record index; not files that none names."""
+    folders = [f"{table.uri}/_versions", f"{table.uri}/_lancemem", f"{table.uri}/_mem_wal"]
+    names = [path for folder in folders for path in Path(folder).rglob("*.binpb")]
+    names += Path(table.uri, "_versions").iterdir()
+    return {str(path): path.stat().st_mtime_ns for path in names}
+
+
+def test_maintenance_publishes_nothing_once_close_has_returned(make_table: MakeTable) -> None:
+    moments = random.Random(1)  # noqa: S311 - not a secret
+    for fsync in (True, False) * 15:
+        config = lancemem.WriterConfig(
+            maintenance=True, maintenance_generations=1, maintenance_interval_ms=1_000, fsync=fsync
+        )
+        table = make_table()
+        table.rebuild_record_index()
+        with table.start_job(shard=0, config=config) as job:
+            for _ in range(2):
+                flush(job, table, "a")
+                threading.Event().wait(moments.random() * 0.03)
+        before = published(table)
+        threading.Event().wait(0.05)
+        assert published(table) == before
 
 
 def test_ctrl_c_ends_a_job_with_maintenance_and_its_process(tmp_path: Path) -> None:

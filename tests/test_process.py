@@ -115,3 +115,33 @@ def test_lookups_into_many_runs_keep_few_files_open(make_table: MakeTable) -> No
     for number in range(200):
         assert table.get([number]).num_rows == 1
     assert open_files() <= before + 140
+
+
+def test_a_number_of_threads_that_is_none_or_cannot_be_had_is_told(make_table: MakeTable) -> None:
+    done = run_python(
+        """
+        import os, resource, sys
+        import lancemem
+
+        def told(threads, kind):
+            os.environ["LANCEMEM_THREADS"] = threads
+            try:
+                lancemem.open_table(sys.argv[1])
+            except kind as error:
+                return str(error)
+
+        for threads in ("0", "-1", "four", "", "1025", "100000"):
+            text = told(threads, lancemem.InvalidInputError)
+            assert f'LANCEMEM_THREADS is "{threads}"' in text, text
+            assert "from 1 to 1024" in text, text
+        # Their stacks are 8 MiB each.
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, before[1]))
+        text = told("1000", lancemem.RetryableError)
+        assert "of 1001 threads" in text, text
+        os.environ["LANCEMEM_THREADS"] = "2"
+        print(lancemem.open_table(sys.argv[1]).scan().count_rows())
+        """,
+        make_table().uri,
+    )
+    assert done.stdout.strip() == "0", done.stderr

@@ -13,6 +13,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import zlib
 from datetime import timedelta
 from pathlib import Path
@@ -322,6 +323,32 @@ def without_checksums(publication: Path) -> None:
     content = publication.read_bytes()[:-end]
     assert not any(name.encode() in content for name in names)
     publication.write_bytes(content + zlib.crc32(content).to_bytes(4, "little"))
+
+
+def test_a_check_beside_rebuilds_tells_of_no_damage(make_table: MakeTable) -> None:
+    """Of a run that is published while the check reads the entries of others."""
+    table = make_table()
+    count = 50_000
+    columns = [list(range(count)), ["a"] * count, [0.0] * count]
+    table.upsert(pa.table(columns, schema=table.schema))
+    flush(table)
+    table.compact()
+    table.rebuild_record_index()
+    ended = threading.Event()
+
+    def rebuild() -> None:
+        other = lancemem.open_table(table.uri)
+        while not ended.is_set():
+            other.rebuild_record_index()
+
+    beside = threading.Thread(target=rebuild)
+    beside.start()
+    try:
+        for _ in range(20):
+            assert table.check_record_index().damage == []
+    finally:
+        ended.set()
+        beside.join()
 
 
 def test_pages_of_an_earlier_version_are_read_without_checksums(ints: Model) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.conftest import MakeTable
+
 Rows = dict[int, dict[str, Any]]
 
 SCHEMA = pa.schema(
@@ -299,6 +301,27 @@ def test_an_id_of_a_dropped_column_is_never_given_again(tmp_path: Path) -> None:
     base_of(table).add_columns(pa.field("t", pa.string()))
     assert table.scan(["t"]).to_table()["t"].null_count == 10
     assert table.get(pa.table({"id": [3]}), ["t"]).to_pylist() == [{"t": None}]
+
+
+@pytest.mark.parametrize("name", ["_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version"])
+def test_a_name_that_reads_of_lance_use_is_refused_until_it_is_renamed(
+    name: str, make_table: MakeTable
+) -> None:
+    table = make_table()
+    table.upsert(pa.table({"id": [1], "name": ["a"], "value": [0.5]}))
+    lance.dataset(table.uri).alter_columns({"path": "name", "name": name})
+    row = {"id": [2], name: ["b"], "value": [0.5]}
+    calls: list[Callable[[], object]] = [
+        lambda: table.scan(["id"]).to_table(),
+        lambda: table.get(pa.table({"id": [1]})),
+        lambda: table.upsert(pa.table(row)),
+        lambda: lancemem.open_table(table.uri).scan().to_table(),
+    ]
+    for call in calls:
+        with pytest.raises(lancemem.InvalidInputError, match=f"'{name}' is reserved; rename"):
+            call()
+    lance.dataset(table.uri).alter_columns({"path": name, "name": "name"})
+    assert table.scan().to_table()["name"].to_pylist() == ["a"]
 
 
 def test_a_new_column_never_shows_the_tombstones_of_a_run(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -95,6 +95,15 @@ def test_columns_that_are_missing_or_unknown_are_named(
     assert table.upsert(rows(spark, 0, 1, "0").selectExpr("*", "5 extra")).rows == 1
     with pytest.raises(lancemem.InvalidInputError, match="column 'id' is named twice"):
         table.toDF(columns=["id", "id"])
+    with pytest.raises(TypeError, match=r"got str; \['id'\] is a list of one"):
+        table.toDF(columns="id")
+    # What is wrong is told where it is asked, before any task.
+    wrong: Any = "eventual"
+    for splits in (1, 2):
+        with pytest.raises(lancemem.InvalidInputError, match="No field named nope"):
+            table.toDF(where="nope = 1", splits=splits)
+        with pytest.raises(lancemem.InvalidInputError, match="'eventual'"):
+            table.toDF(consistency=wrong, splits=splits)
 
 
 def test_what_functions_and_generators_make_of_rows_is_not_taken_for_small(

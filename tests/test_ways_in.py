@@ -102,6 +102,9 @@ def test_batches_keep_nested_columns_metadata_and_nullability(make_table: MakeTa
     (batch,) = table.scan()
     assert batch.schema == table.schema
     assert batch.schema.metadata == table.schema.metadata
+    for keys in ([1], [99]):
+        found = table.get(pa.table({"id": keys}))
+        assert found.schema.equals(table.scan().schema, check_metadata=True)
     assert sorted(batch.column("tags").to_pylist()) == [[], ["x"], ["x", "x"]]
 
 

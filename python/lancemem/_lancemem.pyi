@@ -259,6 +259,7 @@ class WriterConfig:
         needed for `maintenance_older_than_ms` (default 3,600,000).
         """
 
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
     @property
     def durable(self) -> bool | None: ...
     @property
@@ -360,8 +361,8 @@ class Table:
         """Take staged runs into their shards, in their order and newer than every row there.
 
         In each shard they appear all at once, durably; shards follow one another. A job that
-        runs in one of them is fenced. `mark` as in `upsert`. `write` names the staged write
-        where somebody may also `discard` it: the first of the two calls decides.
+        runs in one of them is fenced. `mark` as in `upsert`. `write`, at most 200 bytes, names the
+        staged write where somebody may also `discard` it: the first of the two calls decides.
         Without a mark a run that was linked before stays where it is, also where it was compacted;
         a shard remembers the newest 128.
         Raises `InvalidInputError` where it was discarded, or a run is not there or was written more

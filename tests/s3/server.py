@@ -24,6 +24,8 @@ MODE = "/--mode/"
 EXPIRED = "expired"
 # Forgets conditions, as some servers do.
 UNCONDITIONAL = "unconditional"
+# Does what the next write asks whose path has these words, and answers as if it had failed.
+LOSES = "loses-"
 
 
 class Handler(WSGIRequestHandler):
@@ -68,7 +70,7 @@ class Around:
 
         if method in {"PUT", "POST"}:
             with self.writing:
-                body = list(self.moto(environ, started))
+                body = list(self.moto(environ, self.losing(path, started)))
         else:
             body = list(self.moto(environ, started))
         self.log.append(
@@ -80,6 +82,13 @@ class Around:
             }
         )
         return body
+
+    def losing(self, path: str, started: Callable[..., Any]) -> Callable[..., Any]:
+        """Give what hears the status of this write: another one where its answer is to be lost."""
+        if not self.mode.startswith(LOSES) or self.mode.removeprefix(LOSES) not in path:
+            return started
+        self.mode = ""
+        return lambda _status, headers, info=None: started("500 Lost", headers, info)
 
 
 def answer(start: Callable[..., Any], status: str, body: bytes) -> list[bytes]:

@@ -45,6 +45,10 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     names = checked_columns(table, columns)
     if not names:
         return read_table(spark, table, _first(table), where, consistency, splits).select()
+    # Here, and not in the words of a task that failed four times.
+    table.scan(names[:1], where, consistency=consistency)
+    if where is not None:
+        _ = table.scan(names[:1], where, consistency="flushed").schema
     schema = spark_schema(spark_columns(table, names))
     if splits == 1:
         scan = _whole_scan(table, names, where, consistency)
@@ -254,6 +258,9 @@ def _first(table: lancemem.Table) -> list[str]:
 def checked_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[str]:
     """Return `names`, or all columns; refuse one that the table does not have."""
     have = pa.schema(table.schema).names
+    if isinstance(names, str):
+        text = f"expected a list of names of columns, got str; {[names]!r} is a list of one"
+        raise TypeError(text)
     if names is None:
         return list(have)
     unknown = [name for name in names if name not in have]

@@ -2,10 +2,11 @@
 //!
 //! Owns: which forms, and what is said of any other. Does not own: what they mean.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PySequence;
+use pyo3::types::{PySequence, PyString};
 
+use crate::errors::InvalidInputError;
 use crate::job::Job;
 use crate::serve::RemoteJob;
 
@@ -25,14 +26,58 @@ impl FromPyObject<'_, '_> for KeyNames {
         if let Ok(name) = given.extract() {
             return Ok(Self(vec![name]));
         }
-        let Ok(names) = given.cast::<PySequence>() else {
+        if given.cast::<PySequence>().is_err() {
             return wrong(given, "a name or a list of names");
-        };
-        let names = names.try_iter()?.map(|name| {
-            let name = name?;
-            name.extract().or_else(|_| wrong(name.as_borrowed(), "names of columns in the list"))
-        });
-        names.collect::<PyResult<_>>().map(Self)
+        }
+        names(given).map(Self)
+    }
+}
+
+/// The columns of a result, in order.
+pub struct ColumnNames(Vec<String>);
+
+impl ColumnNames {
+    pub fn of(given: Option<Self>) -> Option<Vec<String>> {
+        given.map(|names| names.0)
+    }
+}
+
+impl FromPyObject<'_, '_> for ColumnNames {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        if given.is_instance_of::<PyString>() || given.cast::<PySequence>().is_err() {
+            return wrong(given, "a list of names of columns");
+        }
+        names(given).map(Self)
+    }
+}
+
+fn names(list: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<String>> {
+    let names = list.try_iter()?.map(|name| {
+        let name = name?;
+        name.extract().or_else(|_| wrong(name.as_borrowed(), "names of columns in the list"))
+    });
+    names.collect()
+}
+
+/// An argument whose number has to be one that `T` holds: Python's own words for others name no limit.
+#[derive(Clone, Copy)]
+pub struct Given<T>(pub T);
+
+impl<'a, 'py, T: FromPyObject<'a, 'py>> FromPyObject<'a, 'py> for Given<T> {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        given.extract().map(Self).map_err(|error: T::Error| {
+            let error: PyErr = error.into();
+            if !error.is_instance_of::<PyOverflowError>(given.py()) {
+                return error;
+            }
+            let number = given.str().map_or_else(|_| "it".to_owned(), |text| text.to_string());
+            let end = if number.starts_with('-') { "small" } else { "large" };
+            InvalidInputError::new_err(format!("expected a number from 0, {number} is too {end}"))
+        })
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use lancemem::{KeyIndexKind, WriterConfig as RustConfig};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
+use crate::arguments::Given;
 use crate::errors::InvalidInputError;
 use crate::values::Repr;
 
@@ -23,10 +25,20 @@ macro_rules! settings {
             #[new]
             #[pyo3(signature = (*, $($name=None),*))]
             #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
-            fn new($($name: Option<$type>),*) -> PyResult<Self> {
-                let config = Self { $($name),* };
+            fn new($($name: Option<Given<$type>>),*) -> PyResult<Self> {
+                let config = Self { $($name: $name.map(|given| given.0)),* };
                 config.kind()?;
                 Ok(config)
+            }
+
+            /// For `pickle` and `copy`: what was given, by its name.
+            fn __getnewargs_ex__<'py>(
+                &self,
+                py: Python<'py>,
+            ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+                let given = PyDict::new(py);
+                $(if let Some(value) = &self.$name { given.set_item(stringify!($name), value)?; })*
+                Ok((PyTuple::empty(py), given))
             }
 
             fn __repr__(&self) -> String {

@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::Notify;
 
-use crate::errors::{ForkedHandleError, to_py};
+use crate::errors::{ForkedHandleError, InvalidInputError, RetryableError, to_py};
 use crate::logging;
 
 /// Of a thread that polls the engine: plans of deep conditions take some of it.
@@ -42,11 +42,43 @@ const LAST_TURNS: Duration = Duration::from_millis(200);
 /// How long a thread leaves the rest of the end to itself: some program's exit handler may wait for it.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// Threads of the runtime; `LANCEMEM_THREADS` overrides the number of processors.
-fn threads() -> usize {
-    let configured = std::env::var("LANCEMEM_THREADS").ok().and_then(|number| number.parse().ok());
-    let available = || thread::available_parallelism().map_or(2, usize::from);
-    configured.filter(|threads| *threads > 0).unwrap_or_else(available)
+/// Overrides the number of processors as that of the threads.
+const THREADS: &str = "LANCEMEM_THREADS";
+/// More wait for each other rather than for a processor.
+const MOST_THREADS: usize = 1_024;
+
+/// How many threads the runtime has.
+fn threads() -> PyResult<usize> {
+    let Some(wanted) = std::env::var_os(THREADS) else {
+        return Ok(thread::available_parallelism().map_or(2, usize::from));
+    };
+    let number = wanted.to_str().and_then(|number| number.trim().parse().ok());
+    number.filter(|number| (1..=MOST_THREADS).contains(number)).ok_or_else(|| {
+        InvalidInputError::new_err(format!(
+            "{THREADS} is \"{}\"; it has to be a number of threads from 1 to {MOST_THREADS}",
+            wanted.to_string_lossy()
+        ))
+    })
+}
+
+/// Whether the system gives this process so many threads: a runtime that gets too few of them panics, and
+/// the end of it waits for the others.
+fn prove_threads(number: usize) -> PyResult<()> {
+    let gate = Mutex::new(());
+    thread::scope(|scope| {
+        let _shut = gate.lock();
+        for had in 0..number {
+            let waits = || drop(gate.lock());
+            let started = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, waits);
+            started.map_err(|error| {
+                RetryableError::new_err(format!(
+                    "the system gives this process {had} of {number} threads: {error}; raise its limit, or set \
+                     {THREADS} to fewer"
+                ))
+            })?;
+        }
+        Ok(())
+    })
 }
 
 thread_local! {
@@ -77,8 +109,11 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
     {
         return Ok(runtime.clone());
     }
+    let threads = threads()?;
+    // One more reads files.
+    prove_threads(threads + 1)?;
     let started = runtime::Builder::new_multi_thread()
-        .worker_threads(threads())
+        .worker_threads(threads)
         .thread_stack_size(STACK)
         .thread_name("lancemem")
         .enable_all()

@@ -16,7 +16,7 @@ use lancemem::{
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
-use crate::arguments::{KeyNames, RunningJob, ShardName};
+use crate::arguments::{ColumnNames, Given, KeyNames, RunningJob, ShardName};
 use crate::config::WriterConfig;
 use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
@@ -272,16 +272,20 @@ impl Table {
     }
 
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
-    #[pyo3(signature = (
-        columns=None, filter=None, limit=None, offset=0, *, consistency="durable", jobs=None
-    ))]
+    #[pyo3(
+        signature = (
+            columns=None, filter=None, limit=None, offset=Given(0), *, consistency="durable", jobs=None
+        ),
+        text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, \
+                          consistency='durable', jobs=None)"
+    )]
     fn scan(
         &self,
         py: Python<'_>,
-        columns: Option<Vec<String>>,
+        columns: Option<ColumnNames>,
         filter: Option<&Bound<'_, PyAny>>,
-        limit: Option<usize>,
-        offset: usize,
+        limit: Option<Given<usize>>,
+        offset: Given<usize>,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<Scan> {
@@ -293,8 +297,14 @@ impl Table {
             run(py, table.latest_base())?;
         }
         let filter = condition(filter, &table.schema())?;
-        let options =
-            ScanOptions { columns, filter, offset, limit, consistency, ..ScanOptions::default() };
+        let options = ScanOptions {
+            columns: ColumnNames::of(columns),
+            filter,
+            offset: offset.0,
+            limit: limit.map(|limit| limit.0),
+            consistency,
+            ..ScanOptions::default()
+        };
         Ok(Scan::new(table.scan(options, jobs)))
     }
 
@@ -350,7 +360,7 @@ impl Table {
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
-        columns: Option<Vec<String>>,
+        columns: Option<ColumnNames>,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -362,13 +372,14 @@ impl Table {
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
-        columns: Option<Vec<String>>,
+        columns: Option<ColumnNames>,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let table = self.inner()?;
         let (consistency, jobs) = level(consistency, jobs)?;
         let keys = keys::batch(keys, table.primary_key())?;
+        let columns = ColumnNames::of(columns);
         let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
@@ -379,9 +390,14 @@ impl Table {
     }
 
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
-    #[pyo3(signature = (
-        *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None, bytes_per_second=0
-    ))]
+    #[pyo3(
+        signature = (
+            *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None,
+            bytes_per_second=Given(0)
+        ),
+        text_signature = "($self, *, mode='auto', dry_run=False, update_indexes=False, \
+                          max_dead_share=None, bytes_per_second=0)"
+    )]
     fn compact(
         &self,
         py: Python<'_>,
@@ -389,10 +405,10 @@ impl Table {
         dry_run: bool,
         update_indexes: bool,
         max_dead_share: Option<f64>,
-        bytes_per_second: u64,
+        bytes_per_second: Given<u64>,
     ) -> PyResult<CompactionResult> {
         let settings =
-            maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second)?;
+            maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second.0)?;
         maintain::compact(py, &*self.inner()?, &settings)
     }
 
@@ -457,8 +473,9 @@ impl Table {
     }
 
     #[pyo3(signature = (limit=None))]
-    fn history(&self, py: Python<'_>, limit: Option<usize>) -> PyResult<Vec<TableVersion>> {
+    fn history(&self, py: Python<'_>, limit: Option<Given<usize>>) -> PyResult<Vec<TableVersion>> {
         let table = self.inner()?;
+        let limit = limit.map(|limit| limit.0);
         let versions = run(py, async move { table.history(limit).await })?;
         Ok(versions.into_iter().map(table_version).collect())
     }
@@ -473,8 +490,13 @@ impl Table {
     }
 
     #[pyo3(signature = (shard, *, from_position))]
-    fn cut_wal(&self, py: Python<'_>, shard: ShardName, from_position: u64) -> PyResult<WalReport> {
-        repair::cut_wal(py, &*self.inner()?, shard, from_position)
+    fn cut_wal(
+        &self,
+        py: Python<'_>,
+        shard: ShardName,
+        from_position: Given<u64>,
+    ) -> PyResult<WalReport> {
+        repair::cut_wal(py, &*self.inner()?, shard, from_position.0)
     }
 
     fn __repr__(&self) -> String {

@@ -11,6 +11,9 @@ use lancemem::{
 };
 use pyo3::prelude::*;
 
+use crate::arguments::Given;
+use crate::errors::to_py;
+
 /// How Python writes a value.
 pub trait Repr {
     fn repr(&self) -> String;
@@ -335,8 +338,10 @@ impl Sharding {
 
 /// Shards rows by the hash of a column.
 #[pyfunction]
-fn bucket(column: String, buckets: u32) -> Sharding {
-    Sharding(RustSharding::Bucket { column, buckets })
+fn bucket(column: String, buckets: Given<u32>) -> PyResult<Sharding> {
+    let sharding = RustSharding::Bucket { column, buckets: buckets.0 };
+    sharding.check_number().map_err(|error| to_py(&error))?;
+    Ok(Sharding(sharding))
 }
 
 /// Keeps all rows in one shard.

@@ -9,6 +9,7 @@ use lancemem::{ReadPart, ScanOptions, TableSource};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use crate::arguments::{ColumnNames, Given};
 use crate::errors::to_py;
 use crate::filter::condition;
 use crate::keys;
@@ -68,20 +69,29 @@ impl ReadView {
         self.view.peek().cut().map(|cut| cut.to_string())
     }
 
-    #[pyo3(signature = (columns=None, filter=None, limit=None, offset=0, *, part=None))]
+    #[pyo3(
+        signature = (columns=None, filter=None, limit=None, offset=Given(0), *, part=None),
+        text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, part=None)"
+    )]
     fn scan(
         &self,
-        columns: Option<Vec<String>>,
+        columns: Option<ColumnNames>,
         filter: Option<&Bound<'_, PyAny>>,
-        limit: Option<usize>,
-        offset: usize,
+        limit: Option<Given<usize>>,
+        offset: Given<usize>,
         part: Option<(usize, usize)>,
     ) -> PyResult<Scan> {
         let filter = condition(filter, &self.view.peek().schema)?;
         let part = part.map(|(index, of)| ReadPart::new(index, of)).transpose();
         let part = part.map_err(|error| to_py(&error))?;
-        let options =
-            ScanOptions { columns, filter, offset, limit, part, ..ScanOptions::default() };
+        let options = ScanOptions {
+            columns: ColumnNames::of(columns),
+            filter,
+            offset: offset.0,
+            limit: limit.map(|limit| limit.0),
+            part,
+            ..ScanOptions::default()
+        };
         self.scan_with(options)
     }
 
@@ -90,7 +100,7 @@ impl ReadView {
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
-        columns: Option<Vec<String>>,
+        columns: Option<ColumnNames>,
     ) -> PyResult<Bound<'py, PyAny>> {
         Ok(self.get_with_missing(py, keys, columns)?.0)
     }
@@ -100,11 +110,11 @@ impl ReadView {
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
-        columns: Option<Vec<String>>,
+        columns: Option<ColumnNames>,
     ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let (table, view) = self.inner()?;
         let keys = keys::batch(keys, table.primary_key())?;
-        let found = run(py, table.get_of_view(view, &keys, columns))?;
+        let found = run(py, table.get_of_view(view, &keys, ColumnNames::of(columns)))?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 

@@ -114,8 +114,12 @@ fn is_same_family(from: &DataType, to: &DataType) -> bool {
         other if other.is_integer() => Family::Integer,
         _ => Family::Other,
     };
+    // Which key stands for a value is not part of it.
     if let DataType::Dictionary(_, value) = from {
         return is_castable(value, to) || value.as_ref() == to;
+    }
+    if let DataType::Dictionary(_, value) = to {
+        return is_castable(from, value) || from == value.as_ref();
     }
     let (from, to) = (family(from), family(to));
     from == Family::Null || (from == to && from != Family::Other)
@@ -168,8 +172,8 @@ fn prepared(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
             let (field, nulls) = (retyped(to, &values), list.nulls().cloned());
             Ok(Arc::new(FixedSizeListArray::try_new(field, *size, values, nulls)?))
         }
-        // Of a value that is null only this way leads back.
-        (DataType::Dictionary(_, values), to) if !matches!(to, DataType::Dictionary(..)) => {
+        // Of a value that is null, and of keys that stand for others, only this way leads back.
+        (DataType::Dictionary(_, values), to) => {
             prepared(&cast_with_options(array, values, &CastOptions::default())?, to)
         }
         (DataType::BinaryView, DataType::FixedSizeBinary(_)) => {

@@ -27,6 +27,9 @@ const ARRAY_BYTES: usize = 256;
 
 /// The trailing column of stored rows: true for a row that deletes its key.
 pub const TOMBSTONE: &str = "_tombstone";
+/// Columns that Lance adds to what it reads: no table that has one of its own can be read.
+const OF_LANCE: [&str; 5] =
+    ["_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"];
 
 /// The two schemas of a table and its key.
 #[derive(Clone, Debug)]
@@ -79,10 +82,12 @@ impl RowSchema {
     ///
     /// # Errors
     /// An input error for a key column that is missing or of a type that cannot be a key, or a
-    /// column with the reserved name `_tombstone`.
+    /// column with a reserved name, such as `_tombstone`.
     pub fn new(logical: SchemaRef, key: &[String]) -> Result<Self> {
-        if logical.column_with_name(TOMBSTONE).is_some() {
-            return Err(Error::input(format!("the column name '{TOMBSTONE}' is reserved")));
+        let mut names = logical.fields().iter().map(|field| field.name().as_str());
+        if let Some(name) = names.find(|name| *name == TOMBSTONE || OF_LANCE.contains(name)) {
+            let way_out = "rename the column with alter_columns of the dataset";
+            return Err(Error::input(format!("the column name '{name}' is reserved; {way_out}")));
         }
         let mut fields: Vec<Field> = logical
             .fields()

@@ -65,17 +65,28 @@ impl Sharding {
         }
     }
 
+    /// Refuses a number of shards that a table cannot have.
+    ///
+    /// # Errors
+    /// An input error that names the number.
+    pub fn check_number(&self) -> Result<()> {
+        match self {
+            Self::Bucket { buckets, .. } if *buckets == 0 || *buckets > MAX_BUCKETS => {
+                Err(Error::input(format!(
+                    "the number of buckets must be 1 to {MAX_BUCKETS}, got {buckets}"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a specification that no row could be routed by.
     ///
     /// # Errors
     /// An input error that names the column or the number.
     pub fn validate(&self, schema: &arrow_schema::Schema, key: &[String]) -> Result<()> {
-        let Self::Bucket { column, buckets } = self else { return Ok(()) };
-        if *buckets == 0 || *buckets > MAX_BUCKETS {
-            return Err(Error::input(format!(
-                "the number of buckets must be 1 to {MAX_BUCKETS}, got {buckets}"
-            )));
-        }
+        let Self::Bucket { column, .. } = self else { return Ok(()) };
+        self.check_number()?;
         let field = schema
             .field_with_name(column)
             .map_err(|_| Error::input(format!("sharding column '{column}' is missing")))?;

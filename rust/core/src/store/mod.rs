@@ -2,9 +2,10 @@
 //!
 //! Owns: the table's root in a store, and the few operations that the engine needs, each with
 //! the atomicity that it relies on; the versioned shard manifests built from them; what an error
-//! of a store may say.
+//! of a store may say; changes that outlive whoever asked for them.
 //! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
 
+mod changes;
 mod listing;
 mod local;
 mod manifests;
@@ -26,6 +27,7 @@ use object_store::path::Path;
 use object_store::{GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::task::{JoinHandle, spawn_blocking};
 
+pub use changes::{Changes, change};
 pub use listing::Listed;
 pub use local::open_file;
 pub use manifests::ManifestStore;
@@ -122,7 +124,9 @@ impl Store {
 
     async fn create(&self, path: &str, bytes: Bytes) -> object_store::Result<Created> {
         let options = PutOptions::from(PutMode::Create);
-        match self.inner.put_opts(&self.at(path), bytes.into(), options).await {
+        let (inner, path) = (self.inner.clone(), self.at(path));
+        let put = async move { inner.put_opts(&path, bytes.into(), options).await };
+        match change(put).await {
             Ok(_) => Ok(Created::Yes),
             Err(
                 object_store::Error::AlreadyExists { .. }
@@ -130,6 +134,21 @@ impl Store {
             ) => Ok(Created::AlreadyExists),
             Err(error) => Err(error),
         }
+    }
+
+    /// Creates an object under a name that nobody else draws: one that is there with the same bytes is this one,
+    /// whose answer was lost.
+    ///
+    /// # Errors
+    /// A storage error; the object may or may not exist then.
+    pub async fn put_once(&self, path: &str, bytes: Bytes, most: MaxBytes) -> Result<()> {
+        if self.put_if_absent(path, bytes.clone()).await? == Created::Yes {
+            return Ok(());
+        }
+        if self.get(path, most).await?.as_ref() == Some(&bytes) {
+            return Ok(());
+        }
+        Err(Error::Internal(format!("{path} was there already")))
     }
 
     /// [`Self::put_if_absent`] into a folder that is there; `None` where a local disk has none, and
@@ -190,11 +209,7 @@ impl Store {
     /// # Errors
     /// A storage error.
     pub async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.unsynced
-            .put(&self.at(path), bytes.into())
-            .await
-            .map(|_| ())
-            .map_err(|error| failed(format!("writing {path}"), &error))
+        self.write(self.unsynced.clone(), path, bytes).await
     }
 
     /// Writes an object, replacing what was there.
@@ -202,11 +217,13 @@ impl Store {
     /// # Errors
     /// A storage error.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.inner
-            .put(&self.at(path), bytes.into())
-            .await
-            .map(|_| ())
-            .map_err(|error| failed(format!("writing {path}"), &error))
+        self.write(self.inner.clone(), path, bytes).await
+    }
+
+    async fn write(&self, into: Arc<dyn ObjectStore>, path: &str, bytes: Bytes) -> Result<()> {
+        let place = self.at(path);
+        let written = change(async move { into.put(&place, bytes.into()).await }).await;
+        written.map(|_| ()).map_err(|error| failed(format!("writing {path}"), &error))
     }
 
     /// The bytes of an object, `most` of them; `None` where there is none.
@@ -301,7 +318,8 @@ impl Store {
     /// # Errors
     /// A storage error.
     pub async fn delete(&self, path: &str) -> Result<()> {
-        match self.inner.delete(&self.at(path)).await {
+        let (inner, place) = (self.inner.clone(), self.at(path));
+        match change(async move { inner.delete(&place).await }).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(failed(format!("removing {path}"), &error)),
         }

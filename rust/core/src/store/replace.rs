@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use object_store::{PutMode, PutOptions, UpdateVersion};
 
-use super::{Store, failed};
+use super::{Store, change, failed};
 use crate::types::{MaxBytes, Result};
 
 /// An object as it was read.
@@ -45,7 +45,8 @@ impl Store {
     pub async fn replace(&self, path: &str, seen: &Seen, bytes: Bytes) -> Result<bool> {
         if let Some(version) = &seen.version {
             let options = PutOptions::from(PutMode::Update(version.clone()));
-            match self.inner.put_opts(&self.at(path), bytes.clone().into(), options).await {
+            let (inner, place, new) = (self.inner.clone(), self.at(path), bytes.clone());
+            match change(async move { inner.put_opts(&place, new.into(), options).await }).await {
                 Ok(_) => return Ok(true),
                 Err(
                     object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. },

@@ -22,10 +22,11 @@ use lance_table::io::commit::{
     write_version_hint,
 };
 use lancemem_core::mutant;
+use lancemem_core::store::change;
 use lancemem_core::types::{Error, Result};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ObjectStore, PutMode, PutOptions};
+use object_store::{ObjectStore, PutMode, PutOptions, PutPayload};
 
 use crate::errors::Context;
 use crate::sstable::{files_of_fragments, local_path, sync_before_version, sync_indices};
@@ -116,16 +117,17 @@ impl CommitHandler for SyncedCommits {
         };
         self.attempted.store(true, Ordering::Relaxed);
         let options = PutOptions::from(PutMode::Create);
-        let put =
-            store.put_opts(&path, bytes.into(), options).await.map_err(|error| match error {
-                object_store::Error::AlreadyExists { .. }
-                | object_store::Error::Precondition { .. } => {
-                    // Over a network it may be our own, whose answer was lost.
-                    self.attempted.store(!is_local, Ordering::Relaxed);
-                    CommitError::CommitConflict
-                }
-                error => CommitError::OtherError(error.into()),
-            })?;
+        let (to, put) = (path.clone(), PutPayload::from(bytes));
+        let put = change(async move { store.put_opts(&to, put, options).await });
+        let put = put.await.map_err(|error| match error {
+            object_store::Error::AlreadyExists { .. }
+            | object_store::Error::Precondition { .. } => {
+                // Over a network it may be our own, whose answer was lost.
+                self.attempted.store(!is_local, Ordering::Relaxed);
+                CommitError::CommitConflict
+            }
+            error => CommitError::OtherError(error.into()),
+        })?;
         write_version_hint(object_store, base_path, manifest.version).await;
         Ok(ManifestLocation {
             version: manifest.version,
@@ -149,13 +151,14 @@ pub struct Refused {
 /// Commits `operation` as the version right behind `base`.
 ///
 /// # Errors
-/// Of kind retry where another commit came first.
+/// Of kind retry where another commit came first, or where nobody can say whether it was this one.
 pub async fn commit_exactly(
     base: &Arc<Dataset>,
     operation: Operation,
 ) -> std::result::Result<Dataset, Refused> {
     let planned_for = version_of_plan(base).await;
     let transaction: Transaction = TransactionBuilder::new(planned_for, operation).build();
+    let ours = transaction.uuid.clone();
     let handler = Arc::new(SyncedCommits::exactly_above(base));
     let committed = CommitBuilder::new(base.clone())
         .with_commit_handler(handler.clone())
@@ -166,10 +169,25 @@ pub async fn commit_exactly(
         Ok(committed) => Ok(committed),
         Err(error) => {
             let is_certain = !handler.attempted.load(Ordering::Relaxed);
+            if !is_certain && let Some(landed) = landed(base, &ours).await {
+                return Ok(landed);
+            }
             let error = why(base, Err(error).context("committing to the base table")).await;
             Err(Refused { error, is_certain })
         }
     }
+}
+
+/// The version right behind `base`, where it is the one of our transaction and only the answer of an object store
+/// was lost. A disk that failed in between may not have synced it: there the commit stays refused.
+async fn landed(base: &Arc<Dataset>, transaction: &str) -> Option<Dataset> {
+    let store = base.object_store(None).await.ok()?;
+    if local_path(&store, &base.branch_location().path).is_some() {
+        return None;
+    }
+    let next = base.checkout_version(base.version().version + 1).await.ok()?;
+    let made_by = next.read_transaction().await.ok()??;
+    (made_by.uuid == transaction).then_some(next)
 }
 
 async fn version_of_plan(base: &Arc<Dataset>) -> u64 {

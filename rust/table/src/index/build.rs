@@ -14,8 +14,8 @@ use lance::dataset::mem_wal::util::pk_index_path;
 use lance_core::Result as LanceResult;
 use lance_table::format::Fragment;
 use lancemem_core::format::{IndexedFragment, KeyEncoder, PageFile, RecordIndexRun, paths};
-use lancemem_core::store::{Created, Store};
-use lancemem_core::types::{Error, KeyBlock, Result};
+use lancemem_core::store::Store;
+use lancemem_core::types::{Error, KeyBlock, MaxBytes, Result};
 use object_store::path::Path;
 
 use super::key_columns::{column_batches, fragment_of, key_files, key_ids};
@@ -47,10 +47,7 @@ impl NewRun {
     /// A storage error.
     pub async fn publish(self, store: &Store) -> Result<()> {
         let path = paths::record_index_run(&self.name);
-        match store.put_if_absent(&path, self.run.encode().into()).await? {
-            Created::Yes => Ok(()),
-            Created::AlreadyExists => Err(Error::Internal(format!("{path} was there already"))),
-        }
+        store.put_once(&path, self.run.encode().into(), MaxBytes::MANIFEST).await
     }
 }
 

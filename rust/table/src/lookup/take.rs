@@ -74,7 +74,9 @@ impl Columns {
             stored.push(field.clone());
             names.push(column.clone());
         }
-        let (schema, stored) = (Arc::new(Schema::new(fields)), Arc::new(Schema::new(stored)));
+        let metadata = view.schema.metadata().clone();
+        let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
+        let stored = Arc::new(Schema::new(stored));
         Ok(Self { schema, origins, stored, names, table: view.columns.clone() })
     }
 

@@ -66,6 +66,7 @@ impl Filter {
 
     fn resolve(expression: Expr, schema: &Arc<DFSchema>, action: &str) -> Result<Self> {
         refuse_deep(&expression)?;
+        refuse_other_rows(&expression, action)?;
         let simplifier = simplifier(schema.clone());
         let resolved = simplifier
             .coerce(expression, schema)
@@ -285,6 +286,29 @@ fn refuse_long_text(sql: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A condition is of one row: what it says of others has no plan, and DataFusion's words for that are its own
+/// structures.
+fn refuse_other_rows(expression: &Expr, action: &str) -> Result<()> {
+    let mut found = None;
+    let looked = expression.apply(|part| {
+        found = match part {
+            Expr::AggregateFunction(_) => Some("an aggregate"),
+            Expr::WindowFunction(_) => Some("a window function"),
+            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) => Some("a subquery"),
+            Expr::Placeholder(_) => Some("a placeholder without a value"),
+            _ => return Ok(TreeNodeRecursion::Continue),
+        };
+        Ok(TreeNodeRecursion::Stop)
+    });
+    looked.map_err(|error| invalid(action, &error))?;
+    match found {
+        Some(what) => {
+            Err(Error::input(format!("{action}: a condition on a row cannot have {what}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses what is too deep, whoever wrote it.

@@ -16,7 +16,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::cleanup::CleanupPolicy;
 use lancemem_core::format::{ShardManifest, paths, wal_entry};
-use lancemem_core::store::{Listed, Store};
+use lancemem_core::store::{Listed, Store, change};
 use lancemem_core::types::{Error, Generation, MaxBytes, Result, ShardId, WalPosition};
 
 use super::{Table, compacted_of};
@@ -322,7 +322,7 @@ async fn on_disk<T: Send + 'static>(
     work: impl FnOnce(&str) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let name = path.to_owned();
-    let done = tokio::task::spawn_blocking(move || work(&name)).await;
+    let done = change(tokio::task::spawn_blocking(move || work(&name))).await;
     done.map_err(|error| Error::Internal(format!("removing {path}: {error}")))?
 }
 

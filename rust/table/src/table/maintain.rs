@@ -31,6 +31,9 @@ use crate::view::{Consistency, is_compacted};
 const ATTEMPTS: u32 = 50;
 /// Commits that may fail although none came first, before it gives up: the storage fails then.
 const FAILURES: u32 = 4;
+/// Plans that find damage although nobody compacts, only commits: another program may have cleaned up a version
+/// that the plan was for.
+const DAMAGED_PLANS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -177,6 +180,7 @@ impl Table {
     }
 
     async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {
+        let mut damaged = 0;
         loop {
             let view = self.read_view(Consistency::Flushed, &[]).await?;
             let compacted = self.compacted_at(&view.base).await?;
@@ -190,9 +194,13 @@ impl Table {
                     // As where a plan is carried out.
                     let base = self.latest_base().await?;
                     let is_newest = base.version().version == version;
-                    if is_newest && compacted_of(&base).await? == *compacted {
-                        return Err(error);
+                    if compacted_of(&base).await? == *compacted {
+                        damaged += 1;
+                        if is_newest || damaged == DAMAGED_PLANS {
+                            return Err(error);
+                        }
                     }
+                    tracing::info!(table = self.uri(), %error, "compaction plans again");
                 }
                 planned => return planned,
             }

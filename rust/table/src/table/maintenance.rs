@@ -14,13 +14,13 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lancemem_core::shard::JobWatch;
+use lancemem_core::store::Changes;
 use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::Table;
-use super::vectors::Publications;
 use crate::collect::CollectionSettings;
 use crate::compact::CompactionSettings;
 
@@ -57,7 +57,8 @@ pub(super) struct Maintenance {
     shard_id: ShardId,
     task: AbortHandle,
     stats: Arc<watch::Sender<MaintenanceStats>>,
-    publications: Publications,
+    /// What it has on its way to the table.
+    changes: Changes,
     /// Closed once the task is gone.
     ended: watch::Receiver<()>,
 }
@@ -66,19 +67,15 @@ impl Maintenance {
     pub fn start(table: Arc<Table>, job: JobWatch, config: &WriterConfig) -> Self {
         let stats = Arc::new(watch::Sender::new(MaintenanceStats::default()));
         let (alive, ended) = watch::channel(());
-        let (shard_id, publications) = (job.shard_id(), Publications::default());
-        let keeper = Keeper {
-            table: table.clone(),
-            job,
-            config: config.clone(),
-            stats: stats.clone(),
-            publications: publications.clone(),
-        };
+        let (shard_id, changes) = (job.shard_id(), Changes::default());
+        let keeper =
+            Keeper { table: table.clone(), job, config: config.clone(), stats: stats.clone() };
+        let counted = changes.clone();
         let task = tokio::spawn(async move {
             let _alive = alive;
-            keeper.run().await;
+            counted.of(keeper.run().boxed()).await;
         });
-        Self { table, shard_id, task: task.abort_handle(), stats, publications, ended }
+        Self { table, shard_id, task: task.abort_handle(), stats, changes, ended }
     }
 
     pub fn stats(&self) -> MaintenanceStats {
@@ -91,13 +88,13 @@ impl Maintenance {
         self.task.abort();
         // Nothing is ever sent: the only news is that the sender is gone.
         let _ = self.ended.clone().changed().await;
-        self.publications.ended().await;
+        self.changes.ended().await;
     }
 
     /// Looks up what the last flush of a job that has ended supersedes.
     #[boxed]
     pub async fn look_up(&self) {
-        look_up(&self.table, self.shard_id, &self.stats, &self.publications).await;
+        look_up(&self.table, self.shard_id, &self.stats).await;
     }
 }
 
@@ -119,7 +116,6 @@ struct Keeper {
     job: JobWatch,
     config: WriterConfig,
     stats: Arc<watch::Sender<MaintenanceStats>>,
-    publications: Publications,
 }
 
 impl Keeper {
@@ -134,7 +130,7 @@ impl Keeper {
             };
             let Some(generations) = self.job.uncompacted_generations() else { return };
             let shard_id = self.job.shard_id();
-            let looked_up = look_up(&self.table, shard_id, &self.stats, &self.publications).await;
+            let looked_up = look_up(&self.table, shard_id, &self.stats).await;
             if !self.config.maintenance {
                 if looked_up {
                     self.stats.send_modify(|stats| stats.last_maintenance_error = None);
@@ -238,13 +234,12 @@ async fn look_up(
     table: &Table,
     shard_id: ShardId,
     stats: &watch::Sender<MaintenanceStats>,
-    publications: &Publications,
 ) -> bool {
     if !table.has_deletion_vectors() {
         return true;
     }
     let started = Instant::now();
-    let filled = table.fill_gaps(Some(shard_id), publications).boxed();
+    let filled = table.fill_gaps(Some(shard_id)).boxed();
     let done = AssertUnwindSafe(filled).catch_unwind().await;
     let done = done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     match &done {

@@ -84,6 +84,9 @@ struct Waiting {
     bytes: usize,
 }
 
+/// Of a staged write: it is part of a file's name, which has at most 255 bytes on most disks.
+const LONGEST_NAME: usize = 200;
+
 impl Table {
     /// Starts to stage rows.
     ///
@@ -222,6 +225,12 @@ impl Table {
     async fn decide(&self, write: &str, decision: &'static [u8]) -> Result<bool> {
         if !paths::is_plain_component(write) {
             return Err(Error::input(format!("'{write}' cannot name a staged write")));
+        }
+        if write.len() > LONGEST_NAME {
+            return Err(Error::input(format!(
+                "a name of {} bytes cannot name a staged write: at most {LONGEST_NAME}",
+                write.len()
+            )));
         }
         let path = paths::staged_write(write);
         let bytes = Bytes::from_static(decision);

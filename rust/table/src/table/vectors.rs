@@ -15,8 +15,7 @@ use std::time::Instant;
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lancemem_core::format::paths;
-use lancemem_core::store::{Created, Store};
-use lancemem_core::types::{Error, ErrorKind, Result, ShardId};
+use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 
 use super::Table;
 use crate::index::new_name;
@@ -59,6 +58,10 @@ impl Table {
         self.require_key()?;
         let base = self.latest_base().await?;
         if is_on(&base) == on {
+            if on {
+                // A call before may have failed at that.
+                self.write_deletion_vectors(None).boxed().await?;
+            }
             return Ok(base.version().version);
         }
         if !on {
@@ -94,15 +97,11 @@ impl Table {
                 self.uri()
             )));
         }
-        self.fill_gaps(shard, &Publications::default()).await
+        self.fill_gaps(shard).await
     }
 
     /// The same whatever the mode.
-    pub(super) async fn fill_gaps(
-        &self,
-        shard: Option<ShardId>,
-        publications: &Publications,
-    ) -> Result<DeletionVectorResult> {
+    pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.writable_store(self.writer_defaults().fsync).await?;
         let view = self.read_view(Consistency::Flushed, &[]).await?;
@@ -120,7 +119,8 @@ impl Table {
             result.runs += 1;
             result.fragments += gap.fragments.len();
             result.bytes += bytes.len() as u64;
-            publications.publish(&store, &gap, bytes).await?;
+            let path = paths::run_vectors(gap.run.shard_id, &gap.run.path, &new_name()?);
+            store.put_once(&path, bytes.into(), MaxBytes::VECTORS).await?;
         }
         result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(table = self.uri(), ?result, "deletion vectors written");
@@ -163,30 +163,6 @@ impl Table {
                 None
             }
         }
-    }
-}
-
-/// Files of deletion vectors that are being created, each on a task that nobody aborts.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Publications(Arc<tokio::sync::RwLock<()>>);
-
-impl Publications {
-    async fn publish(&self, store: &Store, gap: &Gap, bytes: Vec<u8>) -> Result<()> {
-        let path = paths::run_vectors(gap.run.shard_id, &gap.run.path, &new_name()?);
-        let (store, publishing) = (store.clone(), self.0.clone().read_owned().await);
-        let created = tokio::spawn(async move {
-            let _publishing = publishing;
-            match store.put_if_absent(&path, bytes.into()).await? {
-                Created::Yes => Ok(()),
-                Created::AlreadyExists => Err(Error::Internal(format!("{path} was there already"))),
-            }
-        });
-        created.await.unwrap_or_else(|_| Err(Error::Internal("the runtime ends".to_owned())))
-    }
-
-    /// Returns when none is on its way, also of calls that were cancelled.
-    pub async fn ended(&self) {
-        drop(self.0.write().await);
     }
 }
 

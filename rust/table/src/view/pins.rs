@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use lance::Dataset;
+use lance_io::local::to_local_path;
 use lancemem_core::types::PerProcess;
+use object_store::path::Path;
 use parking_lot::Mutex;
 
 /// Every table of the process shares it: two handles of one table read the same runs.
@@ -18,20 +20,30 @@ type Opened = HashMap<String, Vec<Weak<Dataset>>>;
 
 /// Remembers an open run for as long as anybody holds it.
 pub fn remember(run: &Arc<Dataset>) {
+    let place = place_of(run, &run.branch_location().path);
     let mut opened = OPENED.get().lock();
     opened.retain(|_, runs| {
         runs.retain(|run| run.strong_count() > 0);
         !runs.is_empty()
     });
-    let place = run.branch_location().path.to_string();
     opened.entry(place).or_default().push(Arc::downgrade(run));
 }
 
 /// Whether somebody in this process holds the run in the folder `path` of the table of `base`.
 #[must_use]
 pub fn is_pinned(base: &Dataset, path: &str) -> bool {
-    let place = path.split('/').fold(base.branch_location().path, object_store::path::Path::join);
+    let folder = path.split('/').fold(base.branch_location().path, Path::join);
+    let place = place_of(base, &folder);
     let opened = OPENED.get().lock();
-    let runs = opened.get(&place.to_string());
+    let runs = opened.get(&place);
     runs.is_some_and(|runs| runs.iter().any(|run| run.strong_count() > 0))
+}
+
+/// The one name of a folder, whatever links lead there.
+fn place_of(dataset: &Dataset, folder: &Path) -> String {
+    let is_local =
+        dataset.uri().split_once("://").is_none_or(|(scheme, _)| scheme.starts_with("file"));
+    let real = is_local.then(|| std::fs::canonicalize(to_local_path(folder)).ok()).flatten();
+    let real = real.and_then(|real| real.into_os_string().into_string().ok());
+    real.unwrap_or_else(|| folder.to_string())
 }
