@@ -303,6 +303,33 @@ def test_an_id_of_a_dropped_column_is_never_given_again(tmp_path: Path) -> None:
     assert table.get(pa.table({"id": [3]}), ["t"]).to_pylist() == [{"t": None}]
 
 
+@pytest.mark.parametrize("is_adopted", [False, True], ids=["created", "adopted"])
+def test_the_mark_of_a_widening_means_nothing_in_a_table_made_from_the_schema(
+    is_adopted: bool, make_table: MakeTable, tmp_path: Path
+) -> None:
+    """The mark names a field id, under which the other table may have another column."""
+    key = pa.field("id", pa.int64(), nullable=False)
+    first = make_table(pa.schema([key, ("b", pa.int32()), ("a", pa.int64())]))
+    first.widen_column("b")
+    schema = pa.schema([pa.schema(first.schema).field(name) for name in ("id", "a", "b")])
+    uri = str(tmp_path / "second.lance")
+    if is_adopted:
+        lance.write_dataset(schema.empty_table(), uri)
+        second = lancemem.open_table(uri)
+    else:
+        second = lancemem.create_table(uri, schema, primary_key="id")
+    expected = [{"id": 1, "a": 10, "b": 20}]
+    with second.start_job(shard=0) as job:
+        job.put(pa.table({"id": [1], "a": [10], "b": [20]}))
+        assert second.scan(consistency="live", jobs=[job]).to_table().to_pylist() == expected
+        assert second.scan().to_table().to_pylist() == expected
+        job.flush()
+    assert second.scan(consistency="flushed").to_table().to_pylist() == expected
+    assert second.get(pa.table({"id": [1]})).to_pylist() == expected
+    second.compact(mode="rewrite")
+    assert second.scan().to_table().to_pylist() == expected
+
+
 @pytest.mark.parametrize("name", ["_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version"])
 def test_a_name_that_reads_of_lance_use_is_refused_until_it_is_renamed(
     name: str, make_table: MakeTable

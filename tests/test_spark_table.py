@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as sf
 
 import lancemem
 from lancemem.spark import ChangesResult, DeleteResult, LancememTable, UpsertResult
@@ -17,7 +19,7 @@ from lancemem.spark.sizing import UNKNOWN_BYTES, estimated_bytes
 from lancemem.spark.table import DRIVER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -106,6 +108,28 @@ def test_columns_that_are_missing_or_unknown_are_named(
             table.toDF(consistency=wrong, splits=splits)
 
 
+def test_a_null_whose_parts_are_never_null_is_written_in_every_way(
+    spark: SparkSession, table_uri: str
+) -> None:
+    never = "if(id % 2 = 0, null, named_struct('a', id))"
+    given = spark.range(4).selectExpr(
+        "id", f"{never} s", f"array({never}) l", f"map('k', {never}) m"
+    )
+    ways: dict[str, Callable[[LancememTable], object]] = {
+        "few": lambda table: table.upsert(given),
+        "many": lambda table: table.upsert(given.mapInArrow(lambda rows: rows, given.schema)),
+        "merge": lambda table: (
+            table.merge(given, "t.id = s.id").whenNotMatchedInsertAll().execute()
+        ),
+    }
+    for name, write in ways.items():
+        table = LancememTable.create(
+            spark, f"{table_uri}-{name}", schema=given.schema, primary_key="id"
+        )
+        write(table)
+        assert table.toDF().sort("id").collect() == given.sort("id").collect(), name
+
+
 def test_what_functions_and_generators_make_of_rows_is_not_taken_for_small(
     spark: SparkSession,
 ) -> None:
@@ -117,9 +141,38 @@ def test_what_functions_and_generators_make_of_rows_is_not_taken_for_small(
     for grown in (
         few.mapInArrow(many, "id long, v long"),
         few.selectExpr("id", "explode(sequence(1, 1000000)) v").where("v > 3"),
+        few.selectExpr("id", "repeat(cast(v as string), 1000000) v"),
+        few.groupBy("id").agg(sf.collect_list("v").alias("v")),
+        few.select("id", sf.udf(lambda _: "x" * 1_000_000)("v").alias("v")),
     ):
         assert estimated_bytes(grown) == UNKNOWN_BYTES
     assert estimated_bytes(few) < DRIVER_BYTES
+    kept = few.mapInArrow(many, "id long, v long").persist()
+    try:
+        assert kept.count() == 8000
+        assert DRIVER_BYTES > estimated_bytes(kept.select("id", "v")) > 8000
+    finally:
+        kept.unpersist()
+
+
+def test_a_version_of_an_application_is_a_whole_number(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    for version in (1.2, "1.7", None, 1 << 70, -(1 << 70)):
+        with pytest.raises(lancemem.InvalidInputError, match="txnVersion"):
+            table.upsert(rows(spark, 0, 1, "0"), txn_app_id="a", txn_version=cast("int", version))
+    with pytest.raises(lancemem.InvalidInputError, match="txnAppId has at most 252 bytes"):
+        table.upsert(rows(spark, 0, 1, "0"), txn_app_id="a" * 253, txn_version=1)
+    assert table.toDF().count() == 0
+
+
+def test_a_column_that_a_merge_needs_for_itself_is_refused(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    source = rows(spark, 0, 1, "0").selectExpr("*", "'D' _lancemem_op")
+    merge = table.merge(source, "t.id = s.id and t.name = s.name").whenNotMatchedInsertAll()
+    with pytest.raises(lancemem.InvalidInputError, match="'_lancemem_op' is lancemem's own"):
+        merge.execute()
 
 
 @pytest.mark.parametrize("number", [3, 200_000])

@@ -6,6 +6,7 @@ Owns: `LancememTable.start_jobs`. Not here: what a repeated write does (test_exa
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark import StorageLevel
 
 import lancemem
 from lancemem.spark import LancememTable, writing
@@ -120,6 +123,18 @@ def test_rows_of_unknown_size_are_computed_once(spark: SparkSession, table: Lanc
     assert computed.value == 8
 
 
+def test_rows_that_the_user_keeps_stay_kept(spark: SparkSession, table: LancememTable) -> None:
+    kept = rows(spark, range(8), 1).mapInArrow(lambda batches: batches, DDL).persist()
+    try:
+        assert kept.count() == 8
+        level = kept.storageLevel
+        with table.start_jobs():
+            table.upsert(kept)
+        assert kept.storageLevel == level != StorageLevel.NONE
+    finally:
+        kept.unpersist()
+
+
 def test_a_refused_write_leaves_the_jobs_running(spark: SparkSession, table: LancememTable) -> None:
     with table.start_jobs():
         table.upsert(rows(spark, range(4), 1), txn_app_id="load", txn_version=7)
@@ -167,6 +182,20 @@ def test_late_changes_are_left_out_by_the_rows_in_the_jobs_memory(
         ]
     assert late == [0, 0, 1, 1, 0, 1, 1]
     assert stored(table) == {1: 50}
+
+
+def test_a_sequence_that_is_no_number_is_the_newest_in_any_order(
+    spark: SparkSession, table_uri: str
+) -> None:
+    schema = "id long, at double"
+    for order in ((float("nan"), 5.0, 7.0), (5.0, float("nan"), 7.0), (7.0, 5.0, float("nan"))):
+        table = LancememTable.create(
+            spark, f"{table_uri}-{order[0]}", schema=schema, primary_key="id"
+        )
+        for at in order:
+            change = spark.createDataFrame([(1, at, "U")], f"{schema}, op string")
+            table.apply_changes(change, op_column="op", sequence_by="at", keep_newest=True)
+        assert [math.isnan(row.at) for row in table.toDF().collect()] == [True], order
 
 
 def test_a_stream_through_running_jobs_writes_each_batch_once_and_says_how_far_it_is(

@@ -146,6 +146,21 @@ def test_what_spark_cannot_do_here_says_what_to_do_instead(
         (lambda: save(rows(spark, 0, 1), table_uri, opp="x"), "means nothing"),
         (lambda: save(rows(spark, 0, 1), table_uri, op="delete", opColumn="name"), "leave one out"),
         (lambda: save(rows(spark, 0, 1), table_uri + "2", op="merge", primaryKey="id"), "got 'm"),
+        (lambda: save(rows(spark, 0, 1), table_uri, opColumn=""), "opColumn names a column"),
+        (lambda: save(rows(spark, 0, 1), table_uri, primaryKey="v"), "the primary key 'id', not"),
+        (lambda: save(rows(spark, 0, 1), table_uri, primaryKey="id", shards="7"), "1 shards, not"),
+        (lambda: spark.read.format("lancemem").load([table_uri, table_uri]), "needs one path"),
+        (
+            lambda: (
+                spark.readStream.format("lancemem")
+                .load(table_uri)
+                .writeStream.format("noop")
+                .option("checkpointLocation", table_uri + "-c")
+                .start()
+                .awaitTermination(60)
+            ),
+            "not read as one",
+        ),
     ]
     for call, message in cases:
         with pytest.raises(Exception, match=message):

@@ -7,12 +7,14 @@ is written once (test_exactly_once).
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as sf
 
 import lancemem
 from lancemem.spark import LancememTable, writing
@@ -92,6 +94,23 @@ def test_a_stream_by_the_format_may_have_a_name(
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     assert writer.trigger(availableNow=True).start(table.uri).awaitTermination(120)
     assert table.toDF().count() == 1
+
+
+def test_an_outer_join_of_streams_is_written_in_its_mode(
+    spark: SparkSession, table: LancememTable, tmp_path: Path
+) -> None:
+    write_events(tmp_path / "events", 0, [{"id": 1, "at": "2024-01-01T00:00:00Z"}])
+    left = source(spark, tmp_path / "events").withWatermark("at", "1 second")
+    right = source(spark, tmp_path / "events").selectExpr("id other", "at then")
+    right = right.withWatermark("then", "1 second")
+    joined = left.join(right, sf.expr("id = other and then = at"), "left_outer")
+    rows = joined.select("id", "at")
+    options: dict[str, Any] = {"checkpoint": str(tmp_path / "checkpoint"), "output_mode": "append"}
+    query = table.stream_upsert(rows, trigger={"availableNow": True}, **options)
+    assert query.awaitTermination(120)
+    assert table.toDF().count() == 1
+    with pytest.raises(lancemem.InvalidInputError, match="'update' or 'append', got 'complete'"):
+        table.stream_upsert(rows, **(options | {"output_mode": "complete"}))
 
 
 def test_a_stream_without_a_column_of_the_table_does_not_start(

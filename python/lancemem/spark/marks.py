@@ -6,6 +6,7 @@ What a mark does is the engine's: see `lancemem.Table.upsert`.
 
 from __future__ import annotations
 
+import operator
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Mark = tuple[str, int]
+
+# Of a mark, as the engine takes them.
+VERSIONS = 1 << 63
+MOST_NAME_BYTES = 256
 
 # Set by Spark for the jobs of a micro-batch, on the driver and in every task.
 QUERY_ID = "sql.streaming.queryId"
@@ -38,11 +43,20 @@ def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Mar
     if txn_app_id is None or txn_version is None:
         raise lancemem.InvalidInputError("txnAppId and txnVersion go together: give both or none")
     try:
-        return f"app:{txn_app_id}", int(txn_version)
-    except ValueError:
+        # A version such as 1.7 would be taken for 1, and what it marks for written.
+        version = int(txn_version) if isinstance(txn_version, str) else operator.index(txn_version)
+    except (TypeError, ValueError):
         raise lancemem.InvalidInputError(
             f"txnVersion is a whole number that goes up, got {txn_version!r}"
         ) from None
+    if not -VERSIONS <= version < VERSIONS:
+        raise lancemem.InvalidInputError(f"txnVersion has at most 64 bits, got {version}")
+    name = f"app:{txn_app_id}"
+    if len(name.encode()) > MOST_NAME_BYTES:
+        raise lancemem.InvalidInputError(
+            f"txnAppId has at most {MOST_NAME_BYTES - len('app:')} bytes, got {len(name) - 4}"
+        )
+    return name, version
 
 
 def of_micro_batch(query_id: str, batch_id: int) -> Mark:

@@ -139,6 +139,10 @@ class MergeBuilder:
             op_column=OP_COLUMN,
             unique_keys=True,
         )
+        if OP_COLUMN in (*columns, *self._source.columns):
+            raise lancemem.InvalidInputError(
+                f"the column name {OP_COLUMN!r} is lancemem's own; rename it before a merge"
+            )
         if self._is_upsert():
             rows = self._source.withColumn(OP_COLUMN, sf.lit("I"))
             matched = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Never, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -97,6 +97,13 @@ class LancememDataSource(DataSource):
         mark = marks.of_application(self.options.get("txnAppId"), self.options.get("txnVersion"))
         return _BatchWriter(write, marks.once() if mark is None else mark)
 
+    def streamReader(self, schema: StructType) -> Never:  # noqa: N802, ARG002 - Spark's names
+        """Refuse: a table is no stream of changes."""
+        raise lancemem.InvalidInputError(
+            "format('lancemem') is written as a stream and not read as one: read the table with "
+            "spark.read or toDF, in each micro-batch of another stream where it has to be newest"
+        )
+
     def streamWriter(  # noqa: N802 - Spark's name
         self,
         schema: StructType,
@@ -143,6 +150,8 @@ class LancememDataSource(DataSource):
             raise lancemem.InvalidInputError(
                 f"option op is 'upsert', 'delete' or 'append', got {op!r}"
             )
+        if op_column == "":
+            raise lancemem.InvalidInputError("option opColumn names a column, got ''")
         if op != "upsert" and op_column:
             raise lancemem.InvalidInputError(
                 f"option op={op!r} is for all rows, and opColumn says it for each: leave one out"
@@ -152,24 +161,42 @@ class LancememDataSource(DataSource):
     def _open_or_create(self, uri: str, schema: StructType) -> lancemem.Table:
         key = self.options.get("primaryKey")
         try:
-            return lancemem.open_table(uri, adopt=False)
+            return self._as_named(lancemem.open_table(uri, adopt=False))
         except lancemem.TableNotFoundError as error:
             if key is None:
                 raise lancemem.InvalidInputError(
                     f"{error}. To create the table by this write, name its key: "
                     ".option('primaryKey', 'id').option('shards', '4'); or use LancememTable.create"
                 ) from None
-        names = [name.strip() for name in key.split(",")]
+        names = _names(key)
         shards = self._number("shards")
         sharding = lancemem.unsharded() if shards == 1 else lancemem.bucket(names[0], shards)
         return lancemem.create_table(
             uri, arrow_schema(schema), primary_key=names, sharding=sharding
         )
 
+    def _as_named(self, table: lancemem.Table) -> lancemem.Table:
+        """Refuse a table that is not as the options would have made it, or return it."""
+        key, has = self.options.get("primaryKey"), list(table.primary_key)
+        if key is not None and _names(key) != has:
+            raise lancemem.InvalidInputError(
+                f"table {table.uri} has the primary key {','.join(has)!r}, not {key!r}"
+            )
+        wanted, shards = self.options.get("shards"), table.sharding.shards if table.sharding else 1
+        if wanted is not None and self._number("shards") != shards:
+            raise lancemem.InvalidInputError(
+                f"table {table.uri} has {shards} shards, not {wanted}; a table keeps them"
+            )
+        return table
+
     def _uri(self, action: str) -> str:
         path: str | None = self.options.get("path")
         if path:
             return path
+        if self.options.get("paths"):
+            raise lancemem.InvalidInputError(
+                f"format('lancemem') needs one path to {action}, got {self.options['paths']}"
+            )
         raise lancemem.InvalidInputError(
             f"format('lancemem') needs a path to {action}. A table of Spark's catalogue loses it: "
             "use CREATE TEMPORARY VIEW ... USING lancemem OPTIONS (path '...'), or "
@@ -209,6 +236,11 @@ class _Read:
     consistency: reading.Consistency
     most_splits: int
     driver_version: str = lancemem.__version__
+
+
+def _names(key: str) -> list[str]:
+    """Return the columns of the option `primaryKey`."""
+    return [name.strip() for name in key.split(",")]
 
 
 def _check_types(table: lancemem.Table, schema: StructType) -> None:

@@ -75,6 +75,7 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
     checkpoint: str,
     trigger: str | Mapping[str, str | bool] | None,
     query_name: str | None,
+    output_mode: str,
 ) -> StreamingQuery:
     """Start the query."""
     size = None if is_estimated(rows) else UNKNOWN_BYTES
@@ -84,7 +85,7 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
         table._write(batch, plan, sequence_by, mark, size=size)  # noqa: SLF001 - the same package
 
     observed = _observed(rows, sequence_by)
-    writer = observed.writeStream.foreachBatch(write_batch).outputMode("update")
+    writer = observed.writeStream.foreachBatch(write_batch).outputMode(output_mode)
     writer = writer.option("checkpointLocation", checkpoint)
     if query_name is not None:
         writer = writer.queryName(query_name)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel
 from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, VariantType
 
 import lancemem
 from lancemem.spark import maintaining, marks, reading, routing, streaming, writing
 from lancemem.spark.arrow_types import arrow_schema
+from lancemem.spark.collecting import to_arrow
 from lancemem.spark.merging import MergeBuilder, MergeResult
 from lancemem.spark.running import ShardJobs
 from lancemem.spark.session import check_workers
@@ -281,16 +283,23 @@ class LancememTable:
         sequence_by: str | None = None,
         keep_newest: bool = False,
         query_name: str | None = None,
+        output_mode: Literal["update", "append"] = "update",
     ) -> StreamingQuery:
         """Start a query that writes each micro-batch of `rows` exactly once.
 
         With `op_column` the rows are changes as in `apply_changes`, without it upserts. `trigger`
-        is an interval such as "1 second", or the arguments of Spark's `trigger`.
+        is an interval such as "1 second", or the arguments of Spark's `trigger`. `output_mode` is
+        Spark's: an outer join of two streams, for example, gives its rows in "append" only.
 
         Each progress of the query has `observedMetrics["lancemem"]`: `rows` of the micro-batch,
         `newest`, the largest `sequence_by` of them, and where that is a timestamp `lag_ms`, how
         much older it is than the batch.
         """
+        if output_mode not in {"update", "append"}:
+            raise lancemem.InvalidInputError(
+                f"output_mode is 'update' or 'append', got {output_mode!r}: each micro-batch has "
+                "the rows that are new or changed"
+            )
         if op_column is None and not keep_newest:
             names = self.refresh().schema.names
             plan = writing.WritePlan(tuple(names), tuple(self.primary_key))
@@ -302,7 +311,9 @@ class LancememTable:
             plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
         self._check_has(rows, _needed(plan, sequence_by))
         self._check_order(rows, plan, sequence_by)
-        query = streaming.start(self, rows, plan, sequence_by, checkpoint, trigger, query_name)
+        query = streaming.start(
+            self, rows, plan, sequence_by, checkpoint, trigger, query_name, output_mode
+        )
         self._streams = [*(stream for stream in self._streams if stream.isActive), query]
         return query
 
@@ -531,20 +542,23 @@ def _few_rows(
     With `peek` a DataFrame of unknown size is looked into; it is computed once all the same.
     """
     if size <= DRIVER_BYTES:
-        yield rows, rows.toArrow()
+        yield rows, to_arrow(rows)
         return
     if not peek or size < UNKNOWN_BYTES:
         yield rows, None
         return
+    was_kept = rows.storageLevel != StorageLevel.NONE
     kept = rows.persist()
     try:
         is_few = kept.count() <= DRIVER_ROWS
         # A plan of its own: that of `rows` may have been made before it was persisted.
         computed = kept.select("*")
         is_few = is_few and cached_bytes(computed) <= DRIVER_PEEK_BYTES
-        yield kept, computed.toArrow() if is_few else None
+        yield kept, to_arrow(computed) if is_few else None
     finally:
-        kept.unpersist()
+        # What the user persisted stays.
+        if not was_kept:
+            kept.unpersist()
 
 
 def _where(reports: list[Report]) -> tuple[int, int, int, int]:

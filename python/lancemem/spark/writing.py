@@ -324,10 +324,21 @@ def _without_late(
     newest = stored[by].combine_chunks().take(places)
     # A row without a sequence is older than any that has one, as among the rows of one write.
     is_older = pc.fill_null(pc.less(change.rows[by], newest), fill_value=False)
+    if pa.types.is_floating(newest.type):
+        # Larger than every number, as Spark orders the rows of one write.
+        is_older = pc.or_(is_older, pc.and_(_is_nan(newest), _is_number(change.rows[by])))
     late = pc.or_(is_older, pc.and_(pc.is_null(change.rows[by]), pc.is_valid(newest)))
     in_time = pc.invert(late)
     kept = _Change(change.rows.filter(in_time), change.deletes.filter(in_time), change.inserts)
     return kept, late.true_count
+
+
+def _is_nan(values: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.is_nan(values), fill_value=False)
+
+
+def _is_number(values: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.invert(pc.is_nan(values)), fill_value=False)
 
 
 def _refuse_double_keys(uri: str, plan: WritePlan, rows: pa.RecordBatch) -> None:

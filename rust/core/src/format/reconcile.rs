@@ -45,10 +45,24 @@ fn id_under(name: &str, field: &Field) -> Option<i32> {
     (id >= 0).then_some(id)
 }
 
+/// The id that a widened column had before. Lance counts ids up, so one that is not below the column's own is of
+/// another table, whose schema was copied.
+fn narrow_id(field: &Field) -> Option<i32> {
+    let own = field_id(field)?;
+    id_under(WIDENED_FROM, field).filter(|narrow| *narrow < own)
+}
+
+/// Whether one is what `widen_column` makes of the other.
+const fn is_widening(narrow: &DataType, wide: &DataType) -> bool {
+    use DataType::{Float32, Float64, Int32, Int64};
+    matches!((narrow, wide), (Int32, Int64) | (Float32, Float64))
+}
+
 /// Where each column of stored rows is, to be found by the columns of the table: a table may have
 /// thousands of both.
 #[derive(Debug)]
 pub struct StoredPlaces<'a> {
+    stored: &'a Fields,
     by_id: HashMap<i32, usize>,
     by_narrow_id: HashMap<i32, usize>,
     by_name: HashMap<&'a str, Named>,
@@ -62,7 +76,7 @@ struct Named {
 }
 
 impl<'a> StoredPlaces<'a> {
-    /// Those of `stored`. Of several that could be meant the first is.
+    /// Those of `stored`. Of several that have the same id the first is meant.
     #[must_use]
     pub fn of(stored: &'a Fields) -> Self {
         let (mut by_id, mut by_narrow_id) = (HashMap::new(), HashMap::new());
@@ -77,15 +91,15 @@ impl<'a> StoredPlaces<'a> {
             // A run gives `_tombstone` the next free id, which the table may give to a column later.
             let Some(id) = id.filter(|_| field.name() != TOMBSTONE) else { continue };
             by_id.entry(id).or_insert(place);
-            if let Some(narrow) = id_under(WIDENED_FROM, field) {
+            if let Some(narrow) = narrow_id(field) {
                 by_narrow_id.entry(narrow).or_insert(place);
             }
         }
-        Self { by_id, by_narrow_id, by_name }
+        Self { stored, by_id, by_narrow_id, by_name }
     }
 
-    /// The place of the column `field` of the table: of the same id, or of that of one of the two
-    /// widened. Rows of the wide one never come to the narrow one; that they are the same column
+    /// The place of the column `field` of the table: of the same id, or where there is none of that of one of
+    /// the two widened. Rows of the wide one never come to the narrow one; that they are the same column
     /// makes it an error and not a null. By name only where an id is missing.
     #[must_use]
     pub fn find(&self, field: &Field) -> Option<usize> {
@@ -94,14 +108,20 @@ impl<'a> StoredPlaces<'a> {
             return named.map(|named| named.first);
         }
         let Some(id) = field_id(field) else { return named.map(|named| named.first) };
-        let narrow = id_under(WIDENED_FROM, field);
-        let same = [
-            self.by_id.get(&id),
-            narrow.and_then(|narrow| self.by_id.get(&narrow)),
-            self.by_narrow_id.get(&id),
-        ];
-        let same = same.into_iter().flatten().min().copied();
-        same.or_else(|| named.and_then(|named| named.without_id))
+        let exact = self.by_id.get(&id).copied();
+        exact
+            .or_else(|| self.find_other_width(id, field))
+            .or_else(|| named.and_then(|named| named.without_id))
+    }
+
+    /// The place of the same column before it was widened, or after.
+    fn find_other_width(&self, id: i32, field: &Field) -> Option<usize> {
+        let of = |place: &usize| self.stored[*place].data_type();
+        let narrow = narrow_id(field).and_then(|narrow| self.by_id.get(&narrow));
+        let narrow = narrow.filter(|place| is_widening(of(place), field.data_type()));
+        let wide = self.by_narrow_id.get(&id);
+        let wide = wide.filter(|place| is_widening(field.data_type(), of(place)));
+        narrow.or(wide).copied()
     }
 }
 

@@ -117,6 +117,28 @@ fn a_widened_column_finds_the_rows_of_the_narrow_one_and_never_the_other_way() {
 }
 
 #[test]
+fn the_mark_of_another_tables_widening_moves_no_column() {
+    let marked = |id, of: &str| {
+        let mut column = field(id, "b", DataType::Int64);
+        column.metadata_mut().insert(WIDENED_FROM.to_owned(), of.to_owned());
+        column
+    };
+    let longs = |value| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+    // A schema that was copied names ids of the table it is from.
+    for of in ["0", "1", "2", "7"] {
+        let columns = vec![field(0, "a", DataType::Int64), marked(1, of)];
+        let stored = columns.iter().cloned().zip([longs(10), longs(20)]).collect();
+        let rows = brought(stored, &schema(columns)).unwrap();
+        assert_eq!((rows.column(0), rows.column(1)), (&longs(10), &longs(20)), "marked {of}");
+        let columns = vec![marked(1, of), field(2, "c", DataType::Int64)];
+        let stored = vec![(field(0, "a", DataType::Int64), longs(10)), (marked(1, of), longs(20))];
+        let rows = brought(stored, &schema(columns)).unwrap();
+        assert_eq!(rows.column(0), &longs(20), "marked {of}");
+        assert_eq!(rows.column(1).null_count(), 1, "marked {of}");
+    }
+}
+
+#[test]
 fn rows_without_ids_are_told_by_name() {
     let table = schema(vec![field(1, "v", DataType::Int32), field(2, "w", DataType::Int32)]);
     let stored = vec![

@@ -191,8 +191,8 @@ pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 /// that would keep them from it, so a panic is damage like an error.
 fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let undecodable = |error| Error::corrupt(what, "undecodable", error);
-    if has_compressed(&stream) {
-        return Err(Error::corrupt(what, "undecodable", "its buffers are compressed"));
+    if let Some(why) = why_unbounded(&stream) {
+        return Err(Error::corrupt(what, "undecodable", why));
     }
     let read = AssertUnwindSafe(|| {
         let mut decoder = StreamDecoder::new();
@@ -200,10 +200,6 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         let mut batches = Vec::new();
         while !buffer.is_empty() {
             match decoder.decode(&mut buffer).map_err(undecodable)? {
-                // Columns that a table has and such rows lack would be made for any number of them.
-                Some(batch) if batch.num_columns() == 0 && batch.num_rows() > 0 => {
-                    return Err(Error::corrupt(what, "undecodable", "rows without a column"));
-                }
                 Some(batch) => batches.push(batch),
                 None => break,
             }
@@ -219,19 +215,27 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "its stream is not valid")))
 }
 
-/// Whether a batch or a dictionary of the stream is compressed, which no writer of entries does. Such a
-/// buffer says how large it will be, and the decoder asks for that much memory, whatever it is.
-fn has_compressed(stream: &[u8]) -> bool {
+/// Why the decoder, or who brings the rows to a table's columns, could ask for any amount of memory.
+///
+/// A compressed buffer says how large it will be; no writer of entries compresses. Columns of nothing, such as
+/// nulls, have any number of rows, and columns that a table has beside them would be made for so many: each row has
+/// at least the bit of its tombstone, or of another column.
+fn why_unbounded(stream: &[u8]) -> Option<&'static str> {
     let mut rest = stream;
     while let Some((message, after)) = split_message(rest) {
+        let rows = message.header_as_record_batch();
         let dictionary = message.header_as_dictionary_batch().and_then(|it| it.data());
-        let batches = [message.header_as_record_batch(), dictionary];
+        let batches = [rows, dictionary];
         if batches.iter().flatten().any(|batch: &BatchMessage<'_>| batch.compression().is_some()) {
-            return true;
+            return Some("its buffers are compressed");
+        }
+        let bits = message.bodyLength().saturating_mul(8);
+        if rows.is_some_and(|rows| rows.length() > bits) {
+            return Some("it has more rows than bits");
         }
         rest = after;
     }
-    false
+    None
 }
 
 /// The next message, and what is behind its body. `None` at the end, and at damage, which the decoder names.
@@ -321,7 +325,9 @@ fn without_entry_metadata(batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{Int64Array, RecordBatchOptions, StringArray};
+    use arrow_array::{
+        Array, ArrayRef, Int64Array, NullArray, RecordBatchOptions, StringArray, StructArray,
+    };
     use arrow_schema::{DataType, Field};
 
     use super::*;
@@ -410,17 +416,26 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_column_are_refused() {
-        let schema = Schema::new_with_metadata(
-            Fields::empty(),
-            HashMap::from([(WRITER_EPOCH.to_owned(), "1".to_owned())]),
-        );
-        let options = RecordBatchOptions::new().with_row_count(Some(1 << 40));
-        let batch = RecordBatch::try_new_with_options(Arc::new(schema), vec![], &options).unwrap();
-        let mut writer = StreamWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
-        writer.write(&batch).unwrap();
-        let error = decode(&writer.into_inner().unwrap().into(), "x").unwrap_err();
-        assert!(error.to_string().contains("rows without a column"), "{error}");
+    fn rows_of_columns_that_hold_nothing_are_refused() {
+        let rows = 1 << 40;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let columns: [Option<ArrayRef>; 3] = [
+            None,
+            Some(Arc::new(NullArray::new(rows))),
+            Some(Arc::new(StructArray::new_empty_fields(rows, None))),
+        ];
+        for column in columns {
+            let fields: Vec<Field> =
+                column.iter().map(|it| Field::new("v", it.data_type().clone(), true)).collect();
+            let metadata = HashMap::from([(WRITER_EPOCH.to_owned(), "1".to_owned())]);
+            let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
+            let columns = column.into_iter().collect();
+            let batch = RecordBatch::try_new_with_options(schema, columns, &options).unwrap();
+            let mut writer = StreamWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
+            writer.write(&batch).unwrap();
+            let error = decode(&writer.into_inner().unwrap().into(), "x").unwrap_err();
+            assert!(error.to_string().contains("more rows than bits"), "{error}");
+        }
     }
 
     #[test]

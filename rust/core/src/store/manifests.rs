@@ -376,7 +376,8 @@ impl ManifestStore {
         width: u64,
     ) -> Result<Option<ManifestVersion>> {
         let candidates: Vec<ManifestVersion> = (1..=width)
-            .map(|offset| ManifestVersion(newest.get().saturating_add(offset)))
+            .map_while(|offset| newest.get().checked_add(offset))
+            .map(ManifestVersion)
             .collect();
         let checks = candidates.iter().map(|version| self.version_exists(*version));
         let found = try_join_all(checks).await?;
@@ -424,13 +425,27 @@ impl ManifestStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Generation;
+    use crate::types::{ErrorKind, Generation};
 
     fn manifests() -> (ManifestStore, ManifestStore) {
         let inner = Arc::new(object_store::memory::InMemory::new());
         let store = Store::new(inner, "t".into());
         let shard_id = ShardId::from_u128(1);
         (ManifestStore::new(store.clone(), shard_id, 2), ManifestStore::new(store, shard_id, 2))
+    }
+
+    #[tokio::test]
+    async fn the_last_number_is_no_version_to_look_behind() {
+        let (manifests, _) = manifests();
+        let last = ManifestVersion(u64::MAX);
+        for (path, bytes) in [
+            (paths::manifest(manifests.shard_id, last), "no manifest".to_owned()),
+            (paths::version_hint(manifests.shard_id), version_hint::encode(last)),
+        ] {
+            manifests.store.put(&path, bytes.into()).await.unwrap();
+        }
+        let error = manifests.latest().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use lance::Dataset;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::format::key::is_key_type;
-use lancemem_core::format::reconcile::KEY_MARK;
+use lancemem_core::format::reconcile::{KEY_MARK, WIDENED_FROM};
 use lancemem_core::types::{Error, Result};
 
 use crate::schema::{in_table, refuse_structs_of_old_formats};
@@ -42,6 +42,8 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
         let mut metadata: HashMap<String, String> = field.metadata().clone();
         metadata.remove(KEY_MARK);
         metadata.remove(KEY_POSITION);
+        // It names an id of the table that the schema is from.
+        metadata.remove(WIDENED_FROM);
         let Some(position) = key.iter().position(|name| name == field.name()) else {
             return Ok(field.as_ref().clone().with_metadata(metadata));
         };
