@@ -1,25 +1,30 @@
-"""What a person sees of a call that waits: log lines, and Ctrl-C that works.
+"""What a person sees of a call that waits: log lines, Ctrl-C that works, an end.
 
-Owns: the logger `lancemem` and signals. Not here: when a put waits (the core's `backpressure`).
+Owns: the logger `lancemem`, signals, readers that pause. Not here: when a put waits (the core's
+`backpressure`).
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING
 
+import lance
 import pyarrow as pa
+import pytest
 
 import lancemem
+from tests.programs import run_python
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+    from tests.conftest import MakeTable
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 
@@ -85,3 +90,47 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
     finally:
         child.kill()
     assert said == "interrupted 0\n"
+
+
+@pytest.mark.parametrize("call", ["scan", "get", "compact"])
+def test_a_scan_that_nobody_takes_batches_of_keeps_no_other_call_waiting(
+    call: str, make_table: MakeTable
+) -> None:
+    """As `for batch in table.scan(): table.get(...)` does in a table of many large files."""
+    key = pa.field("id", pa.int64(), nullable=False)
+    table = make_table(pa.schema([key, ("blob", pa.binary())]))
+    for first in range(0, 1200, 20):
+        rows = pa.table(
+            {"id": range(first, first + 20), "blob": [os.urandom(10_000) for _ in range(20)]},
+            schema=pa.schema(table.schema),
+        )
+        lance.write_dataset(rows, table.uri, mode="append")
+    done = run_python(
+        """
+        import os, sys
+        # What is read ahead of a reader then fits into far fewer files than the table has.
+        os.environ["LANCE_DEFAULT_IO_BUFFER_SIZE"] = "1000000"
+        import faulthandler
+        import pyarrow as pa
+        import lancemem
+
+        faulthandler.dump_traceback_later(40, exit=True)
+        uri, call = sys.argv[1:]
+        table = lancemem.open_table(uri)
+        batches = iter(table.scan())
+        first = next(batches)
+        if call == "scan":
+            assert table.scan(["id"]).to_table().num_rows == 1200
+        elif call == "get":
+            assert table.get(pa.table({"id": [5, 1199]})).num_rows == 2
+        else:
+            table.upsert(pa.table({"id": [1], "blob": [b"new"]}))
+            with table.start_job(shard=0) as job:
+                job.flush()
+            assert table.compact().generations == 1
+        print(first.num_rows + sum(batch.num_rows for batch in batches))
+        """,
+        table.uri,
+        call,
+    )
+    assert done.stdout.strip() == "1200", done.stderr

@@ -24,6 +24,7 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
 use super::columns::{check_key_field, refuse_unstorable, with_key};
+use super::loads::session;
 use super::shards::shard_ids;
 use super::{Location, Table, details_of};
 use crate::errors::{Context, from_create};
@@ -86,6 +87,7 @@ impl Table {
         let params = WriteParams {
             mode: WriteMode::Create,
             store_params: location.store_params(),
+            session: Some(session()),
             ..WriteParams::default()
         };
         let written = Dataset::write(reader, location.uri(), Some(params)).await;

@@ -17,6 +17,7 @@ use lance_io::object_store::{
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Result};
 
+use super::loads::session;
 use super::settings::{check_settings, hide_secrets};
 use crate::errors::{Context, from_create, from_open, is_absent};
 
@@ -98,7 +99,7 @@ impl Location {
     }
 
     async fn load(&self) -> lance_core::Result<Dataset> {
-        let mut builder = DatasetBuilder::from_uri(&self.uri);
+        let mut builder = DatasetBuilder::from_uri(&self.uri).with_session(session());
         if !self.storage_options.is_empty() {
             builder = builder.with_storage_options(self.storage_options.clone());
         }

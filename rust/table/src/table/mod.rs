@@ -11,6 +11,7 @@ mod cut;
 mod get;
 mod history;
 mod job;
+mod loads;
 mod location;
 mod maintain;
 mod maintenance;
