@@ -18,7 +18,7 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
 use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
-use arrow_schema::{Fields, Schema, SchemaRef};
+use arrow_schema::{DataType, Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
 use super::size::payload_bytes;
@@ -191,8 +191,8 @@ pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 /// that would keep them from it, so a panic is damage like an error.
 fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let undecodable = |error| Error::corrupt(what, "undecodable", error);
-    if let Some(why) = why_unbounded(&stream) {
-        return Err(Error::corrupt(what, "undecodable", why));
+    if has_compressed(&stream) {
+        return Err(Error::corrupt(what, "undecodable", "its buffers are compressed"));
     }
     let read = AssertUnwindSafe(|| {
         let mut decoder = StreamDecoder::new();
@@ -200,6 +200,11 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         let mut batches = Vec::new();
         while !buffer.is_empty() {
             match decoder.decode(&mut buffer).map_err(undecodable)? {
+                // Columns that a table has and such rows lack would be made for any number of them.
+                Some(batch) if batch.num_rows() > 0 && !holds_rows(batch.schema_ref()) => {
+                    let why = "rows of columns that hold nothing";
+                    return Err(Error::corrupt(what, "undecodable", why));
+                }
                 Some(batch) => batches.push(batch),
                 None => break,
             }
@@ -215,27 +220,34 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "its stream is not valid")))
 }
 
-/// Why the decoder, or who brings the rows to a table's columns, could ask for any amount of memory.
-///
-/// A compressed buffer says how large it will be; no writer of entries compresses. Columns of nothing, such as
-/// nulls, have any number of rows, and columns that a table has beside them would be made for so many: each row has
-/// at least the bit of its tombstone, or of another column.
-fn why_unbounded(stream: &[u8]) -> Option<&'static str> {
+/// Whether a batch or a dictionary of the stream is compressed, which no writer of entries does. Such a
+/// buffer says how large it will be, and the decoder asks for that much memory, whatever it is.
+fn has_compressed(stream: &[u8]) -> bool {
     let mut rest = stream;
     while let Some((message, after)) = split_message(rest) {
-        let rows = message.header_as_record_batch();
         let dictionary = message.header_as_dictionary_batch().and_then(|it| it.data());
-        let batches = [rows, dictionary];
+        let batches = [message.header_as_record_batch(), dictionary];
         if batches.iter().flatten().any(|batch: &BatchMessage<'_>| batch.compression().is_some()) {
-            return Some("its buffers are compressed");
-        }
-        let bits = message.bodyLength().saturating_mul(8);
-        if rows.is_some_and(|rows| rows.length() > bits) {
-            return Some("it has more rows than bits");
+            return true;
         }
         rest = after;
     }
-    None
+    false
+}
+
+/// Whether a row takes at least a bit, in the tombstone or another column: then the decoder has seen that there
+/// are as many as the batch says.
+fn holds_rows(schema: &Schema) -> bool {
+    schema.fields().iter().any(|field| holds_values(field.data_type()))
+}
+
+fn holds_values(of: &DataType) -> bool {
+    match of {
+        DataType::Null | DataType::FixedSizeBinary(0) | DataType::RunEndEncoded(..) => false,
+        DataType::FixedSizeList(item, length) => *length > 0 && holds_values(item.data_type()),
+        DataType::Struct(parts) => parts.iter().any(|part| holds_values(part.data_type())),
+        _ => true,
+    }
 }
 
 /// The next message, and what is behind its body. `None` at the end, and at damage, which the decoder names.
@@ -328,7 +340,7 @@ mod tests {
     use arrow_array::{
         Array, ArrayRef, Int64Array, NullArray, RecordBatchOptions, StringArray, StructArray,
     };
-    use arrow_schema::{DataType, Field};
+    use arrow_schema::Field;
 
     use super::*;
 
@@ -434,7 +446,7 @@ mod tests {
             let mut writer = StreamWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
             writer.write(&batch).unwrap();
             let error = decode(&writer.into_inner().unwrap().into(), "x").unwrap_err();
-            assert!(error.to_string().contains("more rows than bits"), "{error}");
+            assert!(error.to_string().contains("hold nothing"), "{error}");
         }
     }
 
