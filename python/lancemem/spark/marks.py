@@ -52,10 +52,10 @@ def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Mar
     if not -VERSIONS <= version < VERSIONS:
         raise lancemem.InvalidInputError(f"txnVersion has at most 64 bits, got {version}")
     name = f"app:{txn_app_id}"
-    if len(name.encode()) > MOST_NAME_BYTES:
-        raise lancemem.InvalidInputError(
-            f"txnAppId has at most {MOST_NAME_BYTES - len('app:')} bytes, got {len(name) - 4}"
-        )
+    beyond = len(name.encode()) - MOST_NAME_BYTES
+    if beyond > 0:
+        most = MOST_NAME_BYTES - len("app:")
+        raise lancemem.InvalidInputError(f"txnAppId has at most {most} bytes, got {most + beyond}")
     return name, version
 
 
