@@ -338,6 +338,39 @@ async fn an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_cov
     .await;
 }
 
+// A program that is not ours may collect the highest entry too.
+#[tokio::test]
+async fn the_end_of_a_listing_is_that_of_the_log_only_where_no_flush_has_covered_more() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let writer = incumbent(&bench).await;
+        let slow = gate();
+        bench.storage.forget_requests();
+        bench.storage.inject(Fault::new(Request::List, "/wal", Effect::Hold(slow.clone())));
+        let reading = tokio::spawn({
+            let bench = bench.clone();
+            async move {
+                let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
+                let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+                let manifest = caught_up(&mut replay, &mut tail, &bench.manifests()).await;
+                (manifest, replay)
+            }
+        });
+        slow.wait_for_visitors(1).await;
+        // The reader has the manifest of before, by the time its listing sees what is left.
+        until(|| bench.storage.tried_gets("manifest").len() > 1).await;
+        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        writer.flush().await.unwrap();
+        for collected in 4..=7 {
+            bench.storage.drop_file(&bench.wal_path(collected)).await;
+        }
+        slow.open();
+        let (manifest, replay) = reading.await.unwrap();
+        assert_eq!((manifest.sstables.len(), replay.memtables().len()), (1, 0));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_log_that_was_listed_is_read_to_the_end_of_the_listing_with_one_request_an_entry() {
     within(async {

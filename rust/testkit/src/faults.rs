@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -27,6 +27,8 @@ pub enum Request {
     Put,
     /// A read of an object, or of its size.
     Get,
+    /// A listing of a folder, which can be held and refused.
+    List,
 }
 
 /// What happens to a request that meets a fault.
@@ -102,7 +104,7 @@ impl Fault {
 /// The store. Share it behind an [`Arc`].
 #[derive(Debug, Default)]
 pub struct FaultyStore {
-    inner: InMemory,
+    inner: Arc<InMemory>,
     faults: Mutex<Vec<Fault>>,
     puts: Mutex<Vec<String>>,
     gets: Mutex<Vec<String>>,
@@ -206,6 +208,18 @@ fn exists(location: &Path) -> Error {
     Error::AlreadyExists { path: location.to_string(), source: "injected answer".into() }
 }
 
+/// What a listing meets before it sees anything.
+async fn listing(effect: Option<Effect>) -> Result<()> {
+    match effect {
+        None => Ok(()),
+        Some(Effect::Hold(gate)) => {
+            gate.pass().await;
+            Ok(())
+        }
+        Some(_) => Err(outage()),
+    }
+}
+
 #[async_trait]
 impl ObjectStore for FaultyStore {
     async fn put_opts(
@@ -277,11 +291,15 @@ impl ObjectStore for FaultyStore {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.listings.fetch_add(1, Ordering::Relaxed);
-        self.inner.list(prefix)
+        let (inner, prefix) = (self.inner.clone(), prefix.cloned());
+        let effect = self.effect(Request::List, prefix.as_ref().unwrap_or(&Path::default()));
+        let listed = async move { listing(effect).await.map(|()| inner.list(prefix.as_ref())) };
+        stream::once(listed).try_flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.listings.fetch_add(1, Ordering::Relaxed);
+        listing(self.effect(Request::List, prefix.unwrap_or(&Path::default()))).await?;
         self.inner.list_with_delimiter(prefix).await
     }
 

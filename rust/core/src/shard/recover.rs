@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use futures::future::join;
 use futures::try_join;
 
 use super::memtable_layout;
@@ -103,9 +104,9 @@ impl Replay {
     /// Brings the replay and the tail, which belong together, to `look` or later, and returns the
     /// manifest that they then go with: its runs and these rows are all rows of the shard.
     ///
-    /// An absent entry ends the log only where it is known not to be collected: by a listing, as
-    /// the highest entry always stays, or by a manifest read after it that does not cover it, as
-    /// only what a manifest covers goes.
+    /// Where the log ends is known from a listing or an absent entry, and holds only where a
+    /// manifest read after it covers nothing behind that end: what a manifest covers may have
+    /// gone before the listing, the highest entry too where a collector is not ours.
     ///
     /// # Errors
     /// As [`Self::read_new`], and only for what no flush has covered since.
@@ -117,20 +118,26 @@ impl Replay {
     ) -> Result<Arc<ShardManifest>> {
         let Look { mut manifest, last: mut listed } = look;
         loop {
-            self.forget_flushed(manifest.current_generation);
+            let current = manifest.current_generation;
+            self.forget_flushed(current);
             tail.skip_covered(manifest.replay_after_wal_entry_position);
-            let last = listed.take();
-            let read = match last {
-                Some(last) => self.read_listed(tail, last, manifest.current_generation).await,
-                None => self.read_new(tail, manifest.current_generation).await,
+            let (read, beside) = match listed.take() {
+                // The listing is older than both, so that they need not wait for each other.
+                Some(last) => {
+                    let reading = self.read_listed(tail, last, current);
+                    let (read, newest) = join(reading, manifests.existing()).await;
+                    (read, Some(newest))
+                }
+                None => (self.read_new(tail, current).await, None),
             };
-            match &read {
-                Ok(()) if last.is_some() || mutant!("L3") => return Ok(manifest),
-                Err(error) if error.kind() != ErrorKind::Corruption => {
+            manifest = match (&read, beside) {
+                (Ok(()), _) if mutant!("L3") => return Ok(manifest),
+                (Ok(()), Some(newest)) => newest?,
+                (Err(error), _) if error.kind() != ErrorKind::Corruption => {
                     return read.map(|()| manifest);
                 }
-                _ => manifest = manifests.existing().await?,
-            }
+                _ => manifests.existing().await?,
+            };
             if manifest.replay_after_wal_entry_position < tail.next() {
                 self.forget_flushed(manifest.current_generation);
                 return read.map(|()| manifest);
