@@ -592,13 +592,61 @@ def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table: lancemem.
             assert live(table, lancemem.connect_job(third.location, own)) == named(range(2), "here")
 
 
-def test_a_connection_that_says_nothing_is_closed(table: lancemem.Table) -> None:
+# What every HTTP/2 client says first: its preface, and settings that change nothing.
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Read to the end, which comes by itself within the time-out of the connection."""
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(1 << 16):
+            pass
+    return True
+
+
+def test_a_connection_that_shows_no_token_is_closed(table: lancemem.Table) -> None:
+    wide = pa.table({"id": range(40_000), "name": ["x" * 1_000] * 40_000, "value": [0.5] * 40_000})
+    with contextlib.ExitStack() as scope:
+        job = scope.enter_context(table.start_job(shard=0))
+        endpoint = scope.enter_context(job.serve())
+        job.put(wide, durable=False)
+        client, options = plain(endpoint.location, endpoint.token)
+        known = scope.enter_context(client).do_get(flight.Ticket(b"rows"), options)
+        read = len(known.read_chunk().data)
+        host, _, port = endpoint.location.removeprefix("grpc://").rpartition(":")
+        strangers = []
+        for said in (b"", b"P", HTTP2):
+            stranger = socket.create_connection((host, int(port)), timeout=30)
+            scope.enter_context(stranger).sendall(said)
+            strangers.append(stranger)
+        wrong, _ = plain(endpoint.location, "x" * 64)
+        with scope.enter_context(wrong), pytest.raises(UNAUTHENTICATED):
+            wrong.get_flight_info(ROWS)
+        assert all(is_closed(stranger) for stranger in strangers)
+        # Who has shown the token has no such time.
+        assert read + len(known.read_all()) == 40_000
+        assert len(live(table, lancemem.connect_job(endpoint.location, endpoint.token))) == 40_000
+
+
+def handles() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts handles by /proc")
+def test_strangers_take_few_handles_of_the_writer(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job, job.serve() as endpoint:
         host, _, port = endpoint.location.removeprefix("grpc://").rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=30) as silent:
-            assert silent.recv(1) == b""
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
-        assert live(table, remote) == {}
+        before = handles()
+        with contextlib.ExitStack() as scope:
+            for _ in range(100):
+                stranger = socket.create_connection((host, int(port)), timeout=30)
+                scope.enter_context(stranger).sendall(HTTP2)
+            job.put(rows(range(3), "beside"))
+            assert live(table, remote) == named(range(3), "beside")
+            at_first = handles() - before
+            assert stranger.recv(1 << 16), "there is a place for the last one too, later"
+            assert max(at_first, handles() - before) <= 100 + 64 + 8
 
 
 def test_reads_at_a_time_are_bounded(table: lancemem.Table) -> None:

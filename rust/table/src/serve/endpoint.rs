@@ -1,10 +1,9 @@
 //! The socket that a job is offered on.
 //!
 //! Owns: binding, TLS, the token in front of every call, and the end: with the job, or earlier.
-//! Does not own: what a call answers (`service`).
+//! Does not own: what a call answers (`service`), or who may be connected (`strangers`).
 
 use std::fmt;
-use std::future::ready;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,9 +11,8 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use async_recursion::async_recursion as boxed;
-use futures::stream::{self, Stream, StreamExt};
 use lancemem_core::types::{Error, Result};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -24,6 +22,7 @@ use tonic::{Request, Status};
 
 use super::address::Address;
 use super::service::{JobService, end_of, refuse_large_lists};
+use super::strangers::{Standing, accepted};
 use super::token::Token;
 use crate::table::Job;
 
@@ -35,8 +34,6 @@ const CALLS: u32 = 64;
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long a connection may take to answer, or to shake hands.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections that may have said nothing yet; more are not accepted before one speaks or is closed.
-const SILENT: usize = 64;
 /// How long calls may take to end once the endpoint ends.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -126,7 +123,7 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
     let service = JobService::new(Arc::downgrade(job), options.max_streams, stop.subscribe());
     let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES);
     let service = InterceptedService::new(service, guard(token.clone()));
-    let incoming = Box::pin(speaking(listener));
+    let incoming = Box::pin(accepted(listener));
     let end = end(job.ended(), stop.clone());
     let running =
         builder.add_service(service).serve_with_incoming_shutdown(incoming, Box::pin(end));
@@ -175,43 +172,6 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Whether it was the other end that gave a connection up before it was taken.
-fn is_of_caller(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
-}
-
-/// Before another try to take a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
-
-/// Connections whose other end has said something: one that says nothing is closed after a while.
-/// Nobody else would ever close it, and each costs the writer's process a handle.
-fn speaking(listener: TcpListener) -> impl Stream<Item = io::Result<TcpStream>> + Send {
-    let accepted = stream::unfold(listener, |listener| async {
-        let mut is_failing = false;
-        loop {
-            match listener.accept().await {
-                Ok((connection, _)) => return Some((connection, listener)),
-                Err(error) if is_of_caller(&error) => continue,
-                // Of handles, for which whoever asks again at once would spin.
-                Err(error) if !is_failing => {
-                    tracing::warn!(%error, "the endpoint cannot take a connection, and goes on trying");
-                    is_failing = true;
-                }
-                Err(_) => {}
-            }
-            #[expect(clippy::disallowed_methods, reason = "the pause is the point")]
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-        }
-    });
-    let spoken = accepted.map(|connection| async {
-        let word = timeout(PATIENCE, connection.peek(&mut [0])).await.ok()?.ok()?;
-        let is_open = word > 0 && connection.set_nodelay(true).is_ok();
-        is_open.then_some(Ok(connection))
-    });
-    spoken.buffer_unordered(SILENT).filter_map(ready)
-}
-
 /// Returns when the job or the endpoint ends, and lets the reads know.
 async fn end(mut job: watch::Receiver<bool>, stop: Arc<watch::Sender<bool>>) {
     let mut stopped = stop.subscribe();
@@ -226,6 +186,7 @@ async fn end(mut job: watch::Receiver<bool>, stop: Arc<watch::Sender<bool>>) {
 fn guard(token: Token) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
         if token.is_carried_by(request.metadata()) {
+            Standing::make_known(request.extensions());
             return Ok(request);
         }
         Err(Status::unauthenticated("the call does not carry the endpoint's bearer token"))

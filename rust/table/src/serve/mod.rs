@@ -5,13 +5,14 @@
 //! Does not own: the cut, which is the job's own snapshot, or the read over it (`table`).
 //!
 //! Reading order: `wire` (what is asked and answered), `token`, `address`, `newest`, `service`,
-//! `endpoint`, then `remote`, the other end.
+//! `strangers`, `endpoint`, then `remote`, the other end.
 
 mod address;
 mod endpoint;
 mod newest;
 mod remote;
 mod service;
+mod strangers;
 mod token;
 mod wire;
 
