@@ -21,6 +21,7 @@ mod repair;
 mod runtime;
 mod scan;
 mod serve;
+mod stack;
 mod stage;
 mod table;
 mod values;

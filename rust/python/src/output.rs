@@ -20,6 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::errors::InvalidInputError;
 use crate::runtime::{Here, panicked};
+use crate::stack::with_room;
 
 type Batches = BoxStream<'static, Result<ArrayRef, ArrowError>>;
 
@@ -78,7 +79,9 @@ impl ArrowStream {
                 return Some(Err(ArrowError::ExternalError(FORKED.into())));
             }
             let mut batches = batches.peek().lock().unwrap_or_else(PoisonError::into_inner);
-            runtime.block_on(batches.next())
+            let batches = &mut *batches;
+            with_room(|| runtime.block_on(batches.next()))
+                .unwrap_or_else(|error| Some(Err(ArrowError::IoError(error.to_string(), error))))
         });
         let reader = Box::new(ArrayIterator::new(pulled, field_of(&self.schema)));
         to_stream_pycapsule(py, reader, requested_schema).map_err(PyErr::from)

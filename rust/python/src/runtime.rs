@@ -27,9 +27,7 @@ use tokio::sync::Notify;
 
 use crate::errors::{ForkedHandleError, InvalidInputError, RetryableError, to_py};
 use crate::logging;
-
-/// Of a thread that polls the engine: plans of deep conditions take some of it.
-const STACK: usize = 8 << 20;
+use crate::stack::{STACK, with_room};
 
 static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
 
@@ -139,17 +137,26 @@ pub fn run<T: Send>(
 ) -> PyResult<T> {
     let runtime = runtime()?;
     let mut work = Box::pin(AssertUnwindSafe(work).catch_unwind().map(without_panic));
-    let mut done = detached(py, || poll_once(&runtime, work.as_mut()));
+    let mut done = here(py, || poll_once(&runtime, work.as_mut()))?;
     loop {
         logging::hand_over(py)?;
         if let Some(done) = done {
             return done.map_err(|error| to_py(&error));
         }
-        done = detached(py, || waiting_here(|| runtime.block_on(turn(work.as_mut()))));
+        done = here(py, || waiting_here(|| runtime.block_on(turn(work.as_mut()))))?;
         if done.is_none() {
             done = check_signals(py, &runtime, work.as_mut())?;
         }
     }
+}
+
+/// A part of the work without the GIL, on the calling thread if that has the stack for it.
+fn here<T: Send>(py: Python<'_>, part: impl FnOnce() -> T + Send) -> PyResult<T> {
+    detached(py, || with_room(part)).map_err(|error| {
+        RetryableError::new_err(format!(
+            "this thread's stack is too small, and the system gives no other thread: {error}"
+        ))
+    })
 }
 
 /// The outcome of work that may have panicked.

@@ -7,6 +7,7 @@
 
 mod cast;
 mod frame;
+mod hollow;
 pub mod key;
 mod key_values;
 pub mod key_view;

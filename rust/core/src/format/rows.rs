@@ -12,6 +12,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::nullif::nullif;
 
 use super::cast::{item_of, lossless_cast};
+use super::hollow::{MOST, shows_too_many};
 use super::nulls::{null_part, null_row};
 use super::reconcile::{StoredPlaces, refuse_other_key};
 use super::size::{column_bytes, payload_bytes};
@@ -135,7 +136,7 @@ impl RowSchema {
                 columns.push(self.accept_column(field, array)?);
             }
             columns.push(constant_tombstone(batch.num_rows(), false));
-            return self.assemble(columns, batch.num_rows());
+            return self.accepted(columns, batch.num_rows());
         }
         self.refuse_unknown_columns(batch)?;
         for field in self.logical.fields() {
@@ -149,7 +150,7 @@ impl RowSchema {
             columns.push(self.accept_column(field, array)?);
         }
         columns.push(constant_tombstone(batch.num_rows(), false));
-        self.assemble(columns, batch.num_rows())
+        self.accepted(columns, batch.num_rows())
     }
 
     /// Accepts keys to delete: the key columns, other columns are ignored.
@@ -177,7 +178,7 @@ impl RowSchema {
             columns.push(self.accept_column(field, batch.column(place))?);
         }
         columns.push(constant_tombstone(batch.num_rows(), true));
-        self.assemble(columns, batch.num_rows())
+        self.accepted(columns, batch.num_rows())
     }
 
     /// Accepts rows to upsert and keys to delete in one batch: a row whose value in `deletes` is
@@ -230,7 +231,7 @@ impl RowSchema {
             columns.push(array);
         }
         columns.push(Arc::new(deletes.clone()));
-        self.assemble(columns, batch.num_rows())
+        self.accepted(columns, batch.num_rows())
     }
 
     /// Brings stored rows, such as those of a WAL entry, to today's storage schema by field id,
@@ -386,6 +387,18 @@ impl RowSchema {
             return Err(part_is_null(name, part));
         }
         Ok(array)
+    }
+
+    /// Accepted columns, none of which names more values than a reader would take.
+    fn accepted(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
+        if let Some(place) = columns.iter().position(|column| shows_too_many(column)) {
+            return Err(Error::input(format!(
+                "column '{}' has more than {MOST} values that hold nothing in one batch; write fewer \
+                 rows at a time",
+                self.storage.field(place).name()
+            )));
+        }
+        self.assemble(columns, rows)
     }
 
     fn assemble(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {

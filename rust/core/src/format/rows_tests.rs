@@ -4,7 +4,8 @@
 
 use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
 use arrow_array::{
-    Float64Array, Int32Array, Int64Array, LargeStringArray, ListArray, StringArray, StructArray,
+    FixedSizeListArray, Float64Array, Int32Array, Int64Array, LargeStringArray, ListArray,
+    NullArray, StringArray, StructArray,
 };
 use arrow_buffer::OffsetBuffer;
 
@@ -179,6 +180,32 @@ fn a_null_key_is_named_by_column_and_row() {
         schema().accept(&rows).unwrap_err().to_string(),
         "primary key column 'id' is null in row 1"
     );
+}
+
+#[test]
+fn rows_and_deletes_that_no_reader_would_take_are_refused_before_they_are_written() {
+    let item = Arc::new(Field::new_list_field(DataType::Null, true));
+    let wide = DataType::FixedSizeList(item.clone(), 1 << 23);
+    let logical = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("nulls", wide, true),
+    ]);
+    let schema = RowSchema::new(Arc::new(logical), &["id".to_owned()]).unwrap();
+    for rows in [2, 3] {
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+        let rows = usize::try_from(rows).unwrap();
+        let values = Arc::new(NullArray::new(rows << 23));
+        let lists = FixedSizeListArray::new(item.clone(), 1 << 23, values, None);
+        let whole = batch(vec![("id", ids.clone()), ("nulls", Arc::new(lists))]);
+        for accepted in [schema.accept(&whole), schema.accept_keys(&batch(vec![("id", ids)]))] {
+            match accepted {
+                Ok(_) => assert_eq!(rows, 2),
+                Err(error) => {
+                    assert!(rows == 3 && error.to_string().contains("'nulls'"), "{error}")
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -18,9 +18,10 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
 use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
-use arrow_schema::{DataType, Fields, Schema, SchemaRef};
+use arrow_schema::{Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
+use super::hollow::{brings_too_many, holds_rows};
 use super::size::payload_bytes;
 use crate::types::{Error, Generation, Marks, Result, WriterEpoch};
 
@@ -200,9 +201,8 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         let mut batches = Vec::new();
         while !buffer.is_empty() {
             match decoder.decode(&mut buffer).map_err(undecodable)? {
-                // Columns that a table has and such rows lack would be made for any number of them.
-                Some(batch) if batch.num_rows() > 0 && !holds_rows(batch.schema_ref()) => {
-                    let why = "rows of columns that hold nothing";
+                Some(batch) if names_too_many(&batch) => {
+                    let why = "more values than its bytes hold";
                     return Err(Error::corrupt(what, "undecodable", why));
                 }
                 Some(batch) => batches.push(batch),
@@ -220,6 +220,13 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "its stream is not valid")))
 }
 
+/// Whether rows or values that hold nothing are too many: what a table has and they lack would be
+/// made for any number of them.
+fn names_too_many(batch: &RecordBatch) -> bool {
+    let rows = batch.num_rows() > 0 && !holds_rows(batch.schema_ref());
+    rows || batch.columns().iter().any(|column| brings_too_many(column))
+}
+
 /// Whether a batch or a dictionary of the stream is compressed, which no writer of entries does. Such a
 /// buffer says how large it will be, and the decoder asks for that much memory, whatever it is.
 fn has_compressed(stream: &[u8]) -> bool {
@@ -233,21 +240,6 @@ fn has_compressed(stream: &[u8]) -> bool {
         rest = after;
     }
     false
-}
-
-/// Whether a row takes at least a bit, in the tombstone or another column: then the decoder has seen that there
-/// are as many as the batch says.
-fn holds_rows(schema: &Schema) -> bool {
-    schema.fields().iter().any(|field| holds_values(field.data_type()))
-}
-
-fn holds_values(of: &DataType) -> bool {
-    match of {
-        DataType::Null | DataType::FixedSizeBinary(0) | DataType::RunEndEncoded(..) => false,
-        DataType::FixedSizeList(item, length) => *length > 0 && holds_values(item.data_type()),
-        DataType::Struct(parts) => parts.iter().any(|part| holds_values(part.data_type())),
-        _ => true,
-    }
 }
 
 /// The next message, and what is behind its body. `None` at the end, and at damage, which the decoder names.
@@ -338,9 +330,11 @@ fn without_entry_metadata(batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
 #[cfg(test)]
 mod tests {
     use arrow_array::{
-        Array, ArrayRef, Int64Array, NullArray, RecordBatchOptions, StringArray, StructArray,
+        Array, ArrayRef, Int64Array, LargeListArray, NullArray, RecordBatchOptions, StringArray,
+        StructArray,
     };
-    use arrow_schema::Field;
+    use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+    use arrow_schema::{DataType, Field};
 
     use super::*;
 
@@ -428,15 +422,20 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_columns_that_hold_nothing_are_refused() {
-        let rows = 1 << 40;
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let columns: [Option<ArrayRef>; 3] = [
-            None,
-            Some(Arc::new(NullArray::new(rows))),
-            Some(Arc::new(StructArray::new_empty_fields(rows, None))),
+    fn more_rows_or_values_than_there_are_bytes_for_are_refused() {
+        let many = 1 << 40;
+        let item = Arc::new(Field::new_list_field(DataType::Null, true));
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0_i64, many]));
+        let many = usize::try_from(many).unwrap();
+        let nulls = Arc::new(NullArray::new(many));
+        let columns: [(Option<ArrayRef>, usize); 4] = [
+            (None, many),
+            (Some(nulls.clone()), many),
+            (Some(Arc::new(StructArray::new_empty_fields(many, None))), many),
+            (Some(Arc::new(LargeListArray::new(item, offsets, nulls, None))), 1),
         ];
-        for column in columns {
+        for (column, rows) in columns {
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
             let fields: Vec<Field> =
                 column.iter().map(|it| Field::new("v", it.data_type().clone(), true)).collect();
             let metadata = HashMap::from([(WRITER_EPOCH.to_owned(), "1".to_owned())]);
@@ -446,7 +445,7 @@ mod tests {
             let mut writer = StreamWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
             writer.write(&batch).unwrap();
             let error = decode(&writer.into_inner().unwrap().into(), "x").unwrap_err();
-            assert!(error.to_string().contains("hold nothing"), "{error}");
+            assert!(error.to_string().contains("than its bytes hold"), "{error}");
         }
     }
 

@@ -11,8 +11,8 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, ScalarValue, ToDFSchema};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Expr, Operator, lit};
+use datafusion::logical_expr::utils::{split_binary, split_conjunction};
+use datafusion::logical_expr::{BinaryExpr as BinaryCondition, Expr, Operator, binary_expr, lit};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
@@ -30,6 +30,8 @@ use crate::errors::{Context, from_datafusion};
 const MOST_IN_A_CHAIN: usize = 1_000;
 /// How deep a condition may be: a chain, in as many parentheses as the parser takes.
 const DEEPEST: usize = MOST_IN_A_CHAIN + 100;
+/// A chain of so many is made flat; the conditions of shorter ones stay in each other's order.
+const LONG_CHAIN: usize = 64;
 /// Words of SQL that may follow each other in the same way, where a sign counts as two: a comparison has
 /// three and what joins it to the next.
 const MOST_WORDS: usize = 4 * MOST_IN_A_CHAIN;
@@ -72,7 +74,8 @@ impl Filter {
             .coerce(expression, schema)
             .and_then(|expression| without_nulls_in_lists(expression, &simplifier))
             .and_then(|expression| simplified(expression, schema))
-            .and_then(with_both_zeros);
+            .and_then(with_both_zeros)
+            .and_then(flat);
         resolved.map(|expression| Self { expression }).map_err(|error| invalid(action, &error))
     }
 
@@ -191,14 +194,38 @@ fn checked(
     Ok(Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true))))
 }
 
+/// The same condition with long chains of AND and OR as flat as can be: they are as deep as they are long, and
+/// Lance looks for an index no deeper than 500.
+fn flat(expression: Expr) -> PlanResult<Expr> {
+    let flatten = |part| {
+        let Expr::BinaryExpr(BinaryCondition { op: op @ (Operator::And | Operator::Or), .. }) =
+            &part
+        else {
+            return Ok(Transformed::no(part));
+        };
+        let op = *op;
+        let conditions = split_binary(&part, op);
+        if conditions.len() < LONG_CHAIN {
+            return Ok(Transformed::no(part));
+        }
+        let conditions = conditions.into_iter().cloned().collect();
+        Ok(joined(conditions, op).map_or(Transformed::no(part), Transformed::yes))
+    };
+    Ok(expression.transform_down(flatten)?.data)
+}
+
 /// All of these conditions as one, as flat as can be: DataFusion's own is as deep as they are many.
-pub(super) fn conjunction(mut conditions: Vec<Expr>) -> Option<Expr> {
+pub(super) fn conjunction(conditions: Vec<Expr>) -> Option<Expr> {
+    joined(conditions, Operator::And)
+}
+
+fn joined(mut conditions: Vec<Expr>, operator: Operator) -> Option<Expr> {
     while conditions.len() > 1 {
         let mut rest = conditions.into_iter();
         let mut pairs = Vec::with_capacity(rest.len().div_ceil(2));
         while let Some(one) = rest.next() {
             pairs.push(match rest.next() {
-                Some(other) => one.and(other),
+                Some(other) => binary_expr(one, operator, other),
                 None => one,
             });
         }

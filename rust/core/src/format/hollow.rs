@@ -1,0 +1,125 @@
+//! Values of types that hold nothing, such as null: a few bytes may name any number of them.
+//!
+//! Owns: which types those are, and how many such values a column may have in one batch.
+//! Does not own: what a writer or a reader is told.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::{DataType, Schema};
+
+/// Values that hold nothing, of one column in one put: a reader whose table has grown a part since
+/// makes as many values of that.
+pub(super) const MOST: usize = 1 << 24;
+
+/// Whether a row takes at least a bit, in the tombstone or another column: then the decoder has seen that there
+/// are as many as the batch says.
+pub(super) fn holds_rows(schema: &Schema) -> bool {
+    schema.fields().iter().any(|field| holds_values(field.data_type()))
+}
+
+fn holds_values(of: &DataType) -> bool {
+    match of {
+        DataType::Null | DataType::FixedSizeBinary(0) | DataType::RunEndEncoded(..) => false,
+        DataType::FixedSizeList(item, length) => *length > 0 && holds_values(item.data_type()),
+        DataType::Struct(parts) => parts.iter().any(|part| holds_values(part.data_type())),
+        _ => true,
+    }
+}
+
+/// Whether the lists of `rows` show too many values that hold nothing.
+pub(super) fn shows_too_many(rows: &dyn Array) -> bool {
+    has_too_many(rows, |_, shown| shown)
+}
+
+/// Whether the lists of `rows` come with too many values that hold nothing, shown or not.
+pub(super) fn brings_too_many(rows: &dyn Array) -> bool {
+    has_too_many(rows, |values, _| values.len())
+}
+
+fn has_too_many(rows: &dyn Array, count: fn(&ArrayRef, usize) -> usize) -> bool {
+    let below = |values: &ArrayRef, shown: Option<usize>| {
+        if holds_values(values.data_type()) {
+            return has_too_many(values, count);
+        }
+        shown.is_none_or(|shown| count(values, shown) > MOST)
+    };
+    match rows.data_type() {
+        DataType::Struct(_) => {
+            rows.as_struct().columns().iter().any(|part| has_too_many(part, count))
+        }
+        DataType::List(_) => {
+            let list = rows.as_list::<i32>();
+            let ends = list.offsets().first().zip(list.offsets().last());
+            let shown = ends.map(|(first, last)| usize::try_from(last - first));
+            below(list.values(), shown.and_then(Result::ok))
+        }
+        DataType::LargeList(_) => {
+            let list = rows.as_list::<i64>();
+            let ends = list.offsets().first().zip(list.offsets().last());
+            let shown = ends.map(|(first, last)| usize::try_from(last - first));
+            below(list.values(), shown.and_then(Result::ok))
+        }
+        DataType::FixedSizeList(_, width) => {
+            let width = usize::try_from(*width).ok();
+            let shown = width.and_then(|width| width.checked_mul(rows.len()));
+            below(rows.as_fixed_size_list().values(), shown)
+        }
+        DataType::Map(..) => {
+            let map = rows.as_map();
+            map.entries().columns().iter().any(|part| below(part, Some(part.len())))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{FixedSizeListArray, LargeListArray, ListArray, NullArray, StructArray};
+    use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+    use arrow_schema::Field;
+
+    use super::*;
+
+    fn nulls(count: usize) -> ArrayRef {
+        Arc::new(NullArray::new(count))
+    }
+
+    fn list(values: ArrayRef, shown: usize) -> ArrayRef {
+        let item = Arc::new(Field::new_list_field(values.data_type().clone(), true));
+        let offsets = ScalarBuffer::from(vec![0, i32::try_from(shown).unwrap()]);
+        Arc::new(ListArray::new(item, OffsetBuffer::new(offsets), values, None))
+    }
+
+    #[test]
+    fn lists_of_what_holds_nothing_are_bounded_at_any_depth() {
+        let structs = |count| Arc::new(StructArray::new_empty_fields(count, None)) as ArrayRef;
+        for values in [nulls, structs] {
+            assert!(!shows_too_many(&list(values(MOST), MOST)));
+            assert!(shows_too_many(&list(values(MOST + 1), MOST + 1)));
+            let field = Arc::new(Field::new("part", list(values(1), 1).data_type().clone(), true));
+            let inside = list(values(MOST + 1), MOST + 1);
+            let outside = StructArray::new(vec![field].into(), vec![inside], None);
+            assert!(shows_too_many(&list(Arc::new(outside), 1)));
+        }
+    }
+
+    #[test]
+    fn values_that_a_slice_does_not_show_count_for_a_reader_only() {
+        let slice = list(nulls(1 << 40), 3);
+        assert!(!shows_too_many(&slice) && brings_too_many(&slice));
+    }
+
+    #[test]
+    fn other_lists_count_as_well() {
+        let item = Arc::new(Field::new_list_field(DataType::Null, true));
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0_i64, 1 << 40]));
+        assert!(shows_too_many(&LargeListArray::new(item.clone(), offsets, nulls(1 << 40), None)));
+        let wide = i32::try_from(MOST).unwrap();
+        assert!(!shows_too_many(&FixedSizeListArray::new(item.clone(), wide, nulls(MOST), None)));
+        assert!(shows_too_many(&FixedSizeListArray::new(item, wide, nulls(2 * MOST), None)));
+        let many = Arc::new(arrow_array::Int8Array::from(vec![1; 1 << 10]));
+        assert!(!brings_too_many(&list(many, 1 << 10)));
+    }
+}
