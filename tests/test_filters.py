@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lancemem
+from tests.programs import run_python
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTable
@@ -328,24 +327,22 @@ def test_a_thread_with_a_small_stack_reads_with_any_condition(make_table: MakeTa
     table.upsert(pa.table({"id": [1, 2], "name": ["a", "b"], "value": [1.0, 2.0]}))
     chain = " OR ".join(f"name = 'n{number}'" for number in range(900))
     program = f"""
-import sys, threading
-import lancemem
+        import sys, threading
+        import lancemem
 
-table = lancemem.open_table(sys.argv[1])
+        table = lancemem.open_table(sys.argv[1])
 
-def read():
-    scan = table.scan(filter="id = 2 OR {chain}")
-    print(scan.count_rows(), sum(len(batch) for batch in scan), len(table.get([1, 2])), flush=True)
+        def read():
+            scan = table.scan(filter="id = 2 OR {chain}")
+            print(scan.count_rows(), sum(len(batch) for batch in scan), len(table.get([1, 2])))
 
-for kib in (256, 2048):
-    threading.stack_size(kib << 10)
-    thread = threading.Thread(target=read)
-    thread.start()
-    thread.join()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, table.uri], capture_output=True, text=True, timeout=120
-    )
+        for kib in (256, 2048):
+            threading.stack_size(kib << 10)
+            thread = threading.Thread(target=read)
+            thread.start()
+            thread.join()
+    """
+    done = run_python(program, table.uri)
     assert (done.returncode, done.stdout) == (0, "1 1 2\n" * 2), done.stderr
 
 

@@ -629,7 +629,7 @@ def test_a_connection_that_shows_no_token_is_closed(table: lancemem.Table) -> No
 
 
 def handles() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts handles by /proc")
