@@ -274,3 +274,6 @@ def test_a_cut_that_is_gone_or_was_never_there_is_refused(table: lancemem.Table)
     ):
         with pytest.raises(lancemem.InvalidInputError, match="cut"):
             table.pin(cut=wrong)
+    for level in ("flushed", "live"):
+        with pytest.raises(lancemem.InvalidInputError, match="leave out consistency="):
+            table.pin(cut=table.pin().cut, consistency=level)

@@ -175,3 +175,20 @@ def test_what_only_a_local_disk_can_do_is_off_without_a_word(
 def test_a_place_without_a_table_is_an_input_error(place: Place) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="opening table s3://"):
         lancemem.open_table(place.uri, storage_options=place.options)
+
+
+def test_a_bucket_that_is_not_there_and_an_option_that_says_nothing_are_no_passing_faults(
+    place: Place,
+) -> None:
+    nowhere = place.uri.replace(place.bucket, f"{place.bucket}-gone")
+    with pytest.raises(lancemem.TableNotFoundError):
+        lancemem.open_table(nowhere, storage_options=place.options)
+    with pytest.raises(lancemem.InvalidInputError, match="NoSuchBucket"):
+        lancemem.create_table(nowhere, SCHEMA, primary_key="id", storage_options=place.options)
+    options = place.options | {"timeout": "banana"}
+    for call in (
+        lambda: lancemem.open_table(place.uri, storage_options=options),
+        lambda: lancemem.create_table(place.uri, SCHEMA, primary_key="id", storage_options=options),
+    ):
+        with pytest.raises(lancemem.InvalidInputError, match="banana"):
+            call()

@@ -176,6 +176,21 @@ def test_what_a_merge_cannot_do_says_what_to_do_instead(
     assert stored(table) == before
 
 
+def test_an_inserted_row_has_the_key_that_the_merge_has_looked_for(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    source = spark.createDataFrame([(1004, "a", -1, None, "x")], SOURCE)
+    before = stored(table)
+    values = {"id": "s.id - 1000", "part": "s.part", "v": "s.v"}
+    with pytest.raises(Exception, match=r"key column 'id' another value .* gives 4 for 1004"):
+        table.merge(source, ON).whenNotMatchedInsert(values=values).execute()
+    assert stored(table) == before
+    values["id"] = "cast(s.id as string)"
+    done = table.merge(source, ON).whenNotMatchedInsert(values=values).execute()
+    assert done.rows_inserted == 1
+    assert stored(table) == before | {(1004, "a"): (-1, None)}
+
+
 def test_a_lookup_gives_the_rows_of_keys_that_exist(
     spark: SparkSession, table: LancememTable
 ) -> None:

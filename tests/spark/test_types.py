@@ -148,6 +148,39 @@ def test_a_vector_of_another_length_is_named_with_its_column_and_row(
     assert table.toDF().sort("id").collect() == [(1, [1.0, 2.0, 3.0]), (2, None)]
 
 
+def test_a_number_that_is_too_large_for_its_column_is_named(
+    spark: SparkSession, table_uri: str
+) -> None:
+    half, wide = pa.float16(), pa.uint64()
+    fields = {"h": half, "v": pa.list_(half, 2), "l": pa.list_(half), "u": wide, "b": pa.uint8()}
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            *map(pa.field, *zip(*fields.items(), strict=True)),
+        ]
+    )
+    table = LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
+    ddl = "id long, h float, v array<float>, l array<float>, u decimal(20,0), b smallint"
+    infinite = float("inf")
+    fits: tuple[Any, ...] = (1, 1.5, [infinite, 0.1], [-infinite, None], Decimal(2**64 - 1), 255)
+    table.upsert(spark.createDataFrame([fits], ddl))
+    row = plain(table.toDF().collect()[0])
+    assert (row["h"], row["v"][0], row["l"][0], row["u"], row["b"]) == (
+        1.5,
+        infinite,
+        -infinite,
+        Decimal(2**64 - 1),
+        255,
+    )
+    beyond = {"h": 1e30, "v": [0.0, 1e30], "l": [1e30], "u": Decimal(2**64), "b": 256}
+    for place, (name, value) in enumerate(beyond.items(), start=1):
+        bad = (2, *fits[1:place], value, *fits[place + 1 :])
+        frame = spark.createDataFrame([fits, bad], ddl).repartition(1)
+        with pytest.raises(Exception, match=rf"column '{name}'.*row 1 .*fit"):
+            table.upsert(frame)
+    assert table.toDF().count() == 1
+
+
 def test_vectors_inside_others_may_be_null(spark: SparkSession, table_uri: str) -> None:
     inside = pa.list_(pa.float32(), 2)
     schema = pa.schema(

@@ -36,6 +36,9 @@ _FROM_SPARK: dict[type[st.DataType], pa.DataType] = {
     st.DayTimeIntervalType: pa.duration("us"),
 }
 
+# Characters of a value in an error.
+_SHOWN = 100
+
 # What Spark does not take from Python, and the type that holds every value of it.
 _TO_SPARK: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
     (pa.types.is_large_string, pa.string()),
@@ -111,14 +114,53 @@ def _table_column(column: pa.Array, field: pa.Field) -> pa.Array:
     wanted = field.type
     if pa.types.is_fixed_size_list(wanted) and not pa.types.is_fixed_size_list(column.type):
         _check_lengths(column, field)
-        return _vectors(column, wanted)
+        return _vectors(column, wanted, field.name)
     restored = _restored(column.type, wanted)
     if restored.equals(column.type):
         return column
+    return _cast(column, restored, field.name)
+
+
+def _cast(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+    """Cast a column, and name the first row with a value that the type does not hold."""
+    made = _made(column, wanted)
+    if made is not None:
+        return made
+    first, end = 0, len(column)
+    while end - first > 1:
+        middle = (first + end) // 2
+        if _made(column[first:middle], wanted) is None:
+            end = middle
+        else:
+            first = middle
+    value = repr(column[first].as_py())[:_SHOWN]
+    raise lancemem.InvalidInputError(
+        f"column {name!r}: row {first} has {value}, which does not fit {wanted}"
+    )
+
+
+def _made(column: pa.Array, wanted: pa.DataType) -> pa.Array | None:
+    """Cast a column; None where that loses a value. pyarrow makes large halves infinite."""
     try:
-        return column.cast(restored)
-    except pa.ArrowInvalid as error:
-        raise lancemem.InvalidInputError(f"column {field.name!r}: {error}") from None
+        made = column.cast(wanted)
+    except pa.ArrowInvalid:
+        return None
+    return None if _infinite(made) > _infinite(column) else made
+
+
+def _infinite(column: pa.Array) -> int:
+    """Count the infinite numbers in what can become halves."""
+    types = pa.types
+    if types.is_struct(column.type):
+        return sum(_infinite(part) for part in column.flatten())
+    if types.is_map(column.type):
+        return _infinite(column.keys) + _infinite(column.items)
+    if _is_list(column.type):
+        return _infinite(column.flatten())
+    if not types.is_floating(column.type):
+        return 0
+    numbers = column.cast(pa.float32()) if types.is_float16(column.type) else column
+    return int(pc.sum(pc.is_inf(numbers), min_count=0).as_py())
 
 
 def _restored(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
@@ -174,14 +216,17 @@ def _check_lengths(column: pa.Array, field: pa.Field) -> None:
         )
 
 
-def _vectors(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _vectors(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
     """Make fixed-size lists of lists that have that length.
 
     Not by pyarrow's cast: it ends the process where all lists are null and come without a buffer
     of values, as they do from Spark.
     """
     values, size = column.flatten(), wanted.list_size
-    values = values.cast(wanted.value_type) if len(values) else pa.array([], wanted.value_type)
+    if len(values):
+        values = _cast(column, pa.list_(wanted.value_type), name).flatten()
+    else:
+        values = pa.array([], wanted.value_type)
     if not column.null_count:
         return pa.FixedSizeListArray.from_arrays(values, type=wanted)
     valid = column.is_valid().to_numpy(zero_copy_only=False)

@@ -41,7 +41,10 @@ def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Mar
     if txn_app_id is None and txn_version is None:
         return None
     if txn_app_id is None or txn_version is None:
-        raise lancemem.InvalidInputError("txnAppId and txnVersion go together: give both or none")
+        raise lancemem.InvalidInputError(
+            "an application and its version go together (txn_app_id, txn_version; as options "
+            "txnAppId, txnVersion): give both or none"
+        )
     try:
         # A version such as 1.7 would be taken for 1, and what it marks for written.
         version = int(txn_version) if isinstance(txn_version, str) else operator.index(txn_version)

@@ -103,7 +103,10 @@ class MergeBuilder:
     def whenNotMatchedInsert(  # noqa: N802
         self, condition: Column | str | None = None, *, values: Mapping[str, Column | str]
     ) -> MergeBuilder:
-        """Insert a row of `values` for a source row that matches none; other columns are null."""
+        """Insert a row of `values` for a source row that matches none; other columns are null.
+
+        The key stays the source's: whether the table has a row of another was not looked up.
+        """
         missing = [name for name in self._table.primary_key if name not in values]
         if missing:
             raise lancemem.InvalidInputError(f"values has no key column {missing[0]!r}")
@@ -228,8 +231,20 @@ class MergeBuilder:
         if clause.values is None:
             return source[self._key.get(name, name)]
         if name in clause.values:
-            return _column(clause.values[name])
+            value = _column(clause.values[name])
+            return value if name not in self._key else self._looked_up(value, name)
         return target[name] if clause.matched else sf.lit(None)
+
+    def _looked_up(self, value: Column, name: str) -> Column:
+        """Return the value of a key column, which fails where it is not the source row's."""
+        own = sf.col(self._source_alias)[self._key[name]]
+        told = (
+            f"whenNotMatchedInsert gives the key column '{name}' another value than the source, by "
+            "which the rows were matched; change the source before the merge. It gives "
+        )
+        shown = [sf.coalesce(of.cast("string"), sf.lit("null")) for of in (value, own)]
+        error = sf.raise_error(sf.concat(sf.lit(told), shown[0], sf.lit(" for "), shown[1]))
+        return sf.when(value.eqNullSafe(own), value).otherwise(error)
 
 
 def _column(value: Column | str) -> Column:

@@ -322,6 +322,10 @@ impl Table {
             if !jobs.is_empty() {
                 return Err(InvalidInputError::new_err("a cut has no jobs: leave out jobs="));
             }
+            if consistency != Consistency::Durable {
+                let why = "a cut says itself what is in the view: leave out consistency=";
+                return Err(InvalidInputError::new_err(why));
+            }
             let cut = cut.parse().map_err(|error| to_py(&error))?;
             let view = run(py, table.view_of(&cut))?;
             return Ok(ReadView::new(table, view));

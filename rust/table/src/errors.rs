@@ -215,6 +215,11 @@ fn is_io_fault(error: &lance_core::Error) -> bool {
     })
 }
 
+/// How the reader of a store's options calls itself.
+const OPTIONS: &str = "Config";
+/// What a server answers of a bucket that is not there, whatever is looked for in it.
+const NO_BUCKET: &str = "NoSuchBucket";
+
 /// How stores call themselves that ask no server: of disks, of memory, of what was read into it.
 const NO_SERVERS: [&str; 4] = ["LocalFileSystem", "InMemory", "memory", "local files"];
 
@@ -223,7 +228,9 @@ const NO_SERVERS: [&str; 4] = ["LocalFileSystem", "InMemory", "memory", "local f
 fn is_fault_of_server(cause: &(dyn StdError + 'static)) -> bool {
     match cause.downcast_ref::<object_store::Error>() {
         Some(object_store::Error::Generic { store, source }) => {
-            !NO_SERVERS.contains(store) && !source.to_string().contains("Range Not Satisfiable")
+            !NO_SERVERS.contains(store)
+                && *store != OPTIONS
+                && !source.to_string().contains("Range Not Satisfiable")
         }
         _ => false,
     }
@@ -295,10 +302,11 @@ fn is_missing(cause: &(dyn StdError + 'static)) -> bool {
     matches!(
         cause.downcast_ref::<lance_core::Error>(),
         Some(lance_core::Error::NotFound { .. } | lance_core::Error::DatasetNotFound { .. })
-    ) || matches!(
-        cause.downcast_ref::<object_store::Error>(),
-        Some(object_store::Error::NotFound { .. })
-    ) || cause
+    ) || match cause.downcast_ref::<object_store::Error>() {
+        Some(object_store::Error::NotFound { .. }) => true,
+        Some(object_store::Error::Generic { source, .. }) => source.to_string().contains(NO_BUCKET),
+        _ => false,
+    } || cause
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
@@ -316,11 +324,12 @@ fn is_in_the_way(cause: &(dyn StdError + 'static)) -> bool {
         );
         is_refusal || is_loop
     });
-    let is_no_path = matches!(
-        cause.downcast_ref::<object_store::Error>(),
-        Some(object_store::Error::InvalidPath { .. })
-    );
-    of_system || is_no_path || is_refused(cause)
+    let is_no_place = match cause.downcast_ref::<object_store::Error>() {
+        Some(object_store::Error::InvalidPath { .. }) => true,
+        Some(object_store::Error::Generic { store, .. }) => *store == OPTIONS,
+        _ => false,
+    };
+    of_system || is_no_place || is_refused(cause)
 }
 
 /// The engine's own error, for DataFusion to carry.

@@ -31,8 +31,10 @@ pub(super) fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef>
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let array = &prepared(array, field.data_type()).map_err(|error| refused(error.to_string()))?;
-    let cast = cast_with_options(array, field.data_type(), &options)
-        .map_err(|error| refused(error.to_string()))?;
+    let cast = cast_with_options(array, field.data_type(), &options).map_err(|error| {
+        let row = first_refused(array, field.data_type(), &options);
+        refused(format!("the value in row {row} does not fit: {error}"))
+    })?;
     let back = cast_with_options(&cast, array.data_type(), &options)
         .map_err(|error| refused(error.to_string()))?;
     if back.to_data() != array.to_data() {
@@ -40,6 +42,19 @@ pub(super) fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef>
         return Err(refused(format!("the value in row {row} does not fit")));
     }
     Ok(cast)
+}
+
+/// The first row of a column that cannot be cast as a whole.
+fn first_refused(array: &ArrayRef, to: &DataType, options: &CastOptions<'_>) -> usize {
+    let (mut first, mut end) = (0, array.len());
+    while end - first > 1 {
+        let middle = first + (end - first) / 2;
+        match cast_with_options(&array.slice(first, middle - first), to, options) {
+            Ok(_) => first = middle,
+            Err(_) => end = middle,
+        }
+    }
+    first
 }
 
 fn first_difference(left: &ArrayRef, right: &ArrayRef) -> usize {
