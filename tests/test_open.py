@@ -54,6 +54,31 @@ def rows(*numbers: int, b: int) -> pa.Table:
     return pa.table({"c": list(numbers), "a": list(numbers), "b": [b] * len(numbers)})
 
 
+def test_a_create_that_was_interrupted_is_finished(table_uri: str) -> None:
+    sharding = lancemem.bucket("a", 4)
+    data = lance_table(table_uri, ["a"], rows=0)
+    other = data.schema.append(pa.field("d", pa.int64()))
+    for schema, key in ((other, "a"), (data.schema, "b")):
+        with pytest.raises(lancemem.InvalidInputError, match="exists; open it"):
+            lancemem.create_table(table_uri, schema, primary_key=key)
+    config = lancemem.WriterConfig(max_memtable_rows=7)
+    made = lancemem.create_table(
+        table_uri, data.schema, primary_key="a", sharding=sharding, config=config
+    )
+    assert (made.sharding, len(made.shards())) == (sharding, 4)
+    made.upsert(rows(1, 2, 3, b=4))
+    with pytest.raises(lancemem.InvalidInputError, match="exists; open it"):
+        lancemem.create_table(table_uri, data.schema, primary_key="a", sharding=sharding)
+    assert lancemem.open_table(table_uri).scan().count_rows() == 3
+
+
+def test_a_lance_table_with_rows_is_not_created_anew(table_uri: str) -> None:
+    data = lance_table(table_uri, ["a"])
+    with pytest.raises(lancemem.InvalidInputError, match="exists; open it"):
+        lancemem.create_table(table_uri, data.schema, primary_key="a")
+    assert lance.dataset(table_uri).version == 1
+
+
 def test_a_lance_table_with_a_key_is_adopted_and_keeps_its_rows(table_uri: str) -> None:
     before = lance_table(table_uri, ["a", "c"])
     table = lancemem.open_table(table_uri, sharding=lancemem.bucket("c", 3))

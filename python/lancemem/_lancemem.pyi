@@ -132,10 +132,10 @@ def create_table(
     config: WriterConfig | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> Table:
-    """Create an empty table with its shards.
+    """Create an empty table with its shards; one whose creation was interrupted is finished.
 
     `schema` is an Arrow schema; key columns become not nullable. `primary_key` names them in key
-    order: integers, bool, utf8, large_utf8, binary or large_binary; without it the table is
+    order: integers, bool, `utf8`, `large_utf8`, `binary` or `large_binary`; without it the table is
     append-only. `sharding` defaults to one shard. `config` becomes the default of every job.
     `storage_options` are those of pylance, such as `aws_access_key_id` (docs/object-stores.md);
     base table and shards share them, and no error, log line or `repr` shows the secret ones.

@@ -2,6 +2,9 @@
 //!
 //! Owns: which forms, and what is said of any other. Does not own: what they mean.
 
+use std::sync::Arc;
+
+use lancemem::{Consistency, LiveJob};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PySequence, PyString};
@@ -94,6 +97,40 @@ impl FromPyObject<'_, '_> for RunningJob {
         let here = given.extract().map(Self::Here);
         here.or_else(|_| given.extract().map(Self::Elsewhere))
             .or_else(|_| wrong(given, "jobs, of start_job or connect_job"))
+    }
+}
+
+/// What a read shows, and of which jobs. A level that shows no job's rows takes none: whoever names
+/// jobs wants to see them.
+pub fn level(
+    name: &str,
+    jobs: Option<Vec<RunningJob>>,
+) -> PyResult<(Consistency, Vec<Arc<dyn LiveJob>>)> {
+    let consistency = parse_consistency(name)?;
+    let jobs = jobs.unwrap_or_default();
+    if consistency != Consistency::Live && !jobs.is_empty() {
+        return Err(InvalidInputError::new_err(format!(
+            "a read with consistency='{name}' shows no rows of jobs; jobs= goes with \
+             consistency='live'"
+        )));
+    }
+    let jobs = jobs.iter().map(|job| -> PyResult<Arc<dyn LiveJob>> {
+        match job {
+            RunningJob::Here(job) => Ok(job.get().inner()?),
+            RunningJob::Elsewhere(job) => Ok(job.get().inner()?),
+        }
+    });
+    Ok((consistency, jobs.collect::<PyResult<_>>()?))
+}
+
+fn parse_consistency(name: &str) -> PyResult<Consistency> {
+    match name {
+        "flushed" => Ok(Consistency::Flushed),
+        "durable" => Ok(Consistency::Durable),
+        "live" => Ok(Consistency::Live),
+        other => Err(InvalidInputError::new_err(format!(
+            "consistency must be 'flushed', 'durable' or 'live', got '{other}'"
+        ))),
     }
 }
 

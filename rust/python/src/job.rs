@@ -10,6 +10,7 @@ use lancemem::WriteMode;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
+use crate::docs::docstring;
 use crate::input;
 use crate::keys;
 use crate::metrics::prometheus;
@@ -43,6 +44,7 @@ impl Job {
         self.inner.peek().shard_id().to_string()
     }
 
+    #[doc = docstring!("Job.put")]
     #[pyo3(signature = (data, *, durable=None, sync_index=None, mark=None))]
     fn put(
         &self,
@@ -60,6 +62,7 @@ impl Job {
             .map(Acknowledged::from)
     }
 
+    #[doc = docstring!("Job.delete")]
     #[pyo3(signature = (keys, *, durable=None, sync_index=None, mark=None))]
     fn delete(
         &self,
@@ -77,6 +80,7 @@ impl Job {
             .map(Acknowledged::from)
     }
 
+    #[doc = docstring!("Job.apply")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(signature = (data, deletes, *, durable=None, sync_index=None, mark=None))]
     fn apply(
@@ -97,11 +101,13 @@ impl Job {
             .map(Acknowledged::from)
     }
 
+    #[doc = docstring!("Job.flush")]
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let job = self.inner()?;
         run(py, async move { job.flush().await })
     }
 
+    #[doc = docstring!("Job.close")]
     #[pyo3(signature = (*, flush=Some(false)), text_signature = "($self, *, flush=False)")]
     fn close(&self, py: Python<'_>, flush: Option<bool>) -> PyResult<()> {
         let job = self.inner()?;
@@ -113,6 +119,7 @@ impl Job {
         })
     }
 
+    #[doc = docstring!("Job.serve")]
     #[pyo3(signature = (address="grpc://127.0.0.1:0", token=None, tls=None, *, max_streams=16))]
     fn serve(
         &self,
@@ -125,10 +132,12 @@ impl Job {
         serve::serve(py, self.inner()?, (address, token, tls, max_streams))
     }
 
+    #[doc = docstring!("Job.prometheus")]
     fn prometheus(&self) -> PyResult<String> {
         Ok(prometheus(&self.stats()?))
     }
 
+    #[doc = docstring!("Job.stats")]
     fn stats(&self) -> PyResult<JobStats> {
         let job = self.inner()?;
         Ok(JobStats::of(&job.stats(), job.maintenance_stats()))

@@ -7,6 +7,7 @@
 mod allocator;
 mod arguments;
 mod config;
+mod docs;
 mod errors;
 mod filter;
 mod input;

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use tokio::sync::Mutex;
 
+use crate::docs::docstring;
 use crate::output::{ArrowStream, pyarrow_batch, pyarrow_schema, pyarrow_table};
 use crate::runtime::{Here, run, runtime};
 
@@ -52,15 +53,18 @@ impl Scan {
 
 #[pymethods]
 impl Scan {
+    #[doc = docstring!("Scan.schema")]
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         pyarrow_schema(py, &run(py, self.inner()?.schema())?)
     }
 
+    #[doc = docstring!("Scan.to_reader")]
     fn to_reader(&self, py: Python<'_>) -> PyResult<ArrowStream> {
         self.stream(py)
     }
 
+    #[doc = docstring!("Scan.to_batches")]
     fn to_batches(&self, py: Python<'_>) -> PyResult<BatchIterator> {
         self.begin(py)
     }
@@ -69,10 +73,12 @@ impl Scan {
         self.begin(py)
     }
 
+    #[doc = docstring!("Scan.to_table")]
     fn to_table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.table(py)
     }
 
+    #[doc = docstring!("Scan.to_pandas")]
     #[pyo3(signature = (**options))]
     fn to_pandas<'py>(
         &self,
@@ -82,6 +88,7 @@ impl Scan {
         self.table(py)?.call_method("to_pandas", (), options)
     }
 
+    #[doc = docstring!("Scan.to_polars")]
     fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let polars = py.import("polars")?;
         polars.call_method1("from_arrow", (self.table(py)?,))
@@ -97,10 +104,12 @@ impl Scan {
         stream.call_method1("__arrow_c_stream__", (requested_schema,))
     }
 
+    #[doc = docstring!("Scan.count_rows")]
     fn count_rows(&self, py: Python<'_>) -> PyResult<usize> {
         self.count(py)
     }
 
+    #[doc = docstring!("Scan.explain")]
     #[pyo3(signature = (analyze=false))]
     fn explain(&self, py: Python<'_>, analyze: bool) -> PyResult<String> {
         if analyze {

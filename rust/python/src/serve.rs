@@ -9,6 +9,7 @@ use std::sync::Arc;
 use lancemem::{LiveJob, ServeOptions, Tls, Token};
 use pyo3::prelude::*;
 
+use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::runtime::{Here, run};
 
@@ -48,16 +49,19 @@ pub fn serve(
 
 #[pymethods]
 impl Endpoint {
+    #[doc = docstring!("Endpoint.location")]
     #[getter]
     fn location(&self) -> &str {
         self.inner.peek().location()
     }
 
+    #[doc = docstring!("Endpoint.token")]
     #[getter]
     fn token(&self) -> &str {
         self.inner.peek().token().reveal()
     }
 
+    #[doc = docstring!("Endpoint.close")]
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let endpoint = self.inner.get("endpoint")?.clone();
         run(py, async move {
@@ -109,7 +113,7 @@ impl RemoteJob {
     }
 }
 
-/// Connects to a job that another process offers.
+#[doc = docstring!("connect_job")]
 #[pyfunction]
 #[pyo3(signature = (location, token, tls_root_certificates=None))]
 fn connect_job(

@@ -12,6 +12,7 @@ use lancemem::{Mark, ShardId, Verb};
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
+use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
 use crate::runtime::{Here, run};
@@ -159,14 +160,17 @@ impl Change {
 
 #[pymethods]
 impl Stage {
+    #[doc = docstring!("Stage.upsert")]
     fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         self.write(py, input::batch(data)?, Change::Upsert)
     }
 
+    #[doc = docstring!("Stage.delete")]
     fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         self.write(py, input::batch(keys)?, Change::Delete)
     }
 
+    #[doc = docstring!("Stage.apply")]
     fn apply(
         &self,
         py: Python<'_>,
@@ -177,6 +181,7 @@ impl Stage {
         self.write(py, input::batch(data)?, Change::Apply(deletes))
     }
 
+    #[doc = docstring!("Stage.finish")]
     fn finish(&self, py: Python<'_>) -> PyResult<Vec<StagedRun>> {
         let stage = self.inner()?;
         let runs = run(py, async move { stage.lock().await.finish().await })?;

@@ -11,13 +11,14 @@ use std::time::Duration;
 use arrow_array::{Int32Array, RecordBatch};
 use lancemem::table::CreateOptions;
 use lancemem::{
-    Consistency, LiveJob, Location, ScanOptions, ShardId, Sharding as RustSharding, TableSource,
+    Consistency, Location, ScanOptions, ShardId, Sharding as RustSharding, TableSource,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
-use crate::arguments::{ColumnNames, Given, KeyNames, RunningJob, ShardName};
+use crate::arguments::{ColumnNames, Given, KeyNames, RunningJob, ShardName, level};
 use crate::config::WriterConfig;
+use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
 use crate::input;
@@ -63,7 +64,7 @@ impl Table {
     }
 }
 
-/// Creates an empty table with its shards.
+#[doc = docstring!("create_table")]
 #[pyfunction]
 #[pyo3(signature = (uri, schema, *, primary_key=None, sharding=None, config=None, storage_options=None))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
@@ -85,7 +86,7 @@ fn create_table(
     run(py, lancemem::Table::create(location(uri, storage_options)?, &options)).map(Table::new)
 }
 
-/// Opens a table; a Lance table with a primary key becomes one of lancemem's, where it may.
+#[doc = docstring!("open_table")]
 #[pyfunction]
 #[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, adopt=true, verify_runs=true))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
@@ -146,6 +147,7 @@ impl Table {
         self.inner.peek().uri()
     }
 
+    #[doc = docstring!("Table.schema")]
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         pyarrow_schema(py, &self.inner.peek().schema())
@@ -161,6 +163,7 @@ impl Table {
         self.inner.peek().sharding().cloned().map(Sharding)
     }
 
+    #[doc = docstring!("Table.upsert")]
     #[pyo3(signature = (data, *, mark=None))]
     fn upsert(
         &self,
@@ -171,6 +174,7 @@ impl Table {
         self.write(py, &input::batch(data)?, &Change::Upsert, mark)
     }
 
+    #[doc = docstring!("Table.delete")]
     #[pyo3(signature = (keys, *, mark=None))]
     fn delete(
         &self,
@@ -182,6 +186,7 @@ impl Table {
         self.write(py, &keys, &Change::Delete, mark)
     }
 
+    #[doc = docstring!("Table.apply")]
     #[pyo3(signature = (data, deletes, *, mark=None))]
     fn apply(
         &self,
@@ -193,6 +198,7 @@ impl Table {
         self.write(py, &input::batch(data)?, &Change::Apply(stage::deletes(deletes)?), mark)
     }
 
+    #[doc = docstring!("Table.recorded")]
     fn recorded(
         &self,
         py: Python<'_>,
@@ -204,11 +210,13 @@ impl Table {
         run(py, table.recorded(shard_id, application))
     }
 
+    #[doc = docstring!("Table.start_stage")]
     fn start_stage(&self, py: Python<'_>) -> PyResult<Stage> {
         let table = self.inner()?;
         run(py, async move { table.start_stage().await }).map(Stage::new)
     }
 
+    #[doc = docstring!("Table.link")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
     #[pyo3(signature = (runs, *, write=None, mark=None))]
     fn link(
@@ -224,6 +232,7 @@ impl Table {
             .map(LinkResult::from)
     }
 
+    #[doc = docstring!("Table.discard")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
     #[pyo3(signature = (runs, *, write))]
     fn discard(&self, py: Python<'_>, runs: Vec<Py<StagedRun>>, write: &str) -> PyResult<bool> {
@@ -232,6 +241,7 @@ impl Table {
         run(py, table.discard(&runs, write))
     }
 
+    #[doc = docstring!("Table.shard_ordinals")]
     fn shard_ordinals(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
         let table = self.inner()?;
         let rows = input::batch(data)?;
@@ -240,6 +250,7 @@ impl Table {
         Ok(ArrowArray::new(Arc::new(Int32Array::from(ordinals))))
     }
 
+    #[doc = docstring!("Table.start_job")]
     #[pyo3(signature = (*, shard, config=None, maintenance=None))]
     fn start_job(
         &self,
@@ -271,6 +282,7 @@ impl Table {
         Ok(Job::new(job, key))
     }
 
+    #[doc = docstring!("Table.scan")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
@@ -308,6 +320,7 @@ impl Table {
         Ok(Scan::new(table.scan(options, jobs)))
     }
 
+    #[doc = docstring!("Table.pin")]
     #[pyo3(signature = (*, consistency="durable", jobs=None, cut=None))]
     fn pin(
         &self,
@@ -334,6 +347,7 @@ impl Table {
         Ok(ReadView::new(table, view))
     }
 
+    #[doc = docstring!("Table.to_dataset")]
     #[pyo3(signature = (*, consistency="durable", jobs=None))]
     fn to_dataset<'py>(
         slf: &Bound<'py, Self>,
@@ -349,6 +363,7 @@ impl Table {
         py.import("lancemem.dataset")?.call_method("TableDataset", (slf,), Some(&options))
     }
 
+    #[doc = docstring!("Table.__datafusion_table_provider__")]
     fn __datafusion_table_provider__<'py>(
         &self,
         session: &Bound<'py, PyAny>,
@@ -359,6 +374,7 @@ impl Table {
         provider::capsule(session, source)
     }
 
+    #[doc = docstring!("Table.get")]
     #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=None))]
     fn get<'py>(
         &self,
@@ -371,6 +387,7 @@ impl Table {
         Ok(self.get_with_missing(py, keys, columns, consistency, jobs)?.0)
     }
 
+    #[doc = docstring!("Table.get_with_missing")]
     #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=None))]
     fn get_with_missing<'py>(
         &self,
@@ -388,11 +405,13 @@ impl Table {
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
+    #[doc = docstring!("Table.widen_column")]
     fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
         let table = self.inner()?;
         run(py, table.widen_column(column))
     }
 
+    #[doc = docstring!("Table.compact")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
@@ -416,6 +435,7 @@ impl Table {
         maintain::compact(py, &*self.inner()?, &settings)
     }
 
+    #[doc = docstring!("Table.collect_garbage")]
     #[pyo3(signature = (*, dry_run=false, older_than=None))]
     fn collect_garbage(
         &self,
@@ -426,17 +446,20 @@ impl Table {
         maintain::collect_garbage(py, &*self.inner()?, dry_run, older_than)
     }
 
+    #[doc = docstring!("Table.refresh")]
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let table = self.inner()?;
         run(py, async move { table.refresh().await })
     }
 
+    #[doc = docstring!("Table.shards")]
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {
         let table = self.inner()?;
         let shards = run(py, async move { table.shards().await })?;
         Ok(shards.into_iter().map(shard_value).collect())
     }
 
+    #[doc = docstring!("Table.stats")]
     fn stats(&self, py: Python<'_>) -> PyResult<TableStats> {
         let table = self.inner()?;
         let stats = run(py, async move { table.stats().await })?;
@@ -449,20 +472,24 @@ impl Table {
         })
     }
 
+    #[doc = docstring!("Table.rebuild_record_index")]
     fn rebuild_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
         maintain::rebuild_record_index(py, &*self.inner()?)
     }
 
+    #[doc = docstring!("Table.deletion_vectors")]
     #[getter]
     fn deletion_vectors(&self) -> PyResult<bool> {
         Ok(self.inner()?.has_deletion_vectors())
     }
 
+    #[doc = docstring!("Table.set_deletion_vectors")]
     fn set_deletion_vectors(&self, py: Python<'_>, enabled: bool) -> PyResult<u64> {
         let table = self.inner()?;
         run(py, async move { table.set_deletion_vectors(enabled).await })
     }
 
+    #[doc = docstring!("Table.write_deletion_vectors")]
     #[pyo3(signature = (*, shard=None))]
     fn write_deletion_vectors(
         &self,
@@ -472,10 +499,12 @@ impl Table {
         maintain::write_deletion_vectors(py, &*self.inner()?, shard)
     }
 
+    #[doc = docstring!("Table.check_record_index")]
     fn check_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
         maintain::check_record_index(py, &*self.inner()?)
     }
 
+    #[doc = docstring!("Table.history")]
     #[pyo3(signature = (limit=None))]
     fn history(&self, py: Python<'_>, limit: Option<Given<usize>>) -> PyResult<Vec<TableVersion>> {
         let table = self.inner()?;
@@ -484,15 +513,18 @@ impl Table {
         Ok(versions.into_iter().map(table_version).collect())
     }
 
+    #[doc = docstring!("Table.check_wal")]
     fn check_wal(&self, py: Python<'_>, shard: ShardName) -> PyResult<WalReport> {
         repair::check_wal(py, &*self.inner()?, shard)
     }
 
+    #[doc = docstring!("Table.check_runs")]
     #[pyo3(signature = (shard=None))]
     fn check_runs(&self, py: Python<'_>, shard: Option<ShardName>) -> PyResult<Vec<RunReport>> {
         repair::check_runs(py, &*self.inner()?, shard)
     }
 
+    #[doc = docstring!("Table.cut_wal")]
     #[pyo3(signature = (shard, *, from_position))]
     fn cut_wal(
         &self,
@@ -505,40 +537,6 @@ impl Table {
 
     fn __repr__(&self) -> String {
         format!("Table({:?})", self.inner.peek().uri())
-    }
-}
-
-/// What a read shows, and of which jobs. A level that shows no job's rows takes none: whoever names
-/// jobs wants to see them.
-fn level(
-    name: &str,
-    jobs: Option<Vec<RunningJob>>,
-) -> PyResult<(Consistency, Vec<Arc<dyn LiveJob>>)> {
-    let consistency = parse_consistency(name)?;
-    let jobs = jobs.unwrap_or_default();
-    if consistency != Consistency::Live && !jobs.is_empty() {
-        return Err(InvalidInputError::new_err(format!(
-            "a read with consistency='{name}' shows no rows of jobs; jobs= goes with \
-             consistency='live'"
-        )));
-    }
-    let jobs = jobs.iter().map(|job| -> PyResult<Arc<dyn LiveJob>> {
-        match job {
-            RunningJob::Here(job) => Ok(job.get().inner()?),
-            RunningJob::Elsewhere(job) => Ok(job.get().inner()?),
-        }
-    });
-    Ok((consistency, jobs.collect::<PyResult<_>>()?))
-}
-
-fn parse_consistency(name: &str) -> PyResult<Consistency> {
-    match name {
-        "flushed" => Ok(Consistency::Flushed),
-        "durable" => Ok(Consistency::Durable),
-        "live" => Ok(Consistency::Live),
-        other => Err(InvalidInputError::new_err(format!(
-            "consistency must be 'flushed', 'durable' or 'live', got '{other}'"
-        ))),
     }
 }
 

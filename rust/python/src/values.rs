@@ -12,6 +12,7 @@ use lancemem::{
 use pyo3::prelude::*;
 
 use crate::arguments::Given;
+use crate::docs::docstring;
 use crate::errors::to_py;
 
 /// How Python writes a value.
@@ -336,7 +337,7 @@ impl Sharding {
     }
 }
 
-/// Shards rows by the hash of a column.
+#[doc = docstring!("bucket")]
 #[pyfunction]
 fn bucket(column: String, buckets: Given<u32>) -> PyResult<Sharding> {
     let sharding = RustSharding::Bucket { column, buckets: buckets.0 };
@@ -344,7 +345,7 @@ fn bucket(column: String, buckets: Given<u32>) -> PyResult<Sharding> {
     Ok(Sharding(sharding))
 }
 
-/// Keeps all rows in one shard.
+#[doc = docstring!("unsharded")]
 #[pyfunction]
 const fn unsharded() -> Sharding {
     Sharding(RustSharding::Unsharded)

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::arguments::{ColumnNames, Given};
+use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::filter::condition;
 use crate::keys;
@@ -49,26 +50,31 @@ impl ReadView {
         pyarrow_schema(py, &self.view.peek().schema)
     }
 
+    #[doc = docstring!("ReadView.base_version")]
     #[getter]
     fn base_version(&self) -> u64 {
         self.view.peek().base_version()
     }
 
+    #[doc = docstring!("ReadView.base_fragments")]
     #[getter]
     fn base_fragments(&self) -> usize {
         self.view.peek().base.count_fragments()
     }
 
+    #[doc = docstring!("ReadView.shards")]
     #[getter]
     fn shards(&self) -> Vec<PinnedShard> {
         self.view.peek().shards.iter().map(pinned_shard).collect()
     }
 
+    #[doc = docstring!("ReadView.cut")]
     #[getter]
     fn cut(&self) -> Option<String> {
         self.view.peek().cut().map(|cut| cut.to_string())
     }
 
+    #[doc = docstring!("ReadView.scan")]
     #[pyo3(
         signature = (columns=None, filter=None, limit=None, offset=Given(0), *, part=None),
         text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, part=None)"
@@ -95,6 +101,7 @@ impl ReadView {
         self.scan_with(options)
     }
 
+    #[doc = docstring!("ReadView.get")]
     #[pyo3(signature = (keys, columns=None))]
     fn get<'py>(
         &self,
@@ -105,6 +112,7 @@ impl ReadView {
         Ok(self.get_with_missing(py, keys, columns)?.0)
     }
 
+    #[doc = docstring!("ReadView.get_with_missing")]
     #[pyo3(signature = (keys, columns=None))]
     fn get_with_missing<'py>(
         &self,
@@ -118,17 +126,20 @@ impl ReadView {
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
+    #[doc = docstring!("ReadView.count_rows")]
     #[pyo3(signature = (filter=None))]
     fn count_rows(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
         let filter = condition(filter, &self.view.peek().schema)?;
         self.scan_with(ScanOptions { filter, ..ScanOptions::default() })?.count(py)
     }
 
+    #[doc = docstring!("ReadView.to_dataset")]
     fn to_dataset<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.get().inner()?;
         slf.py().import("lancemem.dataset")?.call_method1("TableDataset", (slf,))
     }
 
+    #[doc = docstring!("ReadView.__datafusion_table_provider__")]
     fn __datafusion_table_provider__<'py>(
         &self,
         session: &Bound<'py, PyAny>,

@@ -238,13 +238,18 @@ fn is_fault_of_server(cause: &(dyn StdError + 'static)) -> bool {
 
 /// Whether an object store refused whoever asked.
 fn is_refused(cause: &(dyn StdError + 'static)) -> bool {
-    matches!(
-        cause.downcast_ref::<object_store::Error>(),
+    match cause.downcast_ref::<object_store::Error>() {
         Some(
             object_store::Error::PermissionDenied { .. }
-                | object_store::Error::Unauthenticated { .. }
-        )
-    )
+            | object_store::Error::Unauthenticated { .. },
+        ) => true,
+        // Of a listing it has no better word.
+        Some(object_store::Error::Generic { source, .. }) => {
+            let text = source.to_string();
+            text.contains("status code: 403") || text.contains("status code: 401")
+        }
+        _ => false,
+    }
 }
 
 fn from_lance(action: &str, error: &lance_core::Error) -> Error {

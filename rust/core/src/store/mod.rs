@@ -192,7 +192,9 @@ impl Store {
                 Err(
                     error @ (object_store::Error::NotFound { .. }
                     | object_store::Error::PermissionDenied { .. }
-                    | object_store::Error::Unauthenticated { .. }),
+                    | object_store::Error::Unauthenticated { .. }
+                    | object_store::Error::NotImplemented { .. }
+                    | object_store::Error::NotSupported { .. }),
                 ) => return Err(Error::input(format!("{action}: {}", scrub(&error.to_string())))),
                 Err(error) => return Err(failed(action, &error)),
             }

@@ -4,6 +4,7 @@
 //! Does not own: what a call answers (`service`), or who may be connected (`strangers`).
 
 use std::fmt;
+use std::future::pending;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use async_recursion::async_recursion as boxed;
+use futures::FutureExt;
 use lancemem_core::types::{Error, Result};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -22,7 +24,7 @@ use tonic::{Request, Status};
 
 use super::address::Address;
 use super::service::{JobService, end_of, refuse_large_lists};
-use super::strangers::{Standing, accepted};
+use super::strangers::{Connections, Standing, accepted};
 use super::token::Token;
 use crate::table::Job;
 
@@ -123,13 +125,20 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
     let service = JobService::new(Arc::downgrade(job), options.max_streams, stop.subscribe());
     let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES);
     let service = InterceptedService::new(service, guard(token.clone()));
-    let incoming = Box::pin(accepted(listener));
+    let connections = Arc::new(Connections::default());
+    let incoming = Box::pin(accepted(listener, connections.clone()));
     let end = end(job.ended(), stop.clone());
     let running =
         builder.add_service(service).serve_with_incoming_shutdown(incoming, Box::pin(end));
     let shard_id = job.shard_id();
+    let closing = close_connections(stop.subscribe(), connections);
+    let closing = closing.then(|()| pending());
     let server = tokio::spawn(async move {
-        if let Err(error) = running.await {
+        let done = tokio::select! {
+            done = running => done,
+            done = closing => done,
+        };
+        if let Err(error) = done {
             tracing::error!(shard = %shard_id, %error, "the endpoint of the job failed");
         }
     });
@@ -158,7 +167,7 @@ impl Endpoint {
         // one waits for the first.
         let mut place = self.server.lock().await;
         let Some(server) = place.as_mut() else { return };
-        if timeout(GRACE, &mut *server).await.is_err() {
+        if timeout(2 * GRACE, &mut *server).await.is_err() {
             server.abort();
             let _ = server.await;
         }
@@ -180,6 +189,15 @@ async fn end(mut job: watch::Receiver<bool>, stop: Arc<watch::Sender<bool>>) {
         () = end_of(&mut stopped) => {}
     }
     stop.send_replace(true);
+}
+
+/// Gives calls a while to end once the endpoint does: the other end may never read what is sent.
+async fn close_connections(mut stop: watch::Receiver<bool>, connections: Arc<Connections>) {
+    end_of(&mut stop).await;
+    connections.close_strangers();
+    #[expect(clippy::disallowed_methods, reason = "the pause is the point")]
+    tokio::time::sleep(GRACE).await;
+    connections.close_all();
 }
 
 /// Lets nothing pass that does not carry the token, whatever it calls.

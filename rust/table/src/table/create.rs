@@ -51,7 +51,7 @@ pub struct CreateOptions {
 }
 
 impl Table {
-    /// Creates an empty table with its shards.
+    /// Creates an empty table with its shards. A create that was interrupted is finished.
     ///
     /// # Errors
     /// An input error where a table exists at `uri`, or the key or sharding cannot be used.
@@ -70,11 +70,14 @@ impl Table {
         options.sharding.validate(&schema, &options.primary_key)?;
         let action = format!("creating table {}", location.uri());
         // First of all: what follows would fence the jobs of a table that is there.
-        if location.open_if_there().await?.is_some() {
-            return Err(Error::input(format!(
-                "table {} exists; open it with open_table",
-                location.uri()
-            )));
+        if let Some(base) = location.open_if_there().await? {
+            if !is_half_made(&base, &schema, &options.primary_key).await? {
+                return Err(Error::input(format!(
+                    "table {} exists; open it with open_table",
+                    location.uri()
+                )));
+            }
+            return Self::finished(base, location, options).await;
         }
         if !location.is_local() {
             location.far_store().await?.prove_conditional_put().await?;
@@ -92,7 +95,23 @@ impl Table {
         };
         let written = Dataset::write(reader, location.uri(), Some(params)).await;
         let base = written.map_err(|error| from_create(&action, &error))?;
-        enable(base, location, &options.sharding, &options.config).await
+        Self::finished(base, location, options).await
+    }
+
+    /// A table whose base is there: its index, and its shards.
+    async fn finished(
+        base: Dataset,
+        location: Location,
+        options: &CreateOptions,
+    ) -> Result<Arc<Self>> {
+        let table = enable(base, location, &options.sharding, &options.config).await?;
+        match table.sharding() {
+            Some(sharding) if *sharding == options.sharding => Ok(table),
+            _ => Err(Error::input(format!(
+                "table {} was made by somebody else at the same time, with another sharding",
+                table.uri()
+            ))),
+        }
     }
 
     /// Gives an existing Lance table with a primary key its MemWAL index: with `sharding`, of one
@@ -141,6 +160,20 @@ impl Table {
         }
         Self::with_details(location, base, &details).await
     }
+}
+
+/// Whether this is what a create that was interrupted leaves: the first version of a table with no
+/// rows, these columns and no index yet.
+async fn is_half_made(base: &Dataset, schema: &Schema, key: &[String]) -> Result<bool> {
+    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base) != key {
+        return Ok(false);
+    }
+    let stored = Schema::from(base.schema());
+    let columns = |schema: &Schema| -> Vec<_> {
+        let fields = schema.fields().iter();
+        fields.map(|it| (it.name().clone(), it.data_type().clone(), it.is_nullable())).collect()
+    };
+    Ok(columns(&stored) == columns(schema) && details_of(base).await?.is_none())
 }
 
 /// Commits the MemWAL index and creates the shards.

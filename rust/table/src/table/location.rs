@@ -129,6 +129,7 @@ impl Location {
         let reached = ObjectStore::from_uri_and_params(registry, &self.uri, &params).await;
         let (store, path) =
             reached.map_err(|error| from_create("reaching the object store", &error))?;
+        refuse_local(&store, &self.uri)?;
         Ok(Store::new(store.inner.clone(), path))
     }
 
@@ -139,6 +140,7 @@ impl Location {
             return Store::open(&self.uri, fsync);
         }
         let store = base.object_store(None).await.context("reaching the object store")?;
+        refuse_local(&store, &self.uri)?;
         Ok(Store::new(store.inner.clone(), base.branch_location().path))
     }
 }
@@ -158,8 +160,14 @@ fn address(uri: &str) -> std::result::Result<String, String> {
         }
         "s3" => {
             let rest = rest.trim_end_matches('/');
-            if rest.is_empty() || rest.contains(['?', '#']) {
-                return Err("it is s3://bucket/folder, and neither may have '?' or '#'".to_owned());
+            let bucket = rest.split('/').next().unwrap_or_default();
+            // Lance takes what is no URL for a path on the local disk.
+            if bucket.is_empty() || !bucket.bytes().all(is_of_bucket) || rest.contains(['?', '#']) {
+                return Err(
+                    "it is s3://bucket/folder; the bucket has letters, digits, '.', '-' and '_', \
+                            the folder neither '?' nor '#'"
+                        .to_owned(),
+                );
             }
             Ok(format!("s3://{rest}"))
         }
@@ -167,6 +175,18 @@ fn address(uri: &str) -> std::result::Result<String, String> {
             "there is no store for '{scheme}://' in this build; use a path, file:// or s3://"
         )),
     }
+}
+
+const fn is_of_bucket(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
+}
+
+/// Refuses a store of the local disk where the URI names another: it would not sync what is promised.
+fn refuse_local(store: &ObjectStore, uri: &str) -> Result<()> {
+    if store.is_local() {
+        return Err(Error::input(format!("'{uri}' leads to the local disk; write a path")));
+    }
+    Ok(())
 }
 
 /// The path without `.` and `..`, which are taken by their names, as Lance does.
@@ -280,6 +300,12 @@ mod tests {
             ["s3://", "s3://b/t#1", "s3://b/t?x", "memory://t", "shared-memory://t", "gs://b/t"]
         {
             assert!(Location::new(uri).resolved().is_err(), "{uri}");
+        }
+        for bucket in
+            ["a b", " b", "<b>", "b:99999", "b:x", "[b", "b^x", "b|x", "b\\x", "@", ":80", "/"]
+        {
+            let uri = format!("s3://{bucket}/t");
+            assert!(Location::new(&uri).resolved().is_err(), "{uri}");
         }
     }
 }

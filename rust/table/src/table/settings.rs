@@ -5,8 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use http::Uri;
 use lancemem_core::store::hide;
 use lancemem_core::types::{Error, Result};
+use url::Url;
 
 /// Parts of the names of options whose values are secret.
 const SECRET: &[&str] = &["secret", "token", "password", "key", "credential", "sas", "auth"];
@@ -73,6 +75,10 @@ fn check_setting(
     if setting.is_some() && (value.chars().any(char::is_control) || value.trim() != value) {
         return Err("has a line break, or a blank at an end");
     }
+    // It goes into a header as it is.
+    if setting.is_some() && !value.is_ascii() {
+        return Err("has a character that is none of ASCII's");
+    }
     if setting != Some(ENDPOINT) {
         return Ok(());
     }
@@ -84,6 +90,7 @@ fn check_setting(
     }
     match scheme.to_ascii_lowercase().as_str() {
         "https" | "http" if host.is_empty() => Err("has no host"),
+        "https" | "http" if !is_address(value) => Err("is an address such as https://host:port"),
         "https" => Ok(()),
         "http" if may_be_http => Ok(()),
         "http" => {
@@ -91,6 +98,13 @@ fn check_setting(
         }
         _ => Err("is an address such as https://host:port"),
     }
+}
+
+/// Whether both of those who read an address, and panic where it is none, can.
+fn is_address(value: &str) -> bool {
+    let has_path_only = |url: &Url| url.query().is_none() && url.fragment().is_none();
+    Url::parse(value).is_ok_and(|url| url.has_host() && has_path_only(&url))
+        && value.parse::<Uri>().is_ok_and(|uri| uri.host().is_some())
 }
 
 #[cfg(test)]
@@ -107,6 +121,14 @@ mod tests {
             ("AWS_Endpoint", "HTTPS://[::1]:9000/path@x", true),
             ("something_else", "a\nb ", true),
             ("aws_endpoint", "host:9000", false),
+            ("aws_endpoint", "https://127.0.0.1:99999", false),
+            ("aws_endpoint", "https://127.0.0.1:port", false),
+            ("aws_endpoint", "https://a b:1", false),
+            ("aws_endpoint", "https://[::1", false),
+            ("aws_endpoint", "https://user:pass/word@host:9000", false),
+            ("aws_endpoint", "https://user:p\u{e4}ss@host", false),
+            ("aws_endpoint", "https://host:9000?a=b", false),
+            ("aws_session_token", "t\u{f6}ken", false),
             ("endpoint_url", "", false),
             ("aws_endpoint", "http://user:never-this-one@host", false),
         ] {
