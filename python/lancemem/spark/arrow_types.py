@@ -223,10 +223,10 @@ def _vectors(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
     of values, as they do from Spark.
     """
     values, size = column.flatten(), wanted.list_size
-    if len(values):
-        values = _cast(column, pa.list_(wanted.value_type), name).flatten()
-    else:
+    if not len(values):
         values = pa.array([], wanted.value_type)
+    elif not values.type.equals(wanted.value_type):
+        values = _cast(column, pa.list_(wanted.value_type), name).flatten()
     if not column.null_count:
         return pa.FixedSizeListArray.from_arrays(values, type=wanted)
     valid = column.is_valid().to_numpy(zero_copy_only=False)

@@ -7,6 +7,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Schema};
 
+use super::size::span;
+
 /// Values that hold nothing, of one column in one put: a reader whose table has grown a part since
 /// makes as many values of that.
 pub(super) const MOST: usize = 1 << 24;
@@ -49,15 +51,11 @@ fn has_too_many(rows: &dyn Array, count: fn(&ArrayRef, usize) -> usize) -> bool 
         }
         DataType::List(_) => {
             let list = rows.as_list::<i32>();
-            let ends = list.offsets().first().zip(list.offsets().last());
-            let shown = ends.map(|(first, last)| usize::try_from(last - first));
-            below(list.values(), shown.and_then(Result::ok))
+            below(list.values(), Some(span(list.value_offsets())))
         }
         DataType::LargeList(_) => {
             let list = rows.as_list::<i64>();
-            let ends = list.offsets().first().zip(list.offsets().last());
-            let shown = ends.map(|(first, last)| usize::try_from(last - first));
-            below(list.values(), shown.and_then(Result::ok))
+            below(list.values(), Some(span(list.value_offsets())))
         }
         DataType::FixedSizeList(_, width) => {
             let width = usize::try_from(*width).ok();

@@ -34,8 +34,8 @@ pub fn column_bytes(column: &ArrayRef) -> usize {
     validity + values
 }
 
-/// Bytes between the first and the last offset.
-fn span<O: Copy + TryInto<usize>>(offsets: &[O]) -> usize {
+/// What is between the first and the last offset: bytes of text, items of lists.
+pub(super) fn span<O: Copy + TryInto<usize>>(offsets: &[O]) -> usize {
     let at = |offset: Option<&O>| offset.and_then(|it| (*it).try_into().ok()).unwrap_or_default();
     at(offsets.last()) - at(offsets.first())
 }
