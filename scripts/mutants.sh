@@ -22,7 +22,7 @@ declare -A bug=(
     [B11]="a replay queues what it read" [B12]="a replay starts at the first entry"
     [B13]="the queue changes places across a freeze" [B19-checksum]="no check of the checksum"
     [B19-cut]="no check of the end mark" [B19-hole]="no check for holes"
-    [B19-manifest]="no check of a manifest's checksum"
+    [B19-manifest]="no check of a manifest's checksum" [B19-place]="no check of where an entry belongs"
     [B20]="a slot is empty while its key is replaced"
     [B20-list]="a list entry is gone while its key is replaced" [B21]="the claim comes before the checks"
     [B22]="appends go on behind a failure" [B23]="a drain raises the epoch"
@@ -48,6 +48,7 @@ declare -A story=(
     [B19-cut]=repair::an_entry_of_lance_that_was_cut_on_a_message_boundary_is_refused_reported_and_cut
     [B19-hole]=damage::a_hole_in_the_log_is_named_and_heals_when_the_entry_comes_back
     [B19-manifest]=damage_everywhere::damage_anywhere_in_a_shard_manifest_is_named_by_readers_and_by_the_next_owner
+    [B19-place]=damage::an_entry_in_the_place_of_another_is_named_whichever_shard_it_is_of
     [B20]=known_bugs::a_key_that_is_being_replaced_is_found_all_the_time
     [B20-list]=known_bugs::a_key_that_is_being_replaced_is_found_all_the_time
     [B21]=recovery::an_open_that_finds_damage_does_not_fence_the_incumbent
@@ -61,7 +62,7 @@ declare -A story=(
 declare -A unseen=([B20]="a life has one thread, the schedules find it")
 # Seconds of a hunt for what few lives can show.
 declare -A longer=([B1]=300 [B2]=300 [B19-cut]=300 [L3]=600)
-order="B1 B2 B3 B4 B5 B6 B7 B8 B9 B10 B11 B12 B13 B19-checksum B19-cut B19-hole B19-manifest B20 B20-list B21 B22 B23 L1 L2 L3"
+order="B1 B2 B3 B4 B5 B6 B7 B8 B9 B10 B11 B12 B13 B19-checksum B19-cut B19-hole B19-manifest B19-place B20 B20-list B21 B22 B23 L1 L2 L3"
 MUTANTS=${MUTANTS:-$order}
 
 cd rust/sim

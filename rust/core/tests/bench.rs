@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lancemem_core::Result;
-use lancemem_core::format::{ShardManifest, WalEntry, paths, wal_entry};
+use lancemem_core::format::{Place, ShardManifest, WalEntry, paths, wal_entry};
 use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{KeyBytes, ShardId, WalPosition, WriterConfig};
@@ -117,13 +117,18 @@ impl Bench {
         format!("table/{}", paths::wal_entry(self.shard_id, WalPosition(position)))
     }
 
+    pub const fn place(&self, position: u64) -> Place {
+        Place { shard_id: self.shard_id, position: WalPosition(position) }
+    }
+
     /// Every entry, with its path.
     pub async fn entries(&self) -> BTreeMap<WalPosition, (String, WalEntry)> {
         let mut entries = BTreeMap::new();
         for path in self.storage.paths("/wal/").await {
             let name = path.rsplit('/').next().unwrap();
             let position = paths::parse_wal_entry(name).unwrap();
-            let entry = wal_entry::decode(&self.storage.bytes(&path).await, name).unwrap();
+            let bytes = self.storage.bytes(&path).await;
+            let entry = wal_entry::decode_at(&bytes, self.place(position.get())).unwrap();
             entries.insert(position, (path, entry));
         }
         entries

@@ -3,8 +3,8 @@
 //! Owns (B19): holes, cuts, flipped bits, empty and misplaced files.
 //! Does not own: every byte of an entry, which the unit tests of `format::wal_entry` cover.
 
-use lancemem_core::format::{paths, wal_entry};
-use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, WriterEpoch};
+use lancemem_core::format::{Place, paths, wal_entry};
+use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, ShardId, WriterEpoch};
 
 use crate::bench::{Bench, quick, within};
 
@@ -120,18 +120,43 @@ async fn an_entry_of_an_older_epoch_or_generation_behind_a_newer_one_is_named() 
         let bench = written().await;
         bench.open().await.close(false).await.unwrap();
         let entry = &bench.data_entries().await[0].1;
-        let old = wal_entry::encode(&entry.batches, WriterEpoch(1), Generation(1)).unwrap();
+        let encode = |place, generation| {
+            wal_entry::encode(&entry.batches, place, WriterEpoch(1), generation).unwrap()
+        };
+        let old = encode(bench.place(8), Generation(1));
         bench.storage.overwrite(&bench.wal_path(8), old).await;
         assert_refused(&bench, 8, "epoch goes back").await;
 
         let bench = written().await;
-        let new = wal_entry::encode(&entry.batches, WriterEpoch(1), Generation(2)).unwrap();
+        let new = encode(bench.place(4), Generation(2));
         bench.storage.overwrite(&bench.wal_path(4), new).await;
         let error = bench.try_open(quick()).await.unwrap_err().to_string();
         assert!(
             error.contains("WAL entry 5") && error.contains("(generation goes back)"),
             "{error}"
         );
+    })
+    .await;
+}
+
+// B19
+#[tokio::test]
+async fn an_entry_in_the_place_of_another_is_named_whichever_shard_it_is_of() {
+    within(async {
+        let bench = written().await;
+        let path = bench.wal_path(4);
+        let own = bench.storage.bytes(&path).await;
+        let of_another_shard = Place { shard_id: ShardId::from_u128(1), ..bench.place(4) };
+        let rows = &bench.data_entries().await[2].1.batches;
+        for foreign in [
+            bench.storage.bytes(&bench.wal_path(3)).await,
+            wal_entry::encode(rows, of_another_shard, WriterEpoch(1), Generation(1)).unwrap(),
+        ] {
+            bench.storage.overwrite(&path, foreign).await;
+            assert_refused(&bench, 4, "misplaced").await;
+        }
+        bench.storage.overwrite(&path, own).await;
+        assert_eq!(bench.seen(&bench.open().await).len(), 5);
     })
     .await;
 }

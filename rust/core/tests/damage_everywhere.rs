@@ -3,7 +3,7 @@
 //! Owns: six kinds by two hundred positions, through the paths that open, read and check.
 //! Does not own: the words of each kind (`damage`), or bytes that no writer wrote (`fuzz`).
 
-use lancemem_core::format::paths;
+use lancemem_core::format::{TRAILER_BYTES, paths};
 use lancemem_core::shard::check_wal;
 use lancemem_core::types::ErrorKind;
 use lancemem_testkit::Rows;
@@ -33,8 +33,8 @@ async fn damage_anywhere_in_a_log_entry_is_named_and_shows_no_wrong_row() {
             let bytes = bench.storage.bytes(&path).await;
             // The last four bytes say the length once more; nobody needs them to read an entry.
             for (at, kind, damaged) in damages(&bytes, positions(bytes.len() - 4)) {
-                // An entry without the whole of its checksum is one that lance could write.
-                if kind == Damage::Cut && at == bytes.len() - 16 {
+                // An entry without the whole of its trailer is one that lance could write.
+                if kind == Damage::Cut && at == bytes.len() - TRAILER_BYTES {
                     continue;
                 }
                 count += 1;
@@ -68,7 +68,7 @@ async fn an_open_refuses_every_damaged_entry_and_leaves_the_shard_to_its_owner()
         let path = bench.wal_path(3);
         let bytes = bench.storage.bytes(&path).await;
         let before = bench.manifest().await;
-        for (at, kind, damaged) in damages(&bytes, few_positions(bytes.len() - 16)) {
+        for (at, kind, damaged) in damages(&bytes, few_positions(bytes.len() - TRAILER_BYTES)) {
             bench.storage.overwrite(&path, damaged).await;
             let error = bench.try_open(quick()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lancemem_core::Result;
-use lancemem_core::format::{WalEntry, paths, wal_entry};
+use lancemem_core::format::{Place, TRAILER_BYTES, WalEntry, paths, wal_entry};
 use lancemem_core::shard::{WalFinding, WalReport, check_wal, cut_wal};
 use lancemem_core::types::{ErrorKind, Generation, WalPosition, WriterEpoch};
 use lancemem_testkit::{Effect, Fault, Request};
@@ -39,14 +39,16 @@ fn kinds(report: &WalReport) -> Vec<(u64, &'static str)> {
 }
 
 async fn entry(bench: &Bench, position: u64) -> WalEntry {
-    wal_entry::decode(&bench.storage.bytes(&bench.wal_path(position)).await, "entry").unwrap()
+    let bytes = bench.storage.bytes(&bench.wal_path(position)).await;
+    wal_entry::decode_at(&bytes, bench.place(position)).unwrap()
 }
 
 /// An entry of two batches as lance writes it, without a checksum, cut between the two.
 fn cut_on_a_boundary(whole: &WalEntry) -> Bytes {
     let encode = |batches: &[_]| {
-        let bytes = wal_entry::encode(batches, WriterEpoch(1), Generation(1)).unwrap();
-        bytes.slice(..bytes.len() - 16)
+        let place = Place::default();
+        let bytes = wal_entry::encode(batches, place, WriterEpoch(1), Generation(1)).unwrap();
+        bytes.slice(..bytes.len() - TRAILER_BYTES)
     };
     let batch = whole.batches[0].clone();
     let first = encode(std::slice::from_ref(&batch));
@@ -62,7 +64,11 @@ async fn damage(bench: &Bench, kind: &str, position: u64) {
         "cut short" => bench.storage.cut(&path, 100).await,
         "zero length" => bench.storage.cut(&path, 0).await,
         "zero filled" => bench.storage.overwrite(&path, vec![0; bytes.len()].into()).await,
-        "checksum" => bench.storage.flip_bit(&path, bytes.len() - 60).await,
+        "misplaced" => {
+            let other = bench.storage.bytes(&bench.wal_path(position + 1)).await;
+            bench.storage.overwrite(&path, other).await;
+        }
+        "checksum" => bench.storage.flip_bit(&path, bytes.len() - 44 - TRAILER_BYTES).await,
         other => panic!("no such damage: {other}"),
     }
 }
@@ -70,7 +76,7 @@ async fn damage(bench: &Bench, kind: &str, position: u64) {
 // B19
 #[tokio::test]
 async fn every_kind_of_damage_is_refused_reported_cut_and_gone() {
-    for kind in ["hole", "cut short", "zero length", "zero filled", "checksum"] {
+    for kind in ["hole", "cut short", "zero length", "zero filled", "checksum", "misplaced"] {
         within(async {
             let bench = written().await;
             damage(&bench, kind, 5).await;
@@ -152,11 +158,14 @@ async fn damage_in_the_order_of_the_log_is_reported_and_cut() {
         let bench = written().await;
         bench.open().await.close(false).await.unwrap();
         let batches = entry(&bench, 3).await.batches;
-        let stale = wal_entry::encode(&batches, WriterEpoch(1), Generation(1)).unwrap();
+        let encode = |position, generation| {
+            let place = bench.place(position);
+            wal_entry::encode(&batches, place, WriterEpoch(1), Generation(generation)).unwrap()
+        };
+        let stale = encode(11, 1);
         bench.storage.overwrite(&bench.wal_path(11), stale).await;
         assert_eq!(kinds(&check(&bench).await), [(11, "epoch goes back")]);
-        let newer = wal_entry::encode(&batches, WriterEpoch(1), Generation(2)).unwrap();
-        bench.storage.overwrite(&bench.wal_path(4), newer).await;
+        bench.storage.overwrite(&bench.wal_path(4), encode(4, 2)).await;
         let report = check(&bench).await;
         assert_eq!(kinds(&report)[..2], [(5, "generation goes back"), (6, "generation goes back")]);
         // The entry before is the one that is wrong, and nobody but a person can know that.

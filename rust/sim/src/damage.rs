@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lancemem_core::format::paths;
+use lancemem_core::format::{TRAILER_BYTES, paths};
 use lancemem_core::shard::{Look, Replay, ShardIdentity, ShardWriter, check_wal};
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{Error, ErrorKind, Result, WalPosition};
@@ -24,8 +24,6 @@ use crate::world::{ROOT, World};
 
 /// Says the length of the trailer once more; nobody needs it to read an entry.
 const TAIL_BYTES: usize = 4;
-/// An entry without the whole of its trailer is one that lance could write.
-const TRAILER_BYTES: usize = 16;
 /// Before each message of an Arrow stream, on a multiple of eight.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
@@ -83,6 +81,10 @@ async fn choose(world: &World) -> Option<Harm> {
     // Behind the last entry nothing tells that there was another one.
     let (damaged, how) = if at + 1 < needed.len() && world.chance.odds(200) {
         (None, "loss".to_owned())
+    } else if needed.len() > 1 && world.chance.odds(200) {
+        let (other, location) = &needed[if at > 0 { at - 1 } else { at + 1 }];
+        let copied = world.objects.get(location).await.ok()?.bytes().await.ok()?;
+        (Some(copied), format!("a copy of entry {other} in the place"))
     } else if world.chance.odds(400) {
         let (damaged, how) = cut_before_a_message(world, &whole);
         (Some(damaged), how)
@@ -98,6 +100,7 @@ async fn choose(world: &World) -> Option<Harm> {
 fn spoil(world: &World, whole: &Bytes, end: usize) -> (Bytes, String) {
     loop {
         let (kind, at) = (world.chance.pick(&DAMAGES), world.chance.index(end));
+        // An entry without the whole of its trailer is one that lance could write.
         let as_lance = kind == Damage::Cut && at + TRAILER_BYTES == whole.len();
         let damaged = kind.done(whole, at);
         if !as_lance && damaged != *whole {

@@ -16,8 +16,8 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use lancemem_core::format::{
-    FragmentVector, IndexedFragment, OlderRunVector, PageFile, RecordIndexRun, RowSchema,
-    RunVectors, ShardManifest, SsTable, TOMBSTONE, paths, version_hint, wal_entry,
+    FragmentVector, IndexedFragment, OlderRunVector, PageFile, Place, RecordIndexRun, RowSchema,
+    RunVectors, ShardManifest, SsTable, TOMBSTONE, TRAILER_BYTES, paths, version_hint, wal_entry,
 };
 use lancemem_core::types::{Generation, ManifestVersion, Marks, ShardId, WalPosition, WriterEpoch};
 use roaring::RoaringBitmap;
@@ -85,9 +85,10 @@ pub fn log_entry(bytes: &[u8]) -> bool {
     let _ = wal_entry::decode_unchecked(&bytes, "e");
     let Ok(entry) = wal_entry::decode(&bytes, "e") else { return false };
     if let Some(generation) = entry.generation.filter(|_| !entry.batches.is_empty()) {
+        let (place, epoch) = (entry.place.unwrap_or_default(), entry.writer_epoch);
         let again =
-            wal_entry::encode_marked(&entry.batches, entry.writer_epoch, generation, &entry.marks);
-        let again = wal_entry::decode(&again.unwrap(), "e").unwrap();
+            wal_entry::encode_marked(&entry.batches, place, epoch, generation, &entry.marks);
+        let again = wal_entry::decode_at(&again.unwrap(), place).unwrap();
         assert_eq!(
             (again.writer_epoch, again.generation, again.marks),
             (entry.writer_epoch, entry.generation, entry.marks)
@@ -182,7 +183,9 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Each with a checksum, and without it, as lance writes them, so that everything behind it is reached.
+const PLACE: Place = Place { shard_id: ShardId::from_u128(7), position: WalPosition(9) };
+
+/// Each with a trailer, and without it, as lance writes them, so that everything behind it is reached.
 fn log_entries() -> Vec<Vec<u8>> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
@@ -197,16 +200,17 @@ fn log_entries() -> Vec<Vec<u8>> {
     let mut marks = Marks::default();
     marks.record("a stream", 7);
     let encode = |batches: &[RecordBatch], marks: &Marks| {
-        wal_entry::encode_marked(batches, WriterEpoch(7), Generation(3), marks).unwrap().to_vec()
+        let bytes = wal_entry::encode_marked(batches, PLACE, WriterEpoch(7), Generation(3), marks);
+        bytes.unwrap().to_vec()
     };
     let sealed = [
         encode(&[batch(1)], &marks),
         encode(&[batch(40), batch(3), batch(17)], &Marks::default()),
-        wal_entry::encode_sentinel(WriterEpoch(2)).unwrap().to_vec(),
+        wal_entry::encode_sentinel(PLACE, WriterEpoch(2)).unwrap().to_vec(),
         encode(&[stored(ROWS.storage())], &Marks::default()),
         encode(&[stored(&narrower())], &Marks::default()),
     ];
-    let bare = sealed.iter().map(|entry| entry[..entry.len() - 16].to_vec());
+    let bare = sealed.iter().map(|entry| entry[..entry.len() - TRAILER_BYTES].to_vec());
     bare.chain(sealed.clone()).collect()
 }
 

@@ -1,13 +1,11 @@
-//! A WAL entry: one Arrow IPC stream, followed by a checksum that other readers skip.
+//! A WAL entry: one Arrow IPC stream, followed by what other readers skip.
 //!
 //! Owns: encoding, decoding and the recognition of damage.
-//! Does not own: positions or fencing decisions.
+//! Does not own: the bytes behind the stream ([`trailer`]), or fencing decisions.
 //!
 //! Layout: the IPC stream with `writer_epoch` and `generation` in its schema metadata, its
-//! end-of-stream marker, the marks of its rows if they have some, then 16 bytes: the magic
-//! `lmemcrc1`, CRC-32 (IEEE) of all before it and the stream's length modulo 2^32, both
-//! little-endian. Arrow readers stop at the marker, so
-//! lance reads such an entry unchanged; entries that lance wrote have no checksum.
+//! end-of-stream marker, and the trailer. Arrow readers stop at the marker, so lance reads such an
+//! entry unchanged; entries that lance wrote have no trailer.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,14 +21,12 @@ use bytes::Bytes;
 
 use super::hollow::{brings_too_many, holds_rows};
 use super::size::payload_bytes;
+use super::trailer::{self, Place};
 use crate::types::{Error, Generation, Marks, Result, WriterEpoch};
 
 const WRITER_EPOCH: &str = "writer_epoch";
 const GENERATION: &str = "generation";
 const FENCE_SENTINEL: &str = "fence_sentinel";
-const TRAILER_MAGIC: &[u8; 8] = b"lmemcrc1";
-const TRAILER_BYTES: usize = 16;
-const MARKS_MAGIC: &[u8; 8] = b"lmemmrk1";
 const CONTINUATION: [u8; 4] = [0xff; 4];
 const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
@@ -43,20 +39,23 @@ pub struct WalEntry {
     pub generation: Option<Generation>,
     /// The marks of its rows' writes.
     pub marks: Marks,
+    /// Where it belongs; absent in entries of lance.
+    pub place: Option<Place>,
     /// Its rows in arrival order; empty for a fence sentinel.
     pub batches: Vec<RecordBatch>,
 }
 
-/// The bytes of an entry that holds `batches`, all of one schema and none empty.
+/// The bytes of an entry for `place` that holds `batches`, all of one schema and none empty.
 ///
 /// # Errors
 /// An internal error where the batches differ in schema or cannot be encoded.
 pub fn encode(
     batches: &[RecordBatch],
+    place: Place,
     writer_epoch: WriterEpoch,
     generation: Generation,
 ) -> Result<Bytes> {
-    encode_marked(batches, writer_epoch, generation, &Marks::default())
+    encode_marked(batches, place, writer_epoch, generation, &Marks::default())
 }
 
 /// [`encode`] with the marks of the writes that brought these rows.
@@ -65,6 +64,7 @@ pub fn encode(
 /// As [`encode`].
 pub fn encode_marked(
     batches: &[RecordBatch],
+    place: Place,
     writer_epoch: WriterEpoch,
     generation: Generation,
     marks: &Marks,
@@ -75,27 +75,30 @@ pub fn encode_marked(
     let mut metadata = first.schema_ref().metadata().clone();
     metadata.insert(WRITER_EPOCH.to_owned(), writer_epoch.to_string());
     metadata.insert(GENERATION.to_owned(), generation.to_string());
-    encode_stream(first.schema_ref().fields().clone(), metadata, batches, marks)
+    let mut bytes = encode_stream(first.schema_ref().fields().clone(), metadata, batches)?;
+    trailer::append(&mut bytes, marks, place);
+    Ok(bytes.into())
 }
 
-/// The bytes of a fence sentinel: no rows, only the epoch that took the shard.
+/// The bytes of a fence sentinel for `place`: no rows, only the epoch that took the shard.
 ///
 /// # Errors
 /// An internal error where the encoder fails.
-pub fn encode_sentinel(writer_epoch: WriterEpoch) -> Result<Bytes> {
+pub fn encode_sentinel(place: Place, writer_epoch: WriterEpoch) -> Result<Bytes> {
     let metadata = HashMap::from([
         (WRITER_EPOCH.to_owned(), writer_epoch.to_string()),
         (FENCE_SENTINEL.to_owned(), "true".to_owned()),
     ]);
-    encode_stream(Fields::empty(), metadata, &[], &Marks::default())
+    let mut bytes = encode_stream(Fields::empty(), metadata, &[])?;
+    trailer::append(&mut bytes, &Marks::default(), place);
+    Ok(bytes.into())
 }
 
 fn encode_stream(
     fields: Fields,
     metadata: HashMap<String, String>,
     batches: &[RecordBatch],
-    marks: &Marks,
-) -> Result<Bytes> {
+) -> Result<Vec<u8>> {
     let failed = |error| Error::Internal(format!("a WAL entry could not be encoded: {error}"));
     let payload: usize = batches.iter().map(payload_bytes).sum();
     let schema = Schema::new_with_metadata(fields, metadata);
@@ -104,74 +107,41 @@ fn encode_stream(
     for batch in batches {
         writer.write(batch).map_err(failed)?;
     }
-    let mut bytes = writer.into_inner().map_err(failed)?;
-    let length = low_word(bytes.len());
-    append_marks(&mut bytes, marks);
-    let checksum = crc32fast::hash(&bytes);
-    bytes.extend_from_slice(TRAILER_MAGIC);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
-    bytes.extend_from_slice(&length.to_le_bytes());
-    Ok(bytes.into())
+    writer.into_inner().map_err(failed)
 }
 
-/// Puts the marks behind the stream, where no Arrow reader looks: lance replays an entry only
-/// where the metadata of its schema is what lance knows.
-fn append_marks(bytes: &mut Vec<u8>, marks: &Marks) {
-    if marks.is_empty() {
-        return;
+/// Reads the entry of `place` without copying its buffers.
+///
+/// # Errors
+/// As [`decode`], and "misplaced" where it says that it belongs elsewhere.
+pub fn decode_at(bytes: &Bytes, place: Place) -> Result<WalEntry> {
+    let entry = decode(bytes, &place.to_string())?;
+    match entry.place {
+        Some(own) if own != place && !mutant!("B19-place") => {
+            Err(Error::corrupt(place.to_string(), "misplaced", format!("it is {own}")))
+        }
+        _ => Ok(entry),
     }
-    let start = bytes.len();
-    for (application, version) in marks.iter() {
-        bytes.extend_from_slice(&low_word(application.len()).to_le_bytes());
-        bytes.extend_from_slice(application.as_bytes());
-        bytes.extend_from_slice(&version.to_le_bytes());
-    }
-    let length = low_word(bytes.len() - start);
-    bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(MARKS_MAGIC);
 }
 
-fn low_word(number: usize) -> u32 {
-    u32::try_from(number & 0xffff_ffff).unwrap_or_default()
-}
-
-/// The stream of `body` and the marks behind it.
-fn split_marks(body: Bytes, what: &str) -> Result<(Bytes, Marks)> {
-    let mut marks = Marks::default();
-    if !body.ends_with(MARKS_MAGIC) {
-        return Ok((body, marks));
-    }
-    let broken = || Error::corrupt(what, "undecodable", "its marks are cut short");
-    let mut end = body.len() - MARKS_MAGIC.len();
-    let length: [u8; 4] = take_end(&body, &mut end).ok_or_else(broken)?;
-    let start = end.checked_sub(u32::from_le_bytes(length) as usize).ok_or_else(broken)?;
-    let mut rest = &body[start..end];
-    while !rest.is_empty() {
-        let (length, after) = rest.split_first_chunk::<4>().ok_or_else(broken)?;
-        let length = u32::from_le_bytes(*length) as usize;
-        let (name, after) = after.split_at_checked(length).ok_or_else(broken)?;
-        let (version, after) = after.split_first_chunk::<8>().ok_or_else(broken)?;
-        let name = std::str::from_utf8(name).map_err(|_| broken())?;
-        marks.record(name, i64::from_le_bytes(*version));
-        rest = after;
-    }
-    Ok((body.slice(..start), marks))
-}
-
-fn take_end<const N: usize>(bytes: &[u8], end: &mut usize) -> Option<[u8; N]> {
-    let start = end.checked_sub(N)?;
-    let taken = bytes.get(start..*end)?.try_into().ok();
-    *end = start;
-    taken
-}
-
-/// Reads an entry without copying its buffers; `what` names it in errors.
+/// Reads an entry without copying its buffers, wherever it belongs; `what` names it in errors.
 ///
 /// # Errors
 /// Damage, named by kind: zero length, no end of stream, checksum, undecodable, no epoch.
 pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
-    let (stream, marks) = checked_stream(bytes, what)?;
-    decode_stream(stream, marks, what)
+    if bytes.is_empty() {
+        return Err(Error::corrupt(what, "zero length", "an entry is never empty"));
+    }
+    let split = trailer::split(bytes, what)?;
+    if !split.stream.ends_with(&END_OF_STREAM) && !mutant!("B19-cut") {
+        let kind = if bytes.iter().all(|byte| *byte == 0) { "zero filled" } else { "cut short" };
+        return Err(Error::corrupt(
+            what,
+            kind,
+            format!("{} bytes without the end-of-stream marker", bytes.len()),
+        ));
+    }
+    decode_stream(split, what)
 }
 
 /// Reads what a damaged entry says, past its checksum, for a person who has to decide.
@@ -179,11 +149,7 @@ pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 /// # Errors
 /// Damage that leaves nothing to say.
 pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
-    let split = bytes.len().saturating_sub(TRAILER_BYTES);
-    let has_trailer = bytes[split..].starts_with(TRAILER_MAGIC);
-    let body = if has_trailer { bytes.slice(..split) } else { bytes.clone() };
-    let (stream, marks) = split_marks(body.clone(), what).unwrap_or((body, Marks::default()));
-    decode_stream(stream, marks, what)
+    decode_stream(trailer::split_unchecked(bytes, what), what)
 }
 
 /// Schema and batches of an IPC stream.
@@ -255,7 +221,8 @@ fn split_message(stream: &[u8]) -> Option<(Message<'_>, &[u8])> {
     Some((message, rest.get(body..)?))
 }
 
-fn decode_stream(stream: Bytes, marks: Marks, what: &str) -> Result<WalEntry> {
+fn decode_stream(entry: trailer::Split, what: &str) -> Result<WalEntry> {
+    let trailer::Split { stream, marks, place } = entry;
     let (schema, batches) = read_stream(stream, what)?;
     let number = |key: &str| -> Result<Option<u64>> {
         let Some(value) = schema.metadata().get(key) else { return Ok(None) };
@@ -270,42 +237,9 @@ fn decode_stream(stream: Bytes, marks: Marks, what: &str) -> Result<WalEntry> {
         writer_epoch: WriterEpoch(writer_epoch),
         generation: number(GENERATION)?.map(Generation),
         marks,
+        place,
         batches: without_entry_metadata(batches),
     })
-}
-
-/// The IPC stream of an entry after the checks that need no decoding, and its marks.
-fn checked_stream(bytes: &Bytes, what: &str) -> Result<(Bytes, Marks)> {
-    if bytes.is_empty() {
-        return Err(Error::corrupt(what, "zero length", "an entry is never empty"));
-    }
-    // What is shorter than a trailer has none, whatever it begins with.
-    let trailer = bytes.last_chunk::<TRAILER_BYTES>();
-    let trailer = trailer.filter(|trailer| trailer.starts_with(TRAILER_MAGIC));
-    let (stream, marks) = if let Some(trailer) = trailer {
-        let body = bytes.slice(..bytes.len() - TRAILER_BYTES);
-        let stored = u32::from_le_bytes([trailer[8], trailer[9], trailer[10], trailer[11]]);
-        let computed = crc32fast::hash(&body);
-        if stored != computed && !mutant!("B19-checksum") {
-            return Err(Error::corrupt(
-                what,
-                "checksum",
-                format!("stored {stored:08x}, computed {computed:08x}"),
-            ));
-        }
-        split_marks(body, what)?
-    } else {
-        (bytes.clone(), Marks::default())
-    };
-    if !stream.ends_with(&END_OF_STREAM) && !mutant!("B19-cut") {
-        let kind = if bytes.iter().all(|byte| *byte == 0) { "zero filled" } else { "cut short" };
-        return Err(Error::corrupt(
-            what,
-            kind,
-            format!("{} bytes without the end-of-stream marker", bytes.len()),
-        ));
-    }
-    Ok((stream, marks))
 }
 
 /// The batches with a schema that no longer carries what the entry says about itself.
@@ -336,7 +270,11 @@ mod tests {
     use arrow_buffer::{OffsetBuffer, ScalarBuffer};
     use arrow_schema::{DataType, Field};
 
+    use super::super::trailer::{CHECKSUM_BYTES, TRAILER_BYTES};
     use super::*;
+    use crate::types::{ShardId, WalPosition};
+
+    const PLACE: Place = Place { shard_id: ShardId::from_u128(11), position: WalPosition(5) };
 
     fn batch(ids: &[i64]) -> RecordBatch {
         let schema = Schema::new(vec![
@@ -354,12 +292,13 @@ mod tests {
 
     fn entry() -> Bytes {
         let batches = [batch(&[1, 2, 3]), batch(&[4]), batch(&[5, 6])];
-        encode(&batches, WriterEpoch(7), Generation(3)).unwrap()
+        encode(&batches, PLACE, WriterEpoch(7), Generation(3)).unwrap()
     }
 
     #[test]
     fn an_entry_reads_back_with_its_epoch_generation_and_rows() {
-        let read = decode(&entry(), "e").unwrap();
+        let read = decode_at(&entry(), PLACE).unwrap();
+        assert_eq!(read.place, Some(PLACE));
         assert_eq!(read.writer_epoch, WriterEpoch(7));
         assert_eq!(read.generation, Some(Generation(3)));
         assert_eq!(read.batches, [batch(&[1, 2, 3]), batch(&[4]), batch(&[5, 6])]);
@@ -367,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_sentinel_has_an_epoch_and_no_rows() {
-        let read = decode(&encode_sentinel(WriterEpoch(9)).unwrap(), "e").unwrap();
+        let read = decode_at(&encode_sentinel(PLACE, WriterEpoch(9)).unwrap(), PLACE).unwrap();
         assert_eq!(read.writer_epoch, WriterEpoch(9));
         assert!(read.generation.is_none());
         assert!(read.batches.is_empty());
@@ -378,17 +317,45 @@ mod tests {
         let mut marks = Marks::default();
         marks.record("query: \u{e9}", -3);
         marks.record("b", i64::MAX);
-        let bytes = encode_marked(&[batch(&[1])], WriterEpoch(7), Generation(3), &marks).unwrap();
-        let read = decode(&bytes, "e").unwrap();
+        let bytes = encode_marked(&[batch(&[1])], PLACE, WriterEpoch(7), Generation(3), &marks);
+        let read = decode_at(&bytes.unwrap(), PLACE).unwrap();
         assert_eq!(read.marks, marks);
         assert_eq!(read.batches, [batch(&[1])]);
     }
 
     #[test]
-    fn an_entry_without_a_checksum_is_read_because_lance_writes_none() {
+    fn an_entry_without_a_trailer_is_read_because_lance_writes_none() {
         let bytes = entry();
-        let read = decode(&bytes.slice(..bytes.len() - TRAILER_BYTES), "e").unwrap();
-        assert_eq!(read.batches.len(), 3);
+        let read = decode_at(&bytes.slice(..bytes.len() - TRAILER_BYTES), PLACE).unwrap();
+        assert_eq!((read.batches.len(), read.place), (3, None));
+    }
+
+    #[test]
+    fn an_entry_in_the_place_of_another_says_which_one_it_is() {
+        let other_shard = ShardId::from_u128(12);
+        for place in
+            [Place { position: WalPosition(6), ..PLACE }, Place { shard_id: other_shard, ..PLACE }]
+        {
+            let error = decode_at(&entry(), place).unwrap_err().to_string();
+            assert!(
+                error.contains("misplaced") && error.contains(&format!("it is {PLACE}")),
+                "{error}"
+            );
+            assert!(error.contains(&place.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_golden_file_and_those_of_before_entries_had_a_place_are_read() {
+        let mut marks = Marks::default();
+        marks.record("stream", 4);
+        let rows = [batch(&[1, 2])];
+        let bytes = encode_marked(&rows, PLACE, WriterEpoch(7), Generation(3), &marks).unwrap();
+        let golden: &[u8] = include_bytes!("golden/wal_entry.arrow");
+        assert_eq!(bytes, golden);
+        let before: &[u8] = include_bytes!("golden/wal_entry_unplaced.arrow");
+        let read = decode_at(&Bytes::from_static(before), PLACE).unwrap();
+        assert_eq!((read.place, read.marks, &read.batches[..]), (None, marks, &rows[..]));
     }
 
     #[test]
@@ -402,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_but_that_of_the_checksum_alone_is_noticed() {
+    fn every_cut_but_that_of_the_trailer_alone_is_noticed() {
         let bytes = entry();
         let whole_stream = bytes.len() - TRAILER_BYTES;
         for length in (0..bytes.len()).filter(|length| *length != whole_stream) {
@@ -452,11 +419,11 @@ mod tests {
     #[test]
     fn an_entry_that_is_shorter_than_its_checksum_is_cut_short() {
         let whole = entry();
-        let trailer = whole.slice(whole.len() - TRAILER_BYTES..);
-        for length in 1..TRAILER_BYTES {
-            let error = decode(&trailer.slice(..length), "x").unwrap_err();
+        let checksum = whole.slice(whole.len() - CHECKSUM_BYTES..);
+        for length in 1..CHECKSUM_BYTES {
+            let error = decode(&checksum.slice(..length), "x").unwrap_err();
             assert!(error.to_string().contains("cut short"), "{length}: {error}");
-            assert!(decode_unchecked(&trailer.slice(..length), "x").is_err());
+            assert!(decode_unchecked(&checksum.slice(..length), "x").is_err());
         }
     }
 

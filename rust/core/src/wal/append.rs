@@ -10,8 +10,8 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use futures::future::join;
 
-use super::{entry_name, highest_position};
-use crate::format::{ShardManifest, paths, wal_entry};
+use super::highest_position;
+use crate::format::{Place, ShardManifest, paths, wal_entry};
 use crate::store::{Created, ManifestStore, Moment, Store};
 use crate::types::{
     Error, Generation, Marks, MaxBytes, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
@@ -108,7 +108,8 @@ impl WalAppender {
         if let Some(fenced) = self.claimed.clone() {
             return Err(fenced);
         }
-        let bytes = wal_entry::encode_marked(batches, self.epoch, generation, marks)?;
+        let place = Place { shard_id: self.shard_id, position: self.next };
+        let bytes = wal_entry::encode_marked(batches, place, self.epoch, generation, marks)?;
         if self.asked.age() < ASKED || mutant!("B1") {
             return self.append_entry(bytes).await;
         }
@@ -215,12 +216,13 @@ async fn write_sentinel(
     epoch: WriterEpoch,
     mut next: WalPosition,
 ) -> Result<WalPosition> {
-    let sentinel = wal_entry::encode_sentinel(epoch)?;
     let mut conflicts = 0;
     loop {
         if mutant!("B7") {
             return Ok(next);
         }
+        let place = Place { shard_id, position: next };
+        let sentinel = wal_entry::encode_sentinel(place, epoch)?;
         let path = paths::wal_entry(shard_id, next);
         if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {
             return Ok(next);
@@ -239,7 +241,7 @@ async fn write_sentinel(
         if bytes == sentinel {
             return Ok(next);
         }
-        let stored = wal_entry::decode(&bytes, &entry_name(shard_id, next))?.writer_epoch;
+        let stored = wal_entry::decode_at(&bytes, place)?.writer_epoch;
         if stored > epoch {
             return Err(Error::Fenced { shard: shard_id, local: epoch, stored });
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::entry_name;
 use super::read_ahead::{READ_AHEAD, ReadAhead};
-use crate::format::{WalEntry, paths, wal_entry};
+use crate::format::{Place, WalEntry, paths, wal_entry};
 use crate::store::Store;
 use crate::types::{Error, ErrorKind, Result, ShardId, WalPosition, WriterEpoch};
 
@@ -201,7 +201,7 @@ impl WalTail {
         let shard_id = self.shard_id;
         move |position, bytes| {
             let Some(bytes) = bytes else { return Ok(None) };
-            let entry = wal_entry::decode(&bytes, &entry_name(shard_id, position))?;
+            let entry = wal_entry::decode_at(&bytes, Place { shard_id, position })?;
             let writer_epoch = entry.writer_epoch;
             let prepared = prepare(position, entry)?;
             Ok(Some(Loaded { writer_epoch, prepared }))

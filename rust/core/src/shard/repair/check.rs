@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::super::recover::generation_of;
 use super::{WalDamage, WalFinding, WalReport};
-use crate::format::{ShardManifest, WalEntry, wal_entry};
+use crate::format::{Place, ShardManifest, WalEntry, wal_entry};
 use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 use crate::wal::{READ_AHEAD, ReadAhead, check_epoch, entry_name, highest_position};
@@ -103,7 +103,8 @@ fn look(shard_id: ShardId, position: WalPosition, bytes: Option<Bytes>) -> WalFi
         writer_epoch: None,
         copy: None,
     };
-    let entry = match guarded(&what, || wal_entry::decode(&bytes, &what)) {
+    let entry = match guarded(&what, || wal_entry::decode_at(&bytes, Place { shard_id, position }))
+    {
         Ok(entry) => Some(entry),
         Err(error) => {
             finding.damage = Some(damage(error));

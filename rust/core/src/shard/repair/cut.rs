@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::check::{check_wal, inspect};
 use super::{WalFinding, WalReport};
-use crate::format::{paths, wal_entry};
+use crate::format::{Place, paths, wal_entry};
 use crate::store::{Created, ManifestStore, NO_FILE, Store};
 use crate::types::{Error, MaxBytes, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 use crate::wal::{WalAppender, entry_name};
@@ -41,8 +41,7 @@ pub async fn cut_wal(
     refuse(&report, from)?;
     report.findings.retain(|finding| finding.position >= from);
 
-    let sentinel = wal_entry::encode_sentinel(epoch)?;
-    let cut = Cut { store, manifests, shard_id, epoch, sentinel };
+    let cut = Cut { store, manifests, shard_id, epoch };
     for finding in report.findings.iter_mut().rev() {
         cut.drop_entry(finding).await.map_err(|error| half_done(error, shard_id, from))?;
     }
@@ -103,7 +102,6 @@ struct Cut<'a> {
     manifests: &'a ManifestStore,
     shard_id: ShardId,
     epoch: WriterEpoch,
-    sentinel: Bytes,
 }
 
 impl Cut<'_> {
@@ -111,28 +109,28 @@ impl Cut<'_> {
     async fn drop_entry(&self, finding: &mut WalFinding) -> Result<()> {
         // Nobody can open the shard before the cut is complete, but somebody may cut it too.
         self.manifests.check_fenced(self.epoch).await?;
+        let place = Place { shard_id: self.shard_id, position: finding.position };
+        let sentinel = wal_entry::encode_sentinel(place, self.epoch)?;
         let path = paths::wal_entry(self.shard_id, finding.position);
         let stored = self.store.get_seen(&path, MaxBytes::LOG_ENTRY).await?;
         match stored {
-            Some(seen) if seen.bytes == self.sentinel => Ok(()),
+            Some(seen) if seen.bytes == sentinel => Ok(()),
             Some(_) if is_hole(finding) => Err(self.appeared(finding.position)),
             Some(seen) => {
                 if !finding.is_sentinel() {
                     finding.copy = Some(self.copy(finding.position, seen.bytes.clone()).await?);
                 }
                 // Without a condition a cut that slept here would undo what a later one did.
-                if !self.store.replace(&path, &seen, self.sentinel.clone()).await?
-                    && self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref()
-                        != Some(&self.sentinel)
+                if !self.store.replace(&path, &seen, sentinel.clone()).await?
+                    && self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref() != Some(&sentinel)
                 {
                     return Err(self.changed(finding.position));
                 }
                 Ok(())
             }
             None => {
-                if self.store.put_if_absent(&path, self.sentinel.clone()).await? == Created::Yes
-                    || self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref()
-                        == Some(&self.sentinel)
+                if self.store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes
+                    || self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref() == Some(&sentinel)
                 {
                     return Ok(());
                 }

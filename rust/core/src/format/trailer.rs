@@ -1,0 +1,159 @@
+//! What stands behind the stream of a WAL entry: the marks of its rows, its place, a checksum.
+//!
+//! Owns: these bytes and their checks.
+//! Does not own: the stream, or what becomes of an entry that stands in another's place.
+//!
+//! Layout, numbers little-endian: the marks if there are some; the shard's 16 bytes, the position and
+//! the magic `lmempos1`; the magic `lmemcrc1`, CRC-32 (IEEE) of all before it and the stream's length
+//! modulo 2^32. Before entries had a place, they ended with the magic `lmemcrc1` and what is behind it alone.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::types::{Error, Marks, Result, ShardId, WalPosition};
+
+/// Bytes of a trailer without marks.
+pub const TRAILER_BYTES: usize = PLACE_BYTES + CHECKSUM_BYTES;
+
+const CHECKSUM_MAGIC: &[u8; 8] = b"lmemcrc1";
+pub(super) const CHECKSUM_BYTES: usize = 16;
+const PLACE_MAGIC: &[u8; 8] = b"lmempos1";
+const PLACE_BYTES: usize = 32;
+const MARKS_MAGIC: &[u8; 8] = b"lmemmrk1";
+
+/// Where an entry stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The shard in whose log it is.
+    pub shard_id: ShardId,
+    /// Its position there.
+    pub position: WalPosition,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WAL entry {} of shard {}", self.position, self.shard_id)
+    }
+}
+
+/// The parts of an entry.
+#[derive(Debug)]
+pub(super) struct Split {
+    /// Everything before the trailer.
+    pub stream: Bytes,
+    pub marks: Marks,
+    pub place: Option<Place>,
+}
+
+/// Puts the trailer behind the stream in `bytes`.
+///
+/// In the metadata of the stream's schema its words would keep lance from replaying the entry: it compares
+/// schemas. Behind the stream no Arrow reader looks.
+pub(super) fn append(bytes: &mut Vec<u8>, marks: &Marks, place: Place) {
+    let length = low_word(bytes.len());
+    append_marks(bytes, marks);
+    bytes.extend_from_slice(place.shard_id.as_bytes());
+    bytes.extend_from_slice(&place.position.get().to_le_bytes());
+    bytes.extend_from_slice(PLACE_MAGIC);
+    let checksum = crc32fast::hash(bytes);
+    bytes.extend_from_slice(CHECKSUM_MAGIC);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes.extend_from_slice(&length.to_le_bytes());
+}
+
+fn append_marks(bytes: &mut Vec<u8>, marks: &Marks) {
+    if marks.is_empty() {
+        return;
+    }
+    let start = bytes.len();
+    for (application, version) in marks.iter() {
+        bytes.extend_from_slice(&low_word(application.len()).to_le_bytes());
+        bytes.extend_from_slice(application.as_bytes());
+        bytes.extend_from_slice(&version.to_le_bytes());
+    }
+    let length = low_word(bytes.len() - start);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(MARKS_MAGIC);
+}
+
+fn low_word(number: usize) -> u32 {
+    u32::try_from(number & 0xffff_ffff).unwrap_or_default()
+}
+
+/// The parts of an entry whose checksum is right, or which has none; `what` names it in errors.
+///
+/// # Errors
+/// Damage.
+pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
+    // What is shorter than a checksum has none, whatever it begins with.
+    let Some((body, trailer)) = split_checksum(bytes) else {
+        return Ok(Split { stream: bytes.clone(), marks: Marks::default(), place: None });
+    };
+    let stored = u32::from_le_bytes([trailer[8], trailer[9], trailer[10], trailer[11]]);
+    let computed = crc32fast::hash(&body);
+    if stored != computed && !mutant!("B19-checksum") {
+        let detail = format!("stored {stored:08x}, computed {computed:08x}");
+        return Err(Error::corrupt(what, "checksum", detail));
+    }
+    let (body, place) = split_place(body);
+    let (stream, marks) = split_marks(body, what)?;
+    Ok(Split { stream, marks, place })
+}
+
+/// The parts of an entry that is damaged, as far as they can be told apart.
+pub(super) fn split_unchecked(bytes: &Bytes, what: &str) -> Split {
+    let body = split_checksum(bytes).map_or_else(|| bytes.clone(), |(body, _)| body);
+    let (body, place) = split_place(body);
+    let (stream, marks) = split_marks(body.clone(), what).unwrap_or((body, Marks::default()));
+    Split { stream, marks, place }
+}
+
+fn split_checksum(bytes: &Bytes) -> Option<(Bytes, [u8; CHECKSUM_BYTES])> {
+    let (body, trailer) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
+    trailer.starts_with(CHECKSUM_MAGIC).then(|| (bytes.slice(..body.len()), *trailer))
+}
+
+fn split_place(body: Bytes) -> (Bytes, Option<Place>) {
+    let Some((rest, place)) =
+        body.split_last_chunk::<PLACE_BYTES>().filter(|(_, place)| place.ends_with(PLACE_MAGIC))
+    else {
+        return (body, None);
+    };
+    let (mut shard, mut position) = ([0; 16], [0; 8]);
+    shard.copy_from_slice(&place[..16]);
+    position.copy_from_slice(&place[16..24]);
+    let position = WalPosition(u64::from_le_bytes(position));
+    let place = Place { shard_id: ShardId::from_bytes(shard), position };
+    (body.slice(..rest.len()), Some(place))
+}
+
+/// The stream of `body` and the marks behind it.
+fn split_marks(body: Bytes, what: &str) -> Result<(Bytes, Marks)> {
+    let mut marks = Marks::default();
+    if !body.ends_with(MARKS_MAGIC) {
+        return Ok((body, marks));
+    }
+    let broken = || Error::corrupt(what, "undecodable", "its marks are cut short");
+    let mut end = body.len() - MARKS_MAGIC.len();
+    let length: [u8; 4] = take_end(&body, &mut end).ok_or_else(broken)?;
+    let start = end.checked_sub(u32::from_le_bytes(length) as usize).ok_or_else(broken)?;
+    let mut rest = &body[start..end];
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<4>().ok_or_else(broken)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (name, after) = after.split_at_checked(length).ok_or_else(broken)?;
+        let (version, after) = after.split_first_chunk::<8>().ok_or_else(broken)?;
+        let name = std::str::from_utf8(name).map_err(|_| broken())?;
+        marks.record(name, i64::from_le_bytes(*version));
+        rest = after;
+    }
+    Ok((body.slice(..start), marks))
+}
+
+fn take_end<const N: usize>(bytes: &[u8], end: &mut usize) -> Option<[u8; N]> {
+    let start = end.checked_sub(N)?;
+    let taken = bytes.get(start..*end)?.try_into().ok();
+    *end = start;
+    taken
+}
