@@ -644,24 +644,34 @@ def test_a_number_of_buckets_out_of_range_is_refused_where_it_is_given(buckets: 
         lancemem.bucket("id", buckets)
 
 
-NUMBERS: dict[str, Callable[[lancemem.Table, int], object]] = {
-    "limit": lambda table, number: table.scan(limit=number),
-    "offset": lambda table, number: table.scan(offset=number),
-    "limit of a view": lambda table, number: table.pin().scan(limit=number),
-    "rate": lambda table, number: table.compact(bytes_per_second=number),
-    "versions": lambda table, number: table.history(number),
-    "position": lambda table, number: table.cut_wal(0, from_position=number),
-    "setting": lambda _, number: lancemem.WriterConfig(max_memtable_rows=number),
+def _serve(table: lancemem.Table, streams: int) -> None:
+    with table.start_job(shard=0) as job:
+        job.serve(max_streams=streams)
+
+
+# The argument, and a call that takes it.
+NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
+    "limit": ("limit", lambda table, number: table.scan(limit=number)),
+    "offset": ("offset", lambda table, number: table.scan(offset=number)),
+    "limit of a view": ("limit", lambda table, number: table.pin().scan(limit=number)),
+    "rate": ("bytes_per_second", lambda table, number: table.compact(bytes_per_second=number)),
+    "versions": ("limit", lambda table, number: table.history(number)),
+    "position": ("from_position", lambda table, number: table.cut_wal(0, from_position=number)),
+    "setting": ("max_memtable_rows", lambda _, many: lancemem.WriterConfig(max_memtable_rows=many)),
+    "buckets": ("buckets", lambda _, number: lancemem.bucket("id", number)),
+    "streams": ("max_streams", _serve),
 }
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_that_is_none_of_something_is_refused(name: str, table: lancemem.Table) -> None:
+    argument, call = NUMBERS[name]
     for number, end in ((-1, "small"), (2**70, "large")):
-        with pytest.raises(lancemem.InvalidInputError, match=f"from 0, {number} is too {end}"):
-            NUMBERS[name](table, number)
+        text = f"^{argument}: expected a number from 0, {number} is too {end}"
+        with pytest.raises(lancemem.InvalidInputError, match=text):
+            call(table, number)
     with pytest.raises(TypeError):
-        NUMBERS[name](table, "3")  # type: ignore[arg-type]
+        call(table, "3")  # type: ignore[arg-type]
 
 
 def test_a_limit_beyond_all_rows_gives_all(table: lancemem.Table) -> None:
@@ -673,6 +683,16 @@ def test_settings_are_pickled_and_copied() -> None:
     config = lancemem.WriterConfig(durable=False, max_memtable_rows=10, key_index="hash")
     assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config  # noqa: S301
     assert repr(copy.copy(config)) == repr(config)
+
+
+def test_shardings_are_pickled_and_copied() -> None:
+    for sharding in (lancemem.bucket("id", 4), lancemem.unsharded()):
+        assert pickle.loads(pickle.dumps(sharding)) == copy.deepcopy(sharding) == sharding  # noqa: S301
+
+
+def test_a_job_says_which_it_is(table: lancemem.Table) -> None:
+    with table.start_job(shard=0) as job:
+        assert repr(job) == f"Job(shard_id={job.shard_id}, epoch=1)"
 
 
 # --- the text of errors ---

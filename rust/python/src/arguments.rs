@@ -64,23 +64,31 @@ fn names(list: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<String>> {
     names.collect()
 }
 
-/// An argument whose number has to be one that `T` holds: Python's own words for others name no limit.
-#[derive(Clone, Copy)]
-pub struct Given<T>(pub T);
+/// An argument whose number has to be one that `T` holds: Python's own words for others name neither a
+/// limit nor the argument. The reason is kept until somebody says its name.
+pub struct Given<T>(pub Result<T, String>);
+
+impl<T> Given<T> {
+    /// The number of the argument `name`.
+    pub fn named(self, name: &str) -> PyResult<T> {
+        self.0.map_err(|why| InvalidInputError::new_err(format!("{name}: {why}")))
+    }
+}
 
 impl<'a, 'py, T: FromPyObject<'a, 'py>> FromPyObject<'a, 'py> for Given<T> {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        given.extract().map(Self).map_err(|error: T::Error| {
-            let error: PyErr = error.into();
-            if !error.is_instance_of::<PyOverflowError>(given.py()) {
-                return error;
-            }
-            let number = given.str().map_or_else(|_| "it".to_owned(), |text| text.to_string());
-            let end = if number.starts_with('-') { "small" } else { "large" };
-            InvalidInputError::new_err(format!("expected a number from 0, {number} is too {end}"))
-        })
+        let error: PyErr = match given.extract() {
+            Ok(value) => return Ok(Self(Ok(value))),
+            Err(error) => T::Error::into(error),
+        };
+        if !error.is_instance_of::<PyOverflowError>(given.py()) {
+            return Err(error);
+        }
+        let number = given.str().map_or_else(|_| "it".to_owned(), |text| text.to_string());
+        let end = if number.starts_with('-') { "small" } else { "large" };
+        Ok(Self(Err(format!("expected a number from 0, {number} is too {end}"))))
     }
 }
 

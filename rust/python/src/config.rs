@@ -26,7 +26,9 @@ macro_rules! settings {
             #[pyo3(signature = (*, $($name=None),*))]
             #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
             fn new($($name: Option<Given<$type>>),*) -> PyResult<Self> {
-                let config = Self { $($name: $name.map(|given| given.0)),* };
+                let config = Self {
+                    $($name: $name.map(|given| given.named(stringify!($name))).transpose()?),*
+                };
                 config.kind()?;
                 Ok(config)
             }

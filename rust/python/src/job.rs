@@ -10,6 +10,7 @@ use lancemem::WriteMode;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
+use crate::arguments::Given;
 use crate::docs::docstring;
 use crate::input;
 use crate::keys;
@@ -120,15 +121,22 @@ impl Job {
     }
 
     #[doc = docstring!("Job.serve")]
-    #[pyo3(signature = (address="grpc://127.0.0.1:0", token=None, tls=None, *, max_streams=16))]
+    #[pyo3(
+        signature = (
+            address="grpc://127.0.0.1:0", token=None, tls=None, *, max_streams=Given(Ok(16))
+        ),
+        text_signature = "($self, address='grpc://127.0.0.1:0', token=None, tls=None, *, \
+                          max_streams=16)"
+    )]
     fn serve(
         &self,
         py: Python<'_>,
         address: &str,
         token: Option<String>,
         tls: Option<(PathBuf, PathBuf)>,
-        max_streams: usize,
+        max_streams: Given<usize>,
     ) -> PyResult<Endpoint> {
+        let max_streams = max_streams.named("max_streams")?;
         serve::serve(py, self.inner()?, (address, token, tls, max_streams))
     }
 
@@ -141,6 +149,11 @@ impl Job {
     fn stats(&self) -> PyResult<JobStats> {
         let job = self.inner()?;
         Ok(JobStats::of(&job.stats(), job.maintenance_stats()))
+    }
+
+    fn __repr__(&self) -> String {
+        let job = self.inner.peek();
+        format!("Job(shard_id={}, epoch={})", job.shard_id(), job.epoch())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -12,7 +12,7 @@ use lancemem::{
 };
 use pyo3::prelude::*;
 
-use crate::arguments::ShardName;
+use crate::arguments::{Given, ShardName};
 use crate::errors::InvalidInputError;
 use crate::repair::existing_shard;
 use crate::runtime::run;
@@ -105,8 +105,9 @@ pub fn settings(
     dry_run: bool,
     update_indexes: bool,
     max_dead_share: Option<f64>,
-    bytes_per_second: u64,
+    bytes_per_second: Given<u64>,
 ) -> PyResult<CompactionSettings> {
+    let bytes_per_second = bytes_per_second.named("bytes_per_second")?;
     let mode = match mode {
         "auto" => CompactionMode::Auto,
         "adopt" => CompactionMode::Adopt,

@@ -286,7 +286,7 @@ impl Table {
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
-            columns=None, filter=None, limit=None, offset=Given(0), *, consistency="durable", jobs=None
+            columns=None, filter=None, limit=None, offset=Given(Ok(0)), *, consistency="durable", jobs=None
         ),
         text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, \
                           consistency='durable', jobs=None)"
@@ -312,8 +312,8 @@ impl Table {
         let options = ScanOptions {
             columns: ColumnNames::of(columns),
             filter,
-            offset: offset.0,
-            limit: limit.map(|limit| limit.0),
+            offset: offset.named("offset")?,
+            limit: limit.map(|limit| limit.named("limit")).transpose()?,
             consistency,
             ..ScanOptions::default()
         };
@@ -416,7 +416,7 @@ impl Table {
     #[pyo3(
         signature = (
             *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None,
-            bytes_per_second=Given(0)
+            bytes_per_second=Given(Ok(0))
         ),
         text_signature = "($self, *, mode='auto', dry_run=False, update_indexes=False, \
                           max_dead_share=None, bytes_per_second=0)"
@@ -431,7 +431,7 @@ impl Table {
         bytes_per_second: Given<u64>,
     ) -> PyResult<CompactionResult> {
         let settings =
-            maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second.0)?;
+            maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second)?;
         maintain::compact(py, &*self.inner()?, &settings)
     }
 
@@ -508,7 +508,7 @@ impl Table {
     #[pyo3(signature = (limit=None))]
     fn history(&self, py: Python<'_>, limit: Option<Given<usize>>) -> PyResult<Vec<TableVersion>> {
         let table = self.inner()?;
-        let limit = limit.map(|limit| limit.0);
+        let limit = limit.map(|limit| limit.named("limit")).transpose()?;
         let versions = run(py, async move { table.history(limit).await })?;
         Ok(versions.into_iter().map(table_version).collect())
     }
@@ -532,7 +532,7 @@ impl Table {
         shard: ShardName,
         from_position: Given<u64>,
     ) -> PyResult<WalReport> {
-        repair::cut_wal(py, &*self.inner()?, shard, from_position.0)
+        repair::cut_wal(py, &*self.inner()?, shard, from_position.named("from_position")?)
     }
 
     fn __repr__(&self) -> String {

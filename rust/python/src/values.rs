@@ -10,6 +10,7 @@ use lancemem::{
     Sharding as RustSharding,
 };
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::arguments::Given;
 use crate::docs::docstring;
@@ -332,6 +333,20 @@ impl Sharding {
         }
     }
 
+    /// For `pickle` and `copy`: what makes an equal one.
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let module = py.import("lancemem")?;
+        Ok(match &self.0 {
+            RustSharding::Unsharded => (module.getattr("unsharded")?, PyTuple::empty(py)),
+            RustSharding::Bucket { column, buckets } => {
+                (module.getattr("bucket")?, (column, buckets).into_pyobject(py)?)
+            }
+        })
+    }
+
     fn __repr__(&self) -> String {
         self.0.to_string()
     }
@@ -340,7 +355,8 @@ impl Sharding {
 #[doc = docstring!("bucket")]
 #[pyfunction]
 fn bucket(column: String, buckets: Given<u32>) -> PyResult<Sharding> {
-    let sharding = RustSharding::Bucket { column, buckets: buckets.0 };
+    let buckets = buckets.named("buckets")?;
+    let sharding = RustSharding::Bucket { column, buckets };
     sharding.check_number().map_err(|error| to_py(&error))?;
     Ok(Sharding(sharding))
 }

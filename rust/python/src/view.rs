@@ -76,7 +76,7 @@ impl ReadView {
 
     #[doc = docstring!("ReadView.scan")]
     #[pyo3(
-        signature = (columns=None, filter=None, limit=None, offset=Given(0), *, part=None),
+        signature = (columns=None, filter=None, limit=None, offset=Given(Ok(0)), *, part=None),
         text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, part=None)"
     )]
     fn scan(
@@ -93,8 +93,8 @@ impl ReadView {
         let options = ScanOptions {
             columns: ColumnNames::of(columns),
             filter,
-            offset: offset.0,
-            limit: limit.map(|limit| limit.0),
+            offset: offset.named("offset")?,
+            limit: limit.map(|limit| limit.named("limit")).transpose()?,
             part,
             ..ScanOptions::default()
         };

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use http::Uri;
 use lancemem_core::store::hide;
 use lancemem_core::types::{Error, Result};
-use url::Url;
+use url::{Url, form_urlencoded};
 
 /// Parts of the names of options whose values are secret.
 const SECRET: &[&str] = &["secret", "token", "password", "key", "credential", "sas", "auth"];
@@ -18,9 +18,33 @@ pub(super) fn hide_secrets<'a>(settings: impl Iterator<Item = (&'a str, &'a str)
     for (name, value) in settings {
         let name = name.to_ascii_lowercase();
         if SECRET.iter().any(|part| name.contains(part)) {
-            hide(value);
+            hide_spellings(value);
         }
     }
+}
+
+/// Keeps a value out of every text as it is, and as a server repeats it that quotes an address or
+/// answers in XML.
+fn hide_spellings(value: &str) {
+    let escaped: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
+    let in_path = escaped.replace("%2F", "/").replace('+', "%20");
+    let in_xml = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&apos;")]
+        .into_iter()
+        .fold(value.to_owned(), |text, (sign, name)| text.replace(sign, name));
+    for spelling in [value, &escaped, &in_path, &in_xml] {
+        hide(spelling);
+        hide(&with_small_digits(spelling));
+    }
+}
+
+/// `text` with the digits behind each `%` in small letters, as some write them.
+fn with_small_digits(text: &str) -> String {
+    let mut parts = text.split('%');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        text + "%" + &digits.to_ascii_lowercase() + rest
+    })
 }
 
 /// Refuses settings of an object store, named or from the environment, on which its client panics or
@@ -85,8 +109,8 @@ fn check_setting(
     let (scheme, address) = value.split_once("://").unwrap_or_default();
     let host = address.split('/').next().unwrap_or_default();
     if let Some((user, _)) = host.rsplit_once('@') {
-        hide(user);
-        user.split(':').for_each(hide);
+        hide_spellings(user);
+        user.split(':').for_each(hide_spellings);
     }
     match scheme.to_ascii_lowercase().as_str() {
         "https" | "http" if host.is_empty() => Err("has no host"),
@@ -109,6 +133,8 @@ fn is_address(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lancemem_core::store::scrub;
+
     use super::*;
 
     #[test]
@@ -138,6 +164,20 @@ mod tests {
                 checked.map_err(|error| error.to_string()).err().is_none_or(|it| it.contains(name))
             );
         }
-        assert_eq!(lancemem_core::store::scrub("never-this-one"), "******");
+        assert_eq!(scrub("never-this-one"), "******");
+    }
+
+    #[test]
+    fn a_secret_is_hidden_as_servers_repeat_it_too() {
+        hide_secrets([("aws_session_token", "FwoGZX/I+v==&<tok>")].into_iter());
+        for spelling in [
+            "FwoGZX/I+v==&<tok>",
+            "FwoGZX%2FI%2Bv%3D%3D%26%3Ctok%3E",
+            "FwoGZX%2fI%2bv%3d%3d%26%3ctok%3e",
+            "FwoGZX/I%2Bv%3D%3D%26%3Ctok%3E",
+            "FwoGZX/I+v==&amp;&lt;tok&gt;",
+        ] {
+            assert_eq!(scrub(&format!("refused: {spelling}.")), "refused: ******.");
+        }
     }
 }
