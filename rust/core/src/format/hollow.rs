@@ -64,7 +64,8 @@ fn has_too_many(rows: &dyn Array, count: fn(&ArrayRef, usize) -> usize) -> bool 
         }
         DataType::Map(..) => {
             let map = rows.as_map();
-            map.entries().columns().iter().any(|part| below(part, Some(part.len())))
+            let shown = span(map.value_offsets());
+            map.entries().columns().iter().any(|part| below(part, Some(shown)))
         }
         _ => false,
     }
@@ -74,7 +75,9 @@ fn has_too_many(rows: &dyn Array, count: fn(&ArrayRef, usize) -> usize) -> bool 
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{FixedSizeListArray, LargeListArray, ListArray, NullArray, StructArray};
+    use arrow_array::{
+        FixedSizeListArray, LargeListArray, ListArray, MapArray, NullArray, StructArray,
+    };
     use arrow_buffer::{OffsetBuffer, ScalarBuffer};
     use arrow_schema::Field;
 
@@ -107,6 +110,23 @@ mod tests {
     fn values_that_a_slice_does_not_show_count_for_a_reader_only() {
         let slice = list(nulls(1 << 40), 3);
         assert!(!shows_too_many(&slice) && brings_too_many(&slice));
+    }
+
+    #[test]
+    fn a_map_counts_what_it_shows_as_a_list_does() {
+        let map = |shown| {
+            let keys = Arc::new(arrow_array::Int8Array::from(vec![0; MOST + 1])) as ArrayRef;
+            let parts = vec![
+                Field::new("keys", keys.data_type().clone(), false),
+                Field::new("values", DataType::Null, true),
+            ];
+            let entries = StructArray::new(parts.into(), vec![keys, nulls(MOST + 1)], None);
+            let field = Arc::new(Field::new("entries", entries.data_type().clone(), false));
+            let offsets = OffsetBuffer::from_lengths([shown]);
+            MapArray::new(field, offsets, entries, None, false)
+        };
+        assert!(shows_too_many(&map(MOST + 1)) && brings_too_many(&map(1)));
+        assert!(!shows_too_many(&map(1)));
     }
 
     #[test]
