@@ -11,6 +11,7 @@ import pickle
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -692,10 +693,34 @@ def test_shardings_are_pickled_and_copied() -> None:
 
 def test_a_job_says_which_it_is(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job:
-        assert repr(job) == f"Job(shard_id={job.shard_id}, epoch=1)"
+        assert repr(job) == f'Job("{table.uri}", shard_id={job.shard_id}, epoch=1)'
 
 
 # --- the text of errors ---
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.upsert(pa.table({"id": [None]})),
+        lambda table: table.scan(filter="nope = 1").to_table(),
+        lambda table: table.pin().scan(["nope"]).to_table(),
+        lambda table: table.get(["text"]),
+        lambda table: table.start_job(shard=0).put(pa.table({"id": [1.5]})),
+        lambda table: table.start_stage().upsert(pa.table({"nope": [1]})),
+        lambda table: table.cut_wal(0, from_position=1),
+        lambda table: lancemem.create_table(table.uri, table.schema, primary_key="id"),
+    ],
+    ids=["upsert", "scan", "view", "get", "put", "stage", "cut", "create"],
+)
+def test_an_error_names_the_table_in_a_note(
+    call: Callable[[lancemem.Table], object], table: lancemem.Table
+) -> None:
+    with pytest.raises(lancemem.InvalidInputError) as raised:
+        call(table)
+    assert raised.value.__notes__ == [f"table: {table.uri}"]
+    assert f"table: {table.uri}" in "".join(traceback.format_exception(raised.value))
+
 
 MACHINE_PATH = re.compile(r"\.rs\b|/root|/home|registry|cargo|rustc|src/|panicked")
 

@@ -7,6 +7,7 @@ Not here: single batches (`format::reconcile` in Rust) and schemas that callers 
 from __future__ import annotations
 
 import tempfile
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -301,6 +302,42 @@ def test_an_id_of_a_dropped_column_is_never_given_again(tmp_path: Path) -> None:
     base_of(table).add_columns(pa.field("t", pa.string()))
     assert table.scan(["t"]).to_table()["t"].null_count == 10
     assert table.get(pa.table({"id": [3]}), ["t"]).to_pylist() == [{"t": None}]
+
+
+def test_a_column_that_is_widened_after_a_restore_keeps_the_rows_of_its_first_widening(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(pa.schema([pa.field("id", pa.int64()), ("n", pa.int32())]))
+    narrow = base_of(table).version
+    table.widen_column("n")
+    table.upsert(pa.table({"id": [1], "n": [3_000_000_000]}))
+    older = base_of(table).checkout_version(narrow)
+    older.restore()
+    again = lancemem.open_table(table.uri)
+    with pytest.raises(lancemem.InvalidInputError, match="column 'n' was Int64 and is Int32 now"):
+        again.scan().to_table()
+    again.widen_column("n")
+    expected = [{"id": 1, "n": 3_000_000_000}]
+    assert again.scan().to_table().to_pylist() == expected
+    again.start_job(shard=0).close(flush=True)
+    again.compact()
+    assert again.scan().to_table().to_pylist() == expected
+
+
+def test_a_column_with_the_metadata_of_a_widened_one_is_another(make_table: MakeTable) -> None:
+    """Whoever makes a column out of another's field gives it the field's metadata too."""
+    table = make_table(pa.schema([pa.field("id", pa.int64()), ("n", pa.int32())]))
+    with table.start_job(shard=0) as job:
+        job.put(pa.table({"id": [1], "n": pa.array([7], pa.int32())}))
+        job.flush()
+        job.put(pa.table({"id": [2], "n": pa.array([8], pa.int32())}))
+    table.widen_column("n")
+    base_of(table).add_columns(base_of(table).schema.field("n").with_name("m"))
+    expected = [{"id": 1, "n": 7, "m": None}, {"id": 2, "n": 8, "m": None}]
+    assert sorted(table.scan().to_table().to_pylist(), key=itemgetter("id")) == expected
+    table.start_job(shard=0).close(flush=True)
+    table.compact()
+    assert sorted(table.scan().to_table().to_pylist(), key=itemgetter("id")) == expected
 
 
 @pytest.mark.parametrize("is_adopted", [False, True], ids=["created", "adopted"])

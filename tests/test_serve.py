@@ -573,6 +573,15 @@ def test_an_endpoint_that_cannot_be_is_refused_by_name(
                 job.serve(busy)
 
 
+def test_a_job_that_was_stopped_is_not_served(table: lancemem.Table) -> None:
+    fenced = table.start_job(shard=0)
+    table.start_job(shard=0).close()
+    with pytest.raises(lancemem.WriterFencedError):
+        fenced.put(rows([1], "late"))
+    with pytest.raises(lancemem.WriterFencedError):
+        fenced.serve()
+
+
 def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job, job.serve() as endpoint:
         assert len(endpoint.token) == 64

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import lance
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
@@ -259,6 +260,8 @@ def test_a_dataset_is_read_in_pyarrows_ways(board: lancemem.Table, tmp_path: Pat
     doubled = flights.to_table({"twice": pc.field("value") * 2}, filter=pc.field("id") == 9)
     assert doubled.to_pydict() == {"twice": [9.0]}
     small = flights.to_batches(["id"], batch_size=3)
+    assert max(batch.num_rows for batch in small) <= 3
+    small = flights.to_batches(["id"], batch_size=np.int64(3))
     assert max(batch.num_rows for batch in small) <= 3
     kept = flights.filter(pc.field("name") == "base").filter(pc.field("id") > 7)
     assert sorted(kept.to_table()["id"].to_pylist()) == [8, 9]

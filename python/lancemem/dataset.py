@@ -7,7 +7,8 @@ as a stream. Does not own the scan. Loaded by `Table.to_dataset`, because pyarro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+import operator
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import pyarrow as pa
 import pyarrow.dataset as pds
@@ -32,8 +33,6 @@ _INSTEAD = (
     "/no files: code that reads datasets below Python cannot read a lancemem table; "
     "use pyarrow.RecordBatchReader.from_stream(table.scan())"
 )
-# Batches of a scan are not larger.
-SCAN_BATCH_ROWS = 8192
 
 
 class TableDataset(pds.UnionDataset):  # type: ignore[misc]
@@ -228,9 +227,10 @@ def _unreadable(schema: pa.Schema) -> pds.Dataset:
 
 def _in_batches(reader: pa.RecordBatchReader, options: dict[str, object]) -> pa.RecordBatchReader:
     """Cut batches that are too large; pyarrow passes those of a reader on as they are."""
-    size = options.get("batch_size")
-    if not isinstance(size, int) or size >= SCAN_BATCH_ROWS:
+    given = options.get("batch_size")
+    if not isinstance(given, SupportsIndex):
         return reader
+    size = operator.index(given)
     if size < 1:
         raise InvalidInputError(f"batch_size must be at least 1, got {size}")
     parts = (

@@ -3,7 +3,8 @@
 //! Owns (B19): holes, cuts, flipped bits, empty and misplaced files.
 //! Does not own: every byte of an entry, which the unit tests of `format::wal_entry` cover.
 
-use lancemem_core::format::{Place, paths, wal_entry};
+use lancemem_core::format::{Place, TRAILER_BYTES, paths, wal_entry};
+use lancemem_core::shard::check_wal;
 use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, ShardId, WriterEpoch};
 
 use crate::bench::{Bench, quick, within};
@@ -135,6 +136,34 @@ async fn an_entry_of_an_older_epoch_or_generation_behind_a_newer_one_is_named() 
             error.contains("WAL entry 5") && error.contains("(generation goes back)"),
             "{error}"
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_fence_of_lance_that_came_behind_a_later_claim_is_passed_over_and_one_of_ours_is_damage()
+{
+    within(async {
+        let bench = written().await;
+        let writer = bench.open().await;
+        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        writer.close(false).await.unwrap();
+        let ours = wal_entry::encode_sentinel(bench.place(9), WriterEpoch(1)).unwrap();
+        let of_lance = ours.slice(..ours.len() - TRAILER_BYTES);
+        bench.storage.overwrite(&bench.wal_path(9), ours).await;
+        assert_refused(&bench, 9, "epoch goes back").await;
+        bench.storage.overwrite(&bench.wal_path(9), of_lance).await;
+        let report = check_wal(&bench.store(), &bench.manifests()).await.unwrap();
+        assert_eq!(report.first_damage(), None);
+        assert_eq!(bench.stored().await.len(), 6);
+        let writer = bench.open().await;
+        bench.put(&writer, &[(7, 70)]).await.unwrap();
+        assert_eq!(bench.seen(&writer).len(), 7);
+        // What comes behind it is compared with what came before.
+        let old = wal_entry::encode_sentinel(bench.place(12), WriterEpoch(2)).unwrap();
+        writer.close(false).await.unwrap();
+        bench.storage.overwrite(&bench.wal_path(12), old).await;
+        assert_refused(&bench, 12, "epoch goes back").await;
     })
     .await;
 }

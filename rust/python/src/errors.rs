@@ -77,6 +77,17 @@ pub fn to_py(error: &Error) -> PyErr {
     }
 }
 
+/// `error` with a note of the table that it is of, as Python shows it under the text: a program, or
+/// a job of Spark, may have several.
+pub fn of_table(py: Python<'_>, error: PyErr, uri: &str) -> PyErr {
+    if error.is_instance_of::<LancememError>(py) {
+        let note = format!("table: {}", scrub(uri));
+        // An exception that takes no note is an exception all the same.
+        let _ = error.value(py).call_method1("add_note", (note,));
+    }
+    error
+}
+
 /// The exception of data that is no Arrow data.
 pub fn not_arrow(error: &impl ToString) -> PyErr {
     InvalidInputError::new_err(format!(

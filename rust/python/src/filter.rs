@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use lancemem::Condition;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -56,14 +57,19 @@ fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Cond
              is also taken by isin()"
         )));
     }
-    let columns = schema.fields().iter().filter(|field| is_flat(field.data_type()));
-    let columns: Vec<_> = columns.cloned().collect();
+    let (columns, others): (Vec<_>, Vec<_>) =
+        schema.fields().iter().cloned().partition(|field| is_plain(field));
     let columns = pyarrow_schema(py, &Arc::new(Schema::new(columns)))?;
     let message = expression.call_method1(intern!(py, "to_substrait"), (columns,));
     let message = message.map_err(|cause| {
+        let text = cause.value(py).to_string();
+        let names = |field: &&FieldRef| text.contains(&format!("FieldRef.Name({})", field.name()));
+        let why = others.iter().find(names).map_or_else(
+            || text.clone(),
+            |field| format!("column '{}' has a type that it cannot name", field.name()),
+        );
         let refusal = InvalidInputError::new_err(format!(
-            "the filter cannot be taken as an expression, pass it as a SQL string: {}",
-            cause.value(py)
+            "the filter cannot be taken as an expression, pass it as a SQL string: {why}"
         ));
         refusal.set_cause(py, Some(cause));
         refusal
@@ -87,6 +93,11 @@ fn nesting(text: &str) -> usize {
         deepest = deepest.max(depth);
     }
     deepest
+}
+
+/// Whether pyarrow can write the column's type: one that holds no others, and no extension of one.
+fn is_plain(column: &Field) -> bool {
+    is_flat(column.data_type()) && !column.metadata().contains_key(EXTENSION_TYPE_NAME_KEY)
 }
 
 const fn is_flat(of: &DataType) -> bool {

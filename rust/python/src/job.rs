@@ -15,7 +15,7 @@ use crate::docs::docstring;
 use crate::input;
 use crate::keys;
 use crate::metrics::prometheus;
-use crate::runtime::{Here, run};
+use crate::runtime::{Here, run_on};
 use crate::serve::{self, Endpoint};
 use crate::stage;
 use crate::values::{Acknowledged, JobStats};
@@ -25,12 +25,13 @@ use crate::values::{Acknowledged, JobStats};
 pub struct Job {
     inner: Here<lancemem::Job>,
     key: Vec<String>,
+    uri: String,
 }
 
 impl Job {
-    /// `key`: the key columns of the job's table.
-    pub fn new(inner: Arc<lancemem::Job>, key: Vec<String>) -> Self {
-        Self { inner: Here::new(inner), key }
+    /// `key`: the key columns of the job's table; `uri`: where that is.
+    pub fn new(inner: Arc<lancemem::Job>, key: Vec<String>, uri: String) -> Self {
+        Self { inner: Here::new(inner), key, uri }
     }
 
     pub fn inner(&self) -> PyResult<Arc<lancemem::Job>> {
@@ -59,7 +60,7 @@ impl Job {
         let mark = stage::mark(mark)?;
         let rows = input::batch(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
-        run(py, async move { job.put_marked(&rows, mode, mark.as_ref()).await })
+        run_on(py, &self.uri, async move { job.put_marked(&rows, mode, mark.as_ref()).await })
             .map(Acknowledged::from)
     }
 
@@ -77,7 +78,7 @@ impl Job {
         let mark = stage::mark(mark)?;
         let keys = keys::batch(keys, &self.key)?;
         let mode = WriteMode { durable, sync_index, alone: true };
-        run(py, async move { job.delete_marked(&keys, mode, mark.as_ref()).await })
+        run_on(py, &self.uri, async move { job.delete_marked(&keys, mode, mark.as_ref()).await })
             .map(Acknowledged::from)
     }
 
@@ -98,21 +99,21 @@ impl Job {
         let deletes = stage::deletes(deletes)?;
         let rows = input::batch(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
-        run(py, async move { job.apply(&rows, &deletes, mode, mark.as_ref()).await })
+        run_on(py, &self.uri, async move { job.apply(&rows, &deletes, mode, mark.as_ref()).await })
             .map(Acknowledged::from)
     }
 
     #[doc = docstring!("Job.flush")]
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let job = self.inner()?;
-        run(py, async move { job.flush().await })
+        run_on(py, &self.uri, async move { job.flush().await })
     }
 
     #[doc = docstring!("Job.close")]
     #[pyo3(signature = (*, flush=Some(false)), text_signature = "($self, *, flush=False)")]
     fn close(&self, py: Python<'_>, flush: Option<bool>) -> PyResult<()> {
         let job = self.inner()?;
-        run(py, async move {
+        run_on(py, &self.uri, async move {
             match flush {
                 Some(flush) => job.close(flush).await,
                 None => job.close_brief().await,
@@ -153,7 +154,7 @@ impl Job {
 
     fn __repr__(&self) -> String {
         let job = self.inner.peek();
-        format!("Job(shard_id={}, epoch={})", job.shard_id(), job.epoch())
+        format!("Job({:?}, shard_id={}, epoch={})", self.uri, job.shard_id(), job.epoch())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use crate::arguments::{Given, ShardName};
 use crate::errors::InvalidInputError;
 use crate::repair::existing_shard;
-use crate::runtime::run;
+use crate::runtime::run_on;
 use crate::values::{
     CollectionResult, CompactedRun, CompactionResult, DeletionVectorResult, Garbage,
     RecordIndexReport,
@@ -27,7 +27,7 @@ pub fn compact(
     table: &lancemem::Table,
     settings: &CompactionSettings,
 ) -> PyResult<CompactionResult> {
-    run(py, table.compact_with(settings)).map(result)
+    run_on(py, table.uri(), table.compact_with(settings)).map(result)
 }
 
 /// Removes what nobody needs any more, or says what that would be.
@@ -39,8 +39,8 @@ pub fn collect_garbage(
 ) -> PyResult<CollectionResult> {
     let usual = CollectionSettings::default();
     let older_than = older_than.unwrap_or(usual.older_than);
-    let settings = CollectionSettings { dry_run, older_than };
-    run(py, table.collect_garbage(&settings)).map(collection)
+    let settings = CollectionSettings { dry_run, older_than, ..usual };
+    run_on(py, table.uri(), table.collect_garbage(&settings)).map(collection)
 }
 
 /// Makes the record index of a table anew.
@@ -48,12 +48,12 @@ pub fn rebuild_record_index(
     py: Python<'_>,
     table: &lancemem::Table,
 ) -> PyResult<RecordIndexReport> {
-    run(py, table.rebuild_record_index()).map(report)
+    run_on(py, table.uri(), table.rebuild_record_index()).map(report)
 }
 
 /// Compares the record index of a table with its base.
 pub fn check_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
-    run(py, table.check_record_index()).map(report)
+    run_on(py, table.uri(), table.check_record_index()).map(report)
 }
 
 /// Looks up what the runs of a table supersede, and writes it down.
@@ -63,7 +63,7 @@ pub fn write_deletion_vectors(
     shard: Option<ShardName>,
 ) -> PyResult<DeletionVectorResult> {
     let shard = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
-    let done: RustVectors = run(py, table.write_deletion_vectors(shard))?;
+    let done: RustVectors = run_on(py, table.uri(), table.write_deletion_vectors(shard))?;
     Ok(DeletionVectorResult {
         runs: done.runs,
         fragments: done.fragments,

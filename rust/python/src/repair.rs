@@ -11,13 +11,13 @@ use pyo3::prelude::*;
 
 use crate::arguments::ShardName;
 use crate::errors::InvalidInputError;
-use crate::runtime::run;
+use crate::runtime::run_on;
 use crate::values::{RunReport, WalFinding, WalReport};
 
 /// Looks for damage in the log of a shard.
 pub fn check_wal(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<WalReport> {
     let shard_id = existing_shard(py, table, shard)?;
-    run(py, table.check_wal(shard_id)).map(wal_report)
+    run_on(py, table.uri(), table.check_wal(shard_id)).map(wal_report)
 }
 
 /// Drops the end of the log of a shard.
@@ -28,7 +28,7 @@ pub fn cut_wal(
     from_position: u64,
 ) -> PyResult<WalReport> {
     let shard_id = existing_shard(py, table, shard)?;
-    run(py, table.cut_wal(shard_id, WalPosition(from_position))).map(wal_report)
+    run_on(py, table.uri(), table.cut_wal(shard_id, WalPosition(from_position))).map(wal_report)
 }
 
 /// Compares the files of runs with their checksums, of one shard or of all.
@@ -38,7 +38,7 @@ pub fn check_runs(
     shard: Option<ShardName>,
 ) -> PyResult<Vec<RunReport>> {
     let shard_id = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
-    let reports = run(py, table.check_runs(shard_id))?;
+    let reports = run_on(py, table.uri(), table.check_runs(shard_id))?;
     Ok(reports.into_iter().map(run_report).collect())
 }
 
@@ -61,7 +61,7 @@ pub fn existing_shard(
         }
         ShardName::Ordinal(ordinal) => ordinal,
     };
-    let shards = run(py, table.shards())?;
+    let shards = run_on(py, table.uri(), table.shards())?;
     let found = shards.iter().find(|shard| shard.ordinal.map(i64::from) == Some(ordinal));
     found.map(|shard| shard.shard_id).ok_or_else(|| {
         InvalidInputError::new_err(format!("table {} has no shard {ordinal}", table.uri()))

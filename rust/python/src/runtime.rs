@@ -19,13 +19,13 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use lancemem::{Error, waiting_here};
+use lancemem::{Error, FEW_THREADS, NO_THREAD, waiting_here};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::Notify;
 
-use crate::errors::{ForkedHandleError, InvalidInputError, RetryableError, to_py};
+use crate::errors::{ForkedHandleError, InvalidInputError, RetryableError, of_table, to_py};
 use crate::logging;
 use crate::stack::{STACK, with_room};
 
@@ -108,14 +108,17 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
         return Ok(runtime.clone());
     }
     let threads = threads()?;
-    // One more reads files.
-    prove_threads(threads + 1)?;
+    // One more reads files, and Lance decodes on two.
+    prove_threads(threads + 3)?;
     let started = runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_stack_size(STACK)
         .thread_name("lancemem")
         .enable_all()
         .build()?;
+    // Lance makes its own at the first call that needs them, and where it gets none, every later call
+    // spins for ever.
+    started.block_on(lancemem::start_lance_threads()).map_err(|error| to_py(&error))?;
     let started = Arc::new(started);
     // Dropping the parent's runtime would wait for threads that are not here.
     #[expect(clippy::mem_forget, reason = "leaked on purpose, once a fork")]
@@ -150,6 +153,15 @@ pub fn run<T: Send>(
     }
 }
 
+/// [`run`] of work on the table at `uri`, which an error then names.
+pub fn run_on<T: Send>(
+    py: Python<'_>,
+    uri: &str,
+    work: impl Future<Output = lancemem::Result<T>> + Send,
+) -> PyResult<T> {
+    run(py, work).map_err(|error| of_table(py, error, uri))
+}
+
 /// A part of the work without the GIL, on the calling thread if that has the stack for it.
 fn here<T: Send>(py: Python<'_>, part: impl FnOnce() -> T + Send) -> PyResult<T> {
     detached(py, || with_room(part)).map_err(|error| {
@@ -168,6 +180,9 @@ fn without_panic<T>(done: thread::Result<lancemem::Result<T>>) -> lancemem::Resu
 pub fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
+    if text.contains(NO_THREAD) {
+        return Error::storage("a call", FEW_THREADS);
+    }
     Error::Internal(format!("a panic: {text}; where it reads a file, that may be damaged"))
 }
 

@@ -12,17 +12,20 @@ use tokio::sync::Mutex;
 
 use crate::docs::docstring;
 use crate::output::{ArrowStream, pyarrow_batch, pyarrow_schema, pyarrow_table};
-use crate::runtime::{Here, run, runtime};
+use crate::runtime::{Here, run_on, runtime};
 
 /// A read that has not begun.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Scan {
     inner: Here<lancemem::Scan>,
+    /// Where its table is.
+    uri: String,
 }
 
 impl Scan {
-    pub fn new(inner: lancemem::Scan) -> Self {
-        Self { inner: Here::new(inner) }
+    /// `uri`: where its table is.
+    pub fn new(inner: lancemem::Scan, uri: &str) -> Self {
+        Self { inner: Here::new(inner), uri: uri.to_owned() }
     }
 
     fn inner(&self) -> PyResult<&lancemem::Scan> {
@@ -30,24 +33,25 @@ impl Scan {
     }
 
     pub fn count(&self, py: Python<'_>) -> PyResult<usize> {
-        run(py, self.inner()?.count_rows())
+        run_on(py, &self.uri, self.inner()?.count_rows())
     }
 
     fn stream(&self, py: Python<'_>) -> PyResult<ArrowStream> {
-        let (schema, batches) = run(py, self.inner()?.batches())?;
+        let (schema, batches) = run_on(py, &self.uri, self.inner()?.batches())?;
         Ok(ArrowStream::new(schema, batches, runtime()?))
     }
 
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         // Read to its end here: an error that crosses Arrow's C stream loses its type.
-        let (schema, batches) = run(py, self.inner()?.collect())?;
+        let (schema, batches) = run_on(py, &self.uri, self.inner()?.collect())?;
         let batches = futures::stream::iter(batches.into_iter().map(Ok::<_, lancemem::Error>));
         pyarrow_table(py, ArrowStream::new(schema, batches, runtime()?))
     }
 
     fn begin(&self, py: Python<'_>) -> PyResult<BatchIterator> {
-        let (_, batches) = run(py, self.inner()?.batches())?;
-        Ok(BatchIterator { batches: Here::new(Mutex::new(Some(batches))) })
+        let (_, batches) = run_on(py, &self.uri, self.inner()?.batches())?;
+        let batches = Here::new(Mutex::new(Some(batches)));
+        Ok(BatchIterator { batches, uri: self.uri.clone() })
     }
 }
 
@@ -56,7 +60,7 @@ impl Scan {
     #[doc = docstring!("Scan.schema")]
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pyarrow_schema(py, &run(py, self.inner()?.schema())?)
+        pyarrow_schema(py, &run_on(py, &self.uri, self.inner()?.schema())?)
     }
 
     #[doc = docstring!("Scan.to_reader")]
@@ -113,9 +117,9 @@ impl Scan {
     #[pyo3(signature = (analyze=false))]
     fn explain(&self, py: Python<'_>, analyze: bool) -> PyResult<String> {
         if analyze {
-            return run(py, self.inner()?.explain_analyze());
+            return run_on(py, &self.uri, self.inner()?.explain_analyze());
         }
-        run(py, self.inner()?.explain())
+        run_on(py, &self.uri, self.inner()?.explain())
     }
 }
 
@@ -124,6 +128,7 @@ impl Scan {
 pub struct BatchIterator {
     /// Nothing once the last batch was given or the read failed.
     batches: Here<Mutex<Option<Batches>>>,
+    uri: String,
 }
 
 type Batches = BoxStream<'static, lancemem::Result<RecordBatch>>;
@@ -145,7 +150,7 @@ impl BatchIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let batch = run(py, next(self.batches.get("scan")?))?;
+        let batch = run_on(py, &self.uri, next(self.batches.get("scan")?))?;
         batch.map(|batch| pyarrow_batch(py, batch)).transpose()
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
-use crate::runtime::{Here, run};
+use crate::runtime::{Here, run_on};
 use crate::values::{Repr, value};
 
 /// The mark of a write from its two parts.
@@ -124,11 +124,13 @@ impl From<lancemem::LinkResult> for LinkResult {
 #[pyclass(frozen, module = "lancemem")]
 pub struct Stage {
     inner: Here<Mutex<lancemem::Stage>>,
+    uri: String,
 }
 
 impl Stage {
-    pub fn new(stage: lancemem::Stage) -> Self {
-        Self { inner: Here::new(Mutex::new(stage)) }
+    /// `uri`: where its table is.
+    pub fn new(stage: lancemem::Stage, uri: &str) -> Self {
+        Self { inner: Here::new(Mutex::new(stage)), uri: uri.to_owned() }
     }
 
     fn inner(&self) -> PyResult<Arc<Mutex<lancemem::Stage>>> {
@@ -137,7 +139,7 @@ impl Stage {
 
     fn write(&self, py: Python<'_>, rows: RecordBatch, change: Change) -> PyResult<()> {
         let stage = self.inner()?;
-        run(py, async move { stage.lock().await.write(&rows, change.verb()).await })
+        run_on(py, &self.uri, async move { stage.lock().await.write(&rows, change.verb()).await })
     }
 }
 
@@ -184,7 +186,7 @@ impl Stage {
     #[doc = docstring!("Stage.finish")]
     fn finish(&self, py: Python<'_>) -> PyResult<Vec<StagedRun>> {
         let stage = self.inner()?;
-        let runs = run(py, async move { stage.lock().await.finish().await })?;
+        let runs = run_on(py, &self.uri, async move { stage.lock().await.finish().await })?;
         Ok(runs.into_iter().map(StagedRun::from).collect())
     }
 }

@@ -28,7 +28,7 @@ use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::repair;
-use crate::runtime::{Here, detached, run};
+use crate::runtime::{Here, detached, run_on};
 use crate::scan::Scan;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
@@ -52,6 +52,15 @@ impl Table {
         self.inner.get("table").cloned()
     }
 
+    /// Runs `work`; its error names the table.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Future<Output = lancemem::Result<T>> + Send,
+    ) -> PyResult<T> {
+        run_on(py, self.inner.peek().uri(), work)
+    }
+
     fn write(
         &self,
         py: Python<'_>,
@@ -60,7 +69,7 @@ impl Table {
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
         let (table, mark) = (self.inner()?, stage::mark(mark)?);
-        run(py, table.write(rows, change.verb(), mark.as_ref())).map(write_result)
+        self.run(py, table.write(rows, change.verb(), mark.as_ref())).map(WriteResult::from)
     }
 }
 
@@ -83,7 +92,9 @@ fn create_table(
         sharding: sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()),
         config: WriterConfig::over(config, lancemem::WriterConfig::default())?,
     };
-    run(py, lancemem::Table::create(location(uri, storage_options)?, &options)).map(Table::new)
+    let location = location(uri, storage_options)?;
+    let uri = location.uri().to_owned();
+    run_on(py, &uri, lancemem::Table::create(location, &options)).map(Table::new)
 }
 
 #[doc = docstring!("open_table")]
@@ -107,7 +118,8 @@ fn open_table(
             "sharding and config are those of a table that is adopted: leave them out, or adopt",
         ));
     } else {
-        run(py, lancemem::Table::open_existing(location))?
+        let uri = location.uri().to_owned();
+        run_on(py, &uri, lancemem::Table::open_existing(location))?
     };
     table.set_verify_runs(verify_runs);
     Ok(Table::new(table))
@@ -121,7 +133,8 @@ fn adopted(
 ) -> PyResult<Arc<lancemem::Table>> {
     let settings = WriterConfig::over(config, lancemem::WriterConfig::default())?;
     let sharding = sharding.map(|sharding| &sharding.0);
-    let table = run(py, lancemem::Table::enable(location, sharding, &settings))?;
+    let uri = location.uri().to_owned();
+    let table = run_on(py, &uri, lancemem::Table::enable(location, sharding, &settings))?;
     let own = table.writer_defaults();
     if WriterConfig::over(config, own.clone())? != *own {
         return Err(InvalidInputError::new_err(format!(
@@ -207,13 +220,14 @@ impl Table {
     ) -> PyResult<Option<i64>> {
         let table = self.inner()?;
         let shard_id = repair::existing_shard(py, &table, shard)?;
-        run(py, table.recorded(shard_id, application))
+        self.run(py, table.recorded(shard_id, application))
     }
 
     #[doc = docstring!("Table.start_stage")]
     fn start_stage(&self, py: Python<'_>) -> PyResult<Stage> {
         let table = self.inner()?;
-        run(py, async move { table.start_stage().await }).map(Stage::new)
+        self.run(py, async move { table.start_stage().await })
+            .map(|stage| Stage::new(stage, self.inner.peek().uri()))
     }
 
     #[doc = docstring!("Table.link")]
@@ -228,7 +242,7 @@ impl Table {
     ) -> PyResult<LinkResult> {
         let (table, mark) = (self.inner()?, stage::mark(mark)?);
         let runs = stage::staged_runs(&runs)?;
-        run(py, async move { table.link(&runs, write.as_deref(), mark.as_ref()).await })
+        self.run(py, async move { table.link(&runs, write.as_deref(), mark.as_ref()).await })
             .map(LinkResult::from)
     }
 
@@ -238,7 +252,7 @@ impl Table {
     fn discard(&self, py: Python<'_>, runs: Vec<Py<StagedRun>>, write: &str) -> PyResult<bool> {
         let table = self.inner()?;
         let runs = stage::staged_runs(&runs)?;
-        run(py, table.discard(&runs, write))
+        self.run(py, table.discard(&runs, write))
     }
 
     #[doc = docstring!("Table.shard_ordinals")]
@@ -266,7 +280,7 @@ impl Table {
             ShardName::Id(id) => ShardId::parse_str(&id)
                 .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,
             ShardName::Ordinal(ordinal) => {
-                let routing = run(py, table.routing())?;
+                let routing = self.run(py, table.routing())?;
                 let known = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
                 known.copied().ok_or_else(|| {
                     InvalidInputError::new_err(format!(
@@ -277,9 +291,9 @@ impl Table {
                 })?
             }
         };
-        let key = table.primary_key().to_vec();
-        let job = run(py, async move { table.start_job(shard_id, config).await })?;
-        Ok(Job::new(job, key))
+        let (key, uri) = (table.primary_key().to_vec(), table.uri().to_owned());
+        let job = self.run(py, async move { table.start_job(shard_id, config).await })?;
+        Ok(Job::new(job, key, uri))
     }
 
     #[doc = docstring!("Table.scan")]
@@ -306,7 +320,7 @@ impl Table {
         let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
         if is_bound {
             // An expression is bound to columns here; it may name one that was just added.
-            run(py, table.latest_base())?;
+            self.run(py, table.latest_base())?;
         }
         let filter = condition(filter, &table.schema())?;
         let options = ScanOptions {
@@ -317,7 +331,7 @@ impl Table {
             consistency,
             ..ScanOptions::default()
         };
-        Ok(Scan::new(table.scan(options, jobs)))
+        Ok(Scan::new(table.scan(options, jobs), table.uri()))
     }
 
     #[doc = docstring!("Table.pin")]
@@ -340,10 +354,10 @@ impl Table {
                 return Err(InvalidInputError::new_err(why));
             }
             let cut = cut.parse().map_err(|error| to_py(&error))?;
-            let view = run(py, table.view_of(&cut))?;
+            let view = self.run(py, table.view_of(&cut))?;
             return Ok(ReadView::new(table, view));
         }
-        let view = run(py, table.read_view(consistency, &jobs))?;
+        let view = self.run(py, table.read_view(consistency, &jobs))?;
         Ok(ReadView::new(table, view))
     }
 
@@ -369,7 +383,7 @@ impl Table {
         session: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let table = self.inner()?;
-        run(session.py(), table.latest_base())?;
+        self.run(session.py(), table.latest_base())?;
         let source = TableSource::new(table, Consistency::Durable, Vec::new());
         provider::capsule(session, source)
     }
@@ -401,14 +415,15 @@ impl Table {
         let (consistency, jobs) = level(consistency, jobs)?;
         let keys = keys::batch(keys, table.primary_key())?;
         let columns = ColumnNames::of(columns);
-        let found = run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
+        let found =
+            self.run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
     #[doc = docstring!("Table.widen_column")]
     fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
         let table = self.inner()?;
-        run(py, table.widen_column(column))
+        self.run(py, table.widen_column(column))
     }
 
     #[doc = docstring!("Table.compact")]
@@ -449,20 +464,20 @@ impl Table {
     #[doc = docstring!("Table.refresh")]
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let table = self.inner()?;
-        run(py, async move { table.refresh().await })
+        self.run(py, async move { table.refresh().await })
     }
 
     #[doc = docstring!("Table.shards")]
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {
         let table = self.inner()?;
-        let shards = run(py, async move { table.shards().await })?;
+        let shards = self.run(py, async move { table.shards().await })?;
         Ok(shards.into_iter().map(shard_value).collect())
     }
 
     #[doc = docstring!("Table.stats")]
     fn stats(&self, py: Python<'_>) -> PyResult<TableStats> {
         let table = self.inner()?;
-        let stats = run(py, async move { table.stats().await })?;
+        let stats = self.run(py, async move { table.stats().await })?;
         Ok(TableStats {
             base_version: stats.base_version,
             base_rows: stats.base_rows,
@@ -486,7 +501,7 @@ impl Table {
     #[doc = docstring!("Table.set_deletion_vectors")]
     fn set_deletion_vectors(&self, py: Python<'_>, enabled: bool) -> PyResult<u64> {
         let table = self.inner()?;
-        run(py, async move { table.set_deletion_vectors(enabled).await })
+        self.run(py, async move { table.set_deletion_vectors(enabled).await })
     }
 
     #[doc = docstring!("Table.write_deletion_vectors")]
@@ -509,7 +524,7 @@ impl Table {
     fn history(&self, py: Python<'_>, limit: Option<Given<usize>>) -> PyResult<Vec<TableVersion>> {
         let table = self.inner()?;
         let limit = limit.map(|limit| limit.named("limit")).transpose()?;
-        let versions = run(py, async move { table.history(limit).await })?;
+        let versions = self.run(py, async move { table.history(limit).await })?;
         Ok(versions.into_iter().map(table_version).collect())
     }
 
@@ -537,15 +552,6 @@ impl Table {
 
     fn __repr__(&self) -> String {
         format!("Table({:?})", self.inner.peek().uri())
-    }
-}
-
-const fn write_result(result: lancemem::WriteResult) -> WriteResult {
-    WriteResult {
-        rows: result.rows,
-        shards: result.shards,
-        wal_entries: result.wal_entries,
-        already_written: result.already_written,
     }
 }
 

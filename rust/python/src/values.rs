@@ -313,6 +313,17 @@ impl JobStats {
     }
 }
 
+impl From<lancemem::WriteResult> for WriteResult {
+    fn from(result: lancemem::WriteResult) -> Self {
+        Self {
+            rows: result.rows,
+            shards: result.shards,
+            wal_entries: result.wal_entries,
+            already_written: result.already_written,
+        }
+    }
+}
+
 /// How rows are spread over shards.
 #[pyclass(frozen, eq, skip_from_py_object, module = "lancemem")]
 #[derive(Clone, Debug, PartialEq)]

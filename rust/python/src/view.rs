@@ -16,7 +16,7 @@ use crate::filter::condition;
 use crate::keys;
 use crate::output::{pyarrow_schema, pyarrow_table_of};
 use crate::provider;
-use crate::runtime::{Here, run};
+use crate::runtime::{Here, run_on};
 use crate::scan::Scan;
 use crate::values::{PinnedMemTable, PinnedShard};
 
@@ -34,7 +34,8 @@ impl ReadView {
 
     fn scan_with(&self, options: ScanOptions) -> PyResult<Scan> {
         let (table, view) = self.inner()?;
-        Ok(Scan::new(lancemem::Scan::of_view(table.clone(), view.clone(), options)))
+        let scan = lancemem::Scan::of_view(table.clone(), view.clone(), options);
+        Ok(Scan::new(scan, table.uri()))
     }
 
     fn inner(&self) -> PyResult<(&Arc<lancemem::Table>, &Arc<lancemem::ReadView>)> {
@@ -122,7 +123,8 @@ impl ReadView {
     ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let (table, view) = self.inner()?;
         let keys = keys::batch(keys, table.primary_key())?;
-        let found = run(py, table.get_of_view(view, &keys, ColumnNames::of(columns)))?;
+        let found =
+            run_on(py, table.uri(), table.get_of_view(view, &keys, ColumnNames::of(columns)))?;
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 

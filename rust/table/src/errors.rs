@@ -215,6 +215,11 @@ fn is_io_fault(error: &lance_core::Error) -> bool {
     })
 }
 
+/// How Tokio panics where the system gives it no thread for a call.
+pub const NO_THREAD: &str = "OS can't spawn worker thread";
+/// The same for whoever can help.
+pub const FEW_THREADS: &str = "the system gives this process no more threads; raise its limit";
+
 /// How the reader of a store's options calls itself.
 const OPTIONS: &str = "Config";
 /// What a server answers of a bucket that is not there, whatever is looked for in it.
@@ -255,6 +260,7 @@ fn is_refused(cause: &(dyn StdError + 'static)) -> bool {
 fn from_lance(action: &str, error: &lance_core::Error) -> Error {
     let text = without_path(error);
     match error {
+        _ if text.contains(NO_THREAD) => Error::storage(action, FEW_THREADS),
         panic if has_panicked(panic) => Error::Internal(format!("{action}: {text}")),
         wide if is_overflow(wide) => too_wide(action),
         lance_core::Error::InvalidInput { .. }

@@ -16,6 +16,7 @@ pub mod collect;
 pub mod compact;
 mod errors;
 pub mod index;
+mod lance_threads;
 pub mod lookup;
 pub mod merge;
 pub mod plan;
@@ -31,7 +32,9 @@ pub use collect::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use compact::{
     CompactedRun, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
 };
+pub use errors::{FEW_THREADS, NO_THREAD};
 pub use index::RecordIndexReport;
+pub use lance_threads::start_lance_threads;
 pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::{
     Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,

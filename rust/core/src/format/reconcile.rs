@@ -29,27 +29,36 @@ pub const FIELD_ID: &str = "lance:field_id";
 /// The key of field metadata that marks a column of the primary key.
 pub const KEY_MARK: &str = "lance-schema:unenforced-primary-key";
 
-/// The key of field metadata under which a widened column keeps the id of the narrow one: lance
-/// gives a column of another type another id.
+/// The key of field metadata under which a widened column has a [`widened_mark`]: lance gives a column of
+/// another type another id.
 pub const WIDENED_FROM: &str = "lancemem:widened_from";
+
+/// The id that a column had before it was widened, and the one that it has: its own id tells it from
+/// columns to which somebody copied its metadata.
+#[must_use]
+pub fn widened_mark(narrow: i32, wide: i32) -> String {
+    format!("{narrow}:{wide}")
+}
 
 /// The field id that a field carries.
 #[must_use]
 pub fn field_id(field: &Field) -> Option<i32> {
-    id_under(FIELD_ID, field)
-}
-
-fn id_under(name: &str, field: &Field) -> Option<i32> {
-    let id = field.metadata().get(name)?.parse().ok()?;
+    let id = field.metadata().get(FIELD_ID)?.parse().ok()?;
     // lance writes -1 for "none yet".
     (id >= 0).then_some(id)
 }
 
 /// The id that a widened column had before. Lance counts ids up, so one that is not below the column's own is of
-/// another table, whose schema was copied.
+/// another table, whose schema was copied. A mark of before has the narrow id alone.
 fn narrow_id(field: &Field) -> Option<i32> {
     let own = field_id(field)?;
-    id_under(WIDENED_FROM, field).filter(|narrow| *narrow < own)
+    let mark = field.metadata().get(WIDENED_FROM)?;
+    let narrow = match mark.split_once(':') {
+        Some((narrow, wide)) if wide.parse() == Ok(own) => narrow,
+        Some(_) => return None,
+        None => mark,
+    };
+    narrow.parse().ok().filter(|narrow| (0..own).contains(narrow))
 }
 
 /// Whether one is what `widen_column` makes of the other.
@@ -117,11 +126,15 @@ impl<'a> StoredPlaces<'a> {
     /// The place of the same column before it was widened, or after.
     fn find_other_width(&self, id: i32, field: &Field) -> Option<usize> {
         let of = |place: &usize| self.stored[*place].data_type();
-        let narrow = narrow_id(field).and_then(|narrow| self.by_id.get(&narrow));
+        let narrow_id = narrow_id(field);
+        let narrow = narrow_id.and_then(|narrow| self.by_id.get(&narrow));
         let narrow = narrow.filter(|place| is_widening(of(place), field.data_type()));
+        // Widened once more, after a version of before was restored.
+        let twin = narrow_id.and_then(|narrow| self.by_narrow_id.get(&narrow));
+        let twin = twin.filter(|place| of(place) == field.data_type());
         let wide = self.by_narrow_id.get(&id);
         let wide = wide.filter(|place| is_widening(field.data_type(), of(place)));
-        narrow.or(wide).copied()
+        narrow.or(wide).or(twin).copied()
     }
 }
 

@@ -105,15 +105,47 @@ fn integers_and_floats_widen_and_nothing_else_changes_its_type() {
 #[test]
 fn a_widened_column_finds_the_rows_of_the_narrow_one_and_never_the_other_way() {
     let mut wide = field(5, "after", DataType::Int64);
-    wide.metadata_mut().insert(WIDENED_FROM.to_owned(), "1".to_owned());
     let narrow = field(1, "before", DataType::Int32);
-    let table = schema(vec![wide.clone()]);
-    let rows = brought(vec![(narrow.clone(), int32s(&[-7]))], &table).unwrap();
-    assert_eq!(rows.column(0).as_primitive::<Int64Type>().value(0), -7);
+    // The second as marks were before they had the column's own id.
+    for mark in [widened_mark(1, 5), "1".to_owned()] {
+        wide.metadata_mut().insert(WIDENED_FROM.to_owned(), mark);
+        let table = schema(vec![wide.clone()]);
+        let rows = brought(vec![(narrow.clone(), int32s(&[-7]))], &table).unwrap();
+        assert_eq!(rows.column(0).as_primitive::<Int64Type>().value(0), -7);
+    }
 
     let long: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     let error = brought(vec![(wide, long)], &schema(vec![narrow])).unwrap_err();
     assert!(error.to_string().starts_with("column 'before' was Int64 and is Int32 now"));
+}
+
+#[test]
+fn a_column_that_was_widened_again_finds_the_rows_of_its_first_widening() {
+    let wide = |id| {
+        let mut column = field(id, "n", DataType::Int64);
+        column.metadata_mut().insert(WIDENED_FROM.to_owned(), widened_mark(1, id));
+        column
+    };
+    let longs: ArrayRef = Arc::new(Int64Array::from(vec![3_000_000_000]));
+    let rows = brought(vec![(wide(5), longs)], &schema(vec![wide(6)])).unwrap();
+    assert_eq!(rows.column(0).as_primitive::<Int64Type>().value(0), 3_000_000_000);
+}
+
+#[test]
+fn a_column_that_has_the_metadata_of_a_widened_one_is_another_column() {
+    let marked = |id, name| {
+        let mut column = field(id, name, DataType::Int64);
+        column.metadata_mut().insert(WIDENED_FROM.to_owned(), widened_mark(1, 5));
+        column
+    };
+    let table = schema(vec![marked(5, "n"), marked(6, "copy")]);
+    let rows = brought(vec![(field(1, "n", DataType::Int32), int32s(&[-7]))], &table).unwrap();
+    assert_eq!(rows.column(0).as_primitive::<Int64Type>().value(0), -7);
+    assert!(rows.column(1).is_null(0));
+    // As after the widened one was dropped, and one of its name was made with its metadata.
+    let table = schema(vec![marked(6, "n")]);
+    let rows = brought(vec![(field(1, "n", DataType::Int32), int32s(&[-7]))], &table).unwrap();
+    assert!(rows.column(0).is_null(0));
 }
 
 #[test]

@@ -45,6 +45,15 @@ pub struct WalEntry {
     pub batches: Vec<RecordBatch>,
 }
 
+impl WalEntry {
+    /// Whether it is a fence of lance. Such a one may come late, behind entries of a later claim: lance looks
+    /// for a free place and does not ask whose entries it passes. It holds nothing, so nothing is lost.
+    #[must_use]
+    pub fn is_fence_of_lance(&self) -> bool {
+        self.batches.is_empty() && self.place.is_none()
+    }
+}
+
 /// The bytes of an entry for `place` that holds `batches`, all of one schema and none empty.
 ///
 /// # Errors

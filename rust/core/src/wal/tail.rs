@@ -25,6 +25,7 @@ pub struct WalTail {
 /// An entry that is there, and what the caller made of it.
 struct Loaded<T> {
     writer_epoch: WriterEpoch,
+    is_fence_of_lance: bool,
     prepared: T,
 }
 
@@ -202,9 +203,9 @@ impl WalTail {
         move |position, bytes| {
             let Some(bytes) = bytes else { return Ok(None) };
             let entry = wal_entry::decode_at(&bytes, Place { shard_id, position })?;
-            let writer_epoch = entry.writer_epoch;
+            let (writer_epoch, is_fence_of_lance) = (entry.writer_epoch, entry.is_fence_of_lance());
             let prepared = prepare(position, entry)?;
-            Ok(Some(Loaded { writer_epoch, prepared }))
+            Ok(Some(Loaded { writer_epoch, is_fence_of_lance, prepared }))
         }
     }
 
@@ -214,10 +215,12 @@ impl WalTail {
         loaded: Loaded<T>,
         take: &mut impl FnMut(WalPosition, T) -> Result<()>,
     ) -> Result<()> {
-        let Loaded { writer_epoch, prepared } = loaded;
-        check_epoch(self.shard_id, position, writer_epoch, self.newest_epoch)?;
+        let Loaded { writer_epoch, is_fence_of_lance, prepared } = loaded;
+        if !is_fence_of_lance {
+            check_epoch(self.shard_id, position, writer_epoch, self.newest_epoch)?;
+        }
         take(position, prepared)?;
-        self.newest_epoch = writer_epoch;
+        self.newest_epoch = self.newest_epoch.max(writer_epoch);
         self.next = position.next();
         Ok(())
     }

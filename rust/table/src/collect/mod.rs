@@ -24,11 +24,13 @@ pub struct CollectionSettings {
     pub dry_run: bool,
     /// How long something must have been of no use. Reads that last longer may fail.
     pub older_than: Duration,
+    /// Whether files of the base that no version names go too. To know them every version is read.
+    pub base_files: bool,
 }
 
 impl Default for CollectionSettings {
     fn default() -> Self {
-        Self { dry_run: false, older_than: Duration::from_hours(1) }
+        Self { dry_run: false, older_than: Duration::from_hours(1), base_files: true }
     }
 }
 

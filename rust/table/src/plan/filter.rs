@@ -12,7 +12,9 @@ use datafusion::common::{DFSchema, DataFusionError, ScalarValue, ToDFSchema};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::{split_binary, split_conjunction};
-use datafusion::logical_expr::{BinaryExpr as BinaryCondition, Expr, Operator, binary_expr, lit};
+use datafusion::logical_expr::{
+    BinaryExpr as BinaryCondition, Expr, ExprSchemable, Operator, binary_expr, lit,
+};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
@@ -72,6 +74,7 @@ impl Filter {
         let simplifier = simplifier(schema.clone());
         let resolved = simplifier
             .coerce(expression, schema)
+            .and_then(|expression| of_boolean(expression, schema))
             .and_then(|expression| without_nulls_in_lists(expression, &simplifier))
             .and_then(|expression| simplified(expression, schema))
             .and_then(with_both_zeros)
@@ -118,6 +121,12 @@ impl Filter {
             .map_err(|error| invalid(action, &error))?;
         Ok(physical.transform_up(|part| checked(part, schema)).context(action)?.data)
     }
+}
+
+/// A condition that is null for every row has the type of null.
+fn of_boolean(expression: Expr, schema: &DFSchema) -> PlanResult<Expr> {
+    let is_null = expression.get_type(schema)?.is_null();
+    Ok(if is_null { Expr::Literal(ScalarValue::Boolean(None), None) } else { expression })
 }
 
 fn simplifier(schema: Arc<DFSchema>) -> ExprSimplifier {

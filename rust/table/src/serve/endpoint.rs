@@ -81,13 +81,14 @@ pub struct Endpoint {
 ///
 /// # Errors
 /// An input error for an address that cannot be bound, a certificate that cannot be used, or
-/// columns that cannot be sent; an error where the job is closed.
+/// columns that cannot be sent; an error where the job is closed or stopped.
 #[boxed]
 pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
     let has_ended = *job.ended().borrow();
     if has_ended {
         return Err(Error::Closed { shard: job.shard_id() });
     }
+    job.check_running()?;
     refuse_large_lists(job.row_schema().storage())?;
     let asked = Address::parse(&options.address)?;
     if asked.tls && options.tls.is_none() {

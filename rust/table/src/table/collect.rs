@@ -76,7 +76,9 @@ impl Table {
                 remover.remove(garbage).await?;
             }
         }
-        result.garbage.extend(base_files(&remover, &base, settings.dry_run).await?);
+        if settings.base_files {
+            result.garbage.extend(base_files(&remover, &base, settings.dry_run).await?);
+        }
         result.bytes = result.garbage.iter().map(|garbage| garbage.bytes).sum();
         Ok(result)
     }

@@ -365,6 +365,11 @@ impl Job {
         flushed.is_ok()
     }
 
+    /// What stopped the job, if something did and the job knows.
+    pub(crate) fn check_running(&self) -> Result<()> {
+        self.writer.snapshot().map(drop)
+    }
+
     /// The shard.
     #[must_use]
     pub fn shard_id(&self) -> ShardId {

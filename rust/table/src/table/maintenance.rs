@@ -29,6 +29,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// A collection lists the whole shard. So many of them in the time after which garbage may go.
 const COLLECTIONS_A_GRACE: u32 = 4;
 
+/// A file of the base is garbage after a week, and every version there ever was is read to know that none names it.
+const BASE_FILES: Duration = Duration::from_hours(24);
+
 /// What the maintenance of a job did so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceStats {
@@ -109,6 +112,8 @@ impl Drop for Maintenance {
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     collected: Option<Instant>,
+    /// When files of the base were collected too.
+    base_files: Option<Instant>,
 }
 
 struct Keeper {
@@ -178,8 +183,13 @@ impl Keeper {
         let apart = self.config.maintenance_older_than / COLLECTIONS_A_GRACE;
         let apart = apart.max(self.config.maintenance_interval);
         if turn.collected.is_none_or(|before| before.elapsed() >= apart) {
-            self.collect().await?;
-            turn.collected = Some(Instant::now());
+            let base_files = turn.base_files.is_none_or(|before| before.elapsed() >= BASE_FILES);
+            self.collect(base_files).await?;
+            let now = Instant::now();
+            turn.collected = Some(now);
+            if base_files {
+                turn.base_files = Some(now);
+            }
         }
         Ok(())
     }
@@ -208,10 +218,11 @@ impl Keeper {
         Ok(())
     }
 
-    async fn collect(&self) -> Result<()> {
+    async fn collect(&self, base_files: bool) -> Result<()> {
         let started = Instant::now();
         let older_than = self.config.maintenance_older_than;
-        let settings = CollectionSettings { older_than, ..CollectionSettings::default() };
+        let settings =
+            CollectionSettings { older_than, base_files, ..CollectionSettings::default() };
         let done = self.table.collect_garbage(&settings).boxed().await?;
         self.stats.send_modify(|stats| {
             stats.collections += 1;

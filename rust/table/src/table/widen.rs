@@ -26,7 +26,7 @@ use lance_file::versions::create_writer;
 use lance_file::writer::FileWriterOptions;
 use lance_table::format::{DataFile, Fragment};
 use lancemem_core::format::Sharding;
-use lancemem_core::format::reconcile::WIDENED_FROM;
+use lancemem_core::format::reconcile::{WIDENED_FROM, widened_mark};
 use lancemem_core::types::{Error, Result};
 
 use super::Table;
@@ -117,7 +117,7 @@ impl Widening {
         let field = schema.mut_field_by_id(old.id).ok_or_else(|| refused("it has no field id"))?;
         field.logical_type = LogicalType::try_from(&to).context(action)?;
         field.id = base.manifest().max_field_id() + 1;
-        field.metadata.insert(WIDENED_FROM.to_owned(), old.id.to_string());
+        field.metadata.insert(WIDENED_FROM.to_owned(), widened_mark(old.id, field.id));
         let id = field.id;
         let written = schema.project(&[column]).context(action)?;
         Ok(Self { old, to, id, schema, written })

@@ -84,6 +84,7 @@ fn unread(position: WalPosition, error: Error) -> WalFinding {
         generation: None,
         writer_epoch: None,
         copy: None,
+        is_fence_of_lance: false,
     }
 }
 
@@ -102,6 +103,7 @@ fn look(shard_id: ShardId, position: WalPosition, bytes: Option<Bytes>) -> WalFi
         generation: None,
         writer_epoch: None,
         copy: None,
+        is_fence_of_lance: false,
     };
     let entry = match guarded(&what, || wal_entry::decode_at(&bytes, Place { shard_id, position }))
     {
@@ -116,6 +118,7 @@ fn look(shard_id: ShardId, position: WalPosition, bytes: Option<Bytes>) -> WalFi
         finding.rows = Some(rows);
         finding.generation = entry.generation;
         finding.writer_epoch = Some(entry.writer_epoch);
+        finding.is_fence_of_lance = entry.is_fence_of_lance();
     }
     finding
 }
@@ -163,13 +166,15 @@ impl Order {
     fn advance(&mut self, finding: &WalFinding) -> Result<()> {
         let (shard_id, position) = (self.shard_id, finding.position);
         let epoch = finding.writer_epoch.unwrap_or_default();
-        check_epoch(shard_id, position, epoch, self.epoch)?;
+        if !finding.is_fence_of_lance {
+            check_epoch(shard_id, position, epoch, self.epoch)?;
+        }
         let flushed = finding.generation.is_some_and(|generation| generation < self.current);
         if !finding.is_sentinel() && !flushed {
             let (named, newest) = (finding.generation, self.generation);
             self.generation = Some(generation_of(shard_id, position, named, newest, self.current)?);
         }
-        self.epoch = epoch;
+        self.epoch = self.epoch.max(epoch);
         Ok(())
     }
 }

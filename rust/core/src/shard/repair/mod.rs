@@ -55,6 +55,8 @@ pub struct WalFinding {
     pub writer_epoch: Option<WriterEpoch>,
     /// Where a cut put its bytes, relative to the table.
     pub copy: Option<String>,
+    /// Whether it may have come late (`WalEntry::is_fence_of_lance`).
+    is_fence_of_lance: bool,
 }
 
 impl WalFinding {
