@@ -577,7 +577,7 @@ def test_a_job_that_was_stopped_is_not_served(table: lancemem.Table) -> None:
     fenced = table.start_job(shard=0)
     table.start_job(shard=0).close()
     with pytest.raises(lancemem.WriterFencedError):
-        fenced.put(rows([1], "late"))
+        fenced.put(rows(range(1), "late"))
     with pytest.raises(lancemem.WriterFencedError):
         fenced.serve()
 

@@ -64,6 +64,7 @@ const LAYERS: &[Layer] = &[
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
     layer(CORE, "shard", &["types", "format", "store", "memtable", "wal"], NO_STORE),
     layer(TABLE, "errors", &[], NO_WRITER),
+    layer(TABLE, "lance_threads", &["errors"], NO_WRITER),
     layer(TABLE, "schema", &["errors"], NO_WRITER),
     layer(TABLE, "sstable", &["errors"], NO_WRITER),
     layer(TABLE, "index", &["errors", "sstable"], NO_WRITER),
