@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -197,12 +198,12 @@ REFUSED: dict[str, tuple[object, str]] = {
     "number": (3, "must be a SQL string or a pyarrow expression, got int"),
     "sql": ("id ===", "the filter 'id ===' is not valid"),
     "unknown column in sql": ("gone = 1", "gone"),
-    "a parameter": ("id = ?", "cannot have a placeholder without a value"),
-    "an aggregate": ("sum(id) > 1", "cannot have an aggregate"),
-    "a window": ("row_number() OVER () > 1", "cannot have a window function"),
-    "a subquery": ("id > (SELECT 1)", "cannot have a subquery"),
-    "a subquery in a list": ("id IN (SELECT 1)", "cannot have a subquery"),
-    "existence": ("NOT EXISTS (SELECT 1)", "cannot have a subquery"),
+    "a parameter": ("id = ?", "cannot have a placeholder without a value$"),
+    "an aggregate": ("sum(id) > 1", "cannot have an aggregate$"),
+    "a window": ("row_number() OVER () > 1", "cannot have a window function$"),
+    "a subquery": ("id > (SELECT 1)", "cannot have a subquery$"),
+    "a subquery in a list": ("id IN (SELECT 1)", "cannot have a subquery$"),
+    "existence": ("NOT EXISTS (SELECT 1)", "cannot have a subquery$"),
     "a type without its like": ("id = TIME '05:00:00'", "not valid|planning the filter"),
 }
 
@@ -210,8 +211,10 @@ REFUSED: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refusal_says_why_and_what_to_do(name: str, layered: lancemem.Table) -> None:
     condition, text = REFUSED[name]
-    with pytest.raises(lancemem.InvalidInputError, match=text):
+    with pytest.raises(lancemem.InvalidInputError) as refused:
         layered.scan(filter=condition).to_table()
+    # What pytest matches has the note with the table behind the text.
+    assert re.search(text, str(refused.value))
 
 
 def test_a_polars_expression_is_refused_with_the_ways_that_work(layered: lancemem.Table) -> None:

@@ -89,6 +89,16 @@ def test_a_scan_is_read_as_table_frames_stream_and_batches(board: lancemem.Table
     assert scan.count_rows() == len(EXPECTED)
 
 
+@pytest.mark.parametrize("size", [8_191, 8_192, 10_000])
+def test_a_dataset_gives_no_batch_of_more_rows_than_asked(size: int, make_table: MakeTable) -> None:
+    table = make_table()
+    table.upsert(pa.table({"id": range(20_000), "name": ["a"] * 20_000, "value": [0.5] * 20_000}))
+    table.start_job(shard=0).close(flush=True)
+    table.compact()
+    rows = [batch.num_rows for batch in table.to_dataset().to_batches(["id"], batch_size=size)]
+    assert (sum(rows), max(rows) <= size) == (20_000, True)
+
+
 def test_options_of_pandas_reach_it(board: lancemem.Table) -> None:
     import pandas as pd
 
