@@ -212,3 +212,109 @@ def test_a_put_after_the_table_is_gone_is_not_acknowledged(
         with pytest.raises(lancemem.InvalidInputError, match="looking for the newest version"):
             ask()
         assert not Path(table_uri).exists()
+
+
+def of_two_and_then_of_four_buckets(make_table: MakeTable) -> tuple[lancemem.Table, int]:
+    """Give a table whose index was made anew, and the version that has the index of before."""
+    uri = make_table(sharding=lancemem.bucket("id", 2)).uri
+    before = lance.dataset(uri).version
+    lance.dataset(uri).drop_index(INDEX)
+    return lancemem.open_table(uri, sharding=lancemem.bucket("id", 4)), before
+
+
+def restored(uri: str, version: int) -> lancemem.Table:
+    there: Any = lance.dataset(uri, version=version)
+    there.restore()
+    return lancemem.open_table(uri)
+
+
+def assert_refused(table: lancemem.Table) -> None:
+    """Assert that rows of four buckets are neither read nor added to under an index of two."""
+    for ask in (
+        lambda: table.scan().to_table(),
+        lambda: table.scan(filter="id = 7").count_rows(),
+        lambda: table.get([1]),
+        lambda: table.upsert(rows([1], "lost")),
+        lambda: table.delete([1]),
+        table.start_stage,
+        lambda: table.start_job(shard=1),
+    ):
+        with pytest.raises(lancemem.InvalidInputError, match=r"num_buckets=4.*num_buckets=2"):
+            ask()
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_rows_of_a_sharding_are_not_read_and_not_added_to_under_another_that_was_restored(
+    make_table: MakeTable, flush: bool
+) -> None:
+    table, before = of_two_and_then_of_four_buckets(make_table)
+    table.upsert(rows(range(8), "a"))
+    for shard in range(4 if flush else 0):
+        table.start_job(shard=shard).close(flush=True)
+    later = lance.dataset(table.uri).version
+    older = restored(table.uri, before)
+    assert older.sharding == lancemem.bucket("id", 2)
+    assert_refused(older)
+    for shard in older.shards()[:2]:
+        with pytest.raises(lancemem.InvalidInputError, match="num_buckets=4"):
+            older.start_job(shard=shard.shard_id)
+    if flush:
+        with pytest.raises(lancemem.InvalidInputError, match="num_buckets=4"):
+            older.compact()
+
+    again = restored(table.uri, later)
+    assert names(again) == dict.fromkeys(range(8), "a")
+    again.upsert(rows(range(4), "b"))
+    again.delete([7])
+    assert names(again) == {number: "b" if number < 4 else "a" for number in range(7)}
+
+
+def test_rows_of_a_sharding_are_not_read_under_an_index_that_pylance_made(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 4))
+    table.upsert(rows(range(8), "a"))
+    before = lance.dataset(table.uri).version
+    base: Any = lance.dataset(table.uri)
+    base.drop_index(INDEX)
+    base.initialize_mem_wal(bucket_column="id", num_buckets=2)
+    assert_refused(lancemem.open_table(table.uri))
+    assert names(restored(table.uri, before)) == dict.fromkeys(range(8), "a")
+
+
+def test_shards_without_rows_become_those_of_an_index_that_pylance_made(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 4))
+    table.upsert(rows(range(8), "a"))
+    for shard in range(4):
+        table.start_job(shard=shard).close(flush=True)
+    table.compact()
+    earlier = table.start_job(shard=3)
+    base: Any = lance.dataset(table.uri)
+    base.drop_index(INDEX)
+    base.initialize_mem_wal(bucket_column="id", num_buckets=2)
+
+    again = lancemem.open_table(table.uri)
+    assert names(again) == dict.fromkeys(range(8), "a")
+    again.upsert(rows(range(6), "b"))
+    again.delete([7])
+    wanted = {number: "b" if number < 6 else "a" for number in range(7)}
+    assert names(again) == wanted
+    with pytest.raises(lancemem.WriterFencedError):
+        earlier.put(rows([7], "lost"))
+    for shard in range(2):
+        again.start_job(shard=shard).close(flush=True)
+    again.compact()
+    assert names(lancemem.open_table(table.uri)) == wanted
+
+
+def test_pylance_keeps_what_a_shard_says_of_its_sharding(make_table: MakeTable) -> None:
+    table, before = of_two_and_then_of_four_buckets(make_table)
+    base: Any = lance.dataset(table.uri)
+    shard = table.shards()[3]
+    writer = base.mem_wal_writer(shard.shard_id, durable_write=True, max_wal_flush_interval_ms=1)
+    writer.put(rows([7], "a").to_batches()[0])
+    writer.close()
+    assert names(table) == {7: "a"}
+    assert_refused(restored(table.uri, before))

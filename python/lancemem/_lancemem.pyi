@@ -94,7 +94,7 @@ _Mark: TypeAlias = tuple[str, int]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 
 class LancememError(Exception):
-    """Any failure of lancemem."""
+    """Any failure of lancemem. Where its table is known, a note (`__notes__`) names it."""
 
 class InvalidInputError(LancememError):
     """The call or its data cannot be accepted; nothing was written. Fix it and call again."""

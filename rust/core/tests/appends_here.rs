@@ -32,7 +32,7 @@ async fn on_disk(folder: &std::path::Path, fsync: bool) -> (Store, ShardId, Shar
     let shard_id = ShardId::from_u128(0xabcd);
     let manifests = ManifestStore::new(store.clone(), shard_id, 2);
     manifests.initialize(1, std::collections::BTreeMap::new()).await.unwrap();
-    let identity = ShardIdentity { shard_id, routing: None };
+    let identity = ShardIdentity { shard_id, routing: None, sharding: None };
     let (sink, schema) = (Arc::new(MemorySink::default()), SHAPE.row_schema());
     let writer = ShardWriter::open(store.clone(), identity, schema, sink, quick()).await;
     (store, shard_id, writer.unwrap())

@@ -64,7 +64,7 @@ impl Bench {
     }
 
     pub async fn try_open(&self, config: WriterConfig) -> Result<ShardWriter> {
-        let identity = ShardIdentity { shard_id: self.shard_id, routing: None };
+        let identity = ShardIdentity { shard_id: self.shard_id, routing: None, sharding: None };
         self.try_open_as(identity, config).await
     }
 

@@ -8,7 +8,12 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
 
-create_exception!(lancemem, LancememError, PyException, "Any failure of lancemem.");
+create_exception!(
+    lancemem,
+    LancememError,
+    PyException,
+    "Any failure of lancemem. Where its table is known, a note (`__notes__`) names it."
+);
 create_exception!(
     lancemem,
     InvalidInputError,

@@ -131,7 +131,7 @@ async fn read(world: &Arc<World>) -> Result<()> {
 /// An open names it too, and takes the shard from nobody.
 async fn open(world: &Arc<World>, how: &str) {
     let client = Client::new(world);
-    let identity = ShardIdentity { shard_id: world.shard_id, routing: None };
+    let identity = ShardIdentity { shard_id: world.shard_id, routing: None, sharding: None };
     let (sink, config) = (world.sink(client.clone()), settings::writer_config(&world.chance));
     let opened =
         ShardWriter::open(client.store(), identity, world.schema.clone(), sink, config).await;

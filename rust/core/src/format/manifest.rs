@@ -15,6 +15,8 @@ use crate::types::{
 /// Followed by the application: a shard field entry that is no value of a sharding field. lance
 /// carries it along like any other.
 const MARK: &str = "lancemem:mark:";
+/// A shard field entry of the same kind, whose value is [`ShardManifest::sharding`].
+const SHARDING: &str = "lancemem:sharding";
 
 /// One immutable version of a shard's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,9 @@ pub struct ShardManifest {
     pub shard_spec_id: u32,
     /// Sharding field id to the raw little-endian Arrow value of this shard.
     pub shard_field_values: BTreeMap<String, Vec<u8>>,
+    /// The sharding under which its rows were put, as [`Sharding::record`](super::Sharding::record)
+    /// says it. None in shards of lance, of manual ones and of before it was recorded.
+    pub sharding: Option<String>,
     /// Marks of all writes whose rows are in runs of this version or of an earlier one.
     pub marks: Marks,
     /// Fencing token of the present owner.
@@ -87,6 +92,7 @@ impl ShardManifest {
             version: ManifestVersion(1),
             shard_spec_id,
             shard_field_values,
+            sharding: None,
             marks: Marks::default(),
             writer_epoch: WriterEpoch(0),
             replay_after_wal_entry_position: WalPosition(0),
@@ -123,6 +129,10 @@ impl ShardManifest {
                     field_id: field_id.clone(),
                     value: value.clone(),
                 })
+                .chain(self.sharding.iter().map(|sharding| ShardFieldEntryMessage {
+                    field_id: SHARDING.to_owned(),
+                    value: sharding.as_bytes().to_vec(),
+                }))
                 .chain(self.marks.iter().map(|(application, version)| ShardFieldEntryMessage {
                     field_id: format!("{MARK}{application}"),
                     value: version.to_le_bytes().to_vec(),
@@ -151,13 +161,14 @@ impl ShardManifest {
             .map(|sstable| sstable.check(what))
             .collect::<Result<Vec<_>>>()?;
         let mut shard_field_values = BTreeMap::new();
-        let mut marks = Marks::default();
+        let (mut sharding, mut marks) = (None, Marks::default());
         for entry in message.shard_field_entries {
-            match entry.field_id.strip_prefix(MARK) {
-                Some(application) => marks.record(application, entry.mark_version(what)?),
-                None => {
-                    shard_field_values.insert(entry.field_id, entry.value);
-                }
+            if let Some(application) = entry.field_id.strip_prefix(MARK) {
+                marks.record(application, entry.mark_version(what)?);
+            } else if entry.field_id == SHARDING {
+                sharding = Some(entry.sharding(what)?);
+            } else {
+                shard_field_values.insert(entry.field_id, entry.value);
             }
         }
         Ok(Self {
@@ -165,6 +176,7 @@ impl ShardManifest {
             version: ManifestVersion(message.version),
             shard_spec_id: message.shard_spec_id,
             shard_field_values,
+            sharding,
             marks,
             writer_epoch: WriterEpoch(message.writer_epoch),
             replay_after_wal_entry_position: WalPosition(message.replay_after_wal_entry_position),
@@ -211,6 +223,11 @@ impl ShardFieldEntryMessage {
             Error::corrupt(what, "undecodable mark", detail)
         })?;
         Ok(i64::from_le_bytes(bytes))
+    }
+
+    fn sharding(self, what: &str) -> Result<String> {
+        String::from_utf8(self.value)
+            .map_err(|error| Error::corrupt(what, "undecodable sharding", error.utf8_error()))
     }
 }
 
@@ -292,12 +309,17 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
+    use crate::format::Sharding;
     use crate::format::frame::tests::assert_damage_is_found;
 
     const MESSAGE: &str = "08071003180c200f30044216080312\
         0e63633835633339375f67656e5f331864200a50015a120a10\
         00000000000000000000000000001234720e0a066275636b6574120402000000";
     const CRC: &str = "6c8b725a";
+    /// What follows where the manifest records the sharding of its rows, and the checksum then.
+    const SHARDING_ENTRY: &str = "72360a116c616e63656d656d3a7368617264696e6712216275636b6574286669\
+        656c645f69643d312c206e756d5f6275636b6574733d3429";
+    const RECORDED_CRC: &str = "4798ab17";
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().fold(String::new(), |mut text, byte| {
@@ -328,6 +350,11 @@ mod tests {
         }
     }
 
+    fn recorded() -> ShardManifest {
+        let sharding = Sharding::Bucket { column: "id".to_owned(), buckets: 4 };
+        ShardManifest { sharding: Some(sharding.record(Some(1))), ..manifest() }
+    }
+
     #[test]
     fn a_manifest_reads_back_as_it_was_written() {
         let manifest = manifest();
@@ -339,6 +366,24 @@ mod tests {
     #[test]
     fn the_bytes_of_a_manifest_do_not_change() {
         assert_eq!(hex(&manifest().encode()), format!("8d94d06e{CRC}{MESSAGE}9594d06e{CRC}"));
+        let (message, crc) = (format!("{MESSAGE}{SHARDING_ENTRY}"), RECORDED_CRC);
+        assert_eq!(hex(&recorded().encode()), format!("8d94d06e{crc}{message}9594d06e{crc}"));
+    }
+
+    #[test]
+    fn a_manifest_keeps_the_sharding_of_its_rows() {
+        let read = ShardManifest::decode(&recorded().encode(), "m").unwrap();
+        assert_eq!(read, recorded());
+        assert_eq!(read.shard_field_values, manifest().shard_field_values);
+        assert_damage_is_found(&recorded().encode(), |bytes| ShardManifest::decode(bytes, "m"));
+    }
+
+    #[test]
+    fn a_sharding_that_is_no_text_is_damage() {
+        let values = [(SHARDING.to_owned(), vec![0xff])].into();
+        let odd = ShardManifest { shard_field_values: values, ..manifest() };
+        let error = ShardManifest::decode(&odd.encode(), "m").unwrap_err().to_string();
+        assert!(error.contains("undecodable sharding"), "{error}");
     }
 
     #[test]

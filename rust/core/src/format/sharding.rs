@@ -56,6 +56,17 @@ impl Sharding {
         }
     }
 
+    /// What a shard's manifest says of the sharding under which its rows were put: the same for
+    /// shardings that route alike. `field_id` is the Lance field of the column, which keeps it when
+    /// it is renamed.
+    #[must_use]
+    pub fn record(&self, field_id: Option<i32>) -> String {
+        match (self.shards(), field_id) {
+            (buckets @ 2.., Some(id)) => format!("bucket(field_id={id}, num_buckets={buckets})"),
+            _ => "unsharded".to_owned(),
+        }
+    }
+
     /// The column that rows find their shard by.
     #[must_use]
     pub fn column(&self) -> Option<&str> {

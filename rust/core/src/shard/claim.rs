@@ -40,6 +40,8 @@ pub struct ShardIdentity {
     /// The table's sharding and this shard's ordinal in it; `None` for a manual shard, whose
     /// rows nothing but the caller can know.
     pub routing: Option<(Sharding, i32)>,
+    /// The [`Sharding::record`] of the table; `None` for a manual shard.
+    pub sharding: Option<String>,
 }
 
 impl ShardIdentity {
@@ -55,6 +57,24 @@ impl ShardIdentity {
             self.shard_id,
             sharding.shards()
         )))
+    }
+
+    /// Lets the manifest of a claim say under which sharding the rows of this job are put.
+    ///
+    /// # Errors
+    /// An input error where it says another one: rows of both would hold a key in two shards.
+    fn record_in(&self, claimed: &mut ShardManifest) -> Result<()> {
+        match (&claimed.sharding, &self.sharding) {
+            (Some(there), Some(own)) if there != own => Err(Error::input(format!(
+                "shard {} has rows that were put under the sharding {there}, this job routes by {own}",
+                self.shard_id
+            ))),
+            (None, Some(own)) => {
+                claimed.sharding = Some(own.clone());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses rows that another shard owns: two shards would show two versions of one key.
@@ -104,7 +124,7 @@ impl ShardWriter {
         let empty = Replay::new(shard_id, schema.clone()).with_index(config.key_index);
         let recovery = Recovery::read(&store, &manifests, &empty).await?;
 
-        let manifest = manifests.claim().await?;
+        let manifest = manifests.claim_with(|claimed| identity.record_in(claimed)).await?;
         let epoch = manifest.writer_epoch;
         let appender = WalAppender::fence(store, manifests.clone(), &manifest, &config).await?;
         let rest = recovery.finish(&manifest, appender.sentinel(), sink.as_ref(), schema).await;

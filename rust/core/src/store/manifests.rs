@@ -119,11 +119,11 @@ impl ManifestStore {
         shard_spec_id: u32,
         values: BTreeMap<String, Vec<u8>>,
     ) -> Result<Arc<ShardManifest>> {
-        self.initialize_from(Generation(1), shard_spec_id, values).await
+        self.initialize_from(Generation(1), shard_spec_id, values, None).await
     }
 
-    /// Creates the shard, whose generations start at `first`, or returns it where it exists with the
-    /// same identity.
+    /// Creates the shard, whose generations start at `first` and whose rows are put under `sharding`,
+    /// or returns it where it exists with the same identity.
     ///
     /// # Errors
     /// An input error where the shard exists under another specification or value.
@@ -132,9 +132,11 @@ impl ManifestStore {
         first: Generation,
         shard_spec_id: u32,
         values: BTreeMap<String, Vec<u8>>,
+        sharding: Option<String>,
     ) -> Result<Arc<ShardManifest>> {
         let initial = ShardManifest {
             current_generation: first,
+            sharding,
             ..ShardManifest::initial(self.shard_id, shard_spec_id, values)
         };
         let existing = match self.latest().await? {
@@ -174,17 +176,30 @@ impl ManifestStore {
     /// Fenced where another claim took the same epoch first; an input error for a shard that is
     /// sealed or was never created.
     pub async fn claim(&self) -> Result<Arc<ShardManifest>> {
+        self.claim_with(|_| Ok(())).await
+    }
+
+    /// As [`Self::claim`], with a `change` of the version that the claim writes. It may run again after
+    /// a lost race; where it fails, nothing is written and nobody is fenced.
+    ///
+    /// # Errors
+    /// As [`Self::claim`], and what `change` says.
+    pub async fn claim_with(
+        &self,
+        change: impl Fn(&mut ShardManifest) -> Result<()> + Send,
+    ) -> Result<Arc<ShardManifest>> {
         let mut current = self.claimable().await?;
         let mut target = current.writer_epoch.next();
         for _ in 0..ATTEMPTS {
             if current.writer_epoch >= target {
                 return Err(self.fenced(target, current.writer_epoch));
             }
-            let claimed = ShardManifest {
+            let mut claimed = ShardManifest {
                 version: current.version.next(),
                 writer_epoch: target,
                 ..ShardManifest::clone(&current)
             };
+            change(&mut claimed)?;
             current = match self.try_write(&claimed).await? {
                 Landed::Ours => return Ok(Arc::new(claimed)),
                 // Two claims of one epoch have the same bytes, and only one may hold it: leave

@@ -70,7 +70,7 @@ impl Shard {
     }
 
     async fn open(&self, config: WriterConfig) -> Arc<ShardWriter> {
-        let identity = ShardIdentity { shard_id: self.shard_id, routing: None };
+        let identity = ShardIdentity { shard_id: self.shard_id, routing: None, sharding: None };
         let (store, sink) = (self.store.clone(), self.sink.clone());
         let opened = ShardWriter::open(store, identity, self.schema.clone(), sink, config).await;
         Arc::new(opened.unwrap())

@@ -150,6 +150,7 @@ impl Table {
         };
         if let Some(sharding) = sharding {
             let (_, existing) = sharding_of(&base, &details)?;
+            let existing = existing.map(|(known, _)| known);
             if existing.as_ref() != Some(sharding) {
                 return Err(Error::input(format!(
                     "table {} is sharded by {} and cannot become {sharding}",
@@ -294,7 +295,8 @@ impl Table {
         let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
         let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);
         let first = compacted.get(&shard_id).copied().unwrap_or_default().next();
-        manifests.initialize_from(first, self.shard_spec_id, values).await?;
+        let record = self.sharding_record.clone();
+        manifests.initialize_from(first, self.shard_spec_id, values, record).await?;
         Ok(shard_id)
     }
 }
@@ -324,11 +326,12 @@ pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> 
     Uuid::parse_str(id).map(Some).map_err(|_| unreadable())
 }
 
-/// The specification's id and its meaning; no meaning for shards that the caller names.
+/// The specification's id, its meaning and what manifests say of it; no meaning for shards that the
+/// caller names.
 pub(super) fn sharding_of(
     base: &Dataset,
     details: &MemWalIndexDetails,
-) -> Result<(u32, Option<Sharding>)> {
+) -> Result<(u32, Option<(Sharding, String)>)> {
     let spec = match details.sharding_specs.as_slice() {
         [] => return Ok((0, None)),
         [spec] => spec,
@@ -342,29 +345,30 @@ pub(super) fn sharding_of(
     Ok((spec.spec_id, Some(meaning_of(base, spec)?)))
 }
 
-fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<Sharding> {
+fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<(Sharding, String)> {
     let unsupported = |reason: String| {
         Error::input(format!("sharding specification {} is not supported: {reason}", spec.spec_id))
     };
     let [field] = spec.fields.as_slice() else {
         return Err(unsupported(format!("it has {} fields", spec.fields.len())));
     };
-    match field.transform.as_deref() {
-        Some("unsharded") => Ok(Sharding::Unsharded),
+    let column = field.source_ids.first().copied();
+    let sharding = match field.transform.as_deref() {
+        Some("unsharded") => Sharding::Unsharded,
         Some("bucket") => {
             let buckets = field
                 .parameters
                 .get("num_buckets")
                 .and_then(|number| number.parse().ok())
                 .ok_or_else(|| unsupported("it does not say how many buckets".to_owned()))?;
-            let column = field
-                .source_ids
-                .first()
-                .and_then(|id| base.schema().field_by_id(*id))
+            let column = column
+                .and_then(|id| base.schema().field_by_id(id))
                 .map(|field| field.name.clone())
                 .ok_or_else(|| unsupported("its column is not in the table".to_owned()))?;
-            Ok(Sharding::Bucket { column, buckets })
+            Sharding::Bucket { column, buckets }
         }
-        other => Err(unsupported(format!("transform {other:?}; use bucket or unsharded"))),
-    }
+        other => return Err(unsupported(format!("transform {other:?}; use bucket or unsharded"))),
+    };
+    let record = sharding.record(column);
+    Ok((sharding, record))
 }

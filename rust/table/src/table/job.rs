@@ -125,7 +125,8 @@ impl Table {
         self.refuse_older(&base.dataset, &manifest).await?;
         let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
         let routing = self.sharding().cloned().zip(ordinal);
-        let identity = ShardIdentity { shard_id, routing };
+        let sharding = self.sharding_record.clone();
+        let identity = ShardIdentity { shard_id, routing, sharding };
         let fsync = config.fsync;
         let sink = Arc::new(LanceSink {
             base: self.base.clone(),

@@ -73,6 +73,8 @@ pub struct Table {
     compacted: Mutex<Option<(u64, Compacted)>>,
     key: Arc<[String]>,
     sharding: Option<Sharding>,
+    /// What the manifests of its shards say of that.
+    sharding_record: Option<String>,
     shard_spec_id: u32,
     /// What tells it from any other table in its place; older tables have none.
     table_id: Option<Uuid>,
@@ -131,6 +133,7 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let key: Arc<[String]> = key_of(&base).into();
         let (shard_spec_id, sharding) = create::sharding_of(&base, details)?;
+        let (sharding, sharding_record) = sharding.unzip();
         let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;
         let store = location.store(&base, defaults.fsync).await?;
         let sstables = Arc::new(SsTableCache::default());
@@ -141,6 +144,7 @@ impl Table {
             base: LatestBase::new(base)?,
             key,
             sharding,
+            sharding_record,
             shard_spec_id,
             table_id: create::table_id_of(details)?,
             defaults,

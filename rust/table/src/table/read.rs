@@ -15,7 +15,7 @@ use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::{join, try_join, try_join_all};
 use lance::Dataset;
-use lancemem_core::format::{RowSchema, ShardManifest, Sharding};
+use lancemem_core::format::{RowSchema, ShardManifest};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{Look, Replay};
 use lancemem_core::store::ManifestStore;
@@ -238,10 +238,9 @@ impl Table {
             return Ok(compacted);
         }
         let details = index_of(base).await?;
-        let shards = |sharding: Option<&Sharding>| sharding.map(Sharding::shards);
         let (_, sharding) = create::sharding_of(base, &details)?;
         let is_same = create::table_id_of(&details)? == self.table_id
-            && shards(sharding.as_ref()) == shards(self.sharding());
+            && sharding.map(|(_, record)| record) == self.sharding_record;
         if !is_same {
             return Err(replaced(self.uri()));
         }
@@ -250,7 +249,8 @@ impl Table {
         Ok(compacted)
     }
 
-    /// Opens the runs that the base version lacks.
+    /// Opens the runs that the base version lacks. Rows of another sharding are refused: a key could be
+    /// in two shards, and a look for it asks one.
     async fn open_shard(
         &self,
         base: &Dataset,
@@ -271,7 +271,11 @@ impl Table {
         let compacted = compacted.get(&shard_id).copied();
         let is_above = |rows: &MemTableView| !is_compacted(compacted, rows.generation());
         let memtables = part.memtables.into_iter();
-        let memtables = memtables.filter(|rows| rows.rows() > 0 && is_above(rows)).collect();
+        let memtables: Vec<_> =
+            memtables.filter(|rows| rows.rows() > 0 && is_above(rows)).collect();
+        if !listed.is_empty() || !memtables.is_empty() {
+            self.check_sharding(&part.manifest)?;
+        }
         let manifest_version = part.manifest.version;
         let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
         Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })

@@ -1,6 +1,7 @@
 //! The shards of a table, found from the table itself.
 //!
-//! Owns: which shard stands for which ordinal, from the manifests' recorded values.
+//! Owns: which shard stands for which ordinal, from the manifests' recorded values, and that no rows of
+//! another sharding stand beside those that are put now.
 //! Does not own: the manifests' contents.
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lancemem_core::format::{ShardManifest, Sharding, SsTable, paths};
+use lancemem_core::shard::retire;
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 
@@ -134,6 +136,7 @@ impl Table {
         }
         let mut routing = HashMap::new();
         for manifest in self.manifests().await? {
+            self.make_own(&manifest).await?;
             let ordinal = self.ordinal_of(&manifest).ok_or_else(|| {
                 Error::input(format!(
                     "shard {} of table {} does not record its bucket, so rows cannot be routed; \
@@ -153,6 +156,40 @@ impl Table {
         let created = self.create_missing(|ordinal| routing.contains_key(&ordinal)).await?;
         routing.extend(created);
         Ok(routing)
+    }
+
+    /// Takes a shard of another sharding, which has no rows, from whoever may still write it.
+    async fn make_own(&self, manifest: &ShardManifest) -> Result<()> {
+        let Err(refused) = self.check_sharding(manifest) else { return Ok(()) };
+        // A handle of an index that was replaced must not fence the jobs of the one that is there.
+        self.refresh().await?;
+        let store = self.writable_store(self.defaults.fsync).await?;
+        let manifests = ManifestStore::new(store.clone(), manifest.shard_id, 2);
+        retire(&store, &Arc::new(manifests)).await.map_err(|error| match error {
+            Error::InvalidInput(_) => refused,
+            error => error,
+        })
+    }
+
+    /// Refuses the rows of a shard that were put under another sharding than that of the index.
+    ///
+    /// # Errors
+    /// An input error that says under which one.
+    pub(super) fn check_sharding(&self, manifest: &ShardManifest) -> Result<()> {
+        let (Some(there), Some(own)) = (&manifest.sharding, &self.sharding_record) else {
+            return Ok(());
+        };
+        if there == own {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "shard {} of table {} has rows that were put under the sharding {there}, and the table's \
+             index says {own}: a key could be in two shards. Restore a version whose index says \
+             {there}; or remove the folder {}/{0}, and those rows with it",
+            manifest.shard_id,
+            self.uri(),
+            paths::MEM_WAL
+        )))
     }
 
     /// The bucket that a shard records. The only shard of an unsharded table needs no record.

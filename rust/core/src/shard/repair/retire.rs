@@ -12,7 +12,7 @@ use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Result, WriterConfig};
 use crate::wal::{WalAppender, highest_position};
 
-/// Fences the writer of a shard without rows; the shard can be claimed again.
+/// Fences the writer of a shard without rows; the shard can be claimed again, under any sharding.
 ///
 /// # Errors
 /// An input error where the shard lists runs or its log has rows, also such as came until the fence
@@ -21,7 +21,11 @@ pub async fn retire(store: &Store, manifests: &Arc<ManifestStore>) -> Result<()>
     let manifest = manifests.existing().await?;
     let last = highest_position(store, manifest.shard_id).await?;
     refuse_rows(&manifest, &inspect(store, &manifest, last.next()).await?)?;
-    let manifest = manifests.claim().await?;
+    let forget = |claimed: &mut ShardManifest| {
+        claimed.sharding = None;
+        Ok(())
+    };
+    let manifest = manifests.claim_with(forget).await?;
     let config = WriterConfig::default();
     let fence = WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
     refuse_rows(&manifest, &inspect(store, &manifest, fence.sentinel()).await?)
