@@ -255,9 +255,9 @@ def test_rows_of_a_sharding_are_not_read_and_not_added_to_under_another_that_was
     older = restored(table.uri, before)
     assert older.sharding == lancemem.bucket("id", 2)
     assert_refused(older)
-    for shard in older.shards()[:2]:
+    for found in older.shards()[:2]:
         with pytest.raises(lancemem.InvalidInputError, match="num_buckets=4"):
-            older.start_job(shard=shard.shard_id)
+            older.start_job(shard=found.shard_id)
     if flush:
         with pytest.raises(lancemem.InvalidInputError, match="num_buckets=4"):
             older.compact()
