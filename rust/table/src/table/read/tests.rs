@@ -8,6 +8,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
+use lancemem_core::format::Sharding;
 use lancemem_core::shard::{ShardSnapshot, WriteMode};
 use lancemem_core::types::WriterConfig;
 
