@@ -88,7 +88,7 @@ impl Case {
             max_memtable_batches: 2 * ROWS_PER_RUN,
             ..WriterConfig::default()
         };
-        let identity = ShardIdentity { shard_id, routing: None };
+        let identity = ShardIdentity { shard_id, routing: None, sharding: None };
         let sink: Arc<MemorySink> = Arc::default();
         let schema = self.shape.row_schema();
         let writer = ShardWriter::open(store, identity, schema, sink, config).await.unwrap();
