@@ -352,7 +352,9 @@ def manifests(table: lancemem.Table, shard_id: str) -> list[bytes]:
     return [path.read_bytes() for path in versions]
 
 
-def test_every_version_of_a_shard_manifest_records_the_bucket(make_table: MakeTable) -> None:
+def test_every_version_of_a_shard_manifest_records_bucket_and_sharding(
+    make_table: MakeTable,
+) -> None:
     table = make_table(sharding=lancemem.bucket("id", 3))
     table.upsert(pa.table({"id": range(20), "name": ["a"] * 20, "value": [0.5] * 20}))
     for ordinal in range(3):
@@ -363,8 +365,10 @@ def test_every_version_of_a_shard_manifest_records_the_bucket(make_table: MakeTa
         assert [manifest[1] for manifest in found] == [[n + 1] for n in range(len(found))]
         assert len(found) >= 3
         for manifest in found:
-            [entry] = manifest[14]
-            assert message(entry) == {1: [b"bucket"], 2: [struct.pack("<i", shard.ordinal)]}
+            bucket, sharding = map(message, manifest[14])
+            assert bucket == {1: [b"bucket"], 2: [struct.pack("<i", shard.ordinal)]}
+            named = b"bucket(field_id=0, num_buckets=3)"
+            assert sharding == {1: [b"lancemem:sharding"], 2: [named]}
             assert manifest[10] == [1]
 
 
