@@ -34,6 +34,26 @@ def names(table: lancemem.Table) -> dict[int, str]:
     return dict(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
 
 
+def flush_all(table: lancemem.Table) -> None:
+    """Flush the shards of the table's sharding; those of one before may lie beside them."""
+    sharding = table.sharding
+    assert sharding is not None
+    for shard in range(sharding.shards):
+        table.start_job(shard=shard).close(flush=True)
+
+
+def drain(table: lancemem.Table) -> None:
+    """Leave nothing above the base table."""
+    flush_all(table)
+    table.compact()
+
+
+def restored(uri: str, version: int) -> lancemem.Table:
+    there: Any = lance.dataset(uri, version=version)
+    there.restore()
+    return lancemem.open_table(uri)
+
+
 def copied_without_shards(table: lancemem.Table, place: str) -> str:
     shutil.copytree(table.uri, place, ignore=shutil.ignore_patterns("_mem_wal"))
     return place
@@ -106,9 +126,7 @@ def test_rows_above_a_table_whose_index_was_dropped_are_not_read_in_another_way(
         with pytest.raises(lancemem.InvalidInputError, match="rows of a time when it had one"):
             lancemem.open_table(table.uri, sharding=sharding)
     assert INDEX not in {index.name for index in lance.dataset(table.uri).describe_indices()}
-    kept: Any = lance.dataset(table.uri, version=before)
-    kept.restore()
-    assert names(lancemem.open_table(table.uri)) == dict.fromkeys(range(6), "a")
+    assert names(restored(table.uri, before)) == dict.fromkeys(range(6), "a")
 
 
 def test_a_table_that_was_compacted_to_the_end_is_adopted_anew_under_any_sharding(
@@ -116,9 +134,7 @@ def test_a_table_that_was_compacted_to_the_end_is_adopted_anew_under_any_shardin
 ) -> None:
     table = make_table(sharding=lancemem.bucket("id", 4))
     table.upsert(rows(range(6), "a"))
-    for shard in range(4):
-        table.start_job(shard=shard).close(flush=True)
-    table.compact()
+    drain(table)
     lance.dataset(table.uri).drop_index(INDEX)
     again = lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2))
     again.upsert(rows(range(3), "b"))
@@ -134,9 +150,7 @@ def test_a_table_that_was_compacted_to_the_end_is_adopted_anew_under_any_shardin
             ask()
     wanted = {number: "b" if number < 3 else "a" for number in range(6)}
     assert names(again) == wanted
-    for shard in range(2):
-        again.start_job(shard=shard).close(flush=True)
-    again.compact()
+    drain(again)
     assert names(again) == wanted
     again.delete(pa.table({"id": range(6)}))
     assert again.scan().count_rows() == again.get(pa.table({"id": range(6)})).num_rows == 0
@@ -222,12 +236,6 @@ def of_two_and_then_of_four_buckets(make_table: MakeTable) -> tuple[lancemem.Tab
     return lancemem.open_table(uri, sharding=lancemem.bucket("id", 4)), before
 
 
-def restored(uri: str, version: int) -> lancemem.Table:
-    there: Any = lance.dataset(uri, version=version)
-    there.restore()
-    return lancemem.open_table(uri)
-
-
 def assert_refused(table: lancemem.Table) -> None:
     """Assert that rows of four buckets are neither read nor added to under an index of two."""
     for ask in (
@@ -249,8 +257,8 @@ def test_rows_of_a_sharding_are_not_read_and_not_added_to_under_another_that_was
 ) -> None:
     table, before = of_two_and_then_of_four_buckets(make_table)
     table.upsert(rows(range(8), "a"))
-    for shard in range(4 if flush else 0):
-        table.start_job(shard=shard).close(flush=True)
+    if flush:
+        flush_all(table)
     later = lance.dataset(table.uri).version
     older = restored(table.uri, before)
     assert older.sharding == lancemem.bucket("id", 2)
@@ -287,9 +295,7 @@ def test_shards_without_rows_become_those_of_an_index_that_pylance_made(
 ) -> None:
     table = make_table(sharding=lancemem.bucket("id", 4))
     table.upsert(rows(range(8), "a"))
-    for shard in range(4):
-        table.start_job(shard=shard).close(flush=True)
-    table.compact()
+    drain(table)
     earlier = table.start_job(shard=3)
     base: Any = lance.dataset(table.uri)
     base.drop_index(INDEX)
@@ -303,9 +309,7 @@ def test_shards_without_rows_become_those_of_an_index_that_pylance_made(
     assert names(again) == wanted
     with pytest.raises(lancemem.WriterFencedError):
         earlier.put(rows([7], "lost"))
-    for shard in range(2):
-        again.start_job(shard=shard).close(flush=True)
-    again.compact()
+    drain(again)
     assert names(lancemem.open_table(table.uri)) == wanted
 
 
