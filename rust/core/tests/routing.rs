@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lancemem_core::format::Sharding;
 use lancemem_core::shard::{ShardIdentity, retire};
-use lancemem_core::types::ErrorKind;
+use lancemem_core::types::{ErrorKind, ManifestVersion};
 
 use crate::bench::{Bench, quick, within};
 
@@ -112,6 +112,10 @@ async fn a_shard_without_rows_can_be_retired_and_claimed_under_another_sharding(
         let writer = bench.try_open_as(of(&bench, 4), quick()).await.unwrap();
         let manifests = Arc::new(bench.manifests());
         retire(&bench.store(), &manifests).await.unwrap();
+        let retired = manifests.existing().await.unwrap();
+        let claim = manifests.at(ManifestVersion(retired.version.get() - 1)).await.unwrap();
+        assert_eq!((claim.writer_epoch, claim.sharding.is_some()), (retired.writer_epoch, true));
+        assert_eq!(retired.sharding, None, "named until the fence stands, and then no more");
         let error = bench.put(&writer, &[(own_key(&bench), 1)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
         let _taken = bench.try_open_as(of(&bench, 3), quick()).await.unwrap();

@@ -21,14 +21,15 @@ pub async fn retire(store: &Store, manifests: &Arc<ManifestStore>) -> Result<()>
     let manifest = manifests.existing().await?;
     let last = highest_position(store, manifest.shard_id).await?;
     refuse_rows(&manifest, &inspect(store, &manifest, last.next()).await?)?;
-    let forget = |claimed: &mut ShardManifest| {
-        claimed.sharding = None;
-        Ok(())
-    };
-    let manifest = manifests.claim_with(forget).await?;
+    let manifest = manifests.claim().await?;
     let config = WriterConfig::default();
     let fence = WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
-    refuse_rows(&manifest, &inspect(store, &manifest, fence.sentinel()).await?)
+    refuse_rows(&manifest, &inspect(store, &manifest, fence.sentinel()).await?)?;
+    if manifest.sharding.is_some() {
+        // Not with the claim: rows that came until the fence stood are still of that sharding.
+        manifests.update(manifest.writer_epoch, |manifest| manifest.sharding = None).await?;
+    }
+    Ok(())
 }
 
 fn refuse_rows(manifest: &ShardManifest, log: &WalReport) -> Result<()> {
