@@ -54,6 +54,12 @@ def restored(uri: str, version: int) -> lancemem.Table:
     return lancemem.open_table(uri)
 
 
+def key_of(table: lancemem.Table, shard: int) -> int:
+    """Find the first key of a bucket."""
+    ordinals = pa.array(table.shard_ordinals(pa.table({"id": range(100)}))).to_pylist()
+    return ordinals.index(shard)
+
+
 def copied_without_shards(table: lancemem.Table, place: str) -> str:
     shutil.copytree(table.uri, place, ignore=shutil.ignore_patterns("_mem_wal"))
     return place
@@ -311,6 +317,95 @@ def test_shards_without_rows_become_those_of_an_index_that_pylance_made(
         earlier.put(rows([7], "lost"))
     drain(again)
     assert names(lancemem.open_table(table.uri)) == wanted
+
+
+def test_a_call_that_is_refused_for_the_rows_of_one_shard_fences_no_job_of_another(
+    make_table: MakeTable,
+) -> None:
+    table, before = of_two_and_then_of_four_buckets(make_table)
+    shards = {number: key_of(table, number) for number in range(4)}
+    table.upsert(rows([shards[3]], "a"))
+    later = lance.dataset(table.uri).version
+    jobs = [table.start_job(shard=number) for number in range(3)]
+    assert_refused(restored(table.uri, before))
+    again = restored(table.uri, later)
+    for number, job in enumerate(jobs):
+        job.put(rows([shards[number]], "b"))
+    assert names(again) == {
+        key: "a" if number == 3 else "b" for number, key in shards.items()
+    }
+
+
+def test_a_shard_without_rows_is_started_by_its_id_under_the_index_that_was_restored(
+    make_table: MakeTable,
+) -> None:
+    table, before = of_two_and_then_of_four_buckets(make_table)
+    drain(table)
+    older = restored(table.uri, before)
+    shard = next(shard for shard in older.shards() if shard.ordinal == 1)
+    with older.start_job(shard=shard.shard_id) as job:
+        job.put(rows([key_of(older, 1)], "a"))
+    assert set(names(older).values()) == {"a"}
+
+
+def test_rows_that_were_staged_under_another_sharding_are_not_linked(
+    make_table: MakeTable,
+) -> None:
+    uri = make_table(sharding=lancemem.bucket("id", 2)).uri
+    stage = lancemem.open_table(uri).start_stage()
+    stage.upsert(rows(range(8), "staged"))
+    runs = stage.finish()
+    before = lance.dataset(uri).version
+    lance.dataset(uri).drop_index(INDEX)
+    table = lancemem.open_table(uri, sharding=lancemem.bucket("id", 4))
+    with pytest.raises(lancemem.InvalidInputError, match=r"num_buckets=2.*num_buckets=4.*again"):
+        table.link(runs)
+    assert names(table) == {}
+    assert not any(shard.sstables for shard in table.shards())
+    older = restored(uri, before)
+    assert older.link(runs).rows == 8
+    assert names(older) == dict.fromkeys(range(8), "staged")
+    drain(older)
+    assert lance.dataset(uri).count_rows() == 8
+
+
+def test_a_write_that_was_interrupted_is_completed_under_another_sharding(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 4))
+    whole = rows(range(40), "new")
+    done = [key_of(table, 0)]
+    with table.start_job(shard=0) as job:
+        job.put(rows(done, "old"), mark=("app", 4))
+        job.put(rows(done, "new"), mark=("app", 5))
+    drain(table)
+    lance.dataset(table.uri).drop_index(INDEX)
+    again = lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2))
+    with pytest.raises(lancemem.StaleMarkError):
+        again.upsert(rows(done, "old"), mark=("app", 3))
+    assert again.upsert(rows(done, "old"), mark=("app", 4)).already_written == 1
+    assert again.upsert(whole, mark=("app", 5)).rows == 40
+    assert again.upsert(whole, mark=("app", 5)).already_written == 2
+    assert names(again) == dict.fromkeys(range(40), "new")
+
+
+def test_a_shard_of_buckets_takes_no_rows_for_an_index_that_has_no_sharding(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 4))
+    table.upsert(rows(range(8), "a"))
+    before = lance.dataset(table.uri).version
+    base: Any = lance.dataset(table.uri)
+    base.drop_index(INDEX)
+    base.initialize_mem_wal()
+    other = lancemem.open_table(table.uri)
+    assert other.sharding is None
+    for shard in other.shards():
+        with pytest.raises(lancemem.InvalidInputError, match="the table's index has none"):
+            other.start_job(shard=shard.shard_id)
+    again = restored(table.uri, before)
+    again.upsert(rows(range(4), "b"))
+    assert names(again) == {number: "b" if number < 4 else "a" for number in range(8)}
 
 
 def test_pylance_keeps_what_a_shard_says_of_its_sharding(make_table: MakeTable) -> None:

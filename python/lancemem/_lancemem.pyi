@@ -489,9 +489,10 @@ class Table:
         why in the result. `dry_run` only looks.
 
         Base fragments of which more than `max_dead_share` of the rows are dead (default 0.5) are
-        rewritten afterwards by Lance, and with `update_indexes` the table's own indexes take up
-        the new rows; both are commits of their own, which change no row. `bytes_per_second`
-        limits what is read of the base and written of the runs; 0 is no limit.
+        rewritten afterwards by Lance, and with `"auto"` so is a run with that many when it is
+        moved; with `update_indexes` the table's own indexes take up the new rows. What follows the
+        move are commits of their own, which change no row. `bytes_per_second` limits what is read
+        of the base, and of the runs to compare their checksums, and what is written; 0 is no limit.
         """
 
     def widen_column(self, column: str) -> int:
@@ -1244,10 +1245,11 @@ class WalFinding:
     """One position of a shard's log.
 
     `kind` is "intact" or the damage: "hole", "zero length", "zero filled", "cut short",
-    "checksum", "too large", "no file", "undecodable", "no writer epoch", "epoch goes back",
-    "generation goes back". What a damaged entry says of `rows`, `generation` and `writer_epoch`
-    may be wrong; None where it says nothing. An intact entry of no rows is a fence sentinel.
-    `bytes`: as many as were read, none of one that is too large. `copy`: where a cut put the bytes.
+    "checksum", "misplaced", "too large", "no file", "undecodable", "no writer epoch",
+    "epoch goes back", "generation goes back". What a damaged entry says of `rows`, `generation` and
+    `writer_epoch` may be wrong; None where it says nothing. An intact entry of no rows is a fence
+    sentinel. `bytes`: as many as were read, none of one that is too large. `copy`: where a cut put
+    the bytes.
     """
 
     @property

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use lancemem_core::format::Sharding;
-use lancemem_core::shard::{ShardIdentity, retire};
-use lancemem_core::types::{ErrorKind, ManifestVersion};
+use lancemem_core::shard::{ShardIdentity, WriteMode, check_empty, retire, take_over};
+use lancemem_core::types::{ErrorKind, ManifestVersion, Mark, ONCE, Standing};
 
 use crate::bench::{Bench, quick, within};
 
@@ -105,22 +105,123 @@ async fn a_shard_whose_rows_were_put_under_another_sharding_is_not_claimed() {
     .await;
 }
 
+/// What the manifest of the bench's shard says of its sharding.
+async fn recorded(bench: &Bench) -> Option<String> {
+    bench.manifests().existing().await.unwrap().sharding.clone()
+}
+
+fn bucket_of(buckets: u32) -> String {
+    format!("bucket(field_id=0, num_buckets={buckets})")
+}
+
 #[tokio::test]
-async fn a_shard_without_rows_can_be_retired_and_claimed_under_another_sharding() {
+async fn a_shard_without_rows_is_retired_and_claimed_under_another_sharding() {
     within(async {
         let bench = Bench::new().await;
         let writer = bench.try_open_as(of(&bench, 4), quick()).await.unwrap();
         let manifests = Arc::new(bench.manifests());
-        retire(&bench.store(), &manifests).await.unwrap();
+        retire(&bench.store(), &manifests, &bucket_of(3)).await.unwrap();
         let retired = manifests.existing().await.unwrap();
         let claim = manifests.at(ManifestVersion(retired.version.get() - 1)).await.unwrap();
-        assert_eq!((claim.writer_epoch, claim.sharding.is_some()), (retired.writer_epoch, true));
-        assert_eq!(retired.sharding, None, "named until the fence stands, and then no more");
+        assert_eq!(claim.writer_epoch, retired.writer_epoch);
+        assert_eq!(claim.sharding, Some(bucket_of(4)), "until the fence stands");
+        assert_eq!(retired.sharding, Some(bucket_of(3)));
         let error = bench.put(&writer, &[(own_key(&bench), 1)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+        assert!(bench.try_open_as(of(&bench, 4), quick()).await.is_err());
         let _taken = bench.try_open_as(of(&bench, 3), quick()).await.unwrap();
-        let recorded = bench.manifests().existing().await.unwrap().sharding.clone();
-        assert_eq!(recorded.as_deref(), Some("bucket(field_id=0, num_buckets=3)"));
+        assert_eq!(recorded(&bench).await, Some(bucket_of(3)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_takes_a_shard_over_too_late_leaves_the_rows_and_the_job_of_the_faster_alone() {
+    within(async {
+        let bench = Bench::new().await;
+        let own = own_key(&bench);
+        bench.try_open_as(of(&bench, 3), quick()).await.unwrap();
+        let (store, manifests) = (bench.store(), Arc::new(bench.manifests()));
+        check_empty(&store, &manifests, &bucket_of(4)).await.unwrap();
+        take_over(&store, &manifests, &bucket_of(4)).await.unwrap();
+        let writer = bench.try_open_as(of(&bench, 4), quick()).await.unwrap();
+        take_over(&store, &manifests, &bucket_of(4)).await.unwrap();
+        bench.put(&writer, &[(own, 1)]).await.expect("nobody fenced it");
+        check_empty(&store, &manifests, &bucket_of(4)).await.unwrap();
+        take_over(&store, &manifests, &bucket_of(4)).await.unwrap();
+        bench.put(&writer, &[(own, 2)]).await.expect("nor where it has rows");
+        let error = check_empty(&store, &manifests, &bucket_of(3)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        let error = take_over(&store, &manifests, &bucket_of(3)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        bench.put(&writer, &[(own, 3)]).await.expect("a refusal fences nobody");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_take_a_shard_over_at_once_and_it_is_one_of_the_new_sharding() {
+    within(async {
+        let bench = Bench::new().await;
+        bench.try_open_as(of(&bench, 3), quick()).await.unwrap();
+        let taken = (0..6).map(|_| {
+            let (store, manifests) = (bench.store(), Arc::new(bench.manifests()));
+            async move { take_over(&store, &manifests, &bucket_of(4)).await }
+        });
+        let taken = futures::future::join_all(taken).await;
+        for error in taken.into_iter().filter_map(Result::err) {
+            assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+        }
+        assert_eq!(recorded(&bench).await, Some(bucket_of(4)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_shard_of_a_sharding_is_not_claimed_for_a_table_without_one() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.try_open_as(of(&bench, 4), quick()).await.unwrap();
+        let manual = ShardIdentity { shard_id: bench.shard_id, routing: None, sharding: None };
+        let error = bench.try_open_as(manual, quick()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("and the table's index has none"), "{error}");
+        bench.put(&writer, &[(own_key(&bench), 1)]).await.expect("nobody fenced it");
+    })
+    .await;
+}
+
+/// Under another sharding the rows of one mark may belong to other shards: those of the newest may be
+/// missing there, those of an older one were overtaken.
+#[tokio::test]
+async fn under_another_sharding_the_newest_version_of_an_application_is_written_once_more() {
+    within(async {
+        let bench = Bench::new().await;
+        let own = own_key(&bench);
+        let writer = bench.try_open_as(of(&bench, 4), quick()).await.unwrap();
+        let mark = |version| Mark::new("app", version).unwrap();
+        let run = format!("{ONCE}{:016x}-0123abcd_gen_0", 7);
+        for mark in [mark(5), Mark::new("first", i64::MIN).unwrap(), Mark::new(&run, 0).unwrap()] {
+            let rows = bench.shape.rows(&[(own, 1)]);
+            writer.put_marked(&rows, WriteMode::default(), Some(&mark)).await.unwrap();
+        }
+        writer.close(true).await.unwrap();
+        let manifests = Arc::new(bench.manifests());
+        manifests.update_beside_owner(|manifest| manifest.sstables.clear()).await.unwrap();
+        for _ in 0..2 {
+            retire(&bench.store(), &manifests, &bucket_of(4)).await.unwrap();
+        }
+        assert_eq!(manifests.existing().await.unwrap().marks.get("app"), Some(5), "the same");
+        for _ in 0..2 {
+            retire(&bench.store(), &manifests, &bucket_of(3)).await.unwrap();
+        }
+        let marks = manifests.existing().await.unwrap().marks.clone();
+        assert_eq!(
+            (marks.get("app"), marks.get("first"), marks.get(&run)),
+            (Some(4), None, Some(0))
+        );
+        assert_eq!(marks.standing(&mark(5)), Standing::New);
+        assert_eq!(marks.standing(&mark(3)), Standing::Stale(4));
     })
     .await;
 }

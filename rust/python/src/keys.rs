@@ -73,7 +73,13 @@ fn array<'py>(
     pyarrow: &Bound<'py, PyModule>,
     values: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let made = pyarrow.call_method1("array", (values,)).or_else(|error| {
+    // What gives its values only once has none for the second try.
+    let values = if values.hasattr("__next__")? {
+        values.py().get_type::<PyList>().call1((values,))?
+    } else {
+        values.clone()
+    };
+    let made = pyarrow.call_method1("array", (&values,)).or_else(|error| {
         if !error.is_instance_of::<PyOverflowError>(pyarrow.py()) {
             return Err(error);
         }

@@ -1,4 +1,4 @@
-//! The tree reads itself: sizes, headers, layers and words of DESIGN, so that a review need not.
+//! The tree reads itself: sizes, headers, layers (ARCHITECTURE.md) and words, so that a review need not.
 //! It sees text only. What needs types is clippy's; the order between crates is Cargo's.
 //!
 //! A failing test prints `file:line: rule`, one line for each place. To give a new module its
@@ -54,7 +54,7 @@ const BELOW_TABLE: &[&str] = &[
 
 const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
 
-/// Section 2 of DESIGN. `lib.rs` stands above all of them.
+/// The layers of ARCHITECTURE.md's code map. `lib.rs` stands above all of them.
 const LAYERS: &[Layer] = &[
     layer(CORE, "mutants", &[], PURE),
     layer(CORE, "types", &[], PURE),

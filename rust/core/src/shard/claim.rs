@@ -66,7 +66,12 @@ impl ShardIdentity {
     fn record_in(&self, claimed: &mut ShardManifest) -> Result<()> {
         match (&claimed.sharding, &self.sharding) {
             (Some(there), Some(own)) if there != own => Err(Error::input(format!(
-                "shard {} has rows that were put under the sharding {there}, this job routes by {own}",
+                "shard {} is one of the sharding {there}, this job routes by {own}",
+                self.shard_id
+            ))),
+            (Some(there), None) => Err(Error::input(format!(
+                "shard {} is one of the sharding {there}, and the table's index has none: this job \
+                 would take keys of other shards",
                 self.shard_id
             ))),
             (None, Some(own)) => {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::format::ShardManifest;
 use crate::store::{ManifestStore, Store};
-use crate::types::{Error, Generation, Mark, Marks, Result, ShardId, Standing};
+use crate::types::{Error, Generation, Mark, Marks, ONCE, Result, ShardId, Standing};
 use crate::wal::WalTail;
 
 use super::recover::Replayed;
@@ -84,6 +84,19 @@ pub fn is_new(recorded: &Marks, shard: ShardId, mark: &Mark) -> Result<bool> {
             recorded,
         }),
     }
+}
+
+/// Lets the newest version of every application be written once more: one that was overtaken is over,
+/// but of the newest some rows may be missing. What a shard has linked without a mark it goes on to
+/// remember.
+pub(super) fn take_back_newest(marks: &mut Marks) {
+    marks.take_back_newest(|application| !names_run(application));
+}
+
+/// Whether a shard remembers a staged run by this name (docs/format.md, "Marks").
+fn names_run(application: &str) -> bool {
+    let name = application.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
+    name.is_some_and(|(_, folder)| folder.ends_with("_gen_0"))
 }
 
 /// The marks of everything that is durable in a shard, read beside its owner.

@@ -29,7 +29,9 @@ pub use claim::ShardIdentity;
 pub use link::{MarkedRun, unlisted_rows};
 pub use marks::{is_new, recorded_marks};
 pub use recover::{Look, Replay, Replayed};
-pub use repair::{WalDamage, WalFinding, WalReport, check_wal, cut_wal, retire};
+pub use repair::{
+    WalDamage, WalFinding, WalReport, check_empty, check_wal, cut_wal, retire, take_over,
+};
 pub use state::ShardSnapshot;
 pub use stats::JobStats;
 pub use writer::{Acknowledged, ShardWriter, WriteMode};

@@ -106,6 +106,18 @@ impl Marks {
         }
     }
 
+    /// Makes the newest version of every application that `is_meant` new again, and only that.
+    pub fn take_back_newest(&mut self, is_meant: impl Fn(&str) -> bool) {
+        self.0.retain(|application, version| {
+            if !is_meant(application) {
+                return true;
+            }
+            let before = version.checked_sub(1);
+            *version = before.unwrap_or_default();
+            before.is_some()
+        });
+    }
+
     /// Every application with its newest version, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(application, version)| (application.as_str(), *version))

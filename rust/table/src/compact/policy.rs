@@ -32,8 +32,8 @@ pub struct CompactionSettings {
     /// Share of dead rows, 0 to 1, from which a run is rewritten rather than adopted, and a base
     /// fragment is rewritten by lance's own compaction.
     pub max_dead_share: f64,
-    /// Bytes a second that this compaction may read of the base and write of the runs; 0 for no
-    /// limit.
+    /// Bytes a second that this compaction may read of the base, and of the runs to compare their
+    /// checksums, and write; 0 for no limit.
     pub bytes_per_second: u64,
     /// Whether the table's own indexes take up the new rows afterwards.
     pub update_indexes: bool,

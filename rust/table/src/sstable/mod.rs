@@ -59,7 +59,7 @@ pub use sync::{
     files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_folders,
     sync_indices, sync_table, sync_version_of,
 };
-pub use write::write_sstable;
+pub use write::{routed_by, write_sstable};
 
 /// The rows of one frozen MemTable, in the order in which they were put.
 pub struct SsTableInput {
@@ -109,6 +109,8 @@ pub struct SsTableContext {
     pub verifies: bool,
     /// Bytes of a column that become a page together, and bytes that may wait for a local disk.
     pub buffer_bytes: usize,
+    /// The sharding that sent the rows here, where the run itself is to name it.
+    pub routed_by: Option<String>,
     /// How the base table was opened, so that a run is opened with the same credentials.
     store_params: Option<ObjectStoreParams>,
     /// Caches and object stores shared with the base table.
@@ -135,6 +137,7 @@ impl SsTableContext {
             fsync: true,
             verifies: true,
             buffer_bytes: BUFFER_BYTES,
+            routed_by: None,
             storage_version: base.manifest().data_storage_format.lance_file_format(),
             store_params: base.store_params().cloned(),
             session: base.session(),

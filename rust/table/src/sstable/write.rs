@@ -14,6 +14,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
 use futures::TryStreamExt;
+use lance::Dataset;
 use lance_core::datatypes::Schema;
 use lance_core::utils::deletion::DeletionVector;
 use lance_core::{Error, Result};
@@ -39,6 +40,15 @@ const DRAWS: usize = 8;
 
 /// The one version of a run.
 pub(super) const VERSION: u64 = 1;
+
+/// The key of a run's manifest configuration under which the sharding is that sent its rows there.
+const ROUTED_BY: &str = "lancemem.sharding";
+
+/// The sharding that a run names.
+#[must_use]
+pub fn routed_by(run: &Dataset) -> Option<&str> {
+    run.config().get(ROUTED_BY).map(String::as_str)
+}
 
 /// Writes the rows of one frozen MemTable as the run `generation`, in a folder of a new name.
 ///
@@ -243,6 +253,9 @@ async fn write_manifest(
     manifest.config_mut().insert(bloom::CHECKSUM.to_owned(), checksum);
     for sum in sums {
         sum.note(&mut manifest);
+    }
+    if let Some(sharding) = &context.routed_by {
+        manifest.config_mut().insert(ROUTED_BY.to_owned(), sharding.clone());
     }
     manifest.set_timestamp(nanoseconds_now());
     manifest.update_max_fragment_id();

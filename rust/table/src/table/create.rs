@@ -15,6 +15,7 @@ use futures::future::try_join_all;
 use lance::Dataset;
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::dataset::{WriteMode, WriteParams};
+use lance_core::datatypes::Schema as Columns;
 use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
 use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::format::{Sharding, paths};
@@ -83,7 +84,9 @@ impl Table {
             location.far_store().await?.prove_conditional_put().await?;
         } else if Path::new(location.uri()).join(paths::MEM_WAL).is_dir() {
             // Before anything is written: left behind by a table that was not removed whole.
-            retire_shards(&Store::open(location.uri(), true)?, location.uri()).await?;
+            let columns = Columns::try_from(schema.as_ref()).context(&action)?;
+            let sharding = record_of(&options.sharding, &columns);
+            retire_shards(&Store::open(location.uri(), true)?, location.uri(), &sharding).await?;
         }
         let empty = RecordBatch::new_empty(schema.clone());
         let reader = RecordBatchIterator::new([Ok(empty)], schema);
@@ -196,7 +199,8 @@ pub(super) async fn enable(
     if !location.is_local() {
         store.prove_conditional_put().await?;
     }
-    let retired = retire_shards(&store, location.uri()).await;
+    let record = record_of(sharding, base.schema());
+    let retired = retire_shards(&store, location.uri(), &record).await;
     base.checkout_latest().await.context(&action)?;
     if details_of(&base).await?.is_none() {
         retired?;
@@ -240,15 +244,21 @@ async fn add_index(
     if base.mem_wal_index_details().await?.is_some() { Ok(()) } else { Err(error) }
 }
 
-/// Fences whoever still writes a shard that was there before the index: that of a table whose index
-/// somebody dropped, or in whose place somebody made another.
-async fn retire_shards(store: &Store, uri: &str) -> Result<()> {
+/// What shards of a table with these columns say of its sharding.
+fn record_of(sharding: &Sharding, columns: &Columns) -> String {
+    let column = sharding.column().and_then(|name| columns.field(name));
+    sharding.record(column.map(|column| column.id))
+}
+
+/// Fences whoever still writes a shard that was there before the index, which is to be one of
+/// `sharding`: that of a table whose index somebody dropped, or in whose place somebody made another.
+async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
     for shard_id in shard_ids(store).await? {
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, 2));
         if manifests.latest().await?.is_none() {
             continue;
         }
-        retire(store, &manifests).await.map_err(|error| match error {
+        retire(store, &manifests, sharding).await.map_err(|error| match error {
             Error::InvalidInput(why) => Error::input(format!(
                 "table {uri} has no MemWAL index, and rows of a time when it had one: {why}. The \
                  version of the table that had it can be restored; or remove the folder \

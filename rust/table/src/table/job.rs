@@ -123,6 +123,7 @@ impl Table {
             Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
         })?;
         self.refuse_older(&base.dataset, &manifest).await?;
+        self.make_own(std::slice::from_ref(&manifest)).await?;
         let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
         let routing = self.sharding().cloned().zip(ordinal);
         let sharding = self.sharding_record.clone();
@@ -134,6 +135,7 @@ impl Table {
             key: self.key().clone(),
             fsync,
             buffer_bytes: config.buffer_bytes(BUFFER_BYTES),
+            routed_by: None,
         });
         let store = self.writable_store(fsync).await?;
         let is_local = self.location().is_local();
@@ -440,6 +442,8 @@ pub(super) struct LanceSink {
     pub key: Arc<[String]>,
     pub fsync: bool,
     pub buffer_bytes: usize,
+    /// The sharding that a run names whose shard nobody has claimed; the manifest of the others names it.
+    pub routed_by: Option<String>,
 }
 
 impl LanceSink {
@@ -463,6 +467,7 @@ impl SsTableSink for LanceSink {
         let context = SsTableContext::new(&self.base.known().dataset, self.shard_id).await;
         let mut context = context.context(&action)?;
         context.fsync = self.fsync;
+        context.routed_by = self.routed_by.clone();
         context.buffer_bytes = self.buffer_bytes;
         let view = rows.clone();
         let input = SsTableInput {

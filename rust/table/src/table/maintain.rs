@@ -107,7 +107,7 @@ impl Table {
                 ErrorKind::Corruption => {
                     let base = self.latest_base().await?;
                     base.version().version > compaction.base_version()
-                        || compaction.is_overtaken(&compacted_of(&base).await?)
+                        || compaction.is_overtaken(&*self.compacted_at(&base).await?)
                 }
                 _ => false,
             };
@@ -126,14 +126,28 @@ impl Table {
             if failures == FAILURES {
                 return Err(error);
             }
-            let has_other_columns = compaction.has_other_columns(&base);
-            if has_other_columns || compaction.is_overtaken(&compacted_of(&base).await?) {
-                compaction = self.plan_compaction(settings).await?;
-            } else {
-                compaction.rebase(base);
-            }
+            compaction = self.planned_on(base, compaction, settings).await?;
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// What is carried out where another commit came first: the same plan, or one that is made anew.
+    ///
+    /// # Errors
+    /// An input error where that commit gave the table another index: rows that were put under one
+    /// sharding do not get into a version with another. Those of a plan.
+    async fn planned_on(
+        &self,
+        base: Arc<Dataset>,
+        mut compaction: Compaction,
+        settings: &CompactionSettings,
+    ) -> Result<Compaction> {
+        let compacted = self.compacted_at(&base).await?;
+        if compaction.has_other_columns(&base) || compaction.is_overtaken(&compacted) {
+            return self.plan_compaction(settings).await;
+        }
+        compaction.rebase(base);
+        Ok(compaction)
     }
 
     /// Commits what `plan` makes of the newest base version, and plans again where another commit
@@ -257,13 +271,14 @@ mod tests {
 
     use arrow_array::{Int64Array, RecordBatch};
     use arrow_schema::{DataType, Field, Schema};
+    use lance::index::DatasetIndexExt;
     use lancemem_core::format::Sharding;
     use lancemem_core::shard::WriteMode;
     use lancemem_core::types::WriterConfig;
 
     use super::*;
     use crate::sstable::files_of_commit;
-    use crate::table::{CreateOptions, Job};
+    use crate::table::{CreateOptions, Job, Verb};
 
     fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
         let schema = Arc::new(Schema::new(vec![
@@ -358,6 +373,38 @@ mod tests {
         let newest = table.latest_base().await.unwrap();
         assert!(compaction.is_overtaken(&compacted_of(&newest).await.unwrap()));
         job.close(false).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_plan_is_given_up_where_a_restore_brought_another_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let (table, job) = table_in(folder.path()).await;
+        job.close(false).await.unwrap();
+        let mut base = Dataset::clone(&*table.latest_base().await.unwrap());
+        let before = base.version().version;
+        base.drop_index("__lance_mem_wal").await.unwrap();
+        let buckets = Sharding::Bucket { column: "id".to_owned(), buckets: 2 };
+        let config = WriterConfig::default();
+        let table = Table::enable(table.uri(), Some(&buckets), &config).await.unwrap();
+        table.write(&rows(0..10), Verb::Upsert, None).await.unwrap();
+        for shard in table.shards().await.unwrap() {
+            let job = table.start_job(shard.shard_id, config.clone()).await.unwrap();
+            job.close(true).await.unwrap();
+        }
+        let settings = CompactionSettings::default();
+        let mut compaction = table.plan_compaction(&settings).await.unwrap();
+        restore(&table, before).await;
+        let refused = compaction.run().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+        let newest = Arc::new(newest_of(folder.path()).await);
+        let refused = table.planned_on(newest, compaction, &settings).await.map(drop).unwrap_err();
+        assert!(refused.to_string().contains("was replaced by another one"), "{refused}");
+        assert!(table.compact().await.is_err());
+        assert_eq!(newest_of(folder.path()).await.count_rows(None).await.unwrap(), 0);
+    }
+
+    async fn newest_of(folder: &Path) -> Dataset {
+        Dataset::open(folder.to_str().unwrap()).await.unwrap()
     }
 
     #[tokio::test]

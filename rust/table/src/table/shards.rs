@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use futures::future::try_join_all;
 use lancemem_core::format::{ShardManifest, Sharding, SsTable, paths};
-use lancemem_core::shard::retire;
+use lancemem_core::shard::{check_empty, take_over};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 
@@ -135,8 +135,9 @@ impl Table {
             )));
         }
         let mut routing = HashMap::new();
-        for manifest in self.manifests().await? {
-            self.make_own(&manifest).await?;
+        let manifests = self.manifests().await?;
+        self.make_own(&manifests).await?;
+        for manifest in manifests {
             let ordinal = self.ordinal_of(&manifest).ok_or_else(|| {
                 Error::input(format!(
                     "shard {} of table {} does not record its bucket, so rows cannot be routed; \
@@ -158,17 +159,42 @@ impl Table {
         Ok(routing)
     }
 
-    /// Takes a shard of another sharding, which has no rows, from whoever may still write it.
-    async fn make_own(&self, manifest: &ShardManifest) -> Result<()> {
-        let Err(refused) = self.check_sharding(manifest) else { return Ok(()) };
+    /// Takes shards of another sharding, which have no rows, from whoever may still write them. Where
+    /// one of them has rows, no job is fenced.
+    ///
+    /// # Errors
+    /// As [`Self::check_sharding`], and where this table was given another index.
+    #[boxed]
+    pub(super) async fn make_own(&self, manifests: &[Arc<ShardManifest>]) -> Result<()> {
+        let Some(own) = &self.sharding_record else { return Ok(()) };
+        let is_other = |manifest: &&Arc<ShardManifest>| self.check_sharding(manifest).is_err();
+        let others: Vec<&Arc<ShardManifest>> = manifests.iter().filter(is_other).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
         // A handle of an index that was replaced must not fence the jobs of the one that is there.
         self.refresh().await?;
         let store = self.writable_store(self.defaults.fsync).await?;
-        let manifests = ManifestStore::new(store.clone(), manifest.shard_id, 2);
-        retire(&store, &Arc::new(manifests)).await.map_err(|error| match error {
-            Error::InvalidInput(_) => refused,
-            error => error,
-        })
+        let store_of = |manifest: &ShardManifest| {
+            Arc::new(ManifestStore::new(store.clone(), manifest.shard_id, 2))
+        };
+        for manifest in &others {
+            let empty = check_empty(&store, &store_of(manifest), own).await;
+            empty.map_err(|error| self.refused(manifest, error))?;
+        }
+        for manifest in others {
+            let taken = take_over(&store, &store_of(manifest), own).await;
+            taken.map_err(|error| self.refused(manifest, error))?;
+        }
+        Ok(())
+    }
+
+    /// Says of the rows that are in the way of taking a shard what can be done about them.
+    fn refused(&self, manifest: &ShardManifest, error: Error) -> Error {
+        match (error, self.check_sharding(manifest)) {
+            (Error::InvalidInput(_), Err(refused)) => refused,
+            (error, _) => error,
+        }
     }
 
     /// Refuses the rows of a shard that were put under another sharding than that of the index.

@@ -31,7 +31,7 @@ use super::write::{Verb, shard_of};
 use super::{Job, Table};
 use crate::collect::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
 use crate::errors::{Context, RunContext};
-use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable};
+use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable, routed_by};
 use crate::view::is_pinned;
 
 const LINK: &[u8] = b"link\n";
@@ -279,9 +279,25 @@ impl Table {
             }
             let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
             let opened = open_sstable(&context, &run.path).await.in_run(&action)?;
+            self.check_routed(run, routed_by(&opened))?;
             Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))
         });
         try_join_all(opened).await
+    }
+
+    /// Refuses rows that were sent to their shard by another sharding than that of the index.
+    fn check_routed(&self, run: &StagedRun, by: Option<&str>) -> Result<()> {
+        let Some(by) = by.filter(|by| Some(*by) != self.sharding_record.as_deref()) else {
+            return Ok(());
+        };
+        Err(Error::input(format!(
+            "the staged run {} of shard {} has rows that were put under the sharding {by}, and the \
+             index of table {} says {}: a key could be in two shards. Write its rows again",
+            run.path,
+            run.shard_id,
+            self.uri(),
+            self.sharding_record.as_deref().unwrap_or("none")
+        )))
     }
 
     /// How long ago the last file of a run was written, or touched; `None` where nothing of it is there.
@@ -461,6 +477,7 @@ impl Stage {
             key: table.key().clone(),
             fsync: table.writer_defaults().fsync,
             buffer_bytes: table.writer_defaults().buffer_bytes(BUFFER_BYTES),
+            routed_by: table.sharding_record.clone(),
         };
         let schema = self.schema.clone();
         let view = tokio::task::spawn_blocking(move || {

@@ -10,7 +10,7 @@ mod retire;
 
 pub use check::check_wal;
 pub use cut::cut_wal;
-pub use retire::retire;
+pub use retire::{check_empty, retire, take_over};
 
 use crate::types::{Generation, ShardId, WalPosition, WriterEpoch};
 

@@ -1,35 +1,110 @@
 //! Taking a shard from whoever may still write it, where it holds no row that is owed to anybody.
 //!
-//! Owns: that nothing is in its log or its runs, and the fence that keeps it so.
-//! Does not own: why the shard is not wanted any more.
+//! Owns: that nothing is in its log or its runs, the fence that keeps it so, and what the shard says
+//! of itself from then on.
+//! Does not own: why the shard is not wanted any more as it was.
 
 use std::sync::Arc;
 
 use super::check::inspect;
 use super::{WalFinding, WalReport};
 use crate::format::ShardManifest;
+use crate::shard::marks::take_back_newest;
 use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Result, WriterConfig};
 use crate::wal::{WalAppender, highest_position};
 
-/// Fences the writer of a shard without rows; the shard can be claimed again, under any sharding.
+/// How often a shard is taken where others take it at the same time.
+const ATTEMPTS: usize = 8;
+
+/// Fences the writer of a shard without rows, which is one of `sharding` from then on.
+///
+/// Where it was one of another, rows of one mark may have gone to other shards than now: the newest
+/// version of each application can be written once more.
 ///
 /// # Errors
 /// An input error where the shard lists runs or its log has rows, also such as came until the fence
-/// stood, or damage: they are left as they are. A storage error.
-pub async fn retire(store: &Store, manifests: &Arc<ManifestStore>) -> Result<()> {
+/// stood, or damage: they are left as they are. Fenced where another claim came; a storage error.
+pub async fn retire(store: &Store, manifests: &Arc<ManifestStore>, sharding: &str) -> Result<()> {
+    retire_where(store, manifests, sharding, |_| Ok(())).await
+}
+
+/// As [`retire`], where the shard names another sharding; it is left alone where it does not, or
+/// somebody else was faster.
+///
+/// # Errors
+/// As [`retire`].
+pub async fn take_over(
+    store: &Store,
+    manifests: &Arc<ManifestStore>,
+    sharding: &str,
+) -> Result<()> {
+    let is_other = |manifest: &ShardManifest| {
+        if is_of_another(manifest, sharding) {
+            return Ok(());
+        }
+        Err(Error::input(format!("shard {} is one of {sharding}", manifest.shard_id)))
+    };
+    let mut attempt = 1;
+    loop {
+        let done = retire_where(store, manifests, sharding, is_other).await;
+        let done = unless_own(manifests, sharding, done).await;
+        match done {
+            Err(Error::Fenced { .. }) if attempt < ATTEMPTS => attempt += 1,
+            done => return done,
+        }
+    }
+}
+
+/// Refuses a shard of another sharding that has rows, and writes nothing.
+///
+/// # Errors
+/// As [`retire`].
+pub async fn check_empty(store: &Store, manifests: &ManifestStore, sharding: &str) -> Result<()> {
     let manifest = manifests.existing().await?;
-    let last = highest_position(store, manifest.shard_id).await?;
-    refuse_rows(&manifest, &inspect(store, &manifest, last.next()).await?)?;
-    let manifest = manifests.claim().await?;
+    if !is_of_another(&manifest, sharding) {
+        return Ok(());
+    }
+    let empty = check_rows(store, &manifest).await;
+    unless_own(manifests, sharding, empty).await
+}
+
+fn is_of_another(manifest: &ShardManifest, sharding: &str) -> bool {
+    manifest.sharding.as_ref().is_some_and(|there| there != sharding)
+}
+
+/// What is refused no more where somebody else made the shard one of `sharding` meanwhile: its rows are
+/// of that one.
+async fn unless_own(manifests: &ManifestStore, sharding: &str, done: Result<()>) -> Result<()> {
+    let Err(Error::InvalidInput(_) | Error::Fenced { .. }) = &done else { return done };
+    if is_of_another(&*manifests.existing().await?, sharding) { done } else { Ok(()) }
+}
+
+async fn retire_where(
+    store: &Store,
+    manifests: &Arc<ManifestStore>,
+    sharding: &str,
+    is_wanted: impl Fn(&ShardManifest) -> Result<()> + Send + Sync,
+) -> Result<()> {
+    check_rows(store, &*manifests.existing().await?).await?;
+    let manifest = manifests.claim_with(|claimed| is_wanted(claimed)).await?;
     let config = WriterConfig::default();
     let fence = WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
     refuse_rows(&manifest, &inspect(store, &manifest, fence.sentinel()).await?)?;
-    if manifest.sharding.is_some() {
-        // Not with the claim: rows that came until the fence stood are still of that sharding.
-        manifests.update(manifest.writer_epoch, |manifest| manifest.sharding = None).await?;
+    if manifest.sharding.as_deref() != Some(sharding) {
+        // Not with the claim: rows that came until the fence stood are still of the other sharding.
+        let change = |manifest: &mut ShardManifest| {
+            manifest.sharding = Some(sharding.to_owned());
+            take_back_newest(&mut manifest.marks);
+        };
+        manifests.update(manifest.writer_epoch, change).await?;
     }
     Ok(())
+}
+
+async fn check_rows(store: &Store, manifest: &ShardManifest) -> Result<()> {
+    let last = highest_position(store, manifest.shard_id).await?;
+    refuse_rows(manifest, &inspect(store, manifest, last.next()).await?)
 }
 
 fn refuse_rows(manifest: &ShardManifest, log: &WalReport) -> Result<()> {
