@@ -1,13 +1,15 @@
 """What a column of operations may say, and that nothing else becomes an upsert.
 
 Owns: the names of usual change streams through `apply_changes`, on the driver and in tasks, and
-through the format. Not here: late and repeated changes (test_exactly_once).
+through the format; which shards a refused or an empty change reaches. Not here: late and repeated
+changes (test_exactly_once).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -96,3 +98,52 @@ def test_a_change_that_nobody_knows_is_an_error_and_writes_nothing(
     if apply is on_the_driver:
         assert isinstance(caught.value, lancemem.InvalidInputError)
     assert stored(table) == dict.fromkeys(range(100, 200), -1)
+
+
+@pytest.fixture
+def two_shards(spark: SparkSession, table_uri: str) -> LancememTable:
+    schema = spark.createDataFrame([], "id long not null, v long not null").schema
+    return LancememTable.create(
+        spark, table_uri, schema=schema, primary_key="id", sharding=lancemem.bucket("id", 2)
+    )
+
+
+def one_of_each(table: LancememTable) -> list[int]:
+    """Give a key of each of two shards."""
+    shards = pa.array(table.handle.shard_ordinals(pa.table({"id": range(20)}))).to_pylist()
+    return [shards.index(0), shards.index(1)]
+
+
+def epochs(table: LancememTable) -> list[int]:
+    return [shard.writer_epoch for shard in table.shards()]
+
+
+@pytest.mark.parametrize(
+    ("v", "op", "told"), [(1, "x", "which is no change"), (None, "U", "column 'v' is null")]
+)
+def test_few_changes_that_one_shard_refuses_are_written_in_none(
+    spark: SparkSession, two_shards: LancememTable, v: int | None, op: str, told: str
+) -> None:
+    good, bad = one_of_each(two_shards)
+    with pytest.raises(lancemem.InvalidInputError, match=told):
+        on_the_driver(two_shards, frame(spark, [(good, 1, "U", 0), (bad, v, op, 0)]))
+    assert epochs(two_shards) == [0, 0]
+    assert stored(two_shards) == {}
+
+
+@pytest.mark.parametrize("driver_bytes", [0, 1 << 20])
+def test_a_shard_of_which_only_rows_before_updates_come_is_not_claimed(
+    spark: SparkSession,
+    two_shards: LancememTable,
+    monkeypatch: pytest.MonkeyPatch,
+    driver_bytes: int,
+) -> None:
+    monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", driver_bytes)
+    changed, unchanged = one_of_each(two_shards)
+    changes = frame(spark, [(changed, 5, "+U", 0), (unchanged, 7, "-U", 0)])
+    done = two_shards.apply_changes(changes, op_column="op", sequence_by="seq")
+    assert (done.upserts, done.shards) == (1, 1)
+    assert epochs(two_shards) == [1, 0]
+    on_the_driver(two_shards, changes.where("op = '-U'"))
+    assert epochs(two_shards) == [1, 0]
+    assert stored(two_shards) == {changed: 5}

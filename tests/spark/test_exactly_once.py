@@ -69,6 +69,7 @@ def numbers(spark: SparkSession, end: int, v: str = "id") -> DataFrame:
 
 def failing_once(frame: DataFrame, folder: Path, after: int) -> DataFrame:
     """Let the first attempt of each task fail behind its `after`th batch."""
+    folder.mkdir()
     place = str(folder)
 
     def pass_or_fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -88,13 +89,14 @@ def test_tasks_that_fail_halfway_and_are_repeated_write_each_row_once(
 ) -> None:
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
-        frame = failing_once(numbers(spark, 1000, "id * 2"), tmp_path, after=2)
+        frame = failing_once(numbers(spark, 1000, "id * 2"), tmp_path / "upsert", after=2)
         assert table.upsert(frame).rows == 1000
-        by_format = failing_once(numbers(spark, 500, "-id"), tmp_path, after=1)
+        by_format = failing_once(numbers(spark, 500, "-id"), tmp_path / "format", after=1)
         by_format.write.format("lancemem").mode("append").save(table.uri)
     finally:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-    assert len(list(tmp_path.glob("failed-*"))) == 2
+    for way in ("upsert", "format"):
+        assert len(list((tmp_path / way).glob("failed-*"))) == 2, way
     assert stored(table) == {n: -n if n < 500 else 2 * n for n in range(1000)}
 
 

@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import functions as sf
+
 import lancemem
-from lancemem.spark import LancememTable, MergeResult
+from lancemem.spark import LancememTable, MergeResult, streaming
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,6 +176,43 @@ def test_what_a_merge_cannot_do_says_what_to_do_instead(
     with pytest.raises(Exception, match="keys come more than once"):
         merge.whenMatchedUpdateAll("true").execute()
     assert stored(table) == before
+
+
+def test_a_merge_that_one_shard_refuses_writes_none_and_counts_once_when_it_is_repeated(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    shards = pa.array(table.handle.shard_ordinals(pa.table({"id": range(20)}))).to_pylist()
+    clean, double = shards.index(0), shards.index(1)
+
+    def merge(*ids: int) -> MergeResult:
+        values = ", ".join(f"({each})" for each in ids)
+        source = spark.sql(f"select bigint(id) id, 'a' part from values {values} as s(id)")  # noqa: S608
+        return table.merge(source, ON).whenMatchedUpdate(set={"v": "t.v + 1"}).execute()
+
+    before = stored(table)
+    with pytest.raises(lancemem.InvalidInputError, match="keys come more than once"):
+        merge(clean, double, double)
+    assert stored(table) == before
+    assert merge(clean, double).rows_updated == 2
+    assert [stored(table)[key, "a"][0] for key in (clean, double)] == [clean + 1, double + 1]
+
+
+@pytest.mark.parametrize("driver_bytes", [0, 1 << 20])
+def test_a_dot_in_the_name_of_a_column_is_part_of_it(
+    spark: SparkSession, table: LancememTable, monkeypatch: pytest.MonkeyPatch, driver_bytes: int
+) -> None:
+    monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", driver_bytes)
+    source = spark.sql("select 1L `s.id`, 'a' part, 10L v, 0L `a.b`")
+    on = "t.id = s.`s.id` AND s.part = t.part"
+    merge = table.merge(source, on).whenMatchedUpdate(set={"v": "t.v + s.v"})
+    assert merge.execute().rows_updated == 1
+    assert stored(table)[1, "a"] == (11, [1.0, 0.5])
+    versions = "(20L, 'U', 2), (30L, 'D', 1) as c(v, `c.op`, `c.seq`)"
+    changes = spark.sql(f"select *, 1L id, 'a' part from values {versions}")  # noqa: S608
+    changes = changes.withColumn("vec", sf.lit(None).cast("array<float>"))
+    table.apply_changes(changes, op_column="c.op", sequence_by="c.seq")
+    assert stored(table)[1, "a"] == (20, None)
+    assert streaming._observed(changes, "c.seq").columns == changes.columns
 
 
 def test_an_inserted_row_has_the_key_that_the_merge_has_looked_for(

@@ -198,6 +198,27 @@ def test_a_sequence_that_is_no_number_is_the_newest_in_any_order(
         assert [math.isnan(row.at) for row in table.toDF().collect()] == [True], order
 
 
+@pytest.mark.parametrize("driver_bytes", [0, 1 << 20])
+def test_a_sequence_of_another_unit_and_zone_than_the_sessions_is_compared(
+    spark: SparkSession, table_uri: str, monkeypatch: pytest.MonkeyPatch, driver_bytes: int
+) -> None:
+    monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", driver_bytes)
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns", tz="UTC"))])
+    table = LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
+    late = []
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        for hour in (12, 11, 13):
+            change = spark.sql(f"select 1L id, timestamp'2024-01-01 {hour}:00:00' at, 'U' op")
+            options: dict[str, Any] = {"op_column": "op", "sequence_by": "at", "keep_newest": True}
+            late.append(table.apply_changes(change, **options).late)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert late == [0, 1, 0]
+    [newest] = lancemem.open_table(table_uri).scan().to_table()["at"].to_pylist()
+    assert newest.isoformat() == "2024-01-01T18:00:00+00:00"
+
+
 def test_a_stream_through_running_jobs_writes_each_batch_once_and_says_how_far_it_is(
     spark: SparkSession, table: LancememTable, tmp_path: Path
 ) -> None:
@@ -280,6 +301,25 @@ def test_jobs_with_maintenance_compact_what_they_flushed(
             time.sleep(0.05)
         assert table.stats().table.base_rows == 30
     assert stored(table) == dict.fromkeys(range(30), 1)
+
+
+def test_empty_shards_of_a_larger_sharding_before_are_left_alone_by_a_flush(
+    spark: SparkSession, table_uri: str
+) -> None:
+    lance = pytest.importorskip("lance")
+    LancememTable.create(
+        spark, table_uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 4)
+    )
+    lance.dataset(table_uri).drop_index("__lance_mem_wal")
+    table = LancememTable.enable(spark, table_uri, sharding=lancemem.bucket("id", 2))
+    table.upsert(rows(spark, range(20), 1))
+    table.flush()
+    with table.start_jobs() as jobs:
+        table.upsert(rows(spark, range(20), 2))
+        table.flush()
+        assert sorted(jobs.serve()) == [0, 1]
+    assert [len(shard.sstables) for shard in table.shards()[:2]] == [2, 2]
+    assert stored(table) == dict.fromkeys(range(20), 2)
 
 
 def test_a_driver_that_never_closes_its_jobs_loses_nothing(

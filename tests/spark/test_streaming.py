@@ -86,6 +86,30 @@ def test_rows_that_a_stream_makes_of_others_are_not_taken_for_few(
     assert table.toDF().count() == 100_000
 
 
+def test_rows_that_a_stream_gives_when_it_reads_nothing_are_not_taken_for_few(
+    spark: SparkSession, table: LancememTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(writing, "write_here")
+    first = [{"id": n, "at": "2024-01-01T00:00:00Z"} for n in range(9)]
+    write_events(tmp_path / "events", 0, first)
+    # Their window is complete once this is read, and comes in the micro-batch behind it.
+    write_events(tmp_path / "events", 1, [{"id": 99, "at": "2024-01-02T00:00:00Z"}])
+    events = source(spark, tmp_path / "events").withWatermark("at", "1 second")
+    windows = events.groupBy(sf.window("at", "1 minute"), "id").agg(sf.max("at").alias("at"))
+    rows = windows.select("id", "at")
+    assert is_estimated(rows, "update")
+    assert not is_estimated(rows, "append")
+    sessions = events.groupBy(sf.session_window("at", "1 minute"), "id").agg(sf.max("at"))
+    assert not is_estimated(sessions, "append")
+    assert is_estimated(events.dropDuplicates(["id"]), "append")
+    checkpoint = str(tmp_path / "checkpoint")
+    query = table.stream_upsert(
+        rows, checkpoint=checkpoint, trigger={"availableNow": True}, output_mode="append"
+    )
+    assert query.awaitTermination(120)
+    assert {row.id for row in table.toDF().collect()} == set(range(9))
+
+
 def test_a_stream_by_the_format_may_have_a_name(
     spark: SparkSession, table: LancememTable, tmp_path: Path
 ) -> None:

@@ -118,10 +118,10 @@ def _table_column(column: pa.Array, field: pa.Field) -> pa.Array:
     restored = _restored(column.type, wanted)
     if restored.equals(column.type):
         return column
-    return _cast(column, restored, field.name)
+    return cast_column(column, restored, field.name)
 
 
-def _cast(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+def cast_column(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
     """Cast a column, and name the first row with a value that the type does not hold."""
     made = _made(column, wanted)
     if made is not None:
@@ -226,7 +226,7 @@ def _vectors(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
     if not len(values):
         values = pa.array([], wanted.value_type)
     elif not values.type.equals(wanted.value_type):
-        values = _cast(column, pa.list_(wanted.value_type), name).flatten()
+        values = cast_column(column, pa.list_(wanted.value_type), name).flatten()
     if not column.null_count:
         return pa.FixedSizeListArray.from_arrays(values, type=wanted)
     valid = column.is_valid().to_numpy(zero_copy_only=False)

@@ -1,6 +1,7 @@
-"""Rows of a DataFrame on the driver.
+"""Rows of a DataFrame as Arrow, on the driver and in tasks.
 
-Owns what makes Spark give rows that it has. How many may come is `sizing` and the caller.
+Owns what makes Spark give rows that it has, whatever their columns are called. How many may come
+is `sizing` and the caller.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as st
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -23,10 +26,34 @@ def to_arrow(rows: DataFrame) -> pa.Table:
     if all(to == field.dataType for to, field in zip(loose, rows.schema.fields, strict=True)):
         return rows.toArrow()
     columns = [
-        rows[f"`{name.replace('`', '``')}`"].cast(kind).alias(name)
+        rows[quoted(name)].cast(kind).alias(name)
         for name, kind in zip(rows.columns, loose, strict=True)
     ]
     return rows.select(*columns).toArrow()
+
+
+def map_in_arrow(
+    rows: DataFrame,
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: st.StructType | str,
+) -> DataFrame:
+    """Let tasks make other rows of these.
+
+    Spark's own `mapInArrow` takes a dot in a name for the way into a struct.
+    """
+    names = rows.columns
+    if not any("." in name or "`" in name for name in names):
+        return rows.mapInArrow(function, schema)
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from function(batch.rename_columns(names) for batch in batches)
+
+    return rows.toDF(*map(str, range(len(names)))).mapInArrow(named, schema)
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as Spark's words for columns have it: a dot is part of it."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _nullable(kind: st.DataType) -> st.DataType:

@@ -130,7 +130,10 @@ class MergeBuilder:
         stored when they are read; another writer may change them until ours are written.
 
         `txn_app_id` and `txn_version` as in `LancememTable.upsert`: a merge that computes with
-        stored values (`set={"n": "t.n + s.n"}`) must not be written twice.
+        stored values (`set={"n": "t.n + s.n"}`) must not be written twice. Rows that the driver
+        writes are checked before any is written; where tasks write, one may refuse the rows of its
+        shard when other shards are written. Repeat it then with the same two: what is written stays
+        as it is.
         """
         if not self._clauses:
             raise lancemem.InvalidInputError("a merge needs at least one when... clause")

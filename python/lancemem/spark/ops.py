@@ -20,8 +20,8 @@ DELETES = ("D", "d", "DELETE", "delete", "-D")
 BEFORE = ("-U", "update_preimage")
 
 
-def changes(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, pa.Array, int]:
-    """Return the rows that change something, which of them delete, and how many insert."""
+def changes(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
+    """Return the rows that change something, which of them delete, and which insert."""
     ops = batch[column].cast(pa.string())
     known = pc.is_in(ops, pa.array([*INSERTS, *UPDATES, *DELETES, *BEFORE]))
     if not pc.all(known, min_count=0).as_py():
@@ -35,5 +35,4 @@ def changes(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, pa.Arra
     if pc.any(before).as_py():
         changing = pc.invert(before)
         batch, ops = batch.filter(changing), ops.filter(changing)
-    inserts = pc.sum(pc.is_in(ops, pa.array(INSERTS))).as_py() or 0
-    return batch, pc.is_in(ops, pa.array(DELETES)), inserts
+    return batch, pc.is_in(ops, pa.array(DELETES)), pc.is_in(ops, pa.array(INSERTS))

@@ -20,6 +20,7 @@ from lancemem.spark.arrow_types import (
     spark_schema,
     table_batch,
 )
+from lancemem.spark.collecting import map_in_arrow, quoted
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def join_by_key(
             StructField(target_alias, target_type, nullable=True),
         ]
     )
-    return source.select(*columns).mapInArrow(join, joined)
+    return map_in_arrow(source.select(*map(quoted, columns)), join, joined)
 
 
 def _stored_beside(

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 import lancemem
+from lancemem.spark.collecting import quoted
 from lancemem.spark.reading import key_batch
 from lancemem.spark.tables import open_cached
 
@@ -41,13 +42,17 @@ def partition_by_shard(
         )
     if shard_count == 1:
         routed = rows.withColumn(SHARD_COLUMN, sf.lit(0)).repartition(1)
-        return routed if sequence_by is None else routed.sortWithinPartitions(sequence_by)
+        return _in_order(routed, sequence_by)
     # Only the key crosses to Python here; the other columns stay in the JVM.
     ordinal = _shard_ordinals_of(uri)(sf.struct(*[rows[name] for name in primary_key]))
     routed = rows.withColumn(SHARD_COLUMN, ordinal).repartitionById(
         shard_count, sf.col(SHARD_COLUMN)
     )
-    return routed if sequence_by is None else routed.sortWithinPartitions(sequence_by)
+    return _in_order(routed, sequence_by)
+
+
+def _in_order(routed: DataFrame, sequence_by: str | None) -> DataFrame:
+    return routed if sequence_by is None else routed.sortWithinPartitions(quoted(sequence_by))
 
 
 def _shard_ordinals_of(uri: str) -> "UserDefinedFunctionLike":

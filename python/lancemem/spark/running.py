@@ -171,7 +171,7 @@ class ShardJobs:
             return sorted(self._shards.items())
 
     def _ordinals(self) -> list[int]:
-        return [shard.ordinal for shard in self._table.shards() if shard.ordinal is not None]
+        return [shard.ordinal for shard in own_shards(self._table) if shard.ordinal is not None]
 
     def _start(self, shard: int, running: _Running) -> lancemem.Job:
         if self._closed:
@@ -217,6 +217,17 @@ class ShardJobs:
         if first is not None:
             self._failure = first if flush else self._failure
             raise first
+
+
+def own_shards(table: lancemem.Table) -> list[lancemem.Shard]:
+    """Return the shards of the table's sharding.
+
+    Those of a larger one before it may lie beside them, empty, and no job of this table has them.
+    """
+    shards, sharding = table.shards(), table.sharding
+    if sharding is None:
+        return shards
+    return [s for s in shards if s.ordinal is None or s.ordinal < sharding.shards]
 
 
 def _end_quietly(running: _Running) -> None:

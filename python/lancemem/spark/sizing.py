@@ -27,6 +27,8 @@ _WIDENS = re.compile(
 )
 # Nodes that give a row of their source several times.
 _REPEATS_ROWS = re.compile(r"^\W*(Join|Expand|TransformWith)", re.MULTILINE)
+# Nodes that, in append mode, give rows of earlier micro-batches once they are complete.
+_HOLDS_ROWS_BACK = re.compile(r"^\W*(Aggregate|Distinct)", re.MULTILINE)
 
 
 def estimated_bytes(rows: DataFrame) -> int:
@@ -61,10 +63,15 @@ def cached_bytes(computed: DataFrame) -> int:
     return int(str(plan.stats().sizeInBytes()))
 
 
-def is_estimated(stream: DataFrame) -> bool:
+def is_estimated(stream: DataFrame, output_mode: str = "update") -> bool:
     """Whether Spark's estimates of the micro-batches of a streaming DataFrame are some.
 
-    A micro-batch does not show how it is made, and has the estimate of its source's rows.
+    A micro-batch does not show how it is made, and has the estimate of its source's rows. Of an
+    aggregation in append mode those are none of its own: what a watermark completes comes later,
+    also where nothing new is read. In update mode it gives at most a row for each that it reads.
     """
     plan = str(stream._jdf.queryExecution().analyzed().toString())  # noqa: SLF001 - no public name
-    return not any(it.search(plan) for it in (_MAKES_ROWS, _REPEATS_ROWS, _WIDENS))
+    unknown = [_MAKES_ROWS, _REPEATS_ROWS, _WIDENS]
+    if output_mode == "append":
+        unknown.append(_HOLDS_ROWS_BACK)
+    return not any(it.search(plan) for it in unknown)

@@ -22,17 +22,16 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 import lancemem
 from lancemem.spark import marks, reading
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
 from lancemem.spark.tables import open_cached
-from lancemem.spark.writing import WritePlan, change_of, try_again
+from lancemem.spark.writing import FAULTS, WritePlan, change_of, try_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from pyspark.sql.types import StructType
 
 _READ_OPTIONS = {"path", "columns", "where", "consistency", "splits"}
 _WRITE_OPTIONS = {
@@ -126,7 +125,9 @@ class LancememDataSource(DataSource):
                 "mode('overwrite') replaces all rows of the table, and leaves none where its rows "
                 "are deletes; write deletes with mode('append')"
             )
-        table = self._open_or_create(uri, schema)
+        # Before a table is made for rows that do not come.
+        _refuse_missing(uri, [op_column] if op_column else [], schema)
+        table = self._open_or_create(uri, schema, op_column)
         key = tuple(table.primary_key)
         if not key and (overwrite or op != "append"):
             raise lancemem.InvalidInputError(
@@ -134,12 +135,7 @@ class LancememDataSource(DataSource):
                 "to it with option op='append' and mode('append')"
             )
         names = key if op == "delete" else tuple(pa.schema(table.schema).names)
-        needed = [*names, *([op_column] if op_column else [])]
-        missing = [name for name in needed if name not in schema.names]
-        if missing:
-            raise lancemem.InvalidInputError(
-                f"table {uri}: the DataFrame has no column {missing[0]!r}"
-            )
+        _refuse_missing(uri, names, schema)
         plan = WritePlan(names, key, op_column=op_column, deletes=op == "delete")
         return _Write(table.uri, plan, overwrite=overwrite)
 
@@ -158,7 +154,9 @@ class LancememDataSource(DataSource):
             )
         return op, op_column
 
-    def _open_or_create(self, uri: str, schema: StructType) -> lancemem.Table:
+    def _open_or_create(
+        self, uri: str, schema: StructType, op_column: str | None
+    ) -> lancemem.Table:
         key = self.options.get("primaryKey")
         try:
             return self._as_named(lancemem.open_table(uri, adopt=False))
@@ -171,8 +169,10 @@ class LancememDataSource(DataSource):
         names = _names(key)
         shards = self._number("shards")
         sharding = lancemem.unsharded() if shards == 1 else lancemem.bucket(names[0], shards)
+        # What the rows do is no value of theirs.
+        columns = StructType([field for field in schema if field.name != op_column])
         return lancemem.create_table(
-            uri, arrow_schema(schema), primary_key=names, sharding=sharding
+            uri, arrow_schema(columns), primary_key=names, sharding=sharding
         )
 
     def _as_named(self, table: lancemem.Table) -> lancemem.Table:
@@ -236,6 +236,12 @@ class _Read:
     consistency: reading.Consistency
     most_splits: int
     driver_version: str = lancemem.__version__
+
+
+def _refuse_missing(uri: str, names: Iterable[str], schema: StructType) -> None:
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise lancemem.InvalidInputError(f"table {uri}: the DataFrame has no column {missing[0]!r}")
 
 
 def _names(key: str) -> list[str]:
@@ -308,7 +314,8 @@ class _Writer:
         marks.check_version(plan.driver_version)
         table = open_cached(self._write.uri)
         schema = pa.schema(table.schema)
-        stage = table.start_stage()
+        # It may take empty shards of another sharding from tasks that do the same.
+        stage = try_again(table.start_stage)
         for batch in iterator:
             if batch.num_rows:
                 change = change_of(plan, schema, batch)
@@ -325,10 +332,10 @@ class _Writer:
     def _link(self, runs: list[lancemem.StagedRun], name: str, mark: marks.Mark) -> None:
         if not runs:
             return
-        table = lancemem.open_table(self._write.uri)
-        # Another writer of a shard may come between its claim and its manifest; the mark tells
-        # what was linked.
-        try_again(lambda: table.link(runs, write=name, mark=mark))
+        uri = self._write.uri
+        # Another writer of a shard may come between its claim and its manifest, and Spark commits
+        # what all tasks staged once, whatever the storage says; the mark tells what was linked.
+        try_again(lambda: lancemem.open_table(uri).link(runs, write=name, mark=mark), FAULTS)
 
     def _discard(self, messages: Iterable[WriterCommitMessage | None], name: str) -> None:
         runs = _runs_of(messages)
@@ -347,7 +354,8 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         runs = _runs_of(messages)
         if self._write.overwrite:
-            runs = _deletes_of_all(self._write.uri) + runs
+            # What a failed try has staged is never linked.
+            runs = try_again(lambda: _deletes_of_all(self._write.uri), FAULTS) + runs
         self._link(runs, self._name, self._mark)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from lancemem.spark import marks
+from lancemem.spark.collecting import quoted
 from lancemem.spark.sizing import UNKNOWN_BYTES, is_estimated
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
     output_mode: str,
 ) -> StreamingQuery:
     """Start the query."""
-    size = None if is_estimated(rows) else UNKNOWN_BYTES
+    size = None if is_estimated(rows, output_mode) else UNKNOWN_BYTES
 
     def write_batch(batch: DataFrame, batch_id: int) -> None:
         mark = marks.of_micro_batch(marks.streaming_query_id(batch.sparkSession), batch_id)
@@ -100,10 +101,11 @@ def _observed(rows: DataFrame, sequence_by: str | None) -> DataFrame:
     """Count the rows of each micro-batch, and say how far behind the newest of them is."""
     metrics = [sf.count(sf.lit(1)).alias("rows")]
     if sequence_by is not None:
-        metrics.append(sf.max(rows[sequence_by]).alias("newest"))
+        sequence = rows[quoted(sequence_by)]
+        metrics.append(sf.max(sequence).alias("newest"))
         if isinstance(rows.schema[sequence_by].dataType, TimestampType | TimestampNTZType):
             # Spark takes the time of the batch as an argument of an aggregate only.
-            at = rows[sequence_by].cast(TimestampType())
+            at = sequence.cast(TimestampType())
             lag = sf.unix_millis(sf.current_timestamp()) - sf.unix_millis(at)
             metrics.append(sf.min(lag).alias("lag_ms"))
     return rows.observe(METRICS, *metrics)

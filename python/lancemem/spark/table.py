@@ -18,9 +18,9 @@ from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, V
 import lancemem
 from lancemem.spark import maintaining, marks, reading, routing, streaming, writing
 from lancemem.spark.arrow_types import arrow_schema
-from lancemem.spark.collecting import to_arrow
+from lancemem.spark.collecting import map_in_arrow, quoted, to_arrow
 from lancemem.spark.merging import MergeBuilder, MergeResult
-from lancemem.spark.running import ShardJobs
+from lancemem.spark.running import ShardJobs, own_shards
 from lancemem.spark.session import check_workers
 from lancemem.spark.sizing import UNKNOWN_BYTES, cached_bytes, estimated_bytes
 from lancemem.spark.streaming import StreamStats
@@ -264,6 +264,10 @@ class LancememTable:
         With `keep_newest`, `sequence_by` is a column of the table too, and a change that is older
         than the stored row of its key is left out: events may come in any order, in any call. A
         null is older than any value. A row that was deleted has no sequence any more.
+
+        Changes that the driver writes are checked before any is written. Where tasks write, one may
+        refuse the changes of its shard when other shards are written; with `txn_app_id` and
+        `txn_version`, as in `upsert`, the repeated call writes only the others.
         """
         plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
         mark = marks.of_application(txn_app_id, txn_version)
@@ -369,7 +373,7 @@ class LancememTable:
         if (jobs := self._running_jobs()) is not None:
             jobs.flush()
             return
-        for shard in self._table.shards():
+        for shard in own_shards(self._table):
             self._table.start_job(shard=shard.shard_id).close(flush=True)
 
     def compact(self) -> lancemem.CompactionResult:
@@ -463,10 +467,7 @@ class LancememTable:
             raise lancemem.InvalidInputError(
                 f"table {self.uri} has no sharding, so its rows cannot be routed"
             )
-        if len(self._table.shards()) < sharding.shards:
-            # An adopted table has no shards yet. This makes them, before tasks ask what they hold.
-            self._table.start_stage()
-        rows = rows.select(*needed)
+        rows = rows.select(*map(quoted, needed))
         if mark is None:
             mark = marks.once()
         jobs = self._running_jobs()
@@ -479,11 +480,13 @@ class LancememTable:
                 # The tasks claim the shards.
                 jobs.release()
             check_workers(self._spark)
+            # An adopted table has no shards yet. This makes them, before tasks ask what they hold.
+            writing.try_again(self._table.start_stage, writing.FAULTS)
             routed = routing.partition_by_shard(
                 rows, self.uri, self.primary_key, sharding.shards, sequence_by
             )
             task = writing.shard_writer(self.uri, plan, mark)
-            written = routed.mapInArrow(task, writing.REPORT_DDL)
+            written = map_in_arrow(routed, task, writing.REPORT_DDL)
             return [report.asDict() for report in written.collect()]
 
     def _key(self, verb: str) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ import pyarrow.compute as pc
 
 import lancemem
 from lancemem.spark import marks, ops
-from lancemem.spark.arrow_types import table_batch
+from lancemem.spark.arrow_types import cast_column, table_batch
 from lancemem.spark.claiming import claimed
 from lancemem.spark.reading import key_batch, places_of
 from lancemem.spark.routing import SHARD_COLUMN
@@ -75,11 +77,14 @@ class WritePlan:
 
 @dataclass
 class _Change:
-    """Rows in the table's types, which of them delete, and how many are new by their op."""
+    """Rows in the table's types, which of them delete, and which are new by their op."""
 
     rows: pa.RecordBatch
     deletes: pa.BooleanArray
-    inserts: int
+    inserts: pa.BooleanArray
+
+    def filter(self, kept: pa.BooleanArray) -> _Change:
+        return _Change(*(part.filter(kept) for part in (self.rows, self.deletes, self.inserts)))
 
 
 @dataclass
@@ -100,7 +105,7 @@ class _Counts:
     def add(self, change: _Change) -> None:
         self.rows += change.rows.num_rows
         self.deletes += change.deletes.true_count
-        self.inserts += change.inserts
+        self.inserts += change.inserts.true_count
         self.bytes += change.rows.nbytes
 
 
@@ -113,13 +118,16 @@ def shard_writer(
         marks.check_version(plan.driver_version)
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
-        # No rows, no claim: a claim would fence whoever owns the shard for nothing.
         if first is None:
             return
         shard = _only_shard(first)
         table = open_cached(uri)
         changes = _changes_of(table, plan, _same_shard(first, filled, shard))
-        counts = _write(table, shard, plan, changes, mark)
+        change = next(changes, None)
+        # No change, no claim: a claim would fence whoever owns the shard for nothing.
+        if change is None:
+            return
+        counts = _write(table, shard, plan, chain([change], changes), mark)
         report = {name: getattr(counts, name) for name in _REPORT_SCHEMA.names[1:]}
         yield pa.RecordBatch.from_pylist([{"shard": shard, **report}], schema=_REPORT_SCHEMA)
 
@@ -136,7 +144,8 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
 ) -> list[dict[str, int]]:
     """Write few rows in this process, all shards at once; report as the tasks would.
 
-    Through `jobs` if there are any; otherwise each shard is claimed and let go again.
+    Through `jobs` if there are any; otherwise each shard is claimed and let go again. Rows are
+    checked for all shards before any is written.
     """
     if rows.num_rows == 0:
         return []
@@ -147,17 +156,19 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         order = [("valid", "ascending"), ("by", "ascending")]
         rows = rows.take(pc.sort_indices(keys, order))
     # One as a rule: a column of text that is larger than 2 GiB stays in several.
-    batches = rows.combine_chunks().to_batches()
-    ordinals = [pa.array(table.shard_ordinals(key_batch(table, batch))) for batch in batches]
+    changes = list(_changes_of(table, plan, rows.combine_chunks().to_batches()))
+    if not changes:
+        return []
+    _check_input(table, plan, changes)
+    ordinals = [pa.array(table.shard_ordinals(key_batch(table, change.rows))) for change in changes]
 
     def write(shard: int) -> dict[str, int]:
         parts = (
-            batch.filter(pc.equal(of_batch, shard))
-            for batch, of_batch in zip(batches, ordinals, strict=True)
+            change.filter(pc.equal(of_change, shard))
+            for change, of_change in zip(changes, ordinals, strict=True)
         )
-        changes = _changes_of(table, plan, parts)
         # A task that fails is started again by Spark; here nobody else does it.
-        counts = _write(table, shard, plan, changes, mark, jobs, faults=FAULTS)
+        counts = _write(table, shard, plan, parts, mark, jobs, faults=FAULTS)
         return {"shard": shard} | {n: getattr(counts, n) for n in _REPORT_SCHEMA.names[1:]}
 
     shards = pc.unique(pa.chunked_array(ordinals)).to_pylist()
@@ -169,21 +180,37 @@ def change_of(plan: WritePlan, schema: pa.Schema, batch: pa.RecordBatch) -> _Cha
     """Bring a batch of Spark's to the table's types, and say which rows delete."""
     fields = [schema.field(name) for name in plan.columns]
     if plan.deletes:
-        deletes, inserts = pa.repeat(pa.scalar(value=True), batch.num_rows), 0
+        deletes, inserts = _repeated(batch, value=True), _repeated(batch, value=False)
     elif plan.op_column is None:
-        deletes, inserts = pa.repeat(pa.scalar(value=False), batch.num_rows), 0
+        deletes = inserts = _repeated(batch, value=False)
     else:
         batch, deletes, inserts = ops.changes(batch, plan.op_column)
     rows = table_batch(batch.select(list(plan.columns)), pa.schema(fields))
     return _Change(rows, deletes, inserts)
 
 
+def _repeated(batch: pa.RecordBatch, *, value: bool) -> pa.BooleanArray:
+    return pa.repeat(pa.scalar(value), batch.num_rows)
+
+
 def _changes_of(
     table: lancemem.Table, plan: WritePlan, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[_Change]:
+    """Give what changes something: of rows before an update nothing is left."""
     schema = pa.schema(table.schema)
     for batch in batches:
-        yield change_of(plan, schema, batch)
+        change = change_of(plan, schema, batch)
+        if change.rows.num_rows:
+            yield change
+
+
+def _check_input(table: lancemem.Table, plan: WritePlan, changes: list[_Change]) -> None:
+    """Refuse what the put of one shard would refuse, before another shard has its rows."""
+    for change in changes:
+        # A stage looks at rows as a put does, and writes none of the first that it is given.
+        try_again(table.start_stage, FAULTS).apply(change.rows, change.deletes)
+    if plan.unique_keys:
+        _refuse_double_keys(table.uri, plan, changes)
 
 
 def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
@@ -203,11 +230,12 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         waiting.append(change)
         # To leave out late rows, and to find a key twice, all rows are needed side by side.
         if counts.bytes > SINGLE_PUT_BYTES and not (plan.newer_by or plan.unique_keys):
-            _link(table, _stage(table, waiting, changes, counts), mark, counts, faults)
+            runs = _stage(table, waiting, changes, counts, faults)
+            _link(table, runs, mark, counts, faults)
             return counts
     whole = _joined(waiting)
     if plan.unique_keys:
-        _refuse_double_keys(table.uri, plan, whole.rows)
+        _refuse_double_keys(table.uri, plan, [whole])
     try_again(lambda: _put(table, shard, plan, whole, mark, counts, jobs), faults)
     return counts
 
@@ -229,14 +257,20 @@ def _stage(
     waiting: Iterable[_Change],
     more: Iterator[_Change],
     counts: _Counts,
+    faults: int,
 ) -> list[lancemem.StagedRun]:
-    stage = table.start_stage()
-    for change in waiting:
-        stage.apply(change.rows, change.deletes)
-    for change in more:
-        counts.add(change)
-        stage.apply(change.rows, change.deletes)
-    return stage.finish()
+    # It may take empty shards of another sharding from whoever does the same.
+    stage = try_again(table.start_stage, faults)
+
+    def counted() -> Iterator[_Change]:
+        for change in more:
+            counts.add(change)
+            yield change
+
+    for change in chain(waiting, counted()):
+        # What failed left none of these rows in the stage, and all of those before.
+        try_again(partial(stage.apply, change.rows, change.deletes), faults)
+    return try_again(stage.finish, faults)
 
 
 def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
@@ -301,13 +335,14 @@ def _joined(changes: list[_Change]) -> _Change:
     if len(changes) == 1:
         return changes[0]
     deletes = pa.concat_arrays([change.deletes for change in changes])
+    inserts = pa.concat_arrays([change.inserts for change in changes])
     rows = pa.Table.from_batches([change.rows for change in changes]).combine_chunks().to_batches()
     if len(rows) > 1:
         raise lancemem.InvalidInputError(
             "a column of the rows of one shard takes more than 2 GiB in one write; write them in "
             "several, or use a table with more shards"
         )
-    return _Change(rows[0], deletes, 0)
+    return _Change(rows[0], deletes, inserts)
 
 
 def _without_late(
@@ -322,15 +357,17 @@ def _without_late(
         return change, 0
     places = places_of(keys, stored.select(key).cast(keys.schema))
     newest = stored[by].combine_chunks().take(places)
+    given = change.rows[by]
+    if not given.type.equals(newest.type):
+        # Arrow compares no instants of two units, and Spark's are in the zone of its session.
+        given = cast_column(given, newest.type, by)
     # A row without a sequence is older than any that has one, as among the rows of one write.
-    is_older = pc.fill_null(pc.less(change.rows[by], newest), fill_value=False)
+    is_older = pc.fill_null(pc.less(given, newest), fill_value=False)
     if pa.types.is_floating(newest.type):
         # Larger than every number, as Spark orders the rows of one write.
-        is_older = pc.or_(is_older, pc.and_(_is_nan(newest), _is_number(change.rows[by])))
-    late = pc.or_(is_older, pc.and_(pc.is_null(change.rows[by]), pc.is_valid(newest)))
-    in_time = pc.invert(late)
-    kept = _Change(change.rows.filter(in_time), change.deletes.filter(in_time), change.inserts)
-    return kept, late.true_count
+        is_older = pc.or_(is_older, pc.and_(_is_nan(newest), _is_number(given)))
+    late = pc.or_(is_older, pc.and_(pc.is_null(given), pc.is_valid(newest)))
+    return change.filter(pc.invert(late)), late.true_count
 
 
 def _is_nan(values: pa.Array) -> pa.Array:
@@ -341,9 +378,10 @@ def _is_number(values: pa.Array) -> pa.Array:
     return pc.fill_null(pc.invert(pc.is_nan(values)), fill_value=False)
 
 
-def _refuse_double_keys(uri: str, plan: WritePlan, rows: pa.RecordBatch) -> None:
+def _refuse_double_keys(uri: str, plan: WritePlan, changes: list[_Change]) -> None:
     key = list(plan.primary_key)
-    counted = pa.Table.from_batches([rows.select(key)]).group_by(key).aggregate([([], "count_all")])
+    keys = pa.Table.from_batches([change.rows.select(key) for change in changes])
+    counted = keys.group_by(key).aggregate([([], "count_all")])
     double = counted.filter(pc.greater(counted["count_all"], 1)).select(key)
     if double.num_rows:
         example = double.slice(0, 1).to_pylist()[0]
