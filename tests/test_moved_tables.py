@@ -54,6 +54,13 @@ def restored(uri: str, version: int) -> lancemem.Table:
     return lancemem.open_table(uri)
 
 
+def replace_index(uri: str, **sharding: Any) -> None:  # noqa: ANN401 - as pylance has it
+    """Give the table an index that pylance makes, in the place of lancemem's."""
+    base: Any = lance.dataset(uri)
+    base.drop_index(INDEX)
+    base.initialize_mem_wal(**sharding)
+
+
 def key_of(table: lancemem.Table, shard: int) -> int:
     """Find the first key of a bucket."""
     ordinals = pa.array(table.shard_ordinals(pa.table({"id": range(100)}))).to_pylist()
@@ -289,9 +296,7 @@ def test_rows_of_a_sharding_are_not_read_under_an_index_that_pylance_made(
     table = make_table(sharding=lancemem.bucket("id", 4))
     table.upsert(rows(range(8), "a"))
     before = lance.dataset(table.uri).version
-    base: Any = lance.dataset(table.uri)
-    base.drop_index(INDEX)
-    base.initialize_mem_wal(bucket_column="id", num_buckets=2)
+    replace_index(table.uri, bucket_column="id", num_buckets=2)
     assert_refused(lancemem.open_table(table.uri))
     assert names(restored(table.uri, before)) == dict.fromkeys(range(8), "a")
 
@@ -303,9 +308,7 @@ def test_shards_without_rows_become_those_of_an_index_that_pylance_made(
     table.upsert(rows(range(8), "a"))
     drain(table)
     earlier = table.start_job(shard=3)
-    base: Any = lance.dataset(table.uri)
-    base.drop_index(INDEX)
-    base.initialize_mem_wal(bucket_column="id", num_buckets=2)
+    replace_index(table.uri, bucket_column="id", num_buckets=2)
 
     again = lancemem.open_table(table.uri)
     assert names(again) == dict.fromkeys(range(8), "a")
@@ -393,9 +396,7 @@ def test_a_shard_of_buckets_takes_no_rows_for_an_index_that_has_no_sharding(
     table = make_table(sharding=lancemem.bucket("id", 4))
     table.upsert(rows(range(8), "a"))
     before = lance.dataset(table.uri).version
-    base: Any = lance.dataset(table.uri)
-    base.drop_index(INDEX)
-    base.initialize_mem_wal()
+    replace_index(table.uri)
     other = lancemem.open_table(table.uri)
     assert other.sharding is None
     for shard in other.shards():
