@@ -148,9 +148,7 @@ fn an_entry_with_a_checksum_never_reaches_the_decoder_damaged() {
     let mut chance = Chance::of(2);
     for _ in 0..cases() {
         let bytes = chance.mutate(&sealed);
-        let whole = sealed
-            .iter()
-            .any(|entry| entry[..entry.len() - 4] == bytes[..bytes.len().saturating_sub(4)]);
+        let whole = sealed.contains(&bytes);
         let has_magic = bytes.len() > 16 && bytes[bytes.len() - 16..].starts_with(b"lmemcrc1");
         if has_magic && !whole {
             assert!(wal_entry::decode(&Bytes::from(bytes), "e").is_err());

@@ -22,8 +22,6 @@ use crate::settings;
 use crate::storage::Client;
 use crate::world::{ROOT, World};
 
-/// Says the length of the trailer once more; nobody needs it to read an entry.
-const TAIL_BYTES: usize = 4;
 /// Before each message of an Arrow stream, on a multiple of eight.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
@@ -71,7 +69,7 @@ async fn choose(world: &World) -> Option<Harm> {
         let name = paths::manifest(world.shard_id, manifest.version);
         let location = Path::from(format!("{ROOT}/{name}"));
         let whole = world.objects.get(&location).await.ok()?.bytes().await.ok()?;
-        let (damaged, how) = spoil(world, &whole, whole.len());
+        let (damaged, how) = spoil(world, &whole);
         let how = format!("{how} of {name}");
         return Some(Harm { location, position: None, whole, damaged: Some(damaged), how });
     }
@@ -89,17 +87,17 @@ async fn choose(world: &World) -> Option<Harm> {
         let (damaged, how) = cut_before_a_message(world, &whole);
         (Some(damaged), how)
     } else {
-        let (damaged, how) = spoil(world, &whole, whole.len() - TAIL_BYTES);
+        let (damaged, how) = spoil(world, &whole);
         (Some(damaged), how)
     };
     let how = format!("{how} of log entry {position}");
     Some(Harm { location, position: Some(position), whole, damaged, how })
 }
 
-/// `whole` with one kind of damage below `end`.
-fn spoil(world: &World, whole: &Bytes, end: usize) -> (Bytes, String) {
+/// `whole` with one kind of damage.
+fn spoil(world: &World, whole: &Bytes) -> (Bytes, String) {
     loop {
-        let (kind, at) = (world.chance.pick(&DAMAGES), world.chance.index(end));
+        let (kind, at) = (world.chance.pick(&DAMAGES), world.chance.index(whole.len()));
         // An entry without the whole of its trailer is one that lance could write.
         let as_lance = kind == Damage::Cut && at + TRAILER_BYTES == whole.len();
         let damaged = kind.done(whole, at);

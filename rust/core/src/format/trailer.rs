@@ -81,7 +81,9 @@ fn low_word(number: usize) -> u32 {
     u32::try_from(number & 0xffff_ffff).unwrap_or_default()
 }
 
-/// The parts of an entry whose checksum is right, or which has none; `what` names it in errors.
+/// The parts of an entry whose checksum and length are right, or which has none; `what` names it in errors.
+///
+/// The length stands behind all that the checksum is of, so it is compared by itself.
 ///
 /// # Errors
 /// Damage.
@@ -90,7 +92,7 @@ pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
     let Some((body, trailer)) = split_checksum(bytes) else {
         return Ok(Split { stream: bytes.clone(), marks: Marks::default(), place: None });
     };
-    let stored = u32::from_le_bytes([trailer[8], trailer[9], trailer[10], trailer[11]]);
+    let [stored, length] = numbers(&trailer);
     let computed = crc32fast::hash(&body);
     if stored != computed && !mutant!("B19-checksum") {
         let detail = format!("stored {stored:08x}, computed {computed:08x}");
@@ -98,6 +100,10 @@ pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
     }
     let (body, place) = split_place(body);
     let (stream, marks) = split_marks(body, what)?;
+    if length != low_word(stream.len()) {
+        let detail = format!("its length is {length}, that of its stream {}", stream.len());
+        return Err(Error::corrupt(what, "checksum", detail));
+    }
     Ok(Split { stream, marks, place })
 }
 
@@ -112,6 +118,12 @@ pub(super) fn split_unchecked(bytes: &Bytes, what: &str) -> Split {
 fn split_checksum(bytes: &Bytes) -> Option<(Bytes, [u8; CHECKSUM_BYTES])> {
     let (body, trailer) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
     trailer.starts_with(CHECKSUM_MAGIC).then(|| (bytes.slice(..body.len()), *trailer))
+}
+
+/// The checksum and the length behind the magic.
+fn numbers(trailer: &[u8; CHECKSUM_BYTES]) -> [u32; 2] {
+    let at = |start: usize| [0, 1, 2, 3].map(|byte| trailer[start + byte]);
+    [8, 12].map(|start| u32::from_le_bytes(at(start)))
 }
 
 fn split_place(body: Bytes) -> (Bytes, Option<Place>) {

@@ -370,11 +370,23 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_noticed() {
         let bytes = entry();
-        for position in 0..bytes.len() - 4 {
-            let mut damaged = bytes.to_vec();
-            damaged[position] ^= 1;
-            assert!(decode(&damaged.into(), "e").is_err(), "byte {position}");
+        for position in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut damaged = bytes.to_vec();
+                damaged[position] ^= 1 << bit;
+                assert!(decode(&damaged.into(), "e").is_err(), "byte {position}, bit {bit}");
+            }
         }
+    }
+
+    #[test]
+    fn zeros_behind_a_checksum_whose_last_byte_is_zero_are_noticed() {
+        let entry_of = |id| encode(&[batch(&[id])], PLACE, WriterEpoch(7), Generation(3)).unwrap();
+        let bytes = (0..100_000).map(entry_of).find(|bytes| bytes[bytes.len() - 5] == 0).unwrap();
+        let mut damaged = bytes.to_vec();
+        damaged[bytes.len() - 5..].fill(0);
+        let error = decode(&damaged.into(), "e").unwrap_err().to_string();
+        assert!(error.contains("checksum") && error.contains("its length is 0"), "{error}");
     }
 
     #[test]
