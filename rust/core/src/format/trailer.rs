@@ -89,10 +89,9 @@ fn low_word(number: usize) -> u32 {
 /// Damage.
 pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
     // What is shorter than a checksum has none, whatever it begins with.
-    let Some((body, trailer)) = split_checksum(bytes) else {
+    let Some((body, stored, length)) = split_checksum(bytes) else {
         return Ok(Split { stream: bytes.clone(), marks: Marks::default(), place: None });
     };
-    let [stored, length] = numbers(&trailer);
     let computed = crc32fast::hash(&body);
     if stored != computed && !mutant!("B19-checksum") {
         let detail = format!("stored {stored:08x}, computed {computed:08x}");
@@ -109,21 +108,19 @@ pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
 
 /// The parts of an entry that is damaged, as far as they can be told apart.
 pub(super) fn split_unchecked(bytes: &Bytes, what: &str) -> Split {
-    let body = split_checksum(bytes).map_or_else(|| bytes.clone(), |(body, _)| body);
+    let body = split_checksum(bytes).map_or_else(|| bytes.clone(), |(body, ..)| body);
     let (body, place) = split_place(body);
     let (stream, marks) = split_marks(body.clone(), what).unwrap_or((body, Marks::default()));
     Split { stream, marks, place }
 }
 
-fn split_checksum(bytes: &Bytes) -> Option<(Bytes, [u8; CHECKSUM_BYTES])> {
-    let (body, trailer) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
-    trailer.starts_with(CHECKSUM_MAGIC).then(|| (bytes.slice(..body.len()), *trailer))
-}
-
-/// The checksum and the length behind the magic.
-fn numbers(trailer: &[u8; CHECKSUM_BYTES]) -> [u32; 2] {
-    let at = |start: usize| [0, 1, 2, 3].map(|byte| trailer[start + byte]);
-    [8, 12].map(|start| u32::from_le_bytes(at(start)))
+/// All before the checksum, the checksum, and the stream's length behind it.
+fn split_checksum(bytes: &Bytes) -> Option<(Bytes, u32, u32)> {
+    let mut end = bytes.len();
+    let length = u32::from_le_bytes(take_end(bytes, &mut end)?);
+    let checksum = u32::from_le_bytes(take_end(bytes, &mut end)?);
+    let magic: [u8; CHECKSUM_MAGIC.len()] = take_end(bytes, &mut end)?;
+    (&magic == CHECKSUM_MAGIC).then(|| (bytes.slice(..end), checksum, length))
 }
 
 fn split_place(body: Bytes) -> (Bytes, Option<Place>) {
