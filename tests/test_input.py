@@ -658,6 +658,10 @@ NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "rate": ("bytes_per_second", lambda table, number: table.compact(bytes_per_second=number)),
     "versions": ("limit", lambda table, number: table.history(number)),
     "position": ("from_position", lambda table, number: table.cut_wal(0, from_position=number)),
+    "generation": (
+        "through_generation",
+        lambda table, number: table.abandon_generations(0, through_generation=number),
+    ),
     "setting": ("max_memtable_rows", lambda _, many: lancemem.WriterConfig(max_memtable_rows=many)),
     "buckets": ("buckets", lambda _, number: lancemem.bucket("id", number)),
     "streams": ("max_streams", _serve),

@@ -45,6 +45,7 @@ __all__ = [
     "PinnedShard",
     "ReadView",
     "RecordIndexReport",
+    "RelistReport",
     "RemoteJob",
     "RetryableError",
     "RunReport",
@@ -565,7 +566,9 @@ class Table:
     def check_wal(self, shard: int | str) -> WalReport:
         """Look for damage in a shard's log, named by ordinal or id, and write nothing.
 
-        The findings start at the first damaged entry; a log without damage has none.
+        The findings start at the first damaged entry; a log without damage has none. Raises
+        `CorruptionError` where the shard is older than its table, or the base table is older than
+        the shard.
         """
 
     def check_runs(self, shard: int | str | None = None) -> list[RunReport]:
@@ -573,7 +576,8 @@ class Table:
 
         `shard`, by ordinal or id, is the only one whose runs are looked at. All bytes are read, on
         an object store too. Runs that lance wrote have no checksums. A run that is compacted
-        meanwhile is left out where its files are gone. Raises `RetryableError`, which names the
+        meanwhile is left out where its files are gone. Generations that were flushed and are
+        missing are reported as damage too. Raises `RetryableError`, which names the
         file, for a fault that may pass.
         """
 
@@ -585,6 +589,44 @@ class Table:
         A job of the shard is fenced. Raises `InvalidInputError`, with nothing written, where an
         earlier entry is damaged too, where none is damaged or where the manifest covers the
         position. After `RetryableError` the cut may be half done: call again.
+        """
+
+    def relist_sstables(self, shard: int | str | None = None) -> list[RelistReport]:
+        """List SSTables again whose rows the base table lost, and that are still on storage.
+
+        A version from before a compaction was restored, or the base table was copied before its
+        shards: reads, writes and compactions raise `CorruptionError`, "base table older than its
+        shards". Every file of an SSTable is compared with its checksum first. Running jobs go on.
+        Rows that were put later go on hiding those that come back.
+
+        Args:
+            shard: The only shard to repair, by ordinal or id. Default: every shard.
+
+        Returns:
+            A report for each shard of which generations were missing. The table can be used when
+            none of them is missing any more.
+
+        Raises:
+            InvalidInputError: There is no such shard, or its rows are of another sharding.
+        """
+
+    def abandon_generations(self, shard: int | str, *, through_generation: int) -> int:
+        """Give up the rows of a shard's missing generations, so that the table can be used again.
+
+        The base table counts as containing these generations from then on. SSTables that are
+        listed below `through_generation` are compacted first. `relist_sstables` brings rows back;
+        call it first, unless an older version was restored to be rid of them.
+
+        Args:
+            shard: The shard, by ordinal or id.
+            through_generation: Its newest missing generation, which the error names.
+
+        Returns:
+            The version of the base table that counts as containing them.
+
+        Raises:
+            InvalidInputError: With nothing written, where no generation is missing, or the newest
+                one that is has another number.
         """
 
 @final
@@ -1192,9 +1234,10 @@ class TableVersion:
 
 @final
 class RunReport:
-    """What `Table.check_runs` found in one run.
+    """What `Table.check_runs` found in one run, or of generations that are missing.
 
-    `path`: its folder in the shard. `files` have a checksum, and `bytes` together. `unchecked`:
+    `path`: its folder in the shard; empty for missing generations, the oldest of which is
+    `generation`. `files` have a checksum, and `bytes` together. `unchecked`:
     files that its rows come from and that have none, as in a run that lance wrote. `damage`: each
     file that is another one by now, or cannot be read, and how, or why the run cannot be opened.
     """
@@ -1213,6 +1256,24 @@ class RunReport:
     def unchecked(self) -> list[str]: ...
     @property
     def damage(self) -> list[str]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class RelistReport:
+    """What `Table.relist_sstables` did in a shard of which generations were missing.
+
+    `relisted`: generations that the shard manifest lists again. `missing`: those that are still
+    missing, each with the reason.
+    """
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def relisted(self) -> list[int]: ...
+    @property
+    def missing(self) -> list[str]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

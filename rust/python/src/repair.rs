@@ -1,18 +1,18 @@
 //! Reports on a shard's log and runs, as Python sees them.
 //!
-//! Owns: the translation of positions, findings and the shard's name.
+//! Owns: the translation of positions, findings, generations and the shard's name.
 //! Does not own: the methods of `Table` that return them.
 
 use lancemem::{
-    Generation, RunReport as RustRun, ShardId, WalFinding as RustFinding, WalPosition,
-    WalReport as RustReport, WriterEpoch,
+    Generation, RelistReport as RustRelist, RunReport as RustRun, ShardId,
+    WalFinding as RustFinding, WalPosition, WalReport as RustReport, WriterEpoch,
 };
 use pyo3::prelude::*;
 
 use crate::arguments::ShardName;
 use crate::errors::InvalidInputError;
 use crate::runtime::run_on;
-use crate::values::{RunReport, WalFinding, WalReport};
+use crate::values::{RelistReport, RunReport, WalFinding, WalReport};
 
 /// Looks for damage in the log of a shard.
 pub fn check_wal(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<WalReport> {
@@ -40,6 +40,35 @@ pub fn check_runs(
     let shard_id = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
     let reports = run_on(py, table.uri(), table.check_runs(shard_id))?;
     Ok(reports.into_iter().map(run_report).collect())
+}
+
+/// Lists missing SSTables again, of one shard or of all.
+pub fn relist_sstables(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    shard: Option<ShardName>,
+) -> PyResult<Vec<RelistReport>> {
+    let shard_id = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
+    let reports = run_on(py, table.uri(), table.relist_sstables(shard_id))?;
+    Ok(reports.into_iter().map(relist_report).collect())
+}
+
+/// Gives up the missing generations of a shard.
+pub fn abandon_generations(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    shard: ShardName,
+    through_generation: u64,
+) -> PyResult<u64> {
+    let shard_id = existing_shard(py, table, shard)?;
+    let through = Generation(through_generation);
+    run_on(py, table.uri(), table.abandon_generations(shard_id, through))
+}
+
+fn relist_report(report: RustRelist) -> RelistReport {
+    let RustRelist { shard_id, relisted, missing } = report;
+    let relisted = relisted.into_iter().map(Generation::get).collect();
+    RelistReport { shard_id: shard_id.to_string(), relisted, missing }
 }
 
 fn run_report(report: RustRun) -> RunReport {

@@ -32,8 +32,8 @@ use crate::runtime::{Here, detached, run_on};
 use crate::scan::Scan;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
-    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RunReport, Shard,
-    Sharding, SsTable, TableStats, TableVersion, WalReport, WriteResult,
+    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RelistReport,
+    RunReport, Shard, Sharding, TableStats, TableVersion, WalReport, WriteResult,
 };
 use crate::view::ReadView;
 
@@ -471,7 +471,7 @@ impl Table {
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {
         let table = self.inner()?;
         let shards = self.run(py, async move { table.shards().await })?;
-        Ok(shards.into_iter().map(shard_value).collect())
+        Ok(shards.into_iter().map(Shard::from).collect())
     }
 
     #[doc = docstring!("Table.stats")]
@@ -550,6 +550,28 @@ impl Table {
         repair::cut_wal(py, &*self.inner()?, shard, from_position.named("from_position")?)
     }
 
+    #[doc = docstring!("Table.relist_sstables")]
+    #[pyo3(signature = (shard=None))]
+    fn relist_sstables(
+        &self,
+        py: Python<'_>,
+        shard: Option<ShardName>,
+    ) -> PyResult<Vec<RelistReport>> {
+        repair::relist_sstables(py, &*self.inner()?, shard)
+    }
+
+    #[doc = docstring!("Table.abandon_generations")]
+    #[pyo3(signature = (shard, *, through_generation))]
+    fn abandon_generations(
+        &self,
+        py: Python<'_>,
+        shard: ShardName,
+        through_generation: Given<u64>,
+    ) -> PyResult<u64> {
+        let through = through_generation.named("through_generation")?;
+        repair::abandon_generations(py, &*self.inner()?, shard, through)
+    }
+
     fn __repr__(&self) -> String {
         format!("Table({:?})", self.inner.peek().uri())
     }
@@ -561,27 +583,6 @@ fn table_version(version: lancemem::TableVersion) -> TableVersion {
         timestamp: version.timestamp,
         operation: version.operation,
         compacted_shards: version.compacted_shards,
-    }
-}
-
-fn shard_value(shard: lancemem::Shard) -> Shard {
-    let sstables = shard
-        .sstables
-        .into_iter()
-        .map(|sstable| SsTable {
-            generation: sstable.generation.get(),
-            path: sstable.path,
-            rows: sstable.physical_rows,
-        })
-        .collect();
-    Shard {
-        ordinal: shard.ordinal,
-        shard_id: shard.shard_id.to_string(),
-        writer_epoch: shard.writer_epoch.get(),
-        current_generation: shard.current_generation.get(),
-        sstables,
-        replay_after_wal_position: shard.replay_after_wal_position.get(),
-        last_wal_position: shard.last_wal_position.get(),
     }
 }
 

@@ -239,6 +239,10 @@ value! {
     }
 }
 value! {
+    /// What a repair listed again of a shard of which generations were missing.
+    RelistReport { shard_id: String, relisted: Vec<u64>, missing: Vec<String> }
+}
+value! {
     /// A job's counters.
     JobStats {
         shard_id: String,
@@ -378,6 +382,25 @@ const fn unsharded() -> Sharding {
     Sharding(RustSharding::Unsharded)
 }
 
+impl From<lancemem::Shard> for Shard {
+    fn from(shard: lancemem::Shard) -> Self {
+        let sstables = shard.sstables.into_iter().map(|sstable| SsTable {
+            generation: sstable.generation.get(),
+            path: sstable.path,
+            rows: sstable.physical_rows,
+        });
+        Self {
+            ordinal: shard.ordinal,
+            shard_id: shard.shard_id.to_string(),
+            writer_epoch: shard.writer_epoch.get(),
+            current_generation: shard.current_generation.get(),
+            sstables: sstables.collect(),
+            replay_after_wal_position: shard.replay_after_wal_position.get(),
+            last_wal_position: shard.last_wal_position.get(),
+        }
+    }
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WriteResult>()?;
     module.add_class::<Acknowledged>()?;
@@ -394,6 +417,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PinnedMemTable>()?;
     module.add_class::<PinnedShard>()?;
     module.add_class::<JobStats>()?;
+    module.add_class::<RelistReport>()?;
     module.add_class::<RunReport>()?;
     module.add_class::<WalFinding>()?;
     module.add_class::<WalReport>()?;

@@ -49,7 +49,7 @@ pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use table::{
-    DeletionVectorResult, Job, LinkResult, LiveJob, Location, MaintenanceStats, RunReport, Scan,
-    ScanOptions, Shard, Stage, StagedRun, Table, TableVersion, Verb, WriteResult,
+    DeletionVectorResult, Job, LinkResult, LiveJob, Location, MaintenanceStats, RelistReport,
+    RunReport, Scan, ScanOptions, Shard, Stage, StagedRun, Table, TableVersion, Verb, WriteResult,
 };
 pub use view::{Consistency, CutName, KeptStats, ReadView};

@@ -157,7 +157,7 @@ impl Table {
         Ok(files.collect())
     }
 
-    async fn read_manifest(
+    pub(super) async fn read_manifest(
         &self,
         shard_id: ShardId,
         version: lancemem_core::types::ManifestVersion,

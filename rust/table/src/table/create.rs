@@ -202,7 +202,8 @@ pub(super) async fn enable(
     let record = record_of(sharding, base.schema());
     let retired = retire_shards(&store, location.uri(), &record).await;
     base.checkout_latest().await.context(&action)?;
-    if details_of(&base).await?.is_none() {
+    let has_none = details_of(&base).await?.is_none();
+    if has_none {
         retired?;
         add_index(&mut base, sharding, config).await.context(&action)?;
     }
@@ -219,6 +220,10 @@ pub(super) async fn enable(
     let there = table.manifests().await?;
     let there: HashSet<i32> = there.iter().filter_map(|it| table.ordinal_of(it)).collect();
     table.create_missing(|ordinal| there.contains(&ordinal)).await?;
+    if has_none && let Err(error) = table.record_emptied().await {
+        // What of them is missing later is noticed from their first compaction on.
+        tracing::warn!(table = table.uri(), %error, "the progress of older shards is not recorded");
+    }
     Ok(table)
 }
 
@@ -313,7 +318,7 @@ impl Table {
 
 /// The id of the shard that lancemem creates for an ordinal. Derived, so that two processes
 /// that create it at once create the same one: two shards of one bucket would show a key twice.
-fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) -> ShardId {
+pub(super) fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) -> ShardId {
     let mut bytes = *b"lncmem\0\0\0\0\0\0\0\0\0\0";
     if let Some(table_id) = table_id {
         bytes[..9].copy_from_slice(&table_id.as_bytes()[..9]);

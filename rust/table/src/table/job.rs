@@ -123,6 +123,7 @@ impl Table {
             Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
         })?;
         self.refuse_older(&base.dataset, &manifest).await?;
+        self.check_complete(&base.dataset, &manifest).await?;
         self.make_own(std::slice::from_ref(&manifest)).await?;
         let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
         let routing = self.sharding().cloned().zip(ordinal);

@@ -15,8 +15,10 @@ mod loads;
 mod location;
 mod maintain;
 mod maintenance;
+mod missing;
 mod read;
 mod record_index;
+mod relist;
 mod repair;
 mod scan;
 mod settings;
@@ -27,7 +29,7 @@ mod widen;
 mod write;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_schema::SchemaRef;
 use async_recursion::async_recursion as boxed;
@@ -46,6 +48,7 @@ pub use history::TableVersion;
 pub use job::{Job, LiveJob};
 pub use location::Location;
 pub use maintenance::MaintenanceStats;
+pub use relist::RelistReport;
 pub use repair::RunReport;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
@@ -92,6 +95,8 @@ pub struct Table {
     writing: tokio::sync::Mutex<()>,
     /// The cut that was last pinned by its name.
     named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
+    /// The shard whose missing generations the caller has given up, in a handle made for that.
+    excused: OnceLock<ShardId>,
 }
 
 impl Table {
@@ -158,6 +163,7 @@ impl Table {
             maintenance: tokio::sync::Mutex::default(),
             writing: tokio::sync::Mutex::default(),
             named_cut: tokio::sync::Mutex::default(),
+            excused: OnceLock::new(),
         };
         Ok(Arc::new(table))
     }

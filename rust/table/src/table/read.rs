@@ -113,7 +113,7 @@ impl Table {
         let _ahead = self.read_ahead();
         let (parts, latest) = loop {
             let reading = Reading { consistency, jobs, rows: &columns.rows, purpose };
-            let parts = match self.parts_of_all(reading).await {
+            let mut parts = match self.parts_of_all(reading).await {
                 Ok(parts) => parts,
                 Err(error) => {
                     // A log may have rows of columns that this handle has not seen yet.
@@ -121,7 +121,10 @@ impl Table {
                     continue;
                 }
             };
-            let latest = self.latest().await?;
+            let mut latest = self.latest().await?;
+            if self.follow_relisted(&latest.dataset, &mut parts).await? {
+                latest = self.latest().await?;
+            }
             let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
             if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
                 break (parts, latest);
@@ -250,7 +253,7 @@ impl Table {
     }
 
     /// Opens the runs that the base version lacks. Rows of another sharding are refused: a key could be
-    /// in two shards, and a look for it asks one.
+    /// in two shards, and a look for it asks one. So is a shard of which generations are missing.
     async fn open_shard(
         &self,
         base: &Dataset,
@@ -259,6 +262,17 @@ impl Table {
     ) -> Result<ShardView> {
         let shard_id = part.manifest.shard_id;
         let listed = uncompacted(&part.manifest, compacted);
+        // A generation that was flushed and compacted since its rows were read stands whole in the
+        // base: with the rows of before over it, half of a later put would show.
+        let through = compacted.get(&shard_id).copied();
+        let is_above = |rows: &MemTableView| !is_compacted(through, rows.generation());
+        let memtables = part.memtables.into_iter();
+        let memtables: Vec<_> =
+            memtables.filter(|rows| rows.rows() > 0 && is_above(rows)).collect();
+        if !listed.is_empty() || !memtables.is_empty() {
+            self.check_sharding(&part.manifest)?;
+        }
+        self.refuse_missing(&part.manifest, compacted, base.version().version)?;
         let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
         let sstables = try_join_all(opened).await?;
         if let Some(opening) = part.opening {
@@ -266,16 +280,6 @@ impl Table {
             let _ = opening.join().await;
         }
         self.sstables.retain(shard_id, &part.manifest.sstables);
-        // A generation that was flushed and compacted since its rows were read stands whole in the
-        // base: with the rows of before over it, half of a later put would show.
-        let compacted = compacted.get(&shard_id).copied();
-        let is_above = |rows: &MemTableView| !is_compacted(compacted, rows.generation());
-        let memtables = part.memtables.into_iter();
-        let memtables: Vec<_> =
-            memtables.filter(|rows| rows.rows() > 0 && is_above(rows)).collect();
-        if !listed.is_empty() || !memtables.is_empty() {
-            self.check_sharding(&part.manifest)?;
-        }
         let manifest_version = part.manifest.version;
         let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
         Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })

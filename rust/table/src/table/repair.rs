@@ -42,7 +42,8 @@ impl Table {
     ///
     /// # Errors
     /// An input error for a shard that does not exist; a storage error or a damaged manifest; damage where
-    /// nothing is wrong with the log but that all of it is older than the base table.
+    /// nothing is wrong with the log but that all of it is older than the base table, or generations are
+    /// missing that were flushed.
     #[boxed]
     pub async fn check_wal(&self, shard_id: ShardId) -> Result<WalReport> {
         let manifests = self.manifests_of(self.store.clone(), shard_id).await?;
@@ -53,6 +54,7 @@ impl Table {
         {
             let manifest = manifests.existing().await?;
             self.refuse_older(&base, &manifest).await?;
+            self.check_complete(&base, &manifest).await?;
         }
         Ok(report)
     }
@@ -75,7 +77,8 @@ impl Table {
 
     /// Compares every file of the runs that no compaction has covered with its checksum, of one shard
     /// or of all, whatever they are stored on and however large; writes nothing. Of a run that lance
-    /// wrote nothing but its manifest can be looked at.
+    /// wrote nothing but its manifest can be looked at. Generations that were flushed and are missing are
+    /// damage, reported for each range of them without a path.
     ///
     /// # Errors
     /// An input error for a shard that does not exist; a storage error or a damaged manifest of a shard.
@@ -88,7 +91,9 @@ impl Table {
                 return Err(self.no_shard(wanted));
             }
         }
-        self.check_listed(&shards).await
+        let mut reports = self.check_listed(&shards).await?;
+        reports.extend(self.missing_reports(&shards).await?);
+        Ok(reports)
     }
 
     async fn check_listed(&self, shards: &[Shard]) -> Result<Vec<RunReport>> {
@@ -112,7 +117,7 @@ impl Table {
         Ok(of_shard.any(|shard| shard.sstables.iter().any(|listed| listed.path == run.path)))
     }
 
-    async fn check_run(&self, shard_id: ShardId, run: &SsTable) -> Result<RunReport> {
+    pub(super) async fn check_run(&self, shard_id: ShardId, run: &SsTable) -> Result<RunReport> {
         let name = format!("SSTable {} of shard {shard_id}", run.path);
         let base = self.base.known().dataset;
         let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
@@ -141,11 +146,15 @@ impl Table {
         Ok(RunReport { shard_id, generation, path, files, bytes, unchecked, damage })
     }
 
-    fn no_shard(&self, shard_id: ShardId) -> Error {
+    pub(super) fn no_shard(&self, shard_id: ShardId) -> Error {
         Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
     }
 
-    async fn manifests_of(&self, store: Store, shard_id: ShardId) -> Result<ManifestStore> {
+    pub(super) async fn manifests_of(
+        &self,
+        store: Store,
+        shard_id: ShardId,
+    ) -> Result<ManifestStore> {
         let scan_batch = self.defaults.manifest_scan_batch_size;
         let manifests = ManifestStore::new(store, shard_id, scan_batch);
         if manifests.latest().await?.is_none() {

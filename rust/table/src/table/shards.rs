@@ -174,6 +174,11 @@ impl Table {
         }
         // A handle of an index that was replaced must not fence the jobs of the one that is there.
         self.refresh().await?;
+        let base = self.base.known().dataset;
+        for manifest in &others {
+            // Its SSTables could not be listed again afterwards: they are of the other sharding.
+            self.check_complete(&base, manifest).await?;
+        }
         let store = self.writable_store(self.defaults.fsync).await?;
         let store_of = |manifest: &ShardManifest| {
             Arc::new(ManifestStore::new(store.clone(), manifest.shard_id, 2))
