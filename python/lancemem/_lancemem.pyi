@@ -514,7 +514,11 @@ class Table:
         of failed flushes, shard manifests of more than a day ago, and files of the base table that
         no version names and that are a week old. Jobs and readers of any process go on meanwhile;
         a read that lasts longer than `older_than` may fail in another process, in this one its
-        runs stay. `dry_run` only lists each thing with its reason.
+        runs stay. `dry_run` only lists each thing with its reason, and writes nothing.
+
+        Raises `InvalidInputError`, with nothing removed, where the clock of this process and the
+        clock of the table's store are more than a quarter of `older_than` apart; a minute is always
+        allowed, more than an hour never.
         """
 
     def shards(self) -> list[Shard]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from datetime import timedelta
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -24,6 +26,8 @@ MODE = "/--mode/"
 EXPIRED = "expired"
 # Forgets conditions, as some servers do.
 UNCONDITIONAL = "unconditional"
+# Gives objects, and not listings, the time that they have by a clock of a week ago or of next week.
+BEHIND, AHEAD = "behind", "ahead"
 # Does what the next write asks whose path has these words, and answers as if it had failed.
 LOSES = "loses-"
 
@@ -66,7 +70,7 @@ class Around:
         def started(code: str, headers: list[tuple[str, str]], info: object = None) -> object:
             nonlocal status
             status = code
-            return start(code, headers, info)
+            return start(code, self.dated(headers), info)
 
         if method in {"PUT", "POST"}:
             with self.writing:
@@ -82,6 +86,18 @@ class Around:
             }
         )
         return body
+
+    def dated(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Move the time of an object, where the server's clock is to be wrong."""
+        if self.mode not in {BEHIND, AHEAD}:
+            return headers
+        week = timedelta(days=7 if self.mode == AHEAD else -7)
+        return [
+            (name, format_datetime(parsedate_to_datetime(value) + week, usegmt=True))
+            if name.lower() == "last-modified"
+            else (name, value)
+            for name, value in headers
+        ]
 
     def losing(self, path: str, started: Callable[..., Any]) -> Callable[..., Any]:
         """Give what hears the status of this write: another one where its answer is to be lost."""

@@ -9,15 +9,12 @@ use std::sync::LazyLock;
 
 use datafusion::error::DataFusionError;
 use lancemem_core::Error;
-use lancemem_core::store::scrub;
+use lancemem_core::store::{NO_FILE, scrub};
 use tokio::task::JoinError;
 
 /// The ending of lance's messages: a source file of the machine that built it.
 static BUILD_PATH: LazyLock<Option<regex::Regex>> =
     LazyLock::new(|| regex::Regex::new(r",?\s*(location: )?\S+\.rs:\d+:\d+").ok());
-
-/// Links that lead to each other; the standard library has no stable name for it.
-const ELOOP: i32 = 40;
 
 /// Extends results with the conversion to lancemem's error.
 pub trait Context<T> {
@@ -162,6 +159,9 @@ fn damage_of(error: &lance_core::Error) -> Option<&'static str> {
     if causes(error).chain(causes(innermost(error))).any(is_missing) {
         return Some(MISSING);
     }
+    if has_no_file(error) {
+        return Some(NO_FILE);
+    }
     match innermost(error) {
         lance_core::Error::CorruptFile { .. } => Some(UNDECODABLE),
         lance_core::Error::IO { .. } if !is_io_fault(error) => Some(UNDECODABLE),
@@ -263,6 +263,7 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
         _ if text.contains(NO_THREAD) => Error::storage(action, FEW_THREADS),
         panic if has_panicked(panic) => Error::Internal(format!("{action}: {text}")),
         wide if is_overflow(wide) => too_wide(action),
+        lasting if has_no_file(lasting) => Error::corrupt(action, NO_FILE, text),
         lance_core::Error::InvalidInput { .. }
         | lance_core::Error::DatasetNotFound { .. }
         | lance_core::Error::DatasetAlreadyExists { .. }
@@ -322,18 +323,23 @@ fn is_missing(cause: &(dyn StdError + 'static)) -> bool {
         .is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
+/// Whether lance looked for a file where none can be read, however often a caller tries again.
+pub fn has_no_file(error: &lance_core::Error) -> bool {
+    causes(error).chain(causes(innermost(error))).any(is_no_file)
+}
+
+/// Whether a link leads to itself, or something else than a file has the name of one.
+fn is_no_file(cause: &(dyn StdError + 'static)) -> bool {
+    cause.downcast_ref().is_some_and(lancemem_core::store::is_no_file)
+}
+
 fn is_in_the_way(cause: &(dyn StdError + 'static)) -> bool {
     let of_system = cause.downcast_ref::<std::io::Error>().is_some_and(|error| {
-        let is_loop = cfg!(target_os = "linux") && error.raw_os_error() == Some(ELOOP);
         let is_refusal = matches!(
             error.kind(),
-            ErrorKind::PermissionDenied
-                | ErrorKind::NotADirectory
-                | ErrorKind::IsADirectory
-                | ErrorKind::ReadOnlyFilesystem
-                | ErrorKind::InvalidFilename
+            ErrorKind::PermissionDenied | ErrorKind::NotADirectory | ErrorKind::ReadOnlyFilesystem
         );
-        is_refusal || is_loop
+        is_refusal || lancemem_core::store::is_no_file(error)
     });
     let is_no_place = match cause.downcast_ref::<object_store::Error>() {
         Some(object_store::Error::InvalidPath { .. }) => true,
@@ -401,6 +407,22 @@ mod tests {
         assert_eq!(of("S3", "status 503 Service Unavailable"), ErrorKind::Retry);
         assert_eq!(of("S3", ended), ErrorKind::Corruption);
         assert_eq!(of("LocalFileSystem", "Requested range was invalid"), ErrorKind::Corruption);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_to_itself_is_damage_and_no_passing_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("loop");
+        std::os::unix::fs::symlink("loop", &link).unwrap();
+        let of_system = || std::fs::read(&link).unwrap_err();
+        let source = Box::new(of_system());
+        let of_store = object_store::Error::Generic { store: "any", source };
+        for error in [lance_core::Error::from(of_system()), of_store.into()] {
+            for error in [from_lance("reading", &error), from_base("reading", &error)] {
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+            }
+        }
     }
 
     #[test]

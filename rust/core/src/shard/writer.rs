@@ -236,7 +236,8 @@ impl ShardWriter {
     /// A fenced, stopped or closed job refuses; a storage error.
     pub async fn check_owned(&self) -> Result<()> {
         self.shared.check_open()?;
-        self.shared.manifests.check_fenced(self.shared.epoch).await
+        let owned = self.shared.manifests.check_fenced(self.shared.epoch).await;
+        self.shared.stop_where_fenced(owned)
     }
 
     /// The columns and key of the rows that are put now.
@@ -471,6 +472,15 @@ impl Shared {
             .filter(|view| view.rows() > 0)
             .collect();
         ShardSnapshot { manifest: state.manifest.clone(), memtables }
+    }
+
+    /// Stops the job where `answer` is that a later claim took the shard: no put that is on its way is
+    /// acknowledged any more.
+    pub(super) fn stop_where_fenced<T>(&self, answer: Result<T>) -> Result<T> {
+        if let Err(fenced @ Error::Fenced { .. }) = &answer {
+            self.queue.fail(fenced.clone());
+        }
+        answer
     }
 
     /// Stops the job, because what its closing flush could not do no later call does.

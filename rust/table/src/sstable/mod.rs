@@ -45,7 +45,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
-pub use bounded::{other_size, read_whole};
+pub use bounded::{OTHER_SIZE, no_file, other_size, read_whole};
 pub use checksums::{
     COMPARED_BYTES, Compared, DamagedFile, FileStamps, FileSum, RunFiles, compare, stamps,
 };

@@ -24,7 +24,7 @@ use lancemem_core::shard::{MarkedRun, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Result, ShardId};
 
-use super::collect::{Remover, now};
+use super::collect::Remover;
 use super::columns::refuse_unwritable;
 use super::job::LanceSink;
 use super::write::{Verb, shard_of};
@@ -154,7 +154,8 @@ impl Table {
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
         let base = self.latest_base().await?;
-        let ages = try_join_all(runs.iter().map(|run| self.age_of(run))).await?;
+        let now = self.store().read_clock().await?.later();
+        let ages = try_join_all(runs.iter().map(|run| self.age_of(run, now))).await?;
         // What was decided about old ones may be forgotten.
         if ages.into_iter().flatten().any(is_too_old) {
             return Ok(false);
@@ -270,9 +271,15 @@ impl Table {
         base: &Dataset,
         runs: impl Iterator<Item = &'a StagedRun>,
     ) -> Result<Vec<Duration>> {
-        let opened = runs.map(|run| async move {
+        let runs: Vec<&StagedRun> = runs.collect();
+        if runs.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Whichever clock is ahead: the collector goes by the clock of the store.
+        let now = self.store().read_clock().await?.later();
+        let opened = runs.into_iter().map(|run| async move {
             let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
-            match self.age_of(run).await? {
+            match self.age_of(run, now).await? {
                 None => return Err(not_there(run)),
                 Some(age) if is_too_old(age) => return Err(too_old(run)),
                 Some(_) => {}
@@ -301,11 +308,11 @@ impl Table {
     }
 
     /// How long ago the last file of a run was written, or touched; `None` where nothing of it is there.
-    async fn age_of(&self, run: &StagedRun) -> Result<Option<Duration>> {
+    async fn age_of(&self, run: &StagedRun, now: SystemTime) -> Result<Option<Duration>> {
         let folder = format!("{}/{}", paths::shard(run.shard_id), run.path);
         let files = self.store().list_tree(&folder).await?;
         let ended = files.iter().map(|file| file.modified).max();
-        Ok(ended.map(|ended| now().duration_since(ended).unwrap_or_default()))
+        Ok(ended.map(|ended| now.duration_since(ended).unwrap_or_default()))
     }
 
     async fn link_shard(
