@@ -12,6 +12,10 @@ use lancemem_core::Error;
 use lancemem_core::store::{NO_FILE, scrub};
 use tokio::task::JoinError;
 
+use self::type_names::with_type_names;
+
+mod type_names;
+
 /// The ending of lance's messages: a source file of the machine that built it.
 static BUILD_PATH: LazyLock<Option<regex::Regex>> =
     LazyLock::new(|| regex::Regex::new(r",?\s*(location: )?\S+\.rs:\d+:\d+").ok());
@@ -366,6 +370,10 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
         return from_lance(action, lance);
     }
     let text = without_path(root);
+    let text = match root {
+        DataFusionError::Plan(_) | DataFusionError::ArrowError(..) => with_type_names(&text),
+        _ => text.as_str().into(),
+    };
     match root {
         DataFusionError::SQL(..)
         | DataFusionError::Plan(_)
