@@ -650,6 +650,11 @@ def _serve(table: lancemem.Table, streams: int) -> None:
         job.serve(max_streams=streams)
 
 
+def _serve_patiently(table: lancemem.Table, milliseconds: int) -> None:
+    with table.start_job(shard=0) as job:
+        job.serve(stall_timeout_ms=milliseconds)
+
+
 # The argument, and a call that takes it.
 NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "limit": ("limit", lambda table, number: table.scan(limit=number)),
@@ -661,6 +666,7 @@ NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "setting": ("max_memtable_rows", lambda _, many: lancemem.WriterConfig(max_memtable_rows=many)),
     "buckets": ("buckets", lambda _, number: lancemem.bucket("id", number)),
     "streams": ("max_streams", _serve),
+    "patience": ("stall_timeout_ms", _serve_patiently),
 }
 
 

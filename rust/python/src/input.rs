@@ -32,6 +32,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyTuple};
 
 use crate::errors::{InvalidInputError, broken_stream, not_arrow};
+use crate::finalization::{detached, outlive_interpreter};
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -57,6 +58,7 @@ pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
 
 /// Whether `data` exports itself as Arrow.
 pub fn is_arrow(data: &Bound<'_, PyAny>) -> PyResult<bool> {
+    outlive_interpreter();
     let py = data.py();
     Ok(data.hasattr(intern!(py, "__arrow_c_array__"))?
         || data.hasattr(intern!(py, "__arrow_c_stream__"))?)
@@ -64,6 +66,7 @@ pub fn is_arrow(data: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Whatever anything exports as a stream or as a single array.
 pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
+    outlive_interpreter();
     let py = data.py();
     // A single batch costs its producer half of what a stream costs.
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_array__"))? {
@@ -115,6 +118,7 @@ fn has_nulls(data_type: &DataType) -> bool {
 
 /// The values of anything that exports a single array.
 pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
+    outlive_interpreter();
     let Some(export) = data.getattr_opt(intern!(data.py(), "__arrow_c_array__"))? else {
         return Err(InvalidInputError::new_err(format!(
             "expected an Arrow array (an object with __arrow_c_array__), got {}",
@@ -128,6 +132,7 @@ pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
 
 /// The schema of anything that exports one.
 pub fn schema(data: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+    outlive_interpreter();
     if !data.hasattr("__arrow_c_schema__")? {
         return Err(InvalidInputError::new_err(format!(
             "expected an Arrow schema (an object with __arrow_c_schema__), got {}",
@@ -148,7 +153,7 @@ fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
     let py = capsule.py();
     let pulled = pull(py, &mut stream);
     // Its end may wait for those threads as well, above all where it failed.
-    py.detach(move || drop(stream));
+    detached(py, move || drop(stream));
     let (exported, data_type, arrays) = pulled?;
     if !matches!(data_type, DataType::Struct(_)) {
         let arrays = arrays.iter().map(|data| owned_column(data, 0, data.len()).map(make_array));
@@ -169,14 +174,14 @@ fn pull(
     py: Python<'_>,
     stream: &mut FFI_ArrowArrayStream,
 ) -> PyResult<(FFI_ArrowSchema, DataType, Vec<ArrayData>)> {
-    let mut exported = py.detach(|| stream_schema(stream))?;
+    let mut exported = detached(py, || stream_schema(stream))?;
     let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
     if matches!(data_type, DataType::Struct(_)) && has_nulls(&data_type) {
         through_pyarrow(py, stream)?;
         exported = stream_schema(stream)?;
     }
     let mut arrays = Vec::new();
-    while let Some(array) = py.detach(|| next_array(stream))? {
+    while let Some(array) = detached(py, || next_array(stream))? {
         check_shape(&array, &data_type)?;
         // SAFETY: the producer promises that the array is of the stream's schema.
         let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };

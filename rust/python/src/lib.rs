@@ -10,6 +10,7 @@ mod config;
 mod docs;
 mod errors;
 mod filter;
+mod finalization;
 mod input;
 mod job;
 mod keys;
@@ -35,7 +36,7 @@ use pyo3::prelude::*;
 fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::start();
     allocator::share_large_buffers();
-    runtime::watch_interpreter(module)?;
+    finalization::watch_interpreter(module)?;
     errors::register(module)?;
     values::register(module)?;
     config::register(module)?;

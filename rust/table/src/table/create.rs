@@ -292,6 +292,11 @@ impl Table {
         try_join_all(created).await
     }
 
+    /// The id that the table gives to its shard of an ordinal.
+    pub(super) fn shard_id_for(&self, ordinal: u32) -> ShardId {
+        shard_id_of(self.table_id, self.shard_spec_id, ordinal)
+    }
+
     /// Creates the shard of one ordinal, which records its bucket for every reader. A table that was
     /// copied without its shards knows how far those were compacted: what this one flushes counts
     /// from there, or it would be taken for compacted too.
@@ -300,7 +305,7 @@ impl Table {
         ordinal: u32,
         compacted: &HashMap<ShardId, Generation>,
     ) -> Result<ShardId> {
-        let shard_id = shard_id_of(self.table_id, self.shard_spec_id, ordinal);
+        let shard_id = self.shard_id_for(ordinal);
         let manifests = ManifestStore::new(self.store.clone(), shard_id, 2);
         let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
         let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);
