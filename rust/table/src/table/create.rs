@@ -140,7 +140,7 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
-            if key_of(&base).is_empty() {
+            if key_of(&base)?.is_empty() {
                 return Err(Error::input(format!(
                     "table {} names no primary key, so an upsert would append: make the column \
                      not nullable (alter_columns) and set '{KEY_MARK}' to 'true' in its metadata \
@@ -169,7 +169,7 @@ impl Table {
 /// Whether this is what a create that was interrupted leaves: the first version of a table with no
 /// rows, these columns and no index yet.
 async fn is_half_made(base: &Dataset, schema: &Schema, key: &[String]) -> Result<bool> {
-    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base) != key {
+    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base)? != key {
         return Ok(false);
     }
     let stored = Schema::from(base.schema());
@@ -187,7 +187,7 @@ pub(super) async fn enable(
     sharding: &Sharding,
     config: &WriterConfig,
 ) -> Result<Arc<Table>> {
-    let key = key_of(&base);
+    let key = key_of(&base)?;
     let schema = Schema::from(base.schema());
     for name in &key {
         check_key_field(schema.field_with_name(name).context("reading the primary key")?)?;
