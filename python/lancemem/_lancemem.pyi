@@ -607,7 +607,8 @@ class Job:
         `Table.upsert`.
 
         `durable` and `sync_index` replace the job's settings for this put; docs/write-path.md
-        says what each promises. Raises `InvalidInputError`, which names column and row.
+        says what each promises. Raises `InvalidInputError`, which names column and row, or the
+        bound where the rows are more than 4 GiB.
         """
 
     def delete(

@@ -57,7 +57,7 @@ impl Job {
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
-        let rows = input::batch(data)?;
+        let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move { job.put_marked(&rows, mode, mark.as_ref()).await })
             .map(Acknowledged::from)
@@ -96,7 +96,7 @@ impl Job {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
         let deletes = stage::deletes(deletes)?;
-        let rows = input::batch(data)?;
+        let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move { job.apply(&rows, &deletes, mode, mark.as_ref()).await })
             .map(Acknowledged::from)

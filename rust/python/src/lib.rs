@@ -12,6 +12,7 @@ mod errors;
 mod filter;
 mod finalization;
 mod input;
+mod input_size;
 mod job;
 mod keys;
 mod logging;

@@ -413,7 +413,7 @@ impl Table {
     #[doc = docstring!("Table.widen_column")]
     fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
         let table = self.inner()?;
-        self.run(py, table.widen_column(column))
+        self.run(py, table.naming_damage(table.widen_column(column)))
     }
 
     #[doc = docstring!("Table.compact")]

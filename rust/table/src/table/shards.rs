@@ -16,6 +16,7 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, Writ
 
 use super::create::SHARDING_FIELD;
 use super::{Table, compacted_of};
+use crate::damage::naming_damage;
 use crate::errors::BaseContext;
 use crate::view::is_compacted;
 
@@ -62,7 +63,8 @@ impl Table {
     pub async fn stats(&self) -> Result<TableStats> {
         let shards = self.shards().await?;
         let base = self.latest_base().await?;
-        let base_rows = base.count_rows(None).await.in_base("counting the base table's rows")?;
+        let rows = async { base.count_rows(None).await.in_base("counting the base table's rows") };
+        let base_rows = naming_damage(&base, rows).await?;
         let sstables: Vec<&SsTable> = shards.iter().flat_map(|shard| &shard.sstables).collect();
         Ok(TableStats {
             base_version: base.version().version,
