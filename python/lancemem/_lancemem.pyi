@@ -653,7 +653,8 @@ class Job:
         `Table.upsert`.
 
         `durable` and `sync_index` replace the job's settings for this put; docs/write-path.md
-        says what each promises. Raises `InvalidInputError`, which names column and row.
+        says what each promises. Raises `InvalidInputError`, which names column and row, or the
+        bound where the rows are more than 4 GiB.
         """
 
     def delete(
@@ -699,13 +700,16 @@ class Job:
         tls: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
         *,
         max_streams: int = 16,
+        stall_timeout_ms: int = 30_000,
     ) -> Endpoint:
         """Offer the rows in this job's memory to other processes, over Arrow Flight.
 
         `address` is on the loopback interface unless told otherwise; port 0 takes a free one.
         `token`: what a reader must have, 16 to 4,096 characters; made of 256 random bits where
         absent. `tls`: the paths of a certificate and of its private key, in PEM form; without it
-        rows and token can be read on the way. At most `max_streams` reads run at a time.
+        rows and token can be read on the way. At most `max_streams` reads run at a time. A read
+        whose reader takes nothing for `stall_timeout_ms` ends with an error: until then it keeps
+        the rows that it has yet to send in this job's memory, beyond the job's budget.
         The endpoint ends with the job or with `Endpoint.close`, not with the object.
         """
 

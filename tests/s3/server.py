@@ -7,6 +7,7 @@ Does not own: S3. `test_server` proves what the other tests rely on.
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import threading
@@ -30,6 +31,19 @@ UNCONDITIONAL = "unconditional"
 BEHIND, AHEAD = "behind", "ahead"
 # Does what the next write asks whose path has these words, and answers as if it had failed.
 LOSES = "loses-"
+
+
+def spelled(token: str) -> list[str]:
+    """Give a token as it is, and as servers and what stands between may write it."""
+    named = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "+": "&#43;", "/": "&#x2F;", "=": "&#x3d;"}
+    return [
+        token,
+        "".join(named.get(sign, sign) for sign in token),
+        "".join(f"&#{ord(sign)};" for sign in token),
+        token.encode().hex(),
+        token.encode().hex().upper(),
+        *(base64.b64encode(f"{before}{token};".encode()).decode() for before in ("", ":", "a:")),
+    ]
 
 
 class Handler(WSGIRequestHandler):
@@ -60,7 +74,10 @@ class Around:
             return answer(start, "200 OK", b"")
         if self.mode == EXPIRED:
             token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN", "")
-            error = f"<Error><Code>ExpiredToken</Code><Token-0>{token}</Token-0></Error>"
+            repeated = "".join(
+                f"<Token-{n}>{it}</Token-{n}>" for n, it in enumerate(spelled(token))
+            )
+            error = f"<Error><Code>ExpiredToken</Code>{repeated}</Error>"
             return answer(start, "400 Bad Request", error.encode())
         condition = environ.get("HTTP_IF_NONE_MATCH")
         if self.mode == UNCONDITIONAL:

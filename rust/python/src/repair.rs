@@ -83,18 +83,11 @@ pub fn existing_shard(
     table: &lancemem::Table,
     shard: ShardName,
 ) -> PyResult<ShardId> {
-    let ordinal = match shard {
-        ShardName::Id(id) => {
-            return ShardId::parse_str(&id)
-                .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")));
-        }
-        ShardName::Ordinal(ordinal) => ordinal,
-    };
-    let shards = run_on(py, table.uri(), table.shards())?;
-    let found = shards.iter().find(|shard| shard.ordinal.map(i64::from) == Some(ordinal));
-    found.map(|shard| shard.shard_id).ok_or_else(|| {
-        InvalidInputError::new_err(format!("table {} has no shard {ordinal}", table.uri()))
-    })
+    match shard {
+        ShardName::Id(id) => ShardId::parse_str(&id)
+            .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id"))),
+        ShardName::Ordinal(ordinal) => run_on(py, table.uri(), table.existing_shard_of(ordinal)),
+    }
 }
 
 fn wal_report(report: RustReport) -> WalReport {

@@ -4,7 +4,6 @@
 //! Does not own: jobs and scans, which are objects of their own.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +15,12 @@ use lancemem::{
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
-use crate::arguments::{ColumnNames, Given, KeyNames, RunningJob, ShardName, level};
+use crate::arguments::{ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level};
 use crate::config::WriterConfig;
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
+use crate::finalization::detached;
 use crate::input;
 use crate::job::Job;
 use crate::keys;
@@ -28,7 +28,7 @@ use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::repair;
-use crate::runtime::{Here, detached, run_on};
+use crate::runtime::{Here, run_on};
 use crate::scan::Scan;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
@@ -79,7 +79,7 @@ impl Table {
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn create_table(
     py: Python<'_>,
-    uri: PathBuf,
+    uri: FilePath,
     schema: &Bound<'_, PyAny>,
     primary_key: Option<KeyNames>,
     sharding: Option<&Sharding>,
@@ -103,7 +103,7 @@ fn create_table(
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn open_table(
     py: Python<'_>,
-    uri: PathBuf,
+    uri: FilePath,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
     storage_options: Option<HashMap<String, String>>,
@@ -146,8 +146,8 @@ fn adopted(
 }
 
 /// A text, or whatever else names a file in Python.
-fn location(uri: PathBuf, options: Option<HashMap<String, String>>) -> PyResult<Location> {
-    let text = uri.into_os_string().into_string().map_err(|uri| {
+fn location(uri: FilePath, options: Option<HashMap<String, String>>) -> PyResult<Location> {
+    let text = uri.0.into_os_string().into_string().map_err(|uri| {
         InvalidInputError::new_err(format!("the location {} is not UTF-8", uri.display()))
     })?;
     Ok(Location::new(&text).with_storage_options(options.unwrap_or_default()))
@@ -279,17 +279,7 @@ impl Table {
         let shard_id = match shard {
             ShardName::Id(id) => ShardId::parse_str(&id)
                 .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,
-            ShardName::Ordinal(ordinal) => {
-                let routing = self.run(py, table.routing())?;
-                let known = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
-                known.copied().ok_or_else(|| {
-                    InvalidInputError::new_err(format!(
-                        "table {} has no shard {ordinal}; it has {}",
-                        table.uri(),
-                        routing.len()
-                    ))
-                })?
-            }
+            ShardName::Ordinal(ordinal) => self.run(py, table.shard_of(ordinal))?,
         };
         let (key, uri) = (table.primary_key().to_vec(), table.uri().to_owned());
         let job = self.run(py, async move { table.start_job(shard_id, config).await })?;
@@ -423,7 +413,7 @@ impl Table {
     #[doc = docstring!("Table.widen_column")]
     fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
         let table = self.inner()?;
-        self.run(py, table.widen_column(column))
+        self.run(py, table.naming_damage(table.widen_column(column)))
     }
 
     #[doc = docstring!("Table.compact")]

@@ -15,6 +15,7 @@ use pyo3::types::PyTuple;
 use crate::arguments::Given;
 use crate::docs::docstring;
 use crate::errors::to_py;
+use crate::finalization::outlive_interpreter;
 
 /// How Python writes a value.
 pub trait Repr {
@@ -353,6 +354,7 @@ impl Sharding {
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        outlive_interpreter();
         let module = py.import("lancemem")?;
         Ok(match &self.0 {
             RustSharding::Unsharded => (module.getattr("unsharded")?, PyTuple::empty(py)),

@@ -135,7 +135,7 @@ fn of_base(action: &str, kind: &'static str, error: &lance_core::Error) -> Error
         _ => "",
     };
     let detail = format!("{action}: {}{cleaned}", without_path(error));
-    Error::corrupt("the base table", kind, detail)
+    Error::corrupt(BASE, kind, detail)
 }
 
 /// What a plan over a table says: what lance found wrong there is of the base table, for errors of
@@ -155,8 +155,17 @@ fn lance_of(error: &DataFusionError) -> Option<&lance_core::Error> {
     }
 }
 
+/// How errors call the base table.
+pub const BASE: &str = "the base table";
 const MISSING: &str = "missing";
-const UNDECODABLE: &str = "undecodable";
+/// The kind of damage of a file that no reader understands.
+pub const UNDECODABLE: &str = "undecodable";
+
+/// Whether what lance says of a file that it reads is damage of that.
+pub fn is_damage(error: &lance_core::Error) -> bool {
+    damage_of_read(error).is_some()
+        || (has_panicked(error) && !error.to_string().contains(NO_THREAD))
+}
 
 /// The kind of damage, where what lance says of a file that is complete and synced is damage.
 fn damage_of(error: &lance_core::Error) -> Option<&'static str> {

@@ -14,6 +14,7 @@
 
 pub mod collect;
 pub mod compact;
+mod damage;
 mod errors;
 pub mod index;
 mod lance_threads;
@@ -41,8 +42,8 @@ pub use lancemem_core::shard::{
 };
 pub use lancemem_core::store::{scrub, waiting_here};
 pub use lancemem_core::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, Mark, PerProcess, Result, ShardId, WalPosition,
-    WriterConfig, WriterEpoch,
+    Error, ErrorKind, Generation, KeyIndexKind, MAX_PUT_BYTES, Mark, PerProcess, Result, ShardId,
+    WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::Found;
 pub use plan::{Condition, ReadPart};

@@ -140,7 +140,7 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
-            if key_of(&base).is_empty() {
+            if key_of(&base)?.is_empty() {
                 return Err(Error::input(format!(
                     "table {} names no primary key, so an upsert would append: make the column \
                      not nullable (alter_columns) and set '{KEY_MARK}' to 'true' in its metadata \
@@ -169,7 +169,7 @@ impl Table {
 /// Whether this is what a create that was interrupted leaves: the first version of a table with no
 /// rows, these columns and no index yet.
 async fn is_half_made(base: &Dataset, schema: &Schema, key: &[String]) -> Result<bool> {
-    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base) != key {
+    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base)? != key {
         return Ok(false);
     }
     let stored = Schema::from(base.schema());
@@ -187,7 +187,7 @@ pub(super) async fn enable(
     sharding: &Sharding,
     config: &WriterConfig,
 ) -> Result<Arc<Table>> {
-    let key = key_of(&base);
+    let key = key_of(&base)?;
     let schema = Schema::from(base.schema());
     for name in &key {
         check_key_field(schema.field_with_name(name).context("reading the primary key")?)?;
@@ -297,6 +297,11 @@ impl Table {
         try_join_all(created).await
     }
 
+    /// The id that the table gives to its shard of an ordinal.
+    pub(super) fn shard_id_for(&self, ordinal: u32) -> ShardId {
+        shard_id_of(self.table_id, self.shard_spec_id, ordinal)
+    }
+
     /// Creates the shard of one ordinal, which records its bucket for every reader. A table that was
     /// copied without its shards knows how far those were compacted: what this one flushes counts
     /// from there, or it would be taken for compacted too.
@@ -305,7 +310,7 @@ impl Table {
         ordinal: u32,
         compacted: &HashMap<ShardId, Generation>,
     ) -> Result<ShardId> {
-        let shard_id = shard_id_of(self.table_id, self.shard_spec_id, ordinal);
+        let shard_id = self.shard_id_for(ordinal);
         let manifests = ManifestStore::new(self.store.clone(), shard_id, 2);
         let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
         let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);

@@ -12,6 +12,7 @@ use lancemem_core::types::{Error, Result};
 
 use super::read::Purpose;
 use super::{LiveJob, Table};
+use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, Found};
 use crate::view::{Consistency, KeptStats, ReadView};
 
@@ -33,7 +34,7 @@ impl Table {
         let view = self.read_view_for(consistency, jobs, Purpose::Lookup).await?;
         let call = call_of(&view, keys, columns)?;
         let ahead = async { asked?.await.ok().flatten() };
-        lookup::find_with(&view, &call.0, &call.1, ahead).await
+        naming_damage(&view.base, lookup::find_with(&view, &call.0, &call.1, ahead)).await
     }
 
     /// Asks the base version that is known while the cut is gathered, in the first read of a store
@@ -66,7 +67,7 @@ impl Table {
     ) -> Result<Found> {
         self.require_key()?;
         let (keys, columns) = call_of(view, keys, columns)?;
-        lookup::find(view, &keys, &columns).await
+        naming_damage(&view.base, lookup::find(view, &keys, &columns)).await
     }
 
     pub(super) fn require_key(&self) -> Result<()> {

@@ -136,7 +136,7 @@ impl Table {
         base: Dataset,
         details: &MemWalIndexDetails,
     ) -> Result<Arc<Self>> {
-        let key: Arc<[String]> = key_of(&base).into();
+        let key: Arc<[String]> = key_of(&base)?.into();
         let (shard_spec_id, sharding) = create::sharding_of(&base, details)?;
         let (sharding, sharding_record) = sharding.unzip();
         let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;

@@ -8,12 +8,15 @@
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use lancemem_core::format::SsTable;
 use lancemem_core::shard::{WalReport, check_wal, cut_wal};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPosition};
 
 use super::{Shard, Table};
+use crate::damage::naming_damage;
 use crate::errors::{Context, RunContext};
 use crate::sstable::{Compared, RunFiles, SsTableContext, compare, open_sstable};
 use crate::view::remember;
@@ -38,6 +41,18 @@ pub struct RunReport {
 }
 
 impl Table {
+    /// `work` on this table, whose error names the damaged file of the base table where it failed for one.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn naming_damage<'a, T: Send + 'a>(
+        &'a self,
+        work: impl Future<Output = Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        let base = self.base.known().dataset;
+        async move { naming_damage(&base, work).await }.boxed()
+    }
+
     /// Looks for damage in a shard's log, and writes nothing.
     ///
     /// # Errors

@@ -146,7 +146,10 @@ impl Table {
         {
             return Ok(already);
         }
-        let part = take_record_batch(rows, positions).context("routing rows")?;
+        // All of them, in their order: no second copy is made.
+        let is_all = positions.len() == rows.num_rows();
+        let part = if is_all { Ok(rows.clone()) } else { take_record_batch(rows, positions) };
+        let part = part.context("routing rows")?;
         let config = WriterConfig { durable_write: true, ..self.defaults.clone() };
         let job = self.open_job(shard_id, config).await?;
         let mode = WriteMode::default();
