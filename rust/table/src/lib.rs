@@ -15,6 +15,7 @@
 pub mod collect;
 pub mod compact;
 mod errors;
+mod holds;
 pub mod index;
 mod lance_threads;
 pub mod lookup;
