@@ -30,6 +30,8 @@ TRANSACTION = ("link", "_transactions/*.txn")
 # A version was found in the listing, and is read next.
 LISTED = ("look", "_versions/*.manifest")
 
+# The first of many files of rows was opened.
+OPENED = ("open", "data/*.lance")
 
 WANTED = {key: "old" for key in range(1, ROWS) if key != 8} | {
     7: "new",
@@ -154,3 +156,15 @@ def test_a_version_that_is_cleaned_up_between_its_listing_and_its_read_is_no_dam
     found = values(lancemem.open_table(table.uri).scan().to_table())
     assert found[1000] == "theirs"
     assert (2000 in found) == (story == "flush")
+
+
+@pytest.mark.parametrize("story", ["to_table", "count_rows", "get"])
+def test_a_read_whose_version_is_cleaned_up_begins_again(
+    table: lancemem.Table, story: str, syscalls_library: Path
+) -> None:
+    """A call that has handed out nothing reads the newest version instead."""
+    for step in range(40):
+        lance.write_dataset(rows([3000 + step], "theirs"), table.uri, mode="append")
+    with stopped(syscalls_library, table.uri, story, OPENED):
+        lance.dataset(table.uri).optimize.compact_files()
+        append_and_clean_up(table.uri)
