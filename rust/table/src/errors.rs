@@ -292,7 +292,26 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
 
 /// Whether lance found no table.
 pub fn is_absent(error: &lance_core::Error) -> bool {
-    causes(error).any(is_missing)
+    missing_manifest(error).is_none() && causes(error).any(is_missing)
+}
+
+/// The manifest that lance found in a listing and not when it read it. Where it was a small one, the error stands
+/// below others that do not count as absent.
+pub fn missing_manifest(error: &lance_core::Error) -> Option<String> {
+    let mut missing = causes(error).chain(causes(innermost(error))).filter_map(missing_path);
+    missing.find(|path| path.ends_with(".manifest")).map(str::to_owned)
+}
+
+fn missing_path<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a str> {
+    match cause.downcast_ref::<lance_core::Error>() {
+        Some(lance_core::Error::NotFound { uri, .. }) => return Some(uri),
+        Some(lance_core::Error::DatasetNotFound { path, .. }) => return Some(path),
+        _ => {}
+    }
+    match cause.downcast_ref::<object_store::Error>() {
+        Some(object_store::Error::NotFound { path, .. }) => Some(path),
+        _ => None,
+    }
 }
 
 /// What lance says of a table that it cannot open. What is not there, or may not be read, is no
@@ -318,7 +337,8 @@ pub fn from_create(action: &str, error: &lance_core::Error) -> Error {
 }
 
 /// What lance says of a table that was open and whose newest version is looked for. Where that is
-/// gone the table is; what is not damage may pass, and a job waits for that.
+/// gone the table is, but for a version that is listed and cannot be found, which is damage; what is not damage
+/// may pass, and a job waits for that.
 pub fn from_look(action: &str, error: &lance_core::Error) -> Error {
     if is_absent(error) { from_open(action, error) } else { from_base(action, error) }
 }

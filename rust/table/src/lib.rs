@@ -16,6 +16,7 @@ pub mod collect;
 pub mod compact;
 mod damage;
 mod errors;
+mod holds;
 pub mod index;
 mod lance_threads;
 pub mod lookup;

@@ -23,7 +23,9 @@ use lancemem_core::format::RowSchema;
 use lancemem_core::types::{Error, Result};
 
 pub use exec::ReconcileExec;
-pub use latest::{BaseVersion, LatestBase, VersionStamp, replaced};
+pub use latest::{
+    BaseVersion, LatestBase, VersionStamp, keep_indexes, newest_of, read_newest, replaced,
+};
 pub use plain_types::plain_schema;
 pub use stored::StoredColumns;
 

@@ -25,6 +25,7 @@ use crate::collect::{
     RunFolder, ShardFacts, VectorFile, garbage_of, generation_of_folder, present,
 };
 use crate::errors::Context;
+use crate::holds::{Hold, pass};
 use crate::sstable::{local_path, sync_base, sync_table};
 use crate::view::is_pinned;
 
@@ -72,6 +73,7 @@ impl Table {
         result.garbage.extend(self.record_index_garbage(now, settings.older_than).await?);
         result.garbage.extend(self.staged_write_garbage(now, settings.older_than).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
+            pass(Hold::Listed, base.uri()).await;
             self.sync_before_removal(&base).await?;
             for garbage in &result.garbage {
                 remover.remove(garbage).await?;

@@ -21,20 +21,23 @@ use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::format::{Sharding, paths};
 use lancemem_core::shard::retire;
 use lancemem_core::store::{ManifestStore, Store};
-use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
+use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
 use super::columns::{check_key_field, refuse_unstorable, with_key};
 use super::loads::session;
 use super::shards::shard_ids;
 use super::{Location, Table, details_of};
+use crate::compact::committing;
 use crate::errors::{Context, from_create};
-use crate::schema::{key_of, refuse_structs_of_old_formats};
+use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;
 
 /// Under this name the index keeps what tells the table from any other that stood or will stand in its
 /// place. Their shards have other ids: a job of the other one writes nothing into this one's.
 const TABLE_ID: &str = "lancemem_table_id";
+/// Commits to the base table that may come before one of these.
+const ATTEMPTS: u32 = 8;
 /// Name of the sharding field in the specification that lance writes.
 pub(super) const SHARDING_FIELD: &str = "bucket";
 
@@ -201,18 +204,16 @@ pub(super) async fn enable(
     }
     let record = record_of(sharding, base.schema());
     let retired = retire_shards(&store, location.uri(), &record).await;
-    base.checkout_latest().await.context(&action)?;
+    base = newest_of(&base).await.context(&action)?;
     let has_none = details_of(&base).await?.is_none();
     if has_none {
         retired?;
-        add_index(&mut base, sharding, config).await.context(&action)?;
+        base = with_index(base, sharding, config, &action).await?;
     }
+    let base = with_own_field_ids(base, &action).await?;
     let details = details_of(&base)
         .await?
         .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
-    // A column that is added must not get the id of one that was dropped: rows above the base
-    // table may still have values of that one.
-    base.migrate_to_non_reusable_field_ids().await.context(&action)?;
     if location.is_local() && config.fsync {
         sync_base(&base).await.context(&action)?;
     }
@@ -227,11 +228,35 @@ pub(super) async fn enable(
     Ok(table)
 }
 
+/// The newest version, with a MemWAL index. Planned again a few times where another commit came first.
+async fn with_index(
+    mut base: Dataset,
+    sharding: &Sharding,
+    config: &WriterConfig,
+    action: &str,
+) -> Result<Dataset> {
+    let mut attempt = 1;
+    loop {
+        let added = add_index(&base, sharding, config).await.context(action);
+        base = newest_of(&base).await.context(action)?;
+        // Another process may have been faster; its index is as good as ours.
+        let Err(error) = added else { return Ok(base) };
+        if details_of(&base).await?.is_some() {
+            return Ok(base);
+        }
+        if error.kind() != ErrorKind::Retry || attempt == ATTEMPTS {
+            return Err(error);
+        }
+        attempt += 1;
+    }
+}
+
 async fn add_index(
-    base: &mut Dataset,
+    base: &Dataset,
     sharding: &Sharding,
     config: &WriterConfig,
 ) -> lance_core::Result<()> {
+    let mut base = committing(base).await?;
     let builder = match sharding {
         Sharding::Unsharded => base.initialize_mem_wal().unsharded(),
         Sharding::Bucket { column, buckets } => {
@@ -243,10 +268,29 @@ async fn add_index(
     let builder = settings
         .into_iter()
         .fold(builder, |builder, (name, value)| builder.add_writer_config_default(name, value));
-    let Err(error) = builder.execute().await else { return Ok(()) };
-    // Somebody may have been faster; their index is as good as ours.
-    base.checkout_latest().await?;
-    if base.mem_wal_index_details().await?.is_some() { Ok(()) } else { Err(error) }
+    builder.execute().await
+}
+
+/// The newest version, in which no field id is given twice from now on: a column that is added must not get the id
+/// of one that was dropped, for rows above the base table may still have values of that one. Planned again a few
+/// times where another commit came first, which may have been the same one.
+pub(super) async fn with_own_field_ids(mut base: Dataset, action: &str) -> Result<Dataset> {
+    let mut attempt = 1;
+    while !base.manifest().uses_non_reusable_field_ids() {
+        let migrated = match committing(&base).await {
+            Ok(mut base) => base.migrate_to_non_reusable_field_ids().await,
+            Err(error) => Err(error),
+        };
+        let before = base.version().version;
+        base = newest_of(&base).await.context(action)?;
+        if let Err(error) = migrated.context(action)
+            && (base.version().version == before || attempt == ATTEMPTS)
+        {
+            return Err(error);
+        }
+        attempt += 1;
+    }
+    Ok(base)
 }
 
 /// What shards of a table with these columns say of its sharding.

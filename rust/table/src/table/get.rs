@@ -9,6 +9,7 @@ use arrow_array::RecordBatch;
 use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
 use lancemem_core::types::{Error, Result};
+use parking_lot::Mutex;
 
 use super::read::Purpose;
 use super::{LiveJob, Table};
@@ -30,11 +31,16 @@ impl Table {
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Found> {
         self.require_key()?;
-        let asked = self.ask_base(keys, columns.as_ref()).await;
-        let view = self.read_view_for(consistency, jobs, Purpose::Lookup).await?;
-        let call = call_of(&view, keys, columns)?;
-        let ahead = async { asked?.await.ok().flatten() };
-        naming_damage(&view.base, lookup::find_with(&view, &call.0, &call.1, ahead)).await
+        let asked = Mutex::new(self.ask_base(keys, columns.as_ref()).await);
+        let (asked, columns) = (&asked, &columns);
+        let pin = || self.read_view_for(consistency, jobs, Purpose::Lookup);
+        let find = |view: Arc<ReadView>| async move {
+            let call = call_of(&view, keys, columns.clone())?;
+            let asked = asked.lock().take();
+            let ahead = async { asked?.await.ok().flatten() };
+            lookup::find_with(&view, &call.0, &call.1, ahead).await
+        };
+        self.read_again(pin, find).await
     }
 
     /// Asks the base version that is known while the cut is gathered, in the first read of a store

@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use super::Table;
 use super::columns::refuse_unwritable;
+use super::create::with_own_field_ids;
 use super::maintenance::{Maintenance, MaintenanceStats};
 use crate::errors::Context;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp};
@@ -218,12 +219,7 @@ impl Table {
             return Ok(newest);
         }
         let action = format!("fixing the field ids of table {}", self.uri());
-        let mut base = Dataset::clone(&newest.dataset);
-        if base.migrate_to_non_reusable_field_ids().await.is_err() {
-            // Another commit came first, perhaps the same one.
-            base.checkout_latest().await.context(&action)?;
-            base.migrate_to_non_reusable_field_ids().await.context(&action)?;
-        }
+        let base = with_own_field_ids(Dataset::clone(&newest.dataset), &action).await?;
         if self.location().is_local() && self.writer_defaults().fsync {
             sync_base(&base).await.context(&action)?;
         }

@@ -20,6 +20,7 @@ use lancemem_core::types::{Error, Result};
 use super::loads::session;
 use super::settings::{check_settings, hide_secrets};
 use crate::errors::{Context, from_base, from_create, from_open, has_no_file, is_absent};
+use crate::schema::{keep_indexes, read_newest};
 
 /// A table's URI and the options of its store.
 #[derive(Clone)]
@@ -99,11 +100,17 @@ impl Location {
     }
 
     async fn load(&self) -> lance_core::Result<Dataset> {
-        let mut builder = DatasetBuilder::from_uri(&self.uri).with_session(session());
-        if !self.storage_options.is_empty() {
-            builder = builder.with_storage_options(self.storage_options.clone());
-        }
-        builder.load().await
+        let session = session();
+        read_newest(|| async {
+            let mut builder = DatasetBuilder::from_uri(&self.uri).with_session(session.clone());
+            if !self.storage_options.is_empty() {
+                builder = builder.with_storage_options(self.storage_options.clone());
+            }
+            let base = builder.load().await?;
+            keep_indexes(&base).await?;
+            Ok(base)
+        })
+        .await
     }
 
     fn failed(&self, error: &lance_core::Error) -> Error {

@@ -19,10 +19,11 @@ use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 use super::record_index::Adopted;
 use super::{Table, compacted_of};
 use crate::compact::{
-    Compaction, CompactionResult, CompactionSettings, commit_exactly, rewrite_dead_fragments,
-    update_indexes,
+    Compaction, CompactionResult, CompactionSettings, Rewritten, commit_exactly,
+    rewrite_dead_fragments, update_indexes,
 };
 use crate::errors::Context;
+use crate::holds::{Hold, pass};
 use crate::sstable::{sync_base, sync_version_of};
 use crate::view::{Consistency, is_compacted};
 
@@ -34,6 +35,8 @@ const FAILURES: u32 = 4;
 /// Plans that find damage although nobody compacts, only commits: another program may have cleaned up a version
 /// that the plan was for.
 const DAMAGED_PLANS: u32 = 3;
+/// Plans for a rewrite of dead fragments, or an update of indexes, that other commits may make useless.
+const REWRITES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -62,10 +65,9 @@ impl Table {
         if settings.dry_run {
             return Ok(result);
         }
+        pass(Hold::Drain, self.base.known().dataset.uri()).await;
         self.drain_manifests(&moved).await?;
-        let base = self.latest_base().await?;
-        self.make_durable(&base).await?;
-        let rewritten = rewrite_dead_fragments(&base, settings.max_dead_share).await?;
+        let rewritten = self.rewrite_dead(settings.max_dead_share).await?;
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
         if let Err(error) = self.extend_record_index(&adopted).boxed().await {
@@ -73,9 +75,7 @@ impl Table {
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
         if settings.update_indexes {
-            let base = self.latest_base().await?;
-            self.make_durable(&base).await?;
-            let version = update_indexes(&base).await?;
+            let version = self.update_indexes().await?;
             result.base_version = result.base_version.max(version);
         }
         Ok(result)
@@ -129,6 +129,40 @@ impl Table {
             compaction = self.planned_on(base, compaction, settings).await?;
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// The rewrite of dead fragments, planned again a few times where another commit came first: each costs the
+    /// fragments again. What is not done then is left to the next compaction.
+    async fn rewrite_dead(&self, max_dead_share: f64) -> Result<Rewritten> {
+        let mut attempt = 1;
+        loop {
+            let base = self.latest_base().await?;
+            self.make_durable(&base).await?;
+            let rewritten = rewrite_dead_fragments(&base, max_dead_share).await?;
+            if !rewritten.is_overtaken || attempt == REWRITES {
+                return Ok(rewritten);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// The update of the table's indexes, planned again a few times where another commit came first.
+    async fn update_indexes(&self) -> Result<u64> {
+        let mut attempt = 1;
+        loop {
+            let base = self.latest_base().await?;
+            self.make_durable(&base).await?;
+            let error = match update_indexes(&base).await {
+                Ok(version) => return Ok(version),
+                Err(error) => error,
+            };
+            let newest = self.latest_base().await?.version().version;
+            if newest == base.version().version || attempt == REWRITES {
+                return Err(error);
+            }
+            tracing::info!(table = self.uri(), attempt, %error, "the indexes are updated again");
+            attempt += 1;
+        }
     }
 
     /// What is carried out where another commit came first: the same plan, or one that is made anew.
@@ -263,6 +297,9 @@ impl Table {
             .map(|_| ())
     }
 }
+
+#[cfg(test)]
+mod held;
 
 #[cfg(test)]
 mod tests {

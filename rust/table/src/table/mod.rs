@@ -4,6 +4,7 @@
 //! keeps open for reading it again.
 //! Does not own: running jobs; a caller holds those and passes them to a scan.
 
+mod again;
 mod collect;
 mod columns;
 mod create;

@@ -109,10 +109,15 @@ impl Scan {
     /// As [`Self::stream`], and whatever fails while the plan runs.
     #[boxed]
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-        let (view, stream) = self.started().await?;
-        let schema = stream.schema();
-        let batches = async { stream.try_collect().await.in_base("scanning") };
-        Ok((schema, naming_damage(&view.base, batches).await?))
+        self.on_view(|view| async move {
+            let columns = self.options.columns.clone();
+            let (ScanPlan { plan, .. }, session) = self.plan_of(&view, columns).await?;
+            let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
+            let schema = stream.schema();
+            let batches = stream.try_collect().await.in_base("scanning")?;
+            Ok((schema, batches))
+        })
+        .await
     }
 
     /// The number of rows that [`Self::stream`] gives. Reads no row where an earlier scan of the
@@ -122,19 +127,18 @@ impl Scan {
     /// As [`Self::stream`].
     #[boxed]
     pub async fn count_rows(&self) -> Result<usize> {
-        let view = self.view().await?;
-        naming_damage(&view.base, self.count_rows_of(&view)).await
+        self.on_view(|view| self.count_of(view)).await
     }
 
-    async fn count_rows_of(&self, view: &Arc<ReadView>) -> Result<usize> {
+    async fn count_of(&self, view: Arc<ReadView>) -> Result<usize> {
         if self.options.filter.is_none()
             && self.options.part.is_none()
-            && let Some(rows) = self.known_rows(view).await?
+            && let Some(rows) = self.known_rows(&view).await?
         {
             let rows = rows.saturating_sub(self.options.offset);
             return Ok(self.options.limit.map_or(rows, |limit| rows.min(limit)));
         }
-        let (ScanPlan { plan, .. }, session) = self.plan_of(view, Some(Vec::new())).await?;
+        let (ScanPlan { plan, .. }, session) = self.plan_of(&view, Some(Vec::new())).await?;
         let stream = execute_stream(plan, session.task_ctx()).in_base("counting")?;
         stream
             .try_fold(0, |rows, batch| futures::future::ready(Ok(rows + batch.num_rows())))
@@ -191,6 +195,17 @@ impl Scan {
     pub async fn schema(&self) -> Result<SchemaRef> {
         let (ScanPlan { plan, .. }, _) = self.plan(self.options.columns.clone()).await?;
         Ok(plan.schema())
+    }
+
+    /// What `read` makes of the cut; of a new one again where its base version was cleaned up meanwhile.
+    async fn on_view<T: Send, R: Future<Output = Result<T>> + Send>(
+        &self,
+        read: impl Fn(Arc<ReadView>) -> R,
+    ) -> Result<T> {
+        match &self.cut {
+            Cut::New(_) => self.table.read_again(|| self.view(), read).await,
+            Cut::Pinned(view) => naming_damage(&view.base, read(view.clone())).await,
+        }
     }
 
     async fn view(&self) -> Result<Arc<ReadView>> {
