@@ -27,6 +27,7 @@ use uuid::Uuid;
 use super::columns::{check_key_field, refuse_unstorable, with_key};
 use super::loads::session;
 use super::shards::shard_ids;
+use super::turns::ShardTurns;
 use super::{Location, Table, details_of};
 use crate::errors::{Context, from_create};
 use crate::schema::{key_of, refuse_structs_of_old_formats};
@@ -86,7 +87,7 @@ impl Table {
             // Before anything is written: left behind by a table that was not removed whole.
             let columns = Columns::try_from(schema.as_ref()).context(&action)?;
             let sharding = record_of(&options.sharding, &columns);
-            retire_shards(&Store::open(location.uri(), true)?, location.uri(), &sharding).await?;
+            retire_shards(&Store::open(location.uri(), true)?, &location, &sharding).await?;
         }
         let empty = RecordBatch::new_empty(schema.clone());
         let reader = RecordBatchIterator::new([Ok(empty)], schema);
@@ -108,6 +109,7 @@ impl Table {
         options: &CreateOptions,
     ) -> Result<Arc<Self>> {
         let table = enable(base, location, &options.sharding, &options.config).await?;
+        table.without_reused_ids().await?;
         match table.sharding() {
             Some(sharding) if *sharding == options.sharding => Ok(table),
             _ => Err(Error::input(format!(
@@ -200,7 +202,7 @@ pub(super) async fn enable(
         store.prove_conditional_put().await?;
     }
     let record = record_of(sharding, base.schema());
-    let retired = retire_shards(&store, location.uri(), &record).await;
+    let retired = retire_shards(&store, &location, &record).await;
     base.checkout_latest().await.context(&action)?;
     if details_of(&base).await?.is_none() {
         retired?;
@@ -209,9 +211,8 @@ pub(super) async fn enable(
     let details = details_of(&base)
         .await?
         .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
-    // A column that is added must not get the id of one that was dropped: rows above the base
-    // table may still have values of that one.
-    base.migrate_to_non_reusable_field_ids().await.context(&action)?;
+    // That no field id is given twice is left to the first rows: until then none above the base has
+    // values of a column, and programs that do not know of it may commit to the base.
     if location.is_local() && config.fsync {
         sync_base(&base).await.context(&action)?;
     }
@@ -252,7 +253,8 @@ fn record_of(sharding: &Sharding, columns: &Columns) -> String {
 
 /// Fences whoever still writes a shard that was there before the index, which is to be one of
 /// `sharding`: that of a table whose index somebody dropped, or in whose place somebody made another.
-async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
+async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Result<()> {
+    let uri = location.uri();
     for shard_id in shard_ids(store).await? {
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, 2));
         if manifests.latest().await?.is_none() {
@@ -267,6 +269,8 @@ async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
             )),
             error => error,
         })?;
+        let epoch = manifests.existing().await?.writer_epoch;
+        ShardTurns::of(location.home(), shard_id).claimed(epoch);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
 use lancemem_core::types::{Error, Result};
 
-use super::read::Purpose;
+use super::read::{Purpose, Sources};
 use super::{LiveJob, Table};
 use crate::lookup::{self, Ahead, Found};
 use crate::view::{Consistency, KeptStats, ReadView};
@@ -47,7 +47,7 @@ impl Table {
         if !self.is_first_far_read() {
             return None;
         }
-        let view = self.view_over(self.base.known(), Vec::new()).await.ok()?;
+        let view = self.view_over(self.base.known(), Vec::new(), Sources::All).await.ok()?;
         let (keys, columns) = call_of(&view, keys, columns.cloned()).ok()?;
         let ask = async move { Ahead::of(&view, &keys, &columns).await.ok() };
         Some(SpawnedTask::spawn(ask))

@@ -8,6 +8,7 @@ mod collect;
 mod columns;
 mod create;
 mod cut;
+mod foreign;
 mod get;
 mod history;
 mod job;
@@ -22,6 +23,7 @@ mod scan;
 mod settings;
 mod shards;
 mod stage;
+mod turns;
 mod vectors;
 mod widen;
 mod write;
@@ -88,8 +90,6 @@ pub struct Table {
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<maintenance::Turn>,
-    /// Held by one write of this handle at a time: two would take each other's shards.
-    writing: tokio::sync::Mutex<()>,
     /// The cut that was last pinned by its name.
     named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
 }
@@ -156,7 +156,6 @@ impl Table {
             durable_base: Mutex::default(),
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),
-            writing: tokio::sync::Mutex::default(),
             named_cut: tokio::sync::Mutex::default(),
         };
         Ok(Arc::new(table))
