@@ -77,18 +77,16 @@ impl Table {
         if view.key.is_empty() {
             return Ok(view);
         }
-        let is_foreign = |shard: &&ShardView| foreign.contains(&shard.shard_id);
-        let (others, own): (Vec<&ShardView>, Vec<&ShardView>) =
-            view.shards.iter().partition(is_foreign);
-        let has_rows =
-            |shard: &&&ShardView| !shard.sstables.is_empty() || !shard.memtables.is_empty();
-        let mut others: Vec<&ShardView> = others.iter().filter(has_rows).copied().collect();
+        let shards = view.shards.iter().cloned();
+        let (mut others, shards): (Vec<ShardView>, Vec<ShardView>) =
+            shards.partition(|shard| foreign.contains(&shard.shard_id));
+        others.retain(|shard| !shard.sstables.is_empty() || !shard.memtables.is_empty());
         others.sort_by_key(|shard| shard.shard_id);
         let Some(last) = others.last().map(|shard| shard.shard_id) else { return Ok(view) };
-        let own = ReadView { shards: own.into_iter().cloned().collect(), ..view.clone() };
+        let own = ReadView { shards, ..view.clone() };
         let newer = LazyChoice::new(Arc::new(own), self.merges.clone()).get().await?;
         let rows = ForeignRows::new(self, &view, newer);
-        for shard in others {
+        for shard in &others {
             rows.add(shard).await?;
         }
         let shown = rows.memtable.view(rows.memtable.batches());

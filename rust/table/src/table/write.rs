@@ -188,13 +188,15 @@ impl Table {
         attempts: &mut Attempts,
     ) -> Result<WriteResult> {
         let already = WriteResult { already_written: 1, ..WriteResult::default() };
+        // Before the mark, which would be that of the own entry.
+        if attempts.is_written(self.store(), false).await? {
+            return Ok(part.written());
+        }
         // Before the claim: a write that has nothing to do must not fence whoever works there.
         if let Some(mark) = part.mark
             && !is_new(&self.marks_of(shard_id).await?, shard_id, mark)?
         {
-            // That may be its own: the entry of an attempt that was fenced.
-            let is_own = attempts.is_written(self.store(), false).await?;
-            return Ok(if is_own { part.written() } else { already });
+            return Ok(already);
         }
         let config = WriterConfig { durable_write: true, ..self.defaults.clone() };
         let job = self.open_job_by(shard_id, config, Some(&attempts.turn(turns))).await?;
