@@ -334,8 +334,15 @@ class Table:
         a newer version of the mark's application. Of applications whose name starts with
         "once:" a shard remembers the 128 whose names sort last.
 
-        Claims each shard for the length of the call; a program that writes often uses
-        `start_job`. Raises `InvalidInputError`, which names column and row, with nothing written.
+        Claims each shard for the length of the call, in turn with other calls of any process; a
+        shard that another writer takes first is claimed again. A program that writes often uses
+        `start_job`.
+
+        Raises:
+            InvalidInputError: it names column and row, and nothing is written.
+            RetryableError: other writers had a shard for a minute; nothing of the call is in that
+                shard, other shards may have their rows.
+            JobStoppedError: whether the rows of a shard are written is not known.
         """
 
     def delete(self, keys: _Keys, *, mark: _Mark | None = None) -> WriteResult:
@@ -1133,7 +1140,11 @@ class SsTable:
 
 @final
 class Shard:
-    """A shard as its manifest describes it; `sstables` are those not compacted."""
+    """A shard as its manifest describes it; `sstables` are those not compacted.
+
+    `ordinal` is None for a shard that is not of the table's sharding: another program opened it,
+    and `Table.compact` moves its rows into the base table.
+    """
 
     @property
     def ordinal(self) -> int | None: ...

@@ -18,6 +18,7 @@ use super::marks::JobMarks;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{Counters, JobStats};
 use super::task_end::TaskEnd;
+use super::turn::PlannedEntry;
 use super::{ShardIdentity, SsTableSink};
 use crate::format::{AcceptedRows, RowSchema};
 use crate::memtable::MemTable;
@@ -71,6 +72,8 @@ pub(super) struct Shared {
     pub shard_id: ShardId,
     pub identity: ShardIdentity,
     pub epoch: WriterEpoch,
+    /// Where the fence of its claim stands: its first entry is the next one.
+    pub sentinel: WalPosition,
     /// What puts are accepted and stored as now; swapped under the placing lock.
     pub schema: RwLock<Arc<RowSchema>>,
     /// Held from a look at the table's columns until they are adopted: the newest look that was.
@@ -256,6 +259,14 @@ impl ShardWriter {
     #[must_use]
     pub fn epoch(&self) -> WriterEpoch {
         self.shared.epoch
+    }
+
+    /// The entry that the first put of this job becomes, for [`PlannedEntry::standing`].
+    #[must_use]
+    pub fn first_entry(&self) -> PlannedEntry {
+        let shared = &self.shared;
+        let position = shared.sentinel.next();
+        PlannedEntry { shard_id: shared.shard_id, position, epoch: shared.epoch }
     }
 
     /// The job's counters.

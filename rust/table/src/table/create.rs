@@ -27,6 +27,7 @@ use uuid::Uuid;
 use super::columns::{check_key_field, refuse_unstorable, with_key};
 use super::loads::session;
 use super::shards::shard_ids;
+use super::turns::ShardTurns;
 use super::{Location, Table, details_of};
 use crate::compact::committing;
 use crate::errors::{Context, from_create};
@@ -89,7 +90,7 @@ impl Table {
             // Before anything is written: left behind by a table that was not removed whole.
             let columns = Columns::try_from(schema.as_ref()).context(&action)?;
             let sharding = record_of(&options.sharding, &columns);
-            retire_shards(&Store::open(location.uri(), true)?, location.uri(), &sharding).await?;
+            retire_shards(&Store::open(location.uri(), true)?, &location, &sharding).await?;
         }
         let empty = RecordBatch::new_empty(schema.clone());
         let reader = RecordBatchIterator::new([Ok(empty)], schema);
@@ -111,6 +112,7 @@ impl Table {
         options: &CreateOptions,
     ) -> Result<Arc<Self>> {
         let table = enable(base, location, &options.sharding, &options.config).await?;
+        table.without_reused_ids().await?;
         match table.sharding() {
             Some(sharding) if *sharding == options.sharding => Ok(table),
             _ => Err(Error::input(format!(
@@ -203,17 +205,18 @@ pub(super) async fn enable(
         store.prove_conditional_put().await?;
     }
     let record = record_of(sharding, base.schema());
-    let retired = retire_shards(&store, location.uri(), &record).await;
+    let retired = retire_shards(&store, &location, &record).await;
     base = newest_of(&base).await.context(&action)?;
     let has_none = details_of(&base).await?.is_none();
     if has_none {
         retired?;
         base = with_index(base, sharding, config, &action).await?;
     }
-    let base = with_own_field_ids(base, &action).await?;
     let details = details_of(&base)
         .await?
         .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
+    // That no field id is given twice is left to the first rows: until then none above the base has
+    // values of a column, and programs that do not know of it may commit to the base.
     if location.is_local() && config.fsync {
         sync_base(&base).await.context(&action)?;
     }
@@ -301,7 +304,8 @@ fn record_of(sharding: &Sharding, columns: &Columns) -> String {
 
 /// Fences whoever still writes a shard that was there before the index, which is to be one of
 /// `sharding`: that of a table whose index somebody dropped, or in whose place somebody made another.
-async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
+async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Result<()> {
+    let uri = location.uri();
     for shard_id in shard_ids(store).await? {
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, 2));
         if manifests.latest().await?.is_none() {
@@ -316,6 +320,8 @@ async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
             )),
             error => error,
         })?;
+        let epoch = manifests.existing().await?.writer_epoch;
+        ShardTurns::of(location.home(), shard_id).claimed(epoch);
     }
     Ok(())
 }

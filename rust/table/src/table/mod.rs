@@ -9,6 +9,7 @@ mod collect;
 mod columns;
 mod create;
 mod cut;
+mod foreign;
 mod get;
 mod history;
 mod job;
@@ -25,6 +26,7 @@ mod scan;
 mod settings;
 mod shards;
 mod stage;
+mod turns;
 mod vectors;
 mod widen;
 mod write;
@@ -92,8 +94,6 @@ pub struct Table {
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<maintenance::Turn>,
-    /// Held by one write of this handle at a time: two would take each other's shards.
-    writing: tokio::sync::Mutex<()>,
     /// The cut that was last pinned by its name.
     named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
     /// The shard whose missing generations the caller has given up, in a handle made for that.
@@ -162,7 +162,6 @@ impl Table {
             durable_base: Mutex::default(),
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),
-            writing: tokio::sync::Mutex::default(),
             named_cut: tokio::sync::Mutex::default(),
             excused: OnceLock::new(),
         };

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
+use futures::FutureExt;
 use futures::future::{join, try_join, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, ShardManifest};
@@ -77,14 +78,25 @@ pub(super) enum Purpose {
     Lookup,
 }
 
+/// Which shards a cut has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sources {
+    /// All, with each key once, whatever shards have it.
+    All,
+    /// The table's own.
+    Own,
+    /// One.
+    Shard(ShardId),
+}
+
 /// How the parts of a cut are read.
 #[derive(Clone, Copy)]
-struct Reading<'a> {
-    consistency: Consistency,
-    jobs: &'a [Arc<dyn LiveJob>],
+pub(super) struct Reading<'a> {
+    pub consistency: Consistency,
+    pub jobs: &'a [Arc<dyn LiveJob>],
     /// The columns of rows of WAL tails.
-    rows: &'a Arc<RowSchema>,
-    purpose: Purpose,
+    pub rows: &'a Arc<RowSchema>,
+    pub purpose: Purpose,
 }
 
 impl Table {
@@ -107,6 +119,17 @@ impl Table {
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
         purpose: Purpose,
+    ) -> Result<Arc<ReadView>> {
+        self.read_view_of(consistency, jobs, purpose, Sources::All).await
+    }
+
+    /// The same of some shards only.
+    pub(super) async fn read_view_of(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<dyn LiveJob>],
+        purpose: Purpose,
+        sources: Sources,
     ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let mut columns = self.base.known().schema;
@@ -132,7 +155,7 @@ impl Table {
             // Each time round somebody has changed the table's columns.
             columns = latest.schema;
         };
-        self.view_over(latest, parts).await
+        self.view_over(latest, parts, sources).await
     }
 
     /// The table's columns, where shards cannot be read under `known` and they are others by now.
@@ -177,14 +200,21 @@ impl Table {
     pub(super) async fn view_over(
         &self,
         base: BaseVersion,
-        parts: Vec<ShardParts>,
+        mut parts: Vec<ShardParts>,
+        sources: Sources,
     ) -> Result<Arc<ReadView>> {
         let (base, columns) = (base.dataset, base.schema);
+        let foreign = self.foreign_among(parts.iter().map(|part| &*part.manifest));
+        match sources {
+            Sources::All => {}
+            Sources::Own => parts.retain(|part| !foreign.contains(&part.manifest.shard_id)),
+            Sources::Shard(shard_id) => parts.retain(|part| part.manifest.shard_id == shard_id),
+        }
         let compacted = self.compacted_at(&base).await?;
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
-        Ok(Arc::new(ReadView {
+        let view = ReadView {
             base,
             schema: columns.columns.clone(),
             columns,
@@ -192,7 +222,11 @@ impl Table {
             sharding: self.sharding.clone(),
             shards,
             base_cache,
-        }))
+        };
+        if sources != Sources::All || foreign.is_empty() {
+            return Ok(Arc::new(view));
+        }
+        self.each_key_once(view, &foreign).boxed().await.map(Arc::new)
     }
 
     /// The parts of every shard. Shards that are known already are read beside the listing, which
@@ -304,7 +338,7 @@ impl Table {
         Some(SpawnedTask::spawn(open))
     }
 
-    async fn shard_parts(
+    pub(super) async fn shard_parts(
         &self,
         shard_id: ShardId,
         reading: Reading<'_>,

@@ -15,6 +15,7 @@ use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 
 use super::create::SHARDING_FIELD;
+use super::turns::ShardTurns;
 use super::{Table, compacted_of};
 use crate::damage::naming_damage;
 use crate::errors::BaseContext;
@@ -83,11 +84,14 @@ impl Table {
     pub async fn shards(&self) -> Result<Vec<Shard>> {
         let manifests = self.manifests().await?;
         let compacted = compacted_of(&*self.latest_base().await?).await?;
+        let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
         let mut shards: Vec<Shard> = manifests
             .into_iter()
             .map(|manifest| Shard {
                 shard_id: manifest.shard_id,
-                ordinal: self.ordinal_of(&manifest),
+                ordinal: self
+                    .ordinal_of(&manifest)
+                    .filter(|_| !foreign.contains(&manifest.shard_id)),
                 writer_epoch: manifest.writer_epoch,
                 current_generation: manifest.current_generation,
                 replay_after_wal_position: manifest.replay_after_wal_entry_position,
@@ -126,8 +130,8 @@ impl Table {
     /// The shard of every ordinal, created where it does not exist.
     ///
     /// # Errors
-    /// An input error for a table whose shards the caller names, or where a shard does not say
-    /// which bucket it holds: rows could then land in two shards.
+    /// An input error for a table whose shards the caller names, or where two shards say that they
+    /// hold the same bucket: rows could then land in two shards.
     #[boxed]
     pub async fn routing(&self) -> Result<HashMap<i32, ShardId>> {
         if self.sharding.is_none() {
@@ -139,15 +143,13 @@ impl Table {
         let mut routing = HashMap::new();
         let manifests = self.manifests().await?;
         self.make_own(&manifests).await?;
+        let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
         for manifest in manifests {
-            let ordinal = self.ordinal_of(&manifest).ok_or_else(|| {
-                Error::input(format!(
-                    "shard {} of table {} does not record its bucket, so rows cannot be routed; \
-                     flush it with its own writer and compact the table first",
-                    manifest.shard_id,
-                    self.uri()
-                ))
-            })?;
+            // One that does not record its bucket is another program's.
+            let ordinal = self.ordinal_of(&manifest);
+            let Some(ordinal) = ordinal.filter(|_| !foreign.contains(&manifest.shard_id)) else {
+                continue;
+            };
             if let Some(other) = routing.insert(ordinal, manifest.shard_id) {
                 return Err(Error::input(format!(
                     "shards {other} and {} of table {} both hold bucket {ordinal}",
@@ -247,8 +249,11 @@ impl Table {
             empty.map_err(|error| self.refused(manifest, error))?;
         }
         for manifest in others {
-            let taken = take_over(&store, &store_of(manifest), own).await;
+            let manifests = store_of(manifest);
+            let taken = take_over(&store, &manifests, own).await;
             taken.map_err(|error| self.refused(manifest, error))?;
+            let epoch = manifests.existing().await?.writer_epoch;
+            ShardTurns::of(self.location().home(), manifest.shard_id).claimed(epoch);
         }
         Ok(())
     }

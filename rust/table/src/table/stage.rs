@@ -27,6 +27,7 @@ use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Resul
 use super::collect::Remover;
 use super::columns::refuse_unwritable;
 use super::job::LanceSink;
+use super::turns::{Attempts, ShardTurns};
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
 use crate::collect::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
@@ -331,14 +332,33 @@ impl Table {
             Ok((run.as_listed(), mark))
         });
         let marked = marked.collect::<Result<Vec<MarkedRun>>>()?;
-        let job = self.open_job(shard_id, self.writer_defaults().clone()).await?;
-        let linked = job.link(&marked).await?;
+        let linked = self.link_in_turn(shard_id, &marked).await?;
         if linked.is_empty() {
             return Ok(already);
         }
         let rows = runs.iter().filter(|(run, _)| linked.contains(&run.path));
         let rows = rows.map(|(run, _)| run.rows).sum();
         Ok(LinkResult { rows, shards: 1, runs: linked.len(), already_written: 0 })
+    }
+
+    /// Links, and again where another writer took the shard before: the marks of the runs make that
+    /// harmless.
+    async fn link_in_turn(&self, shard_id: ShardId, marked: &[MarkedRun]) -> Result<Vec<String>> {
+        let turns = ShardTurns::of(self.location().home(), shard_id);
+        let _turn = turns.queue.lock().await;
+        let mut attempts = Attempts::begin();
+        loop {
+            let config = self.writer_defaults().clone();
+            let turn = attempts.turn(&turns);
+            let linked = match self.open_job_by(shard_id, config, Some(&turn)).await {
+                Ok(job) => job.link(marked).await,
+                Err(error) => Err(error),
+            };
+            match linked {
+                Ok(linked) => return Ok(linked),
+                Err(error) => attempts.goes_on(self.store(), shard_id, error).await?,
+            };
+        }
     }
 }
 
