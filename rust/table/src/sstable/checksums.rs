@@ -22,7 +22,7 @@ use lance_io::object_store::ObjectStore;
 use lance_io::object_writer::WriteResult;
 use lance_io::traits::Writer;
 use lance_table::format::Manifest;
-use lancemem_core::format::paths;
+use lancemem_core::format::{PAGE_BLOCK_BYTES, paths};
 use lancemem_core::mutant;
 use lancemem_core::store::{NO_FILE, open_file};
 use lancemem_core::types::PerProcess;
@@ -65,7 +65,7 @@ pub struct FileSum {
 impl FileSum {
     /// That of the file at `path` in the run at `folder`, read back.
     pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
-        let sum = sum_file(store, path).await?;
+        let sum = sum_file(store, path, Summing::default()).await?;
         let sum = sum.map_err(|kind| Error::io(format!("{path}, just written: {kind}")))?;
         Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
     }
@@ -113,6 +113,31 @@ impl FileSum {
     pub fn note(&self, manifest: &mut Manifest) {
         let text = bloom::checksum_text(self.crc32);
         manifest.config_mut().insert(format!("{OF_FILE}{}", self.file), text);
+    }
+}
+
+/// The checksums of a file of pages of the record index: of the whole, and of each block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockSums {
+    /// Of the whole.
+    pub sum: FileSum,
+    /// Its size.
+    pub bytes: u64,
+    /// CRC-32 (IEEE) of each block of [`PAGE_BLOCK_BYTES`].
+    pub blocks: Vec<u32>,
+}
+
+impl BlockSums {
+    /// Those of the file at `path` in `folder`, read once.
+    ///
+    /// # Errors
+    /// Damage of a file that is missing; a storage error.
+    pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
+        let summing = Summing { blocks: Some(Blocks::default()), ..Summing::default() };
+        let summed = sum_file(store, path, summing).await?;
+        let summed = summed.map_err(|kind| Error::corrupt_file(path.clone(), kind))?;
+        let Sum { crc32, bytes, blocks, .. } = summed;
+        Ok(Self { sum: FileSum { file: inside(folder, path), crc32 }, bytes, blocks })
     }
 }
 
@@ -208,7 +233,7 @@ async fn compare_file(
     said: &str,
 ) -> Result<(u64, Option<&'static str>)> {
     let Some(path) = in_run(folder, file) else { return Ok((0, Some("path outside its folder"))) };
-    let read = sum_file(store, &path).await;
+    let read = sum_file(store, &path, Summing::default()).await;
     Ok(match read.map_err(|error| Error::io(format!("{file}: {error}")))? {
         Ok(found) if bloom::checksum_text(found.crc32) == said || mutant!("B19-run") => {
             (found.bytes, None)
@@ -290,6 +315,8 @@ struct Sum {
     crc32: u32,
     bytes: u64,
     has_content: bool,
+    /// Of each block, where they were asked for.
+    blocks: Vec<u32>,
 }
 
 const fn kind_of(found: &Sum) -> &'static str {
@@ -306,18 +333,59 @@ struct Summing {
     hasher: Hasher,
     bytes: u64,
     has_content: bool,
+    /// `None` where nothing asks for blocks.
+    blocks: Option<Blocks>,
 }
 
 impl Summing {
     fn add(&mut self, block: &[u8]) {
         self.hasher.update(block);
+        if let Some(blocks) = &mut self.blocks {
+            blocks.add(block);
+        }
         self.bytes += block.len() as u64;
         self.has_content = self.has_content || block.iter().any(|byte| *byte != 0);
     }
 
     fn finish(self) -> Sum {
-        let Self { hasher, bytes, has_content } = self;
-        Sum { crc32: hasher.finalize(), bytes, has_content }
+        let Self { hasher, bytes, has_content, blocks } = self;
+        let blocks = blocks.map_or_else(Vec::new, Blocks::finish);
+        Sum { crc32: hasher.finalize(), bytes, has_content, blocks }
+    }
+}
+
+/// What sums up each block of a file of pages, however its bytes come.
+#[derive(Default)]
+struct Blocks {
+    hasher: Hasher,
+    /// Bytes of the block that is not full yet.
+    bytes: usize,
+    sums: Vec<u32>,
+}
+
+impl Blocks {
+    fn add(&mut self, mut read: &[u8]) {
+        while !read.is_empty() {
+            let (block, rest) = read.split_at(read.len().min(PAGE_BLOCK_BYTES - self.bytes));
+            self.hasher.update(block);
+            self.bytes += block.len();
+            if self.bytes == PAGE_BLOCK_BYTES {
+                self.end_block();
+            }
+            read = rest;
+        }
+    }
+
+    fn end_block(&mut self) {
+        self.sums.push(std::mem::take(&mut self.hasher).finalize());
+        self.bytes = 0;
+    }
+
+    fn finish(mut self) -> Vec<u32> {
+        if self.bytes > 0 {
+            self.end_block();
+        }
+        self.sums
     }
 }
 
@@ -326,10 +394,11 @@ impl Summing {
 async fn sum_file(
     store: &ObjectStore,
     path: &Path,
+    mut summing: Summing,
 ) -> Result<std::result::Result<Sum, &'static str>> {
     let _read = READS.get().acquire().await;
     if let Some(local) = sync::local_path(store, path) {
-        let read = tokio::task::spawn_blocking(move || sum_local(&local)).await?;
+        let read = tokio::task::spawn_blocking(move || sum_local(&local, summing)).await?;
         return match read {
             Ok(Some(sum)) => Ok(Ok(sum)),
             Ok(None) => Ok(Err(NO_FILE)),
@@ -344,7 +413,6 @@ async fn sum_file(
         Err(object_store::Error::NotFound { .. }) => return Ok(Err("missing")),
         Err(error) => return Err(error.into()),
     };
-    let mut summing = Summing::default();
     while let Some(block) = blocks.try_next().await? {
         summing.add(&block);
     }
@@ -352,12 +420,11 @@ async fn sum_file(
 }
 
 /// The sum of a file; `None` for a pipe or a device.
-fn sum_local(path: &LocalPath) -> io::Result<Option<Sum>> {
+fn sum_local(path: &LocalPath, mut summing: Summing) -> io::Result<Option<Sum>> {
     let Some((mut file, length)) = open_file(path)? else { return Ok(None) };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     // One byte more than a small file has, so that its end shows.
     let mut block = vec![0; BLOCK_BYTES.min(length.saturating_add(1))];
-    let mut summing = Summing::default();
     loop {
         match file.read(&mut block) {
             Ok(0) => return Ok(Some(summing.finish())),
@@ -419,5 +486,29 @@ impl Writer for Summed {
         let written = Writer::shutdown(&mut self.inner).await?;
         self.end();
         Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_have_the_same_checksums_however_their_bytes_come() {
+        let bytes: Vec<u8> = (0..=250).cycle().take(2 * PAGE_BLOCK_BYTES + 100).collect();
+        let expected: Vec<u32> = bytes.chunks(PAGE_BLOCK_BYTES).map(crc32fast::hash).collect();
+        for step in
+            [1_000, PAGE_BLOCK_BYTES - 1, PAGE_BLOCK_BYTES, PAGE_BLOCK_BYTES + 1, bytes.len()]
+        {
+            let mut blocks = Blocks::default();
+            for read in bytes.chunks(step) {
+                blocks.add(read);
+            }
+            assert_eq!(blocks.finish(), expected, "{step}");
+        }
+        let mut whole = Blocks::default();
+        whole.add(&bytes[..PAGE_BLOCK_BYTES]);
+        assert_eq!(whole.finish(), expected[..1], "a full block is followed by no empty one");
+        assert!(Blocks::default().finish().is_empty());
     }
 }
