@@ -113,7 +113,7 @@ impl PageMaker {
         sorted_rows: &[u32],
         address: impl Fn(u32) -> u64,
     ) -> Result<RoaringBitmap> {
-        let mut pages = KeyPages::new(keys, sorted_rows, self.schema)?;
+        let mut pages = KeyPages::new(keys, sorted_rows, self.schema.clone())?;
         for positions in sorted_rows.chunks(PAGE_ROWS) {
             self.send(pages.page(positions, &address)?)?;
         }
