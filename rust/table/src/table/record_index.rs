@@ -157,9 +157,11 @@ impl Table {
             match merge(base, self.key(), &index, &inputs).await? {
                 Merged::Run(run) => run.publish(store).await?,
                 Merged::Damaged(run, why) => {
-                    let table = self.uri();
-                    tracing::warn!(table, run = %run.name, %why, "a run of the record index is made anew");
-                    return self.build_anew(base, store, &run).await;
+                    // Another program may have merged it meanwhile, and a collector removed its pages.
+                    if published_names(store).await?.contains(&run.name) {
+                        self.build_anew(base, store, &run, &why).await?;
+                    }
+                    return Ok(());
                 }
             }
             let names: Vec<String> = inputs.iter().map(|run| run.name.clone()).collect();
@@ -172,7 +174,10 @@ impl Table {
         base: &Arc<Dataset>,
         store: &Store,
         damaged: &OpenRun,
+        why: &str,
     ) -> Result<()> {
+        let (table, run) = (self.uri(), damaged.name.as_str());
+        tracing::warn!(table, run, why, "a run of the record index is made anew");
         let of_run: HashSet<u64> = damaged.run.fragments.iter().map(|it| it.id).collect();
         for part in groups(indexable(base, |fragment| of_run.contains(&fragment.id))) {
             build(base, self.key(), &part).await?.publish(store).await?;
