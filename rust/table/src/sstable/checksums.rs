@@ -23,7 +23,7 @@ use lance_io::object_store::ObjectStore;
 use lance_io::object_writer::WriteResult;
 use lance_io::traits::Writer;
 use lance_table::format::Manifest;
-use lancemem_core::format::paths;
+use lancemem_core::format::{PAGE_BLOCK_BYTES, paths};
 use lancemem_core::mutant;
 use lancemem_core::store::{NO_FILE, is_no_file, open_file};
 use lancemem_core::types::{MaxBytes, PerProcess};
@@ -67,7 +67,7 @@ pub struct FileSum {
 impl FileSum {
     /// That of the file at `path` in the run at `folder`, read back.
     pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
-        let sum = sum_file(store, path, None).await?;
+        let sum = sum_file(store, path, Summing::default()).await?;
         let sum = sum.map_err(|kind| Error::io(format!("{path}, just written: {kind}")))?;
         Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
     }
@@ -116,6 +116,31 @@ impl FileSum {
     pub fn note(&self, manifest: &mut Manifest) {
         let text = bloom::checksum_text(self.crc32);
         manifest.config_mut().insert(format!("{OF_FILE}{}", self.file), text);
+    }
+}
+
+/// The checksums of a file of pages of the record index: of the whole, and of each block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockSums {
+    /// Of the whole.
+    pub sum: FileSum,
+    /// Its size.
+    pub bytes: u64,
+    /// CRC-32 (IEEE) of each block of [`PAGE_BLOCK_BYTES`].
+    pub blocks: Vec<u32>,
+}
+
+impl BlockSums {
+    /// Those of the file at `path` in `folder`, read once.
+    ///
+    /// # Errors
+    /// Damage of a file that is missing; a storage error.
+    pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
+        let summing = Summing { blocks: Some(Blocks::default()), ..Summing::default() };
+        let summed = sum_file(store, path, summing).await?;
+        let summed = summed.map_err(|kind| Error::corrupt_file(path.clone(), kind))?;
+        let Sum { crc32, bytes, blocks, .. } = summed;
+        Ok(Self { sum: FileSum { file: inside(folder, path), crc32 }, bytes, blocks })
     }
 }
 
@@ -235,7 +260,8 @@ async fn compare_file(
     recorded: &Recorded,
 ) -> Result<(u64, Option<&'static str>)> {
     let Some(path) = in_run(folder, file) else { return Ok((0, Some("path outside its folder"))) };
-    let read = sum_file(store, &path, recorded.bytes).await;
+    let summing = Summing { recorded: recorded.bytes, ..Summing::default() };
+    let read = sum_file(store, &path, summing).await;
     Ok(match read.map_err(|error| Error::io(format!("{file}: {error}")))? {
         Ok(found) if bloom::checksum_text(found.crc32) == recorded.sum || mutant!("B19-run") => {
             (found.bytes, None)
@@ -317,6 +343,8 @@ struct Sum {
     crc32: u32,
     bytes: u64,
     has_content: bool,
+    /// Of each block, where they were asked for.
+    blocks: Vec<u32>,
 }
 
 const fn kind_of(found: &Sum) -> &'static str {
@@ -333,31 +361,74 @@ struct Summing {
     hasher: Hasher,
     bytes: u64,
     has_content: bool,
+    /// The size that the file is recorded to have, where one is.
+    recorded: Option<u64>,
+    /// `None` where nothing asks for blocks.
+    blocks: Option<Blocks>,
 }
 
 impl Summing {
     fn add(&mut self, block: &[u8]) {
         self.hasher.update(block);
+        if let Some(blocks) = &mut self.blocks {
+            blocks.add(block);
+        }
         self.bytes += block.len() as u64;
         self.has_content = self.has_content || block.iter().any(|byte| *byte != 0);
     }
 
     fn finish(self) -> Sum {
-        let Self { hasher, bytes, has_content } = self;
-        Sum { crc32: hasher.finalize(), bytes, has_content }
+        let Self { hasher, bytes, has_content, blocks, .. } = self;
+        let blocks = blocks.map_or_else(Vec::new, Blocks::finish);
+        Sum { crc32: hasher.finalize(), bytes, has_content, blocks }
+    }
+}
+
+/// What sums up each block of a file of pages, however its bytes come.
+#[derive(Default)]
+struct Blocks {
+    hasher: Hasher,
+    /// Bytes of the block that is not full yet.
+    bytes: usize,
+    sums: Vec<u32>,
+}
+
+impl Blocks {
+    fn add(&mut self, mut read: &[u8]) {
+        while !read.is_empty() {
+            let (block, rest) = read.split_at(read.len().min(PAGE_BLOCK_BYTES - self.bytes));
+            self.hasher.update(block);
+            self.bytes += block.len();
+            if self.bytes == PAGE_BLOCK_BYTES {
+                self.end_block();
+            }
+            read = rest;
+        }
+    }
+
+    fn end_block(&mut self) {
+        self.sums.push(std::mem::take(&mut self.hasher).finalize());
+        self.bytes = 0;
+    }
+
+    fn finish(mut self) -> Vec<u32> {
+        if self.bytes > 0 {
+            self.end_block();
+        }
+        self.sums
     }
 }
 
 /// The sum of the whole file, or why it is damaged although its bytes are not known: one of another size
-/// than `recorded` is not read. An error may pass.
+/// than the recorded one is not read. An error may pass.
 async fn sum_file(
     store: &ObjectStore,
     path: &Path,
-    recorded: Option<u64>,
+    mut summing: Summing,
 ) -> Result<std::result::Result<Sum, &'static str>> {
     let _read = READS.get().acquire().await;
     if let Some(local) = sync::local_path(store, path) {
-        let read = tokio::task::spawn_blocking(move || sum_local(&local, recorded)).await?;
+        let read = tokio::task::spawn_blocking(move || sum_local(&local, summing)).await?;
         return match read {
             Ok(sum) => Ok(sum),
             Err(error) if is_no_file(&error) => Ok(Err(NO_FILE)),
@@ -371,11 +442,10 @@ async fn sum_file(
         Err(object_store::Error::NotFound { .. }) => return Ok(Err("missing")),
         Err(error) => return Err(error.into()),
     };
-    if let Some(damage) = damage_of_length(found.meta.size, recorded) {
+    if let Some(damage) = damage_of_length(found.meta.size, summing.recorded) {
         return Ok(Err(damage));
     }
     let mut blocks = found.into_stream();
-    let mut summing = Summing::default();
     while let Some(block) = blocks.try_next().await? {
         summing.add(&block);
     }
@@ -391,16 +461,15 @@ fn damage_of_length(length: u64, recorded: Option<u64>) -> Option<&'static str> 
 /// The sum of a file, or how it is damaged although its bytes are not known.
 fn sum_local(
     path: &LocalPath,
-    recorded: Option<u64>,
+    mut summing: Summing,
 ) -> io::Result<std::result::Result<Sum, &'static str>> {
     let Some((mut file, length)) = open_file(path)? else { return Ok(Err(NO_FILE)) };
-    if let Some(damage) = damage_of_length(length, recorded) {
+    if let Some(damage) = damage_of_length(length, summing.recorded) {
         return Ok(Err(damage));
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     // One byte more than a small file has, so that its end shows.
     let mut block = vec![0; BLOCK_BYTES.min(length.saturating_add(1))];
-    let mut summing = Summing::default();
     loop {
         match file.read(&mut block) {
             Ok(0) => return Ok(Ok(summing.finish())),
@@ -409,7 +478,7 @@ fn sum_local(
             Err(error) => return Err(error),
         }
         // What the system makes up as it is read has no size, and maybe no end.
-        if recorded.is_some_and(|recorded| summing.bytes > recorded) {
+        if summing.recorded.is_some_and(|recorded| summing.bytes > recorded) {
             return Ok(Err(MaxBytes::TOO_LARGE));
         }
     }
@@ -466,5 +535,29 @@ impl Writer for Summed {
         let written = Writer::shutdown(&mut self.inner).await?;
         self.end();
         Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_have_the_same_checksums_however_their_bytes_come() {
+        let bytes: Vec<u8> = (0..=250).cycle().take(2 * PAGE_BLOCK_BYTES + 100).collect();
+        let expected: Vec<u32> = bytes.chunks(PAGE_BLOCK_BYTES).map(crc32fast::hash).collect();
+        for step in
+            [1_000, PAGE_BLOCK_BYTES - 1, PAGE_BLOCK_BYTES, PAGE_BLOCK_BYTES + 1, bytes.len()]
+        {
+            let mut blocks = Blocks::default();
+            for read in bytes.chunks(step) {
+                blocks.add(read);
+            }
+            assert_eq!(blocks.finish(), expected, "{step}");
+        }
+        let mut whole = Blocks::default();
+        whole.add(&bytes[..PAGE_BLOCK_BYTES]);
+        assert_eq!(whole.finish(), expected[..1], "a full block is followed by no empty one");
+        assert!(Blocks::default().finish().is_empty());
     }
 }
