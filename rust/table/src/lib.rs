@@ -41,8 +41,8 @@ pub use lancemem_core::shard::{
 };
 pub use lancemem_core::store::{scrub, waiting_here};
 pub use lancemem_core::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, Mark, PerProcess, Result, ShardId, WalPosition,
-    WriterConfig, WriterEpoch,
+    Error, ErrorKind, Generation, KeyIndexKind, Mark, PerProcess, Result, ShardId, TypeName,
+    WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::Found;
 pub use plan::{Condition, ReadPart};
