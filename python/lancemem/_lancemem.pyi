@@ -326,8 +326,15 @@ class Table:
         follow: open it again.
         """
 
-    def upsert(self, data: _Data, *, mark: _Mark | None = None) -> WriteResult:
+    def upsert(
+        self, data: _Data, *, mark: _Mark | None = None, round_floats: bool = False
+    ) -> WriteResult:
         """Add or replace rows by key, routed to their shards. Returns when all are durable.
+
+        Values are cast where none changes. Doubles of a vector (a fixed-size list of `float` or
+        `halffloat`) are rounded to the nearest; those of another `float` column only with
+        `round_floats`. A `double` column whose values are whole numbers goes into an integer
+        column, as pandas makes one where a value is missing.
 
         With a `mark` each shard takes its rows once: they are durable together with the mark,
         and a shard that has recorded it takes nothing. Raises `StaleMarkError` where a shard has
@@ -351,10 +358,18 @@ class Table:
         `keys` as in `get`.
         """
 
-    def apply(self, data: _Data, deletes: _Array, *, mark: _Mark | None = None) -> WriteResult:
+    def apply(
+        self,
+        data: _Data,
+        deletes: _Array,
+        *,
+        mark: _Mark | None = None,
+        round_floats: bool = False,
+    ) -> WriteResult:
         """Delete the keys of the rows whose value in `deletes` is true, and upsert the others.
 
-        Rows take effect in their order. Of a row that deletes only the key counts.
+        Rows take effect in their order. Of a row that deletes only the key counts. `mark` and
+        `round_floats` as in `upsert`.
         """
 
     def recorded(self, shard: int | str, application: str) -> int | None:
@@ -653,11 +668,12 @@ class Job:
         durable: bool | None = None,
         sync_index: bool | None = None,
         mark: _Mark | None = None,
+        round_floats: bool = False,
     ) -> Acknowledged:
         """Add or replace rows of this shard, all of them or none.
 
         With a `mark` the rows are written only where the shard has not recorded it; see
-        `Table.upsert`.
+        `Table.upsert`, also for `round_floats`.
 
         `durable` and `sync_index` replace the job's settings for this put; docs/write-path.md
         says what each promises. Raises `InvalidInputError`, which names column and row, or the
@@ -682,6 +698,7 @@ class Job:
         durable: bool | None = None,
         sync_index: bool | None = None,
         mark: _Mark | None = None,
+        round_floats: bool = False,
     ) -> Acknowledged:
         """Put and delete in one step, in the order of the rows; see `Table.apply` and `put`."""
 
@@ -827,8 +844,8 @@ class PinnedMemTable:
 class Stage:
     """Rows on their way into runs that no manifest lists."""
 
-    def upsert(self, data: _Data) -> None:
-        """Add rows, routed to their shards.
+    def upsert(self, data: _Data, *, round_floats: bool = False) -> None:
+        """Add rows, routed to their shards; `round_floats` as in `Table.upsert`.
 
         What waits is written first where it would fill a MemTable with them. After an error none
         of these rows is staged, and all of those before them are.
@@ -837,7 +854,7 @@ class Stage:
     def delete(self, keys: _Data) -> None:
         """Add keys to delete."""
 
-    def apply(self, data: _Data, deletes: _Array) -> None:
+    def apply(self, data: _Data, deletes: _Array, *, round_floats: bool = False) -> None:
         """Add rows and keys to delete; see `Table.apply`."""
 
     def finish(self) -> list[StagedRun]:

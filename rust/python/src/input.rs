@@ -27,7 +27,7 @@ use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use arrow_select::concat::concat;
-use lancemem::MAX_PUT_BYTES;
+use lancemem::{MAX_PUT_BYTES, TypeName};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyTuple};
@@ -283,7 +283,7 @@ fn owned(data: &ArrayData, schema: Option<&SchemaRef>) -> PyResult<Export> {
 /// The schema that `exported` was read as: its type, and what the producer says beside it.
 fn schema_of(data_type: &DataType, exported: &FFI_ArrowSchema) -> PyResult<SchemaRef> {
     let DataType::Struct(fields) = data_type else {
-        return Err(not_arrow(&format!("{data_type} is no type of rows")));
+        return Err(not_arrow(&format!("{} is no type of rows", TypeName(data_type))));
     };
     let metadata = exported.metadata().map_err(|error| not_arrow(&error))?;
     Ok(Arc::new(Schema::new_with_metadata(fields.clone(), metadata)))
@@ -397,8 +397,9 @@ fn check_shape(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
     };
     if parts.len() != array.num_children() {
         return Err(not_arrow(&format!(
-            "the schema has {} parts of a {data_type}, the data of it {}",
+            "the schema has {} parts of a {}, the data of it {}",
             parts.len(),
+            TypeName(data_type),
             array.num_children()
         )));
     }

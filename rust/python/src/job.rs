@@ -46,7 +46,8 @@ impl Job {
     }
 
     #[doc = docstring!("Job.put")]
-    #[pyo3(signature = (data, *, durable=None, sync_index=None, mark=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    #[pyo3(signature = (data, *, durable=None, sync_index=None, mark=None, round_floats=false))]
     fn put(
         &self,
         py: Python<'_>,
@@ -54,13 +55,17 @@ impl Job {
         durable: Option<bool>,
         sync_index: Option<bool>,
         mark: Option<(String, i64)>,
+        round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
         let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
-        run_on(py, &self.uri, async move { job.put_marked(&rows, mode, mark.as_ref()).await })
-            .map(Acknowledged::from)
+        run_on(py, &self.uri, async move {
+            let rows = if round_floats { job.round_floats(&rows)? } else { rows };
+            job.put_marked(&rows, mode, mark.as_ref()).await
+        })
+        .map(Acknowledged::from)
     }
 
     #[doc = docstring!("Job.delete")]
@@ -83,7 +88,9 @@ impl Job {
 
     #[doc = docstring!("Job.apply")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
-    #[pyo3(signature = (data, deletes, *, durable=None, sync_index=None, mark=None))]
+    #[pyo3(
+        signature = (data, deletes, *, durable=None, sync_index=None, mark=None, round_floats=false)
+    )]
     fn apply(
         &self,
         py: Python<'_>,
@@ -92,14 +99,18 @@ impl Job {
         durable: Option<bool>,
         sync_index: Option<bool>,
         mark: Option<(String, i64)>,
+        round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
         let deletes = stage::deletes(deletes)?;
         let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
-        run_on(py, &self.uri, async move { job.apply(&rows, &deletes, mode, mark.as_ref()).await })
-            .map(Acknowledged::from)
+        run_on(py, &self.uri, async move {
+            let rows = if round_floats { job.round_floats(&rows)? } else { rows };
+            job.apply(&rows, &deletes, mode, mark.as_ref()).await
+        })
+        .map(Acknowledged::from)
     }
 
     #[doc = docstring!("Job.flush")]

@@ -64,12 +64,14 @@ impl Table {
     fn write(
         &self,
         py: Python<'_>,
-        rows: &RecordBatch,
+        rows: RecordBatch,
         change: &Change,
         mark: Option<(String, i64)>,
+        round_floats: bool,
     ) -> PyResult<WriteResult> {
         let (table, mark) = (self.inner()?, stage::mark(mark)?);
-        self.run(py, table.write(rows, change.verb(), mark.as_ref())).map(WriteResult::from)
+        let rows = if round_floats { self.run(py, table.round_floats(&rows))? } else { rows };
+        self.run(py, table.write(&rows, change.verb(), mark.as_ref())).map(WriteResult::from)
     }
 }
 
@@ -177,14 +179,15 @@ impl Table {
     }
 
     #[doc = docstring!("Table.upsert")]
-    #[pyo3(signature = (data, *, mark=None))]
+    #[pyo3(signature = (data, *, mark=None, round_floats=false))]
     fn upsert(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         mark: Option<(String, i64)>,
+        round_floats: bool,
     ) -> PyResult<WriteResult> {
-        self.write(py, &input::batch(data)?, &Change::Upsert, mark)
+        self.write(py, input::batch(data)?, &Change::Upsert, mark, round_floats)
     }
 
     #[doc = docstring!("Table.delete")]
@@ -196,19 +199,21 @@ impl Table {
         mark: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
         let keys = keys::batch(keys, self.inner()?.primary_key())?;
-        self.write(py, &keys, &Change::Delete, mark)
+        self.write(py, keys, &Change::Delete, mark, false)
     }
 
     #[doc = docstring!("Table.apply")]
-    #[pyo3(signature = (data, deletes, *, mark=None))]
+    #[pyo3(signature = (data, deletes, *, mark=None, round_floats=false))]
     fn apply(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         deletes: &Bound<'_, PyAny>,
         mark: Option<(String, i64)>,
+        round_floats: bool,
     ) -> PyResult<WriteResult> {
-        self.write(py, &input::batch(data)?, &Change::Apply(stage::deletes(deletes)?), mark)
+        let change = Change::Apply(stage::deletes(deletes)?);
+        self.write(py, input::batch(data)?, &change, mark, round_floats)
     }
 
     #[doc = docstring!("Table.recorded")]

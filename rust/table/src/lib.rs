@@ -44,7 +44,7 @@ pub use lancemem_core::shard::{
 pub use lancemem_core::store::{scrub, waiting_here};
 pub use lancemem_core::types::{
     Error, ErrorKind, Generation, KeyIndexKind, MAX_PUT_BYTES, Mark, PerProcess, Result, ShardId,
-    WalPosition, WriterConfig, WriterEpoch,
+    TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::Found;
 pub use plan::{Condition, ReadPart};

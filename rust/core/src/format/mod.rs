@@ -6,6 +6,7 @@
 //! Does not own: object storage, clocks, or when something is written.
 
 mod cast;
+mod floats;
 mod frame;
 mod hollow;
 pub mod key;
@@ -26,6 +27,7 @@ pub mod unsynced;
 pub mod version_hint;
 pub mod wal_entry;
 
+pub use floats::round_floats;
 pub use key::KeyEncoder;
 pub use key_values::key_values;
 pub use key_view::{KeyForm, KeyView};

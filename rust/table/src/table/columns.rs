@@ -10,7 +10,7 @@ use lance::Dataset;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::format::key::is_key_type;
 use lancemem_core::format::reconcile::{KEY_MARK, WIDENED_FROM};
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::{Error, Result, TypeName};
 
 use crate::schema::{in_table, refuse_structs_of_old_formats};
 
@@ -124,8 +124,10 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
         }
         DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
             Some(format!(
-                "a dictionary with {index} indices holds too few values for all batches together; \
-                 use {value}, or indices of 32 bits"
+                "a dictionary with {} indices holds too few values for all batches together; \
+                 use {}, or indices of 32 bits",
+                TypeName(index),
+                TypeName(value)
             ))
         }
         DataType::Struct(fields) if fields.is_empty() => {
@@ -138,7 +140,7 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
             if !item.data_type().is_primitive()
                 && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
         {
-            Some(format!("Lance has no lists of a fixed size of {}", item.data_type()))
+            Some(format!("Lance has no lists of a fixed size of {}", TypeName(item.data_type())))
         }
         DataType::List(item)
         | DataType::LargeList(item)
@@ -176,9 +178,9 @@ pub(super) fn check_key_field(field: &Field) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "column '{}' of type {} cannot be a primary key; use an integer, bool, utf8, large_utf8, \
-         binary or large_binary column",
+        "column '{}' of type {} cannot be a primary key; use an integer, bool, string, \
+         large_string, binary or large_binary column",
         field.name(),
-        field.data_type()
+        TypeName(field.data_type())
     )))
 }

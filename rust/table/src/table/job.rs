@@ -11,7 +11,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use lance::Dataset;
-use lancemem_core::format::{RowSchema, ShardManifest, SsTable, paths, unsynced};
+use lancemem_core::format::{RowSchema, ShardManifest, SsTable, paths, round_floats, unsynced};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
     Acknowledged, ClaimTurn, JobStats, PlannedEntry, ShardIdentity, ShardSnapshot, ShardWriter,
@@ -281,6 +281,14 @@ impl Job {
         } else {
             done
         }
+    }
+
+    /// As [`Table::round_floats`], by the columns that the job has now.
+    ///
+    /// # Errors
+    /// As [`Table::round_floats`].
+    pub fn round_floats(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        round_floats(rows, self.row_schema().logical())
     }
 
     /// Adds or replaces rows with their mark; see [`ShardWriter::put_marked`].

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lance::Dataset;
-use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths};
+use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths, round_floats};
 use lancemem_core::shard::{MarkedRun, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Result, ShardId};
@@ -423,6 +423,14 @@ fn check_path(run: &StagedRun) -> Result<()> {
 }
 
 impl Stage {
+    /// As [`Table::round_floats`], by the columns that the stage writes.
+    ///
+    /// # Errors
+    /// As [`Table::round_floats`].
+    pub fn round_floats(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        round_floats(rows, self.schema.logical())
+    }
+
     /// Adds rows. What waits is written first where it would fill a MemTable of the table's settings
     /// with them.
     ///

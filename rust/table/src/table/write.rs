@@ -12,6 +12,7 @@ use arrow_array::{BooleanArray, RecordBatch, UInt32Array};
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
+use lancemem_core::format::round_floats;
 use lancemem_core::shard::{Acknowledged, WriteMode, is_new, recorded_marks};
 use lancemem_core::types::{Error, Mark, Marks, Result, ShardId, WriterConfig};
 
@@ -102,6 +103,15 @@ impl Table {
     #[boxed]
     pub async fn delete(&self, keys: &RecordBatch) -> Result<WriteResult> {
         self.write(keys, Verb::Delete, None).await
+    }
+
+    /// `rows` with the floats rounded to the nearest that the table holds in fewer bits.
+    ///
+    /// # Errors
+    /// An input error that names column and row where a finite number would become infinite.
+    #[boxed]
+    pub async fn round_floats(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        round_floats(rows, self.latest().await?.schema.rows.logical())
     }
 
     /// The shard ordinal of every row. Columns may come in any order and with any name beside
