@@ -70,7 +70,7 @@ async fn named<T>(base: &Dataset, done: thread::Result<Result<T>>) -> Result<T> 
         }
         // Of a task of Lance's that panicked, for one.
         Ok(Err(error @ Error::Internal(_))) => match damaged_file(base).await {
-            Some(found) => Err(found.into()),
+            Some(found) => Err(found.into_error()),
             None => Err(error),
         },
         Ok(done) => done,
@@ -78,7 +78,7 @@ async fn named<T>(base: &Dataset, done: thread::Result<Result<T>>) -> Result<T> 
             let is_of_files = !text_of(&*panic).contains(NO_THREAD);
             let found = if is_of_files { damaged_file(base).await } else { None };
             match found {
-                Some(found) => Err(found.into()),
+                Some(found) => Err(found.into_error()),
                 None => resume_unwind(panic),
             }
         }
@@ -92,10 +92,10 @@ struct Found {
     why: String,
 }
 
-impl From<Found> for Error {
-    fn from(found: Found) -> Self {
-        let Found { file, why } = found;
-        Self::corrupt(BASE, UNDECODABLE, format!("{file}: {why}"))
+impl Found {
+    fn into_error(self) -> Error {
+        let Self { file, why } = self;
+        Error::corrupt(BASE, UNDECODABLE, format!("{file}: {why}"))
     }
 }
 

@@ -194,11 +194,6 @@ fn damage_of_read(error: &lance_core::Error) -> Option<&'static str> {
     }
 }
 
-/// Whether what lance says of a file that it reads is damage, and no passing fault.
-pub fn is_damage(error: &lance_core::Error) -> bool {
-    damage_of_read(error).is_some() || has_panicked(error)
-}
-
 /// The error of lance that others of it carry. Two of its kinds stand for what they carry, and do not
 /// give it as their source.
 fn innermost(error: &lance_core::Error) -> &lance_core::Error {

@@ -224,7 +224,7 @@ impl Table {
                 by_name.entry(generation).or_default().push(name.clone());
             }
         }
-        let recorded = self.recorded(manifest, missing).await?;
+        let recorded = self.recorded_sstables(manifest, missing).await?;
         let generations: BTreeSet<Generation> =
             recorded.keys().chain(by_name.keys()).copied().collect();
         let mut found = Found::default();
@@ -255,7 +255,7 @@ impl Table {
     }
 
     /// What earlier manifest versions list for generations that are missing.
-    async fn recorded(
+    async fn recorded_sstables(
         &self,
         manifest: &ShardManifest,
         missing: &[MissingRange],
