@@ -78,6 +78,8 @@ pub fn settle(expression: Expr, schema: &DFSchema) -> PlanResult<Expr> {
     doubles(settled)
 }
 
+// Inlined, it would take its room on the stack at each level of a condition.
+#[inline(never)]
 fn settle_part(part: Expr, schema: &DFSchema) -> PlanResult<Transformed<Expr>> {
     match part {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_exact_arithmetic(op) => {
@@ -331,7 +333,7 @@ fn is_marked(expression: &Expr) -> bool {
     }
 }
 
-/// The exact value of a constant number, as a decimal; `None` where it is none, or too long.
+/// The exact value of a constant number, as a decimal; `None` for other expressions and for one that is too long.
 fn constant(expression: &Expr) -> Option<ScalarValue> {
     let (digits, scale) = constant_digits(expression)?;
     decimal(digits, scale)
