@@ -88,9 +88,9 @@ INNER = {
         import logging
         class Handler(logging.Handler):
             emit = spin
+        job = table.start_job(shard=0)
         logging.getLogger("lancemem").addHandler(Handler())
         logging.getLogger("lancemem").setLevel(logging.INFO)
-        job = table.start_job(shard=0)
         call = job.serve
     """,
 }

@@ -588,7 +588,7 @@ def test_a_job_by_its_ordinal_reads_no_manifest_of_another_shard(make_table: Mak
     of_one, of_other = (shard.shard_id for shard in table.shards()[:2])
     for manifest in Path(table.uri, "_mem_wal", of_other, "manifest").iterdir():
         manifest.write_bytes(b"damaged")
-    with lancemem.open_table(table.uri).start_job(shard=0) as job:
+    with table.start_job(shard=0) as job:
         assert job.shard_id == of_one
     assert table.check_wal(0).shard_id == of_one
     for call in (lambda: table.start_job(shard=1), table.shards):
