@@ -183,6 +183,8 @@ GROUPS = {
         "table.widen_column('value')",
         "again.set_deletion_vectors(True)",
         "again.write_deletion_vectors()",
+        "table.relist_sstables()",
+        "table.abandon_generations(0, through_generation=1)",
     ],
 }
 # Values that are at hand.
