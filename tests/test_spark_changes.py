@@ -20,6 +20,8 @@ from lancemem.spark.arrow_types import (
     spark_schema,
     table_batch,
 )
+from lancemem.spark.catalogue import makes_a_name
+from lancemem.spark.task_errors import as_raised, error_of
 from lancemem.spark.writing import WritePlan, change_of
 
 if TYPE_CHECKING:
@@ -139,6 +141,51 @@ def test_parts_of_nested_columns_are_left_to_the_engine() -> None:
         column = pa.nulls(2, have)
         batch = pa.RecordBatch.from_arrays([column], names=["x"])
         assert table_batch(batch, pa.schema([("x", wanted)])).schema.field("x").type == made
+
+
+def test_doubles_for_halves_that_are_no_vectors_are_left_to_the_engine() -> None:
+    schema = pa.schema([("h", pa.float16()), ("v", pa.list_(pa.float16(), 1))])
+    doubles = pa.record_batch({"h": [0.1], "v": [[0.1]]})
+    made = table_batch(doubles, schema)
+    assert made.schema.types == [pa.float64(), pa.list_(pa.float16(), 1)]
+    singles = pa.record_batch({"h": pa.array([0.1], pa.float32()), "v": [[0.1]]})
+    assert table_batch(singles, schema).schema.types == schema.types
+
+
+@pytest.mark.parametrize(
+    ("statement", "makes"),
+    [
+        ("CREATE TABLE t (id long) USING lancemem", True),
+        ("create or replace table if not exists a.b\nusing `lancemem` location '/x'", True),
+        ("replace table t using lancemem as select 1", True),
+        ("-- a comment\n/* view */ CREATE EXTERNAL TABLE t USING LanceMem;", True),
+        ("create temporary view t using lancemem options (path '/table using')", False),
+        ("create table t using parquet as select 'using lancemem' v", False),
+        ("create table t using lancemem2", False),
+        ("insert into t select 1", False),
+        ("select * from t -- create table t using lancemem", False),
+    ],
+)
+def test_a_statement_that_makes_a_name_in_the_catalogue_is_told(
+    statement: str, makes: bool
+) -> None:
+    assert makes_a_name(statement) == makes
+
+
+def test_an_error_of_spark_gives_the_one_that_a_task_raised() -> None:
+    trace = (
+        "An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
+        '  File "x.py", line 1, in f\nlancemem.RetryableError: busy\n\nDuring handling:\n'
+        "lancemem.WriterFencedError: shard 3 was taken: by epoch 4\ntable: /t.lance\n"
+    )
+    error = error_of(RuntimeError(trace))
+    assert type(error) is lancemem.WriterFencedError
+    assert str(error) == "shard 3 was taken: by epoch 4"
+    assert error.__notes__ == ["table: /t.lance"]
+    told = RuntimeError(f"[USER_RAISED_EXCEPTION] {as_raised('column n')} SQLSTATE: P0001")
+    assert (type(error_of(told)), str(error_of(told))) == (lancemem.InvalidInputError, "column n")
+    for other in ("lancemem.nothing: x", "a lancemem.Table: x", "ValueError: x"):
+        assert error_of(RuntimeError(other)) is None
 
 
 def test_a_spark_schema_survives_the_way_to_arrow_and_back() -> None:

@@ -143,7 +143,10 @@ def test_what_spark_cannot_do_here_says_what_to_do_instead(
     assert spark.sql("select count(*) from t where id < 5").collect() == [(5,)]
     spark.sql("insert into t select 100L, 'x', 1d")
     assert spark.sql("select v from t where id = 100").collect() == [(1.0,)]
-    spark.sql(f"create table catalogued using lancemem options (path '{table_uri}')")
+    # Another program may leave such a name: the JVM makes it without a look at the format.
+    spark._jsparkSession.sql(
+        "create table catalogued (id long, name string, v double) using lancemem"
+    )
     for statement in ("select * from catalogued", "insert into catalogued select 1L, 'x', 1d"):
         with pytest.raises(Exception, match="TEMPORARY VIEW"):
             spark.sql(statement).collect()
@@ -185,6 +188,48 @@ def test_what_spark_cannot_do_here_says_what_to_do_instead(
         with pytest.raises(Exception, match=message):
             call()
     assert not Path(table_uri + "2").exists()
+
+
+def test_no_name_of_sparks_catalogue_is_made_for_a_table_and_nothing_is_written(
+    spark: SparkSession, table_uri: str, tmp_path: Path
+) -> None:
+    few = rows(spark, 0, 5)
+    path = str(tmp_path / "named.lance")
+    columns = "id long, name string, v double"
+    writer = few.write.format("lancemem").mode("append").option("primaryKey", "id")
+    stream = spark.readStream.format("rate").load().selectExpr("value id", "'x' name", "0d v")
+    streaming = stream.writeStream.format("lancemem").option("checkpointLocation", table_uri + "-c")
+    options = f"options (path '{path}', primaryKey 'id')"
+    makers: dict[str, Callable[[], object]] = {
+        "saveAsTable": lambda: writer.saveAsTable("made"),
+        "saveAsTable with a path": lambda: writer.option("path", path).saveAsTable("made"),
+        "saveAsTable of a format": lambda: few.write.saveAsTable("made", format="lancemem"),
+        "writeTo": lambda: few.writeTo("made").using("lancemem").option("path", path).create(),
+        "toTable": lambda: streaming.toTable("made"),
+        "toTable with a path": lambda: streaming.option("path", path).toTable("made"),
+        "createTable": lambda: spark.catalog.createTable("made", path, "lancemem"),
+        "create table": lambda: spark.sql(f"create table made ({columns}) using lancemem"),
+        "of a select": lambda: spark.sql(
+            f"create or replace table made using `lancemem` {options}\nas select 1L id, 'x' name"
+        ),
+        "in lines": lambda: spark.sql(
+            f"/* view */ CREATE TABLE made -- a view\nUSING lancemem {options}"
+        ),
+    }
+    for name, make in makers.items():
+        with pytest.raises(lancemem.InvalidInputError, match=r"save\(path\).*TEMPORARY VIEW"):
+            make()
+        assert not spark.catalog.tableExists("made"), name
+        assert not Path(path).exists(), name
+    # What a program that runs SQL elsewhere is told.
+    save(few, path, primaryKey="id")
+    for text in (f"create table made using lancemem location '{path}'",
+                 "create table made using lancemem as select 1L id"):  # fmt: skip
+        with pytest.raises(Exception, match=r"save\(path\)"):
+            spark._jsparkSession.sql(text)
+        assert not spark.catalog.tableExists("made")
+    spark.sql("create table other using parquet as select 'USING lancemem' t")
+    spark.sql("drop table other")
 
 
 def test_a_lance_table_is_read_and_written_once_somebody_has_adopted_it(

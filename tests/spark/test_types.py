@@ -234,3 +234,40 @@ def test_a_type_that_a_table_cannot_hold_is_named(
     schema = spark.sql(f"select 1L id, cast(null as {data_type}) odd").schema
     with pytest.raises(TypeError, match="column 'odd'"):
         LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
+
+
+ODD: dict[str, tuple[pa.DataType, Any]] = {
+    "time32": (pa.time32("ms"), dt.time(1, 2, 3)),
+    "time64": (pa.time64("us"), dt.time(1, 2, 3)),
+    "decimal256": (pa.decimal256(50, 2), Decimal("1.25")),
+    "in a struct": (pa.struct([("a", pa.list_(pa.time64("ns")))]), {"a": []}),
+    "in a map": (pa.map_(pa.string(), pa.time32("s")), [("a", dt.time(1))]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_column_that_spark_cannot_have_is_named_and_the_others_are_read_and_deleted_by(
+    spark: SparkSession, table_uri: str, name: str
+) -> None:
+    kind, value = ODD[name]
+    fields = [pa.field("id", pa.int64(), nullable=False), pa.field("odd", kind), ("n", pa.int64())]
+    rows = pa.Table.from_pylist([{"id": 1, "odd": value, "n": 5}], schema=pa.schema(fields))
+    lancemem.create_table(table_uri, rows.schema, primary_key=["id"]).upsert(rows)
+    table = LancememTable.forPath(spark, table_uri)
+    keys = spark.sql("select 1L id, 9L n")
+    merge = table.merge(keys, "t.id = s.id").whenMatchedUpdate(set={"n": "s.n"})
+    format_ = spark.read.format("lancemem")
+    for read in (table.toDF, lambda: table.lookup(keys), merge.execute):
+        with pytest.raises(lancemem.InvalidInputError, match=r"column 'odd' has .*columns="):
+            read()
+    with pytest.raises(Exception, match=r"column 'odd' has .*columns="):
+        format_.load(table_uri)
+    with pytest.raises(
+        lancemem.InvalidInputError, match="column 'odd' is of type string, expected"
+    ):
+        table.upsert(keys.selectExpr("*", "'01:02:03' odd"))
+    assert table.toDF(columns=["id", "n"]).collect() == [(1, 5)]
+    assert table.lookup(keys, columns=["n"]).collect() == [(5,)]
+    assert format_.option("columns", "id,n").load(table_uri).collect() == [(1, 5)]
+    table.delete(keys)
+    assert table.toDF(columns=["id"]).collect() == []

@@ -4,6 +4,7 @@ Owns what a Spark user imports. It is the only package that imports pyspark, and
 public names of ``lancemem``; the engine's work happens in the tasks, inside those names.
 """
 
+from lancemem.spark.catalogue import refuse_names
 from lancemem.spark.session import configure
 from lancemem.spark.table import (
     ChangesResult,
@@ -17,6 +18,7 @@ from lancemem.spark.table import (
     UpsertResult,
 )
 from lancemem.spark.tables import open_cached
+from lancemem.spark.task_errors import error_of
 
 __all__ = [
     "ChangesResult",
@@ -29,5 +31,8 @@ __all__ = [
     "StreamStats",
     "UpsertResult",
     "configure",
+    "error_of",
     "open_cached",
 ]
+
+refuse_names()

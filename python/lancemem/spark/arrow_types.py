@@ -73,8 +73,35 @@ def arrow_schema(schema: st.StructType, vectors: Mapping[str, int] | None = None
 
 
 def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with every type replaced by one that Spark accepts from a Python task."""
+    """Return `schema` with every type replaced by one that Spark accepts from a Python task.
+
+    Raises `InvalidInputError` where Spark has no such type, as for times of the day.
+    """
+    for field in schema:
+        odd = _without_a_place(field.type)
+        if odd is not None:
+            inside = "" if odd.equals(field.type) else f" in {field.type}"
+            raise lancemem.InvalidInputError(
+                f"column {field.name!r} has the type {odd}{inside}, which lancemem cannot hand to "
+                "Spark: read the other columns with columns= (the option columns of the format), "
+                "and write such rows with Table.upsert of lancemem"
+            )
     return pa.schema([_spark_field(field) for field in schema])
+
+
+def _without_a_place(arrow_type: pa.DataType) -> pa.DataType | None:
+    """Return the type, or the first one inside of it, that no type of Spark holds."""
+    types = pa.types
+    if any(is_it(arrow_type) for is_it in (types.is_time32, types.is_time64, types.is_decimal256)):
+        return arrow_type
+    if types.is_dictionary(arrow_type) or _is_list(arrow_type):
+        return _without_a_place(arrow_type.value_type)
+    parts: list[pa.DataType] = []
+    if types.is_struct(arrow_type):
+        parts = [part.type for part in arrow_type]
+    elif types.is_map(arrow_type):
+        parts = [arrow_type.key_type, arrow_type.item_type]
+    return next(filter(None, map(_without_a_place, parts)), None)
 
 
 def spark_schema(schema: pa.Schema) -> st.StructType:
@@ -178,6 +205,9 @@ def _restored(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         return pa.map_(key, _restored_field(have.item_field, wanted.item_field))
     if types.is_list(have) and _is_list(wanted):
         return pa.list_(_restored_field(have.value_field, wanted.value_field))
+    if types.is_float64(have) and types.is_float16(wanted):
+        # Spark holds halves as floats. What is rounded of a double is the engine's to say.
+        return have
     is_lacking = types.is_uint64(wanted) and types.is_decimal(have)
     return wanted if is_lacking or _is_only_pythons(wanted) else have
 

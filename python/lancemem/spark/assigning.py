@@ -2,18 +2,22 @@
 
 Owns the casts of a merge's values: parts of structs go by name, and what would lose something is an
 error, of the call where the types tell and else of the row. Spark's own cast takes parts by place,
-rounds, and depends on a setting. Does not own columns that are written as they come: those the
+rounds, and depends on a setting. Doubles follow the engine's rule: those of a vector are rounded,
+others only where the caller says so. Does not own columns that are written as they come: those the
 engine casts.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 import lancemem
+from lancemem.spark.task_errors import as_raised
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -23,41 +27,75 @@ _NUMBERS = (*_INTEGERS, st.DecimalType, st.FloatType, st.DoubleType)
 _FLOATS = (st.FloatType, st.DoubleType)
 # What a text may say, beside numbers.
 _READABLE = (st.BooleanType, st.DateType, st.TimestampType, st.TimestampNTZType)
+# Up to here each integer has a double of its own.
+_LARGEST_WHOLE = 2.0**53 - 1
 
 
-def assigned(value: Column, have: st.DataType, wanted: st.DataType, name: str) -> Column:
-    """Return `value`, of type `have`, as the column `name` of type `wanted` takes it.
+@dataclass(frozen=True)
+class Target:
+    """Where a value goes: the column, the type of it or of the part, and what may be rounded."""
+
+    column: str
+    stored: pa.DataType
+    rounds: bool
+
+    def part(self, name: str) -> Target:
+        """Return the part of a struct."""
+        place = self.stored.get_field_index(name)
+        return replace(self, stored=self.stored.field(place).type) if place >= 0 else self
+
+    def item(self) -> Target:
+        """Return the items of a list; those of a vector are rounded."""
+        rounds = self.rounds or pa.types.is_fixed_size_list(self.stored)
+        return replace(self, stored=self.stored.value_type, rounds=rounds)
+
+
+def assigned(value: Column, have: st.DataType, wanted: st.DataType, target: Target) -> Column:
+    """Return `value`, of type `have`, as a column of type `wanted` takes it.
 
     Raises `InvalidInputError` where no value of that type can be one of the column.
     """
     # What may be null is said by the types too, and changes no value.
     if have.simpleString() == wanted.simpleString():
         return value
-    nested = _nested(value, have, wanted, name)
+    nested = _nested(value, have, wanted, target)
     if nested is not None:
         return nested
     if isinstance(have, st.NullType) or _is_same_kind(have, wanted):
         return value.cast(wanted)
     made = value.try_cast(wanted)
     if isinstance(have, _NUMBERS) and isinstance(wanted, _NUMBERS):
-        is_right = _is_number(value, made, have, wanted)
+        is_right = _is_number(value, made, have, wanted, target)
     elif isinstance(have, st.StringType) and isinstance(wanted, (*_NUMBERS, *_READABLE)):
         is_right = _is_read(value, made, wanted)
     else:
         raise lancemem.InvalidInputError(
-            f"column {name!r} is {wanted.simpleString()}, the merge has {have.simpleString()} for "
-            "it: cast it"
+            f"column {target.column!r} is {wanted.simpleString()}, the merge has "
+            f"{have.simpleString()} for it: cast it"
         )
-    told = f"column '{name}' is {wanted.simpleString()}, which cannot hold the value "
-    error = sf.raise_error(sf.concat(sf.lit(told), value.cast("string")))
+    told = as_raised(
+        f"column '{target.column}' is {wanted.simpleString()}, which cannot hold the value "
+    )
+    way_out = ""
+    if isinstance(have, st.DoubleType) and isinstance(wanted, st.FloatType):
+        way_out = "; cast it to float, or let round_floats=True store the nearest one"
+    error = sf.raise_error(sf.concat(sf.lit(told), value.cast("string"), sf.lit(way_out)))
     return sf.when(value.isNull() | sf.coalesce(is_right, sf.lit(False)), made).otherwise(error)
 
 
-def _is_number(value: Column, made: Column, have: st.DataType, wanted: st.DataType) -> Column:
-    """Whether `made` is the number `value`. That a float is the nearest one is no loss."""
+def _is_number(
+    value: Column, made: Column, have: st.DataType, wanted: st.DataType, target: Target
+) -> Column:
+    """Whether `made` is the number `value`, or a float that may be the nearest to it."""
     if isinstance(wanted, _FLOATS):
-        return made.isNotNull() & (_is_finite(made) | ~_is_finite(value.try_cast("double")))
-    return made.cast(have) == value
+        right = made.isNotNull() & (_is_finite(made) | ~_is_finite(value.try_cast("double")))
+        if isinstance(have, st.DoubleType) and not target.rounds:
+            return right & (made.cast(have) == value)
+        return right
+    right = made.cast(have) == value
+    if isinstance(have, _FLOATS) and isinstance(wanted, _INTEGERS):
+        return right & (sf.abs(value) <= sf.lit(_LARGEST_WHOLE))
+    return right
 
 
 def _is_read(value: Column, made: Column, wanted: st.DataType) -> Column:
@@ -90,27 +128,32 @@ def _is_same_kind(have: st.DataType, wanted: st.DataType) -> bool:
     )
 
 
-def _nested(value: Column, have: st.DataType, wanted: st.DataType, name: str) -> Column | None:
+def _nested(value: Column, have: st.DataType, wanted: st.DataType, target: Target) -> Column | None:
     """Go into a struct, an array or a map; None for what is none, or not the same."""
     if isinstance(have, st.StructType) and isinstance(wanted, st.StructType):
         names = sorted(part.name for part in wanted)
         if sorted(part.name for part in have) != names:
             raise lancemem.InvalidInputError(
-                f"column {name!r} is a struct of {', '.join(wanted.names)}, the merge has one of "
-                f"{', '.join(have.names)} for it"
+                f"column {target.column!r} is a struct of {', '.join(wanted.names)}, the merge has "
+                f"one of {', '.join(have.names)} for it"
             )
         parts = [
             assigned(
-                value.getField(part.name), have[part.name].dataType, part.dataType, name
+                value.getField(part.name),
+                have[part.name].dataType,
+                part.dataType,
+                target.part(part.name),
             ).alias(part.name)
             for part in wanted
         ]
         return sf.when(value.isNotNull(), sf.struct(*parts))
     if isinstance(have, st.ArrayType) and isinstance(wanted, st.ArrayType):
         items = have.elementType, wanted.elementType
-        return sf.transform(value, lambda item: assigned(item, *items, name))
+        return sf.transform(value, lambda item: assigned(item, *items, target.item()))
     if isinstance(have, st.MapType) and isinstance(wanted, st.MapType):
         keys, values = (have.keyType, wanted.keyType), (have.valueType, wanted.valueType)
-        made = sf.transform_keys(value, lambda key, _: assigned(key, *keys, name))
-        return sf.transform_values(made, lambda _, item: assigned(item, *values, name))
+        key = replace(target, stored=target.stored.key_type)
+        item = replace(target, stored=target.stored.item_type)
+        made = sf.transform_keys(value, lambda each, _: assigned(each, *keys, key))
+        return sf.transform_values(made, lambda _, each: assigned(each, *values, item))
     return None

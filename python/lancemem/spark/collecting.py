@@ -1,7 +1,7 @@
 """Rows of a DataFrame as Arrow, on the driver and in tasks.
 
-Owns what makes Spark give rows that it has, whatever their columns are called. How many may come
-is `sizing` and the caller.
+Owns what makes Spark give rows that it has, whatever their columns are called, and that the driver
+takes no more bytes than it is told. Which DataFrames are tried is `sizing` and the caller.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
 
+from lancemem.spark.sizing import quoted, width
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+# A row counts as one, and as one more for each so many bytes of it.
+UNIT_BYTES = 128
 
 
 def to_arrow(rows: DataFrame) -> pa.Table:
@@ -30,6 +35,36 @@ def to_arrow(rows: DataFrame) -> pa.Table:
         for name, kind in zip(rows.columns, loose, strict=True)
     ]
     return rows.select(*columns).toArrow()
+
+
+def to_arrow_within(rows: DataFrame, most_bytes: int) -> pa.Table | None:
+    """Collect a DataFrame of at most about so many bytes; None for a larger one.
+
+    Spark's estimate plays no part: it is of a compressed file as it lies on the disk. A limit of
+    Spark's counts rows, so each row comes behind as many empty ones as it has units of bytes, and
+    the limit ends tasks before the row that is too much. The plan runs once, and what was collected
+    in vain is forgotten.
+    """
+    most = most_bytes // UNIT_BYTES
+    names = [f"c{place}" for place in range(len(rows.columns))]
+    kinds = [field.dataType for field in rows.schema.fields]
+    widths = [width(name, kind) for name, kind in zip(names, kinds, strict=True)]
+    known = [each for each in widths if each is not None]
+    if most == 0 or len(known) < len(widths):
+        return None
+    # Rows keep their order: of a key that comes twice the last one counts, where it comes in one.
+    counted = rows.toDF(*names).selectExpr(
+        "*",
+        "monotonically_increasing_id() as place",
+        f"cast(least(({' + '.join(['0L', *known])}) / {UNIT_BYTES}, {most}D) as int) as units",
+    )
+    filled = counted.selectExpr("*", "explode(sequence(units, 0, -1)) as unit")
+    values = [f"if(unit = 0, {name}, null) as {name}" for name in names]
+    found = to_arrow(filled.selectExpr(*values, "place", "unit = 0 as is_row").limit(most))
+    if found.num_rows == most:
+        return None
+    found = found.filter(found["is_row"]).sort_by("place").drop_columns(["place", "is_row"])
+    return found.rename_columns(rows.columns)
 
 
 def map_in_arrow(
@@ -49,11 +84,6 @@ def map_in_arrow(
         yield from function(batch.rename_columns(names) for batch in batches)
 
     return rows.toDF(*map(str, range(len(names)))).mapInArrow(named, schema)
-
-
-def quoted(name: str) -> str:
-    """Return a column's name as Spark's words for columns have it: a dot is part of it."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def _nullable(kind: st.DataType) -> st.DataType:

@@ -15,8 +15,9 @@ from pyspark.sql import functions as sf
 import lancemem
 from lancemem.spark import marks, reading
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
-from lancemem.spark.assigning import assigned
+from lancemem.spark.assigning import Target, assigned
 from lancemem.spark.sizing import estimated_bytes
+from lancemem.spark.task_errors import as_raised
 from lancemem.spark.writing import WritePlan
 
 if TYPE_CHECKING:
@@ -122,18 +123,22 @@ class MergeBuilder:
     whenNotMatchedBySourceUpdate = whenNotMatchedBySourceDelete  # noqa: N815
 
     def execute(
-        self, *, txn_app_id: str | None = None, txn_version: int | None = None
+        self,
+        *,
+        round_floats: bool = False,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> MergeResult:
         """Write, and say how many rows were updated, inserted and deleted.
 
         A key that comes twice in the source is an error. Rows are matched with those that are
         stored when they are read; another writer may change them until ours are written.
 
-        `txn_app_id` and `txn_version` as in `LancememTable.upsert`: a merge that computes with
-        stored values (`set={"n": "t.n + s.n"}`) must not be written twice. Rows that the driver
-        writes are checked before any is written; where tasks write, one may refuse the rows of its
-        shard when other shards are written. Repeat it then with the same two: what is written stays
-        as it is.
+        `round_floats`, `txn_app_id` and `txn_version` as in `LancememTable.upsert`: a merge that
+        computes with stored values (`set={"n": "t.n + s.n"}`) must not be written twice. Rows that
+        the driver writes are checked before any is written; where tasks write, one may refuse those
+        of its shard when other shards are written. Repeat it then with the same two: what is
+        written stays as it is.
         """
         if not self._clauses:
             raise lancemem.InvalidInputError("a merge needs at least one when... clause")
@@ -144,6 +149,7 @@ class MergeBuilder:
             tuple(self._table.primary_key),
             op_column=OP_COLUMN,
             unique_keys=True,
+            round_floats=round_floats,
         )
         if OP_COLUMN in (*columns, *self._source.columns):
             raise lancemem.InvalidInputError(
@@ -153,7 +159,7 @@ class MergeBuilder:
             rows = self._source.withColumn(OP_COLUMN, sf.lit("I"))
             matched = False
         else:
-            rows, matched = self._changes(), True
+            rows, matched = self._changes(round_floats=round_floats), True
         reports = self._table._write(  # noqa: SLF001 - the same package
             rows, plan, None, mark, size=estimated_bytes(self._source)
         )
@@ -187,7 +193,7 @@ class MergeBuilder:
         both = sorted(clause.matched for clause in whole) == [False, True]
         return same_key and both and len(self._clauses) == len(whole)
 
-    def _changes(self) -> DataFrame:
+    def _changes(self, *, round_floats: bool) -> DataFrame:
         joined = reading.join_by_key(
             self._source, self._table.handle, self._key, self._target_alias, self._source_alias
         )
@@ -201,12 +207,13 @@ class MergeBuilder:
             which = sf.when(fits, sf.lit(number)).otherwise(which)
         chosen = joined.withColumn("_lancemem_clause", which).where("_lancemem_clause is not null")
         given = self._given(chosen, types)
-        have = given.schema
+        have, schema = given.schema, self._table.schema
+        targets = [Target(it.name, it.type, round_floats) for it in schema]
         for number, clause in enumerate(self._clauses):
             names = [f"{number} {place}" for place in range(len(types))]
             values = [
-                assigned(sf.col(f"`{name}`"), have[name].dataType, field.dataType, field.name)
-                for name, field in zip(names, types, strict=True)
+                assigned(sf.col(f"`{name}`"), have[name].dataType, field.dataType, target)
+                for name, field, target in zip(names, types, targets, strict=True)
             ]
             named = [value.alias(name) for value, name in zip(values, types.names, strict=True)]
             made = sf.struct(sf.lit(clause.op).alias(OP_COLUMN), *named)
@@ -246,7 +253,9 @@ class MergeBuilder:
             "which the rows were matched; change the source before the merge. It gives "
         )
         shown = [sf.coalesce(of.cast("string"), sf.lit("null")) for of in (value, own)]
-        error = sf.raise_error(sf.concat(sf.lit(told), shown[0], sf.lit(" for "), shown[1]))
+        error = sf.raise_error(
+            sf.concat(sf.lit(as_raised(told)), shown[0], sf.lit(" for "), shown[1])
+        )
         return sf.when(value.eqNullSafe(own), value).otherwise(error)
 
 

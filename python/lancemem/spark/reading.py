@@ -20,7 +20,8 @@ from lancemem.spark.arrow_types import (
     spark_schema,
     table_batch,
 )
-from lancemem.spark.collecting import map_in_arrow, quoted
+from lancemem.spark.collecting import map_in_arrow
+from lancemem.spark.sizing import quoted
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import marks, reading
+from lancemem.spark import catalogue, marks, reading
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
 from lancemem.spark.tables import open_cached
 from lancemem.spark.writing import FAULTS, WritePlan, change_of, try_again
@@ -42,6 +42,7 @@ _WRITE_OPTIONS = {
     "txnversion",
     "primarykey",
     "shards",
+    "roundfloats",
     "checkpointlocation",
     # Spark's own, which it hands on.
     "queryname",
@@ -54,8 +55,8 @@ class LancememDataSource(DataSource):
     Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`,
     `splits` (into how many tasks a read is divided at most; with more than 1 all queries of one
     DataFrame or view read the same cut, that of the first).
-    Options of a write: `op` ("upsert", "delete" or "append"), `opColumn`, `txnAppId` and
-    `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
+    Options of a write: `op` ("upsert", "delete" or "append"), `opColumn`, `roundFloats`, `txnAppId`
+    and `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
     """
 
     @classmethod
@@ -65,6 +66,9 @@ class LancememDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the table's columns, or those named by the option `columns`."""
+        if self.options.get("provider"):
+            # Set by Spark's catalogue alone, which asks for the columns before it keeps a name.
+            raise lancemem.InvalidInputError(f"{catalogue.REFUSED}: {catalogue.WAYS}")
         table = lancemem.open_table(self._uri("read"), adopt=False)
         names = reading.checked_columns(table, self._columns())
         return spark_schema(reading.spark_columns(table, names))
@@ -136,7 +140,13 @@ class LancememDataSource(DataSource):
             )
         names = key if op == "delete" else tuple(pa.schema(table.schema).names)
         _refuse_missing(uri, names, schema)
-        plan = WritePlan(names, key, op_column=op_column, deletes=op == "delete")
+        plan = WritePlan(
+            names,
+            key,
+            op_column=op_column,
+            deletes=op == "delete",
+            round_floats=self._flag("roundFloats"),
+        )
         return _Write(table.uri, plan, overwrite=overwrite)
 
     def _op(self) -> tuple[str, str | None]:
@@ -198,10 +208,9 @@ class LancememDataSource(DataSource):
                 f"format('lancemem') needs one path to {action}, got {self.options['paths']}"
             )
         raise lancemem.InvalidInputError(
-            f"format('lancemem') needs a path to {action}. A table of Spark's catalogue loses it: "
-            "use CREATE TEMPORARY VIEW ... USING lancemem OPTIONS (path '...'), or "
-            "df.write.format('lancemem').mode('append').save(path). MERGE INTO, UPDATE and DELETE "
-            "do not reach a Python data source: use LancememTable with merge, upsert and delete"
+            f"format('lancemem') needs a path to {action}. {catalogue.REFUSED}: {catalogue.WAYS}. "
+            "MERGE INTO, UPDATE and DELETE do not reach a Python data source: use LancememTable "
+            "with merge, upsert and delete"
         )
 
     def _number(self, option: str) -> int:
@@ -211,6 +220,12 @@ class LancememDataSource(DataSource):
                 f"option {option} is a whole number of at least 1, got {text!r}"
             )
         return int(text)
+
+    def _flag(self, option: str) -> bool:
+        text = self.options.get(option, "false")
+        if text.lower() not in {"true", "false"}:
+            raise lancemem.InvalidInputError(f"option {option} is true or false, got {text!r}")
+        return text.lower() == "true"
 
     def _columns(self) -> list[str] | None:
         columns = self.options.get("columns")
@@ -320,11 +335,11 @@ class _Writer:
             if batch.num_rows:
                 change = change_of(plan, schema, batch)
                 if plan.op_column is not None:
-                    stage.apply(change.rows, change.deletes)
+                    stage.apply(change.rows, change.deletes, round_floats=plan.round_floats)
                 elif plan.deletes:
                     stage.delete(change.rows)
                 else:
-                    stage.upsert(change.rows)
+                    stage.upsert(change.rows, round_floats=plan.round_floats)
         context = TaskContext.get()
         query_id = context.getLocalProperty(marks.QUERY_ID) if context else None
         return _Staged(stage.finish(), query_id)

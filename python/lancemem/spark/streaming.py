@@ -14,8 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from lancemem.spark import marks
-from lancemem.spark.collecting import quoted
-from lancemem.spark.sizing import UNKNOWN_BYTES, is_estimated
+from lancemem.spark.sizing import UNKNOWN_BYTES, is_estimated, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

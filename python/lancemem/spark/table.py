@@ -18,12 +18,13 @@ from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, V
 import lancemem
 from lancemem.spark import maintaining, marks, reading, routing, streaming, writing
 from lancemem.spark.arrow_types import arrow_schema
-from lancemem.spark.collecting import map_in_arrow, quoted, to_arrow
+from lancemem.spark.collecting import map_in_arrow, to_arrow_within
 from lancemem.spark.merging import MergeBuilder, MergeResult
 from lancemem.spark.running import ShardJobs, own_shards
 from lancemem.spark.session import check_workers
-from lancemem.spark.sizing import UNKNOWN_BYTES, cached_bytes, estimated_bytes
+from lancemem.spark.sizing import UNKNOWN_BYTES, estimated_bytes, quoted
 from lancemem.spark.streaming import StreamStats
+from lancemem.spark.task_errors import own_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,11 +45,12 @@ __all__ = [
     "UpsertResult",
 ]
 
-# As many bytes of a DataFrame, by Spark's estimate, are written by the driver itself.
+# The driver collects a DataFrame of at most so many bytes by Spark's estimate, to write it itself.
 DRIVER_BYTES = 1 << 20
-# As many rows and bytes of one that Spark cannot estimate, while jobs run there.
-DRIVER_ROWS = 1 << 14
+# It takes at most so many bytes of its rows, whatever the estimate was; a larger one goes to tasks.
 DRIVER_PEEK_BYTES = 16 << 20
+# As many rows of one that Spark cannot estimate, while jobs run there.
+DRIVER_ROWS = 1 << 14
 # Types whose values have no order, or one in Spark and none in Arrow.
 _UNORDERED = (ArrayType, MapType, StructType, UserDefinedType, VariantType)
 HISTORY_DDL = "version long, timestamp timestamp, operation string, compacted_shards int"
@@ -199,6 +201,7 @@ class LancememTable:
         rows: DataFrame,
         *,
         sequence_by: str | None = None,
+        round_floats: bool = False,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> UpsertResult:
@@ -207,11 +210,14 @@ class LancememTable:
         `rows` needs every column of the table. If it holds a key more than once, name the column
         that orders its versions in `sequence_by`: the shuffle to shards keeps no order of its own.
 
+        Doubles of a vector are rounded to the nearest float; those of another `float` column only
+        with `round_floats`.
+
         `txn_app_id` and `txn_version`, as Delta has them: a shard that has taken this version of
-        the application takes nothing, and a newer one there raises `StaleMarkError` in the task.
+        the application takes nothing, and a newer one there raises `StaleMarkError`.
         """
         names = self.refresh().schema.names
-        plan = writing.WritePlan(tuple(names), tuple(self.primary_key))
+        plan = writing.WritePlan(tuple(names), tuple(self.primary_key), round_floats=round_floats)
         mark = marks.of_application(txn_app_id, txn_version)
         reports = self._write(rows, plan, sequence_by, mark)
         return UpsertResult(_sum(reports, "rows"), *_where(reports))
@@ -249,6 +255,7 @@ class LancememTable:
         op_column: str,
         sequence_by: str,
         keep_newest: bool = False,
+        round_floats: bool = False,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> ChangesResult:
@@ -267,9 +274,12 @@ class LancememTable:
 
         Changes that the driver writes are checked before any is written. Where tasks write, one may
         refuse the changes of its shard when other shards are written; with `txn_app_id` and
-        `txn_version`, as in `upsert`, the repeated call writes only the others.
+        `txn_version`, as in `upsert`, the repeated call writes only the others. `round_floats` as
+        there.
         """
-        plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
+        plan = self._changes_plan(
+            op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
+        )
         mark = marks.of_application(txn_app_id, txn_version)
         reports = self._write(changes, plan, sequence_by, mark)
         deletes = _sum(reports, "deletes")
@@ -286,12 +296,14 @@ class LancememTable:
         op_column: str | None = None,
         sequence_by: str | None = None,
         keep_newest: bool = False,
+        round_floats: bool = False,
         query_name: str | None = None,
         output_mode: Literal["update", "append"] = "update",
     ) -> StreamingQuery:
         """Start a query that writes each micro-batch of `rows` exactly once.
 
-        With `op_column` the rows are changes as in `apply_changes`, without it upserts. `trigger`
+        With `op_column` the rows are changes as in `apply_changes`, without it upserts;
+        `round_floats` as there. `trigger`
         is an interval such as "1 second", or the arguments of Spark's `trigger`. `output_mode` is
         Spark's: an outer join of two streams, for example, gives its rows in "append" only.
 
@@ -306,13 +318,17 @@ class LancememTable:
             )
         if op_column is None and not keep_newest:
             names = self.refresh().schema.names
-            plan = writing.WritePlan(tuple(names), tuple(self.primary_key))
+            plan = writing.WritePlan(
+                tuple(names), tuple(self.primary_key), round_floats=round_floats
+            )
         elif sequence_by is None:
             raise lancemem.InvalidInputError(
                 "changes need the column that orders them: sequence_by"
             )
         else:
-            plan = self._changes_plan(op_column, sequence_by, keep_newest=keep_newest)
+            plan = self._changes_plan(
+                op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
+            )
         self._check_has(rows, _needed(plan, sequence_by))
         self._check_order(rows, plan, sequence_by)
         query = streaming.start(
@@ -383,8 +399,9 @@ class LancememTable:
         driver reads no keys.
         """
         if self._table.deletion_vectors:
-            check_workers(self._spark)
-            maintaining.look_up(self._spark, self._table)
+            with own_errors():
+                check_workers(self._spark)
+                maintaining.look_up(self._spark, self._table)
         return self._table.compact()
 
     def set_deletion_vectors(self, enabled: bool) -> int:
@@ -431,7 +448,7 @@ class LancememTable:
         return None if self._jobs is None or self._jobs.closed else self._jobs
 
     def _changes_plan(
-        self, op_column: str | None, sequence_by: str, *, keep_newest: bool
+        self, op_column: str | None, sequence_by: str, *, keep_newest: bool, round_floats: bool
     ) -> writing.WritePlan:
         names = self.refresh().schema.names
         if keep_newest and sequence_by not in names:
@@ -444,6 +461,7 @@ class LancememTable:
             tuple(self.primary_key),
             op_column=op_column,
             newer_by=sequence_by if keep_newest else None,
+            round_floats=round_floats,
         )
 
     def _write(
@@ -472,7 +490,7 @@ class LancememTable:
             mark = marks.once()
         jobs = self._running_jobs()
         size = estimated_bytes(rows) if size is None else size
-        with _few_rows(rows, size, peek=jobs is not None) as (rows, few):
+        with own_errors(), _few_rows(rows, size, peek=jobs is not None) as (rows, few):
             if few is not None:
                 # Two shuffled stages with Python workers take longer than rows of one micro-batch.
                 return writing.write_here(self._table, plan, few, sequence_by, mark, jobs)
@@ -542,10 +560,12 @@ def _few_rows(
 ) -> Iterator[tuple[DataFrame, pa.Table | None]]:
     """Give the DataFrame to write, and its rows where they are few enough for the driver.
 
-    With `peek` a DataFrame of unknown size is looked into; it is computed once all the same.
+    One that was taken for small and is not is computed again by the tasks: nothing was written of
+    what the driver has seen of it. With `peek` a DataFrame of unknown size is looked into; it is
+    computed once all the same.
     """
     if size <= DRIVER_BYTES:
-        yield rows, to_arrow(rows)
+        yield rows, to_arrow_within(rows, DRIVER_PEEK_BYTES)
         return
     if not peek or size < UNKNOWN_BYTES:
         yield rows, None
@@ -553,11 +573,9 @@ def _few_rows(
     was_kept = rows.storageLevel != StorageLevel.NONE
     kept = rows.persist()
     try:
-        is_few = kept.count() <= DRIVER_ROWS
         # A plan of its own: that of `rows` may have been made before it was persisted.
-        computed = kept.select("*")
-        is_few = is_few and cached_bytes(computed) <= DRIVER_PEEK_BYTES
-        yield kept, to_arrow(computed) if is_few else None
+        few = to_arrow_within(kept.select("*"), DRIVER_PEEK_BYTES)
+        yield kept, few if few is not None and few.num_rows <= DRIVER_ROWS else None
     finally:
         # What the user persisted stays.
         if not was_kept:

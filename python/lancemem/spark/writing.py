@@ -72,6 +72,8 @@ class WritePlan:
     newer_by: str | None = None
     # A key that comes twice is an error.
     unique_keys: bool = False
+    # Floats of columns that are no vectors are rounded, too.
+    round_floats: bool = False
     driver_version: str = lancemem.__version__
 
 
@@ -208,7 +210,8 @@ def _check_input(table: lancemem.Table, plan: WritePlan, changes: list[_Change])
     """Refuse what the put of one shard would refuse, before another shard has its rows."""
     for change in changes:
         # A stage looks at rows as a put does, and writes none of the first that it is given.
-        try_again(table.start_stage, FAULTS).apply(change.rows, change.deletes)
+        stage = try_again(table.start_stage, FAULTS)
+        stage.apply(change.rows, change.deletes, round_floats=plan.round_floats)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, changes)
 
@@ -230,7 +233,7 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         waiting.append(change)
         # To leave out late rows, and to find a key twice, all rows are needed side by side.
         if counts.bytes > SINGLE_PUT_BYTES and not (plan.newer_by or plan.unique_keys):
-            runs = _stage(table, waiting, changes, counts, faults)
+            runs = _stage(table, plan, waiting, changes, counts, faults)
             _link(table, runs, mark, counts, faults)
             return counts
     whole = _joined(waiting)
@@ -252,8 +255,9 @@ def _link(
     counts.runs = linked.runs
 
 
-def _stage(
+def _stage(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     table: lancemem.Table,
+    plan: WritePlan,
     waiting: Iterable[_Change],
     more: Iterator[_Change],
     counts: _Counts,
@@ -269,7 +273,8 @@ def _stage(
 
     for change in chain(waiting, counted()):
         # What failed left none of these rows in the stage, and all of those before.
-        try_again(partial(stage.apply, change.rows, change.deletes), faults)
+        add = partial(stage.apply, round_floats=plan.round_floats)
+        try_again(partial(add, change.rows, change.deletes), faults)
     return try_again(stage.finish, faults)
 
 
@@ -293,7 +298,13 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             # While the job holds the shard nobody else can write a newer row.
             change, counts.late = _without_late(table, plan, change, job)
             counts.set(change)
-        done = job.apply(change.rows, change.deletes, durable=True, mark=mark)
+        done = job.apply(
+            change.rows,
+            change.deletes,
+            durable=True,
+            mark=mark,
+            round_floats=plan.round_floats,
+        )
         counts.already_written = done.already_written
         counts.wal_entries = job.stats().wal_entries - entries
 

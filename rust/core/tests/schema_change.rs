@@ -191,7 +191,7 @@ async fn what_a_job_cannot_follow_stops_its_puts_until_it_is_undone() {
         let entries = bench.data_entries().await.len();
         let error = bench.put(&writer, &[(2, 20)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().starts_with("column 'v' was Int64 and is Utf8 now"), "{error}");
+        assert!(error.to_string().starts_with("column 'v' was int64 and is string now"), "{error}");
         assert_eq!(writer.follow_table().await.unwrap_err().to_string(), error.to_string());
         assert_eq!(bench.data_entries().await.len(), entries);
 

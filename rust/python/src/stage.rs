@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::DataType;
-use lancemem::{Mark, ShardId, Verb};
+use lancemem::{Mark, ShardId, TypeName, Verb};
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
@@ -28,7 +28,7 @@ pub fn mark(parts: Option<(String, i64)>) -> PyResult<Option<Mark>> {
 pub fn deletes(data: &Bound<'_, PyAny>) -> PyResult<BooleanArray> {
     let array = input::array(data)?;
     if array.data_type() != &DataType::Boolean {
-        let message = format!("deletes is of type {}, expected bool", array.data_type());
+        let message = format!("deletes is of type {}, expected bool", TypeName(array.data_type()));
         return Err(InvalidInputError::new_err(message));
     }
     Ok(array.as_boolean().clone())
@@ -137,9 +137,19 @@ impl Stage {
         self.inner.get("stage").cloned()
     }
 
-    fn write(&self, py: Python<'_>, rows: RecordBatch, change: Change) -> PyResult<()> {
+    fn write(
+        &self,
+        py: Python<'_>,
+        rows: RecordBatch,
+        change: Change,
+        round_floats: bool,
+    ) -> PyResult<()> {
         let stage = self.inner()?;
-        run_on(py, &self.uri, async move { stage.lock().await.write(&rows, change.verb()).await })
+        run_on(py, &self.uri, async move {
+            let mut stage = stage.lock().await;
+            let rows = if round_floats { stage.round_floats(&rows)? } else { rows };
+            stage.write(&rows, change.verb()).await
+        })
     }
 }
 
@@ -163,24 +173,27 @@ impl Change {
 #[pymethods]
 impl Stage {
     #[doc = docstring!("Stage.upsert")]
-    fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write(py, input::batch(data)?, Change::Upsert)
+    #[pyo3(signature = (data, *, round_floats=false))]
+    fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>, round_floats: bool) -> PyResult<()> {
+        self.write(py, input::batch(data)?, Change::Upsert, round_floats)
     }
 
     #[doc = docstring!("Stage.delete")]
     fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write(py, input::batch(keys)?, Change::Delete)
+        self.write(py, input::batch(keys)?, Change::Delete, false)
     }
 
     #[doc = docstring!("Stage.apply")]
+    #[pyo3(signature = (data, deletes, *, round_floats=false))]
     fn apply(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         deletes: &Bound<'_, PyAny>,
+        round_floats: bool,
     ) -> PyResult<()> {
         let deletes = self::deletes(deletes)?;
-        self.write(py, input::batch(data)?, Change::Apply(deletes))
+        self.write(py, input::batch(data)?, Change::Apply(deletes), round_floats)
     }
 
     #[doc = docstring!("Stage.finish")]

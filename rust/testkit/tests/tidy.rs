@@ -48,8 +48,8 @@ const BELOW_PLAN: &[&str] = &["errors", "schema", "sstable", "index", "view", "m
 const BELOW_COMPACT: &[&str] =
     &["errors", "holds", "schema", "sstable", "index", "view", "merge", "deletes", "vectors"];
 const BELOW_TABLE: &[&str] = &[
-    "errors", "holds", "schema", "sstable", "index", "view", "merge", "deletes", "vectors", "plan",
-    "lookup", "compact", "collect", "table", "job", "session",
+    "errors", "damage", "holds", "schema", "sstable", "index", "view", "merge", "deletes",
+    "vectors", "plan", "lookup", "compact", "collect", "table", "job", "session",
 ];
 
 const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
@@ -64,6 +64,7 @@ const LAYERS: &[Layer] = &[
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
     layer(CORE, "shard", &["types", "format", "store", "memtable", "wal"], NO_STORE),
     layer(TABLE, "errors", &[], NO_WRITER),
+    layer(TABLE, "damage", &["errors"], NO_WRITER),
     layer(TABLE, "holds", &[], NO_WRITER),
     layer(TABLE, "lance_threads", &["errors"], NO_WRITER),
     layer(TABLE, "schema", &["errors"], NO_WRITER),

@@ -1,7 +1,7 @@
 //! Casts that keep every value.
 //!
 //! Owns: which types a column may come in, and the proof that nothing was lost.
-//! Does not own: which column it is, or whether it may be null.
+//! Does not own: which column it is, whether it may be null, or which floats are rounded (`floats`).
 
 use std::sync::Arc;
 
@@ -10,38 +10,98 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait,
     StructArray, new_null_array,
 };
+use arrow_cast::display::array_value_to_string;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use arrow_select::nullif::nullif;
 
-use crate::types::{Error, Result};
+use super::floats::{Rounding, items, narrows, rounded};
+use crate::types::{Error, Result, TypeName};
 
-/// Casts where every value survives: the checked cast must succeed and lead back.
+/// What a caller does about floats that the column cannot hold exactly.
+const ROUND: &str = "; cast the column, or let round_floats=True store the nearest float";
+/// Characters of a value in an error.
+const MOST_SHOWN: usize = 100;
+
+/// Casts where every value survives: the checked cast must succeed and lead back. Only items of
+/// vectors are rounded, to the nearest float.
 pub(super) fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
-    let refused = |reason: String| {
+    let (from, to) = (array.data_type(), field.data_type());
+    let refused = |reason: &str| {
         Error::input(format!(
             "column '{}' is of type {}, expected {}: {reason}",
             field.name(),
-            array.data_type(),
-            field.data_type()
+            TypeName(from),
+            TypeName(to)
         ))
     };
-    if !is_castable(array.data_type(), field.data_type()) {
-        return Err(refused("no cast keeps every value".to_owned()));
+    if !is_castable(from, to) {
+        return Err(refused("no cast keeps every value"));
     }
+    let unfit = |row: usize| {
+        let value = shown(array, row);
+        let way_out = if narrows(from, to, Rounding::All) { ROUND } else { "" };
+        refused(&format!("row {row} has {value}, which does not fit{way_out}"))
+    };
+    let rounded = rounded(array, field, Rounding::Vectors)?;
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    let array = &prepared(array, field.data_type()).map_err(|error| refused(error.to_string()))?;
-    let cast = cast_with_options(array, field.data_type(), &options).map_err(|error| {
-        let row = first_refused(array, field.data_type(), &options);
-        refused(format!("the value in row {row} does not fit: {error}"))
+    let given = &prepared(&rounded, to).map_err(|error| refused(&error.to_string()))?;
+    let cast = cast_with_options(given, to, &options).map_err(|_| {
+        let row = first_refused(given, to, &options);
+        match other_length(&given.slice(row, 1), to) {
+            Some((size, length)) => {
+                refused(&format!("a vector of {size} values in row {row} has length {length}"))
+            }
+            None => unfit(row),
+        }
     })?;
-    let back = cast_with_options(&cast, array.data_type(), &options)
-        .map_err(|error| refused(error.to_string()))?;
-    if back.to_data() != array.to_data() {
-        let row = first_difference(array, &back);
-        return Err(refused(format!("the value in row {row} does not fit")));
+    let back = cast_with_options(&cast, given.data_type(), &options)
+        .map_err(|error| refused(&error.to_string()))?;
+    if back.to_data() != given.to_data() {
+        return Err(unfit(first_difference(given, &back)));
     }
     Ok(cast)
+}
+
+/// A value as text, of which a long one shows its beginning.
+fn shown(array: &ArrayRef, row: usize) -> String {
+    let whole = array_value_to_string(array, row).unwrap_or_else(|_| "a value".to_owned());
+    match whole.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}...", &whole[..end]),
+        None => whole,
+    }
+}
+
+/// The length of the first list that is to be a vector of another, and the vector's before it.
+fn other_length(array: &ArrayRef, to: &DataType) -> Option<(usize, usize)> {
+    let mut valid = (0..array.len()).filter(|row| array.is_valid(*row));
+    if let (DataType::Struct(fields), DataType::Struct(to)) = (array.data_type(), to) {
+        return valid.find_map(|row| {
+            let mut parts = fields.iter().zip(array.as_struct().columns());
+            parts.find_map(|(field, part)| {
+                let to = to.iter().find(|to| to.name() == field.name())?;
+                other_length(&part.slice(row, 1), to.data_type())
+            })
+        });
+    }
+    if let (DataType::Map(_, _), DataType::Map(to, _)) = (array.data_type(), to) {
+        let to = parts_of(to.data_type())?;
+        return valid.find_map(|row| {
+            let entries = array.as_map().value(row);
+            let mut parts = entries.columns().iter().zip(to);
+            parts.find_map(|(part, to)| other_length(part, to.data_type()))
+        });
+    }
+    let (item, _) = (item_of(to)?, item_of(array.data_type())?);
+    valid.find_map(|row| {
+        let items = items(array, row);
+        match to {
+            DataType::FixedSizeList(_, size) if usize::try_from(*size) != Ok(items.len()) => {
+                Some((usize::try_from(*size).ok()?, items.len()))
+            }
+            _ => other_length(&items, item.data_type()),
+        }
+    })
 }
 
 /// The first row of a column that cannot be cast as a whole.
@@ -105,7 +165,7 @@ pub(super) const fn item_of(data_type: &DataType) -> Option<&FieldRef> {
 }
 
 /// Key and value of a map's entries.
-fn parts_of(entries: &DataType) -> Option<&[FieldRef]> {
+pub(super) fn parts_of(entries: &DataType) -> Option<&[FieldRef]> {
     match entries {
         DataType::Struct(parts) if parts.len() == 2 => Some(parts.as_ref()),
         _ => None,

@@ -18,7 +18,7 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Schema};
 
 use super::key_view::KeyView;
-use crate::types::{Error, KeyBlock, KeyBytes, Result};
+use crate::types::{Error, KeyBlock, KeyBytes, Result, TypeName};
 
 /// Encodes the key columns of batches of one schema.
 #[derive(Clone, Debug)]
@@ -41,8 +41,9 @@ impl KeyEncoder {
             let data_type = schema.field(column).data_type();
             if !is_key_type(data_type) {
                 return Err(Error::input(format!(
-                    "column '{name}' of type {data_type} cannot be a primary key; use an integer, \
-                     bool, utf8, large_utf8, binary or large_binary column"
+                    "column '{name}' of type {} cannot be a primary key; use an integer, bool, \
+                     string, large_string, binary or large_binary column",
+                    TypeName(data_type)
                 )));
             }
             columns.push(column);
@@ -326,6 +327,6 @@ mod tests {
     fn a_float_key_is_refused_by_name() {
         let schema = Schema::new(vec![Field::new("score", DataType::Float64, false)]);
         let error = KeyEncoder::new(&schema, &["score".to_owned()]).unwrap_err();
-        assert!(error.to_string().contains("column 'score' of type Float64"), "{error}");
+        assert!(error.to_string().contains("column 'score' of type double"), "{error}");
     }
 }

@@ -6,6 +6,7 @@
 //! Does not own: object storage, clocks, or when something is written.
 
 mod cast;
+mod floats;
 mod frame;
 mod hollow;
 pub mod key;
@@ -26,12 +27,13 @@ pub mod unsynced;
 pub mod version_hint;
 pub mod wal_entry;
 
+pub use floats::round_floats;
 pub use key::KeyEncoder;
 pub use key_values::key_values;
 pub use key_view::{KeyForm, KeyView};
 pub use manifest::{ShardManifest, ShardStatus, SsTable};
 pub use reconcile::Reconcile;
-pub use record_index::{IndexedFragment, PageFile, RecordIndexRun};
+pub use record_index::{IndexedFragment, PAGE_BLOCK_BYTES, PageFile, RecordIndexRun};
 pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};
 pub use run_vectors::{FragmentVector, OlderRunVector, RunVectors};
 pub use sharding::Sharding;

@@ -21,7 +21,7 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
 
 use super::TOMBSTONE;
-use crate::types::{Error, Result};
+use crate::types::{Error, Result, TypeName};
 
 /// The key of field metadata under which lance keeps a field id.
 pub const FIELD_ID: &str = "lance:field_id";
@@ -249,8 +249,8 @@ fn refused(stored: &Field, field: &Field) -> Error {
         "column '{}' was {} and is {} now; only int32 to int64 and float32 to float64 keep the \
          rows that were written before",
         field.name(),
-        stored.data_type(),
-        field.data_type()
+        TypeName(stored.data_type()),
+        TypeName(field.data_type())
     ))
 }
 

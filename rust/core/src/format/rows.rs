@@ -12,12 +12,13 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::nullif::nullif;
 
 use super::cast::{item_of, lossless_cast};
+use super::floats::whole_numbers;
 use super::hollow::{MOST, shows_too_many};
 use super::nulls::{null_part, null_row};
 use super::reconcile::{StoredPlaces, refuse_other_key};
-use super::size::{column_bytes, payload_bytes};
+use super::size::{arrays_of, column_bytes, payload_bytes};
 use super::{KeyEncoder, Reconcile, Sharding};
-use crate::types::{Error, KeyBlock, Result};
+use crate::types::{Error, KeyBlock, Result, TypeName};
 
 /// Bytes that a key index takes for a row, beside its encoded key.
 const INDEX_BYTES_PER_ROW: usize = 48;
@@ -64,15 +65,6 @@ impl AcceptedRows {
         let holders = BATCH_BYTES + ARRAY_BYTES * arrays;
         let index = self.batch.num_rows() * INDEX_BYTES_PER_ROW;
         self.payload_bytes + self.key_bytes + index + holders
-    }
-}
-
-/// Arrays that hold a column, those of its parts included.
-fn arrays_of(field: &Field) -> usize {
-    1 + match field.data_type() {
-        DataType::Struct(parts) => parts.iter().map(|it| arrays_of(it)).sum(),
-        DataType::Map(entries, _) => arrays_of(entries),
-        other => item_of(other).map_or(0, |item| arrays_of(item)),
     }
 }
 
@@ -144,7 +136,7 @@ impl RowSchema {
                 return Err(Error::input(format!(
                     "column '{}' of type {} is missing",
                     field.name(),
-                    field.data_type()
+                    TypeName(field.data_type())
                 )));
             };
             columns.push(self.accept_column(field, array)?);
@@ -279,8 +271,8 @@ impl RowSchema {
                     "primary key column '{}' of type {} was replaced by another of type {}; a \
                      key never changes",
                     old.name(),
-                    old.data_type(),
-                    new.data_type()
+                    TypeName(old.data_type()),
+                    TypeName(new.data_type())
                 )));
             }
         }
@@ -368,15 +360,18 @@ impl RowSchema {
 
     fn accept_column(&self, field: &Field, array: &ArrayRef) -> Result<ArrayRef> {
         let name = field.name();
-        let array = if array.data_type() == field.data_type() {
+        let is_key = self.key.names().contains(name);
+        let (from, to) = (array.data_type(), field.data_type());
+        let array = if from == to {
             array.clone()
+        } else if !is_key && from == &DataType::Float64 && to.is_integer() {
+            whole_numbers(array, field)?
         } else {
             // A cast says of a null only that there is one.
             lossless_cast(array, field).map_err(|error| {
                 null_part(array.data_type(), array).map_or(error, |part| part_is_null(name, part))
             })?
         };
-        let is_key = self.key.names().contains(name);
         if (is_key || !field.is_nullable())
             && let Some(row) = null_row(&array)
         {

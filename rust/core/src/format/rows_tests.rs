@@ -3,6 +3,8 @@
 //! Owns: the stories of `format::rows`. Does not own: helpers for other tests.
 
 use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
 use arrow_array::{
     FixedSizeListArray, Float64Array, Int32Array, Int64Array, LargeStringArray, ListArray,
     NullArray, StringArray, StructArray,
@@ -10,6 +12,7 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 
 use super::*;
+use crate::format::round_floats;
 
 fn schema() -> RowSchema {
     let logical = Schema::new(vec![
@@ -59,7 +62,7 @@ fn a_map_is_accepted_whatever_its_entries_are_called_and_its_values_are_kept() {
     let accepted = schema.accept(&rows(7)).unwrap().batch;
     assert_eq!(accepted.column(1).data_type(), &ours);
     let error = schema.accept(&rows(1 << 40)).unwrap_err().to_string();
-    assert!(error.starts_with("column 'm' is of type Map"), "{error}");
+    assert!(error.starts_with("column 'm' is of type map<string ('keys'), int64"), "{error}");
 }
 
 #[test]
@@ -68,7 +71,10 @@ fn an_integer_that_does_not_fit_is_named_by_column_and_row() {
     let schema = RowSchema::new(Arc::new(logical), &["id".to_owned()]).unwrap();
     let rows = batch(vec![("id", Arc::new(Int64Array::from(vec![1, 300])))]);
     let error = schema.accept(&rows).unwrap_err().to_string();
-    assert!(error.starts_with("column 'id' is of type Int64, expected Int8"), "{error}");
+    assert_eq!(
+        error,
+        "column 'id' is of type int64, expected int8: row 1 has 300, which does not fit"
+    );
 }
 
 #[test]
@@ -79,7 +85,7 @@ fn text_is_never_parsed_into_a_number() {
         ("s", Arc::new(StringArray::from(vec!["a"]))),
     ]);
     let error = schema().accept(&rows).unwrap_err().to_string();
-    assert!(error.contains("column 'id' is of type Utf8, expected Int64"), "{error}");
+    assert!(error.contains("column 'id' is of type string, expected int64"), "{error}");
 }
 
 fn place(parts: [(&str, ArrayRef); 2]) -> ArrayRef {
@@ -157,7 +163,7 @@ fn a_missing_an_unknown_and_a_doubled_column_are_each_named() {
     let missing = batch(vec![("id", id.clone()), ("s", s.clone())]);
     assert_eq!(
         schema().accept(&missing).unwrap_err().to_string(),
-        "column 'v' of type Float64 is missing"
+        "column 'v' of type double is missing"
     );
     let all = [("id", id.clone()), ("v", v), ("s", s)];
     let unknown = batch([all.to_vec(), vec![("x", id.clone())]].concat());
@@ -232,4 +238,97 @@ fn a_column_of_nothing_but_nulls_needs_no_type() {
     ]);
     let rows = schema().accept(&rows).unwrap();
     assert_eq!(rows.batch.column_by_name("s").unwrap().data_type(), &DataType::Utf8);
+}
+
+/// A table with a vector, a list and a plain column of floats, and one of integers.
+fn numbers() -> RowSchema {
+    let item = |of| Arc::new(Field::new_list_field(of, true));
+    let logical = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("vector", DataType::FixedSizeList(item(DataType::Float32), 2), true),
+        Field::new("list", DataType::List(item(DataType::Float32)), true),
+        Field::new("x", DataType::Float32, true),
+        Field::new("n", DataType::Int32, true),
+    ]);
+    RowSchema::new(Arc::new(logical), &["id".to_owned()]).unwrap()
+}
+
+/// Two rows of it in doubles, without a vector the second.
+fn doubles(vector: [f64; 2], list: f64, x: f64, n: Option<f64>) -> RecordBatch {
+    let list_of = |lengths: [usize; 2], values: Vec<f64>, nulls: Option<NullBuffer>| {
+        let item = Arc::new(Field::new_list_field(DataType::Float64, true));
+        let offsets = OffsetBuffer::from_lengths(lengths);
+        let values = Arc::new(Float64Array::from(values));
+        Arc::new(ListArray::new(item, offsets, values, nulls)) as ArrayRef
+    };
+    let nulls = NullBuffer::from(vec![true, false]);
+    batch(vec![
+        ("id", Arc::new(Int64Array::from(vec![1, 2]))),
+        ("vector", list_of([2, 0], vector.to_vec(), Some(nulls))),
+        ("list", list_of([1, 0], vec![list], None)),
+        ("x", Arc::new(Float64Array::from(vec![0.5, x]))),
+        ("n", Arc::new(Float64Array::from(vec![Some(7.0), n]))),
+    ])
+}
+
+#[test]
+fn doubles_of_a_vector_are_rounded_to_the_nearest_and_never_made_infinite() {
+    let rows = numbers().accept(&doubles([0.1, f64::INFINITY], 0.5, 0.25, None)).unwrap().batch;
+    let vector = rows.column_by_name("vector").unwrap().as_fixed_size_list();
+    let values = vector.values().as_primitive::<Float32Type>();
+    assert_eq!((values.value(0), values.value(1)), (0.1, f32::INFINITY));
+    assert!(vector.is_null(1));
+    let error = numbers().accept(&doubles([0.1, 1e300], 0.5, 0.25, None)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "column 'vector' is of type list<item: double>, expected fixed_size_list<item: float>[2]: \
+         row 0 has a finite number that would become infinite"
+    );
+}
+
+#[test]
+fn other_doubles_are_rounded_only_where_the_caller_says_so() {
+    for (list, x, column) in [(0.1, 0.25, "list"), (0.5, 0.1, "x")] {
+        let rows = doubles([0.1, 0.2], list, x, None);
+        let error = numbers().accept(&rows).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("column '{column}' is of type ")), "{error}");
+        assert!(error.ends_with("or let round_floats=True store the nearest float"), "{error}");
+        let rounded = round_floats(&rows, numbers().logical()).unwrap();
+        let stored = numbers().accept(&rounded).unwrap().batch;
+        let stored = stored.column_by_name("x").unwrap().as_primitive::<Float32Type>().value(1);
+        assert!((f64::from(stored) - x).abs() < 1e-8);
+    }
+    let error = round_floats(&doubles([0.1, 0.2], 0.5, 1e300, None), numbers().logical());
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("column 'x'") && error.contains("row 1 has a finite"), "{error}");
+}
+
+#[test]
+fn a_value_that_no_row_shows_is_rounded_to_whatever_it_becomes() {
+    let item = Arc::new(Field::new_list_field(DataType::Float64, true));
+    let values = Arc::new(Float64Array::from(vec![0.1, 0.2, 1e300, 1e300]));
+    let nulls = Some(NullBuffer::from(vec![true, false]));
+    let vectors = FixedSizeListArray::new(item, 2, values, nulls);
+    let rows = doubles([0.1, 0.2], 0.5, 0.25, None);
+    let mut columns = rows.columns().to_vec();
+    columns[1] = Arc::new(vectors);
+    let names = ["id", "vector", "list", "x", "n"];
+    assert!(numbers().accept(&batch(names.into_iter().zip(columns).collect())).is_ok());
+}
+
+#[test]
+fn an_integer_column_takes_doubles_that_are_all_whole() {
+    let rows = numbers().accept(&doubles([0.1, 0.2], 0.5, 0.25, None)).unwrap().batch;
+    let n = rows.column_by_name("n").unwrap();
+    assert_eq!(n.to_data(), Int32Array::from(vec![Some(7), None]).to_data());
+    for (value, reason) in [
+        (1.5, "row 1 has 1.5, which is no whole number"),
+        (f64::NAN, "row 1 has NaN, which is no whole number"),
+        (3e9, "row 1 has 3000000000, which is out of range"),
+        (9_007_199_254_740_992.0, "row 1 has 9007199254740992, which a double may have rounded"),
+    ] {
+        let rows = doubles([0.1, 0.2], 0.5, 0.25, Some(value));
+        let error = numbers().accept(&rows).unwrap_err().to_string();
+        assert_eq!(error, format!("column 'n' is of type double, expected int32: {reason}"));
+    }
 }

@@ -18,7 +18,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
 
-use crate::types::{Error, Result};
+use crate::types::{Error, Result, TypeName};
 
 /// Most buckets that a specification may ask for.
 pub const MAX_BUCKETS: u32 = 1024;
@@ -104,7 +104,7 @@ impl Sharding {
         if !is_bucket_type(field.data_type()) {
             return Err(Error::input(format!(
                 "sharding column '{column}' of type {} cannot be hashed into buckets",
-                field.data_type()
+                TypeName(field.data_type())
             )));
         }
         if !key.is_empty() && !key.contains(column) {
@@ -202,7 +202,8 @@ fn hashes(array: &ArrayRef, column: &str) -> Result<Vec<i32>> {
             Ok(each(array, |row| hash_bytes(strings.value(row).as_bytes())))
         }
         other => Err(Error::input(format!(
-            "sharding column '{column}' of type {other} cannot be hashed into buckets"
+            "sharding column '{column}' of type {} cannot be hashed into buckets",
+            TypeName(other)
         ))),
     }
 }

@@ -12,6 +12,7 @@ mod key_block;
 mod mark;
 mod max_bytes;
 mod per_process;
+mod type_name;
 
 pub use config::{KeyIndexKind, WriterConfig};
 pub use counters::{Generation, ManifestVersion, RowPosition, ShardId, WalPosition, WriterEpoch};
@@ -22,3 +23,4 @@ pub use key_block::KeyBlock;
 pub use mark::{Mark, Marks, ONCE, Standing};
 pub use max_bytes::{MAX_PUT_BYTES, MaxBytes};
 pub use per_process::PerProcess;
+pub use type_name::TypeName;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use lancemem_core::types::{ErrorKind, Result};
 
 use super::Table;
+use crate::damage::naming_damage;
 use crate::view::ReadView;
 
 /// Reads that may find a file missing although another program commits and cleans up beside them.
@@ -26,13 +27,15 @@ impl Table {
     ) -> Result<T>
     where
         P: Future<Output = Result<Arc<ReadView>>>,
-        R: Future<Output = Result<T>>,
+        R: Future<Output = Result<T>> + Send,
+        T: Send,
     {
         let mut attempt = 1;
         loop {
             let view = pin().await?;
-            let version = view.base.version().version;
-            let error = match read(view).await {
+            let base = view.base.clone();
+            let version = base.version().version;
+            let error = match naming_damage(&base, read(view)).await {
                 Ok(read) => return Ok(read),
                 Err(error) => error,
             };

@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
-use arrow_schema::{DataType, Field, Fields, Schema};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use lance::Dataset;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::format::key::is_key_type;
 use lancemem_core::format::reconcile::{KEY_MARK, WIDENED_FROM};
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::{Error, Result, TypeName};
 
 use crate::schema::{in_table, refuse_structs_of_old_formats};
 
@@ -28,6 +28,12 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
         }
         if is_there_before(schema.fields(), index) {
             return Err(Error::input(format!("column '{name}' is in the schema twice")));
+        }
+        if let Some(part) = marked_part(field) {
+            return Err(Error::input(format!(
+                "the schema marks '{name}.{part}' as the primary key, and a key consists of whole columns; \
+                 make that part a column, or leave its mark '{KEY_MARK}' out"
+            )));
         }
     }
     for (index, name) in key.iter().enumerate() {
@@ -56,6 +62,24 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
     });
     let fields = fields.collect::<Result<Vec<Field>>>()?;
     Ok(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// The path of a part of the column that is marked as the primary key.
+fn marked_part(column: &Field) -> Option<String> {
+    let parts: Vec<&FieldRef> = match column.data_type() {
+        DataType::Struct(parts) => parts.iter().collect(),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => vec![item],
+        _ => Vec::new(),
+    };
+    parts.into_iter().find_map(|part| {
+        let name = part.name();
+        let is_marked = part.metadata().contains_key(KEY_MARK);
+        let below = || marked_part(part).map(|below| format!("{name}.{below}"));
+        if is_marked { Some(name.clone()) } else { below() }
+    })
 }
 
 /// Refuses to write to a table with columns that were added, or were there, in ways that no put could
@@ -100,8 +124,10 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
         }
         DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
             Some(format!(
-                "a dictionary with {index} indices holds too few values for all batches together; \
-                 use {value}, or indices of 32 bits"
+                "a dictionary with {} indices holds too few values for all batches together; \
+                 use {}, or indices of 32 bits",
+                TypeName(index),
+                TypeName(value)
             ))
         }
         DataType::Struct(fields) if fields.is_empty() => {
@@ -114,7 +140,7 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
             if !item.data_type().is_primitive()
                 && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
         {
-            Some(format!("Lance has no lists of a fixed size of {}", item.data_type()))
+            Some(format!("Lance has no lists of a fixed size of {}", TypeName(item.data_type())))
         }
         DataType::List(item)
         | DataType::LargeList(item)
@@ -152,9 +178,9 @@ pub(super) fn check_key_field(field: &Field) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "column '{}' of type {} cannot be a primary key; use an integer, bool, utf8, large_utf8, \
-         binary or large_binary column",
+        "column '{}' of type {} cannot be a primary key; use an integer, bool, string, \
+         large_string, binary or large_binary column",
         field.name(),
-        field.data_type()
+        TypeName(field.data_type())
     )))
 }

@@ -27,6 +27,7 @@ use uuid::Uuid;
 use super::columns::{check_key_field, refuse_unstorable, with_key};
 use super::loads::session;
 use super::shards::shard_ids;
+use super::turns::ShardTurns;
 use super::{Location, Table, details_of};
 use crate::compact::committing;
 use crate::errors::{Context, from_create};
@@ -89,7 +90,7 @@ impl Table {
             // Before anything is written: left behind by a table that was not removed whole.
             let columns = Columns::try_from(schema.as_ref()).context(&action)?;
             let sharding = record_of(&options.sharding, &columns);
-            retire_shards(&Store::open(location.uri(), true)?, location.uri(), &sharding).await?;
+            retire_shards(&Store::open(location.uri(), true)?, &location, &sharding).await?;
         }
         let empty = RecordBatch::new_empty(schema.clone());
         let reader = RecordBatchIterator::new([Ok(empty)], schema);
@@ -111,6 +112,7 @@ impl Table {
         options: &CreateOptions,
     ) -> Result<Arc<Self>> {
         let table = enable(base, location, &options.sharding, &options.config).await?;
+        table.without_reused_ids().await?;
         match table.sharding() {
             Some(sharding) if *sharding == options.sharding => Ok(table),
             _ => Err(Error::input(format!(
@@ -143,7 +145,7 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
-            if key_of(&base).is_empty() {
+            if key_of(&base)?.is_empty() {
                 return Err(Error::input(format!(
                     "table {} names no primary key, so an upsert would append: make the column \
                      not nullable (alter_columns) and set '{KEY_MARK}' to 'true' in its metadata \
@@ -172,7 +174,7 @@ impl Table {
 /// Whether this is what a create that was interrupted leaves: the first version of a table with no
 /// rows, these columns and no index yet.
 async fn is_half_made(base: &Dataset, schema: &Schema, key: &[String]) -> Result<bool> {
-    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base) != key {
+    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base)? != key {
         return Ok(false);
     }
     let stored = Schema::from(base.schema());
@@ -190,7 +192,7 @@ pub(super) async fn enable(
     sharding: &Sharding,
     config: &WriterConfig,
 ) -> Result<Arc<Table>> {
-    let key = key_of(&base);
+    let key = key_of(&base)?;
     let schema = Schema::from(base.schema());
     for name in &key {
         check_key_field(schema.field_with_name(name).context("reading the primary key")?)?;
@@ -203,16 +205,18 @@ pub(super) async fn enable(
         store.prove_conditional_put().await?;
     }
     let record = record_of(sharding, base.schema());
-    let retired = retire_shards(&store, location.uri(), &record).await;
+    let retired = retire_shards(&store, &location, &record).await;
     base = newest_of(&base).await.context(&action)?;
-    if details_of(&base).await?.is_none() {
+    let has_none = details_of(&base).await?.is_none();
+    if has_none {
         retired?;
         base = with_index(base, sharding, config, &action).await?;
     }
-    let base = with_own_field_ids(base, &action).await?;
     let details = details_of(&base)
         .await?
         .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
+    // That no field id is given twice is left to the first rows: until then none above the base has
+    // values of a column, and programs that do not know of it may commit to the base.
     if location.is_local() && config.fsync {
         sync_base(&base).await.context(&action)?;
     }
@@ -220,6 +224,10 @@ pub(super) async fn enable(
     let there = table.manifests().await?;
     let there: HashSet<i32> = there.iter().filter_map(|it| table.ordinal_of(it)).collect();
     table.create_missing(|ordinal| there.contains(&ordinal)).await?;
+    if has_none && let Err(error) = table.record_emptied().await {
+        // What of them is missing later is noticed from their first compaction on.
+        tracing::warn!(table = table.uri(), %error, "the progress of older shards is not recorded");
+    }
     Ok(table)
 }
 
@@ -296,7 +304,8 @@ fn record_of(sharding: &Sharding, columns: &Columns) -> String {
 
 /// Fences whoever still writes a shard that was there before the index, which is to be one of
 /// `sharding`: that of a table whose index somebody dropped, or in whose place somebody made another.
-async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
+async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Result<()> {
+    let uri = location.uri();
     for shard_id in shard_ids(store).await? {
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, 2));
         if manifests.latest().await?.is_none() {
@@ -311,6 +320,8 @@ async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
             )),
             error => error,
         })?;
+        let epoch = manifests.existing().await?.writer_epoch;
+        ShardTurns::of(location.home(), shard_id).claimed(epoch);
     }
     Ok(())
 }
@@ -336,6 +347,11 @@ impl Table {
         try_join_all(created).await
     }
 
+    /// The id that the table gives to its shard of an ordinal.
+    pub(super) fn shard_id_for(&self, ordinal: u32) -> ShardId {
+        shard_id_of(self.table_id, self.shard_spec_id, ordinal)
+    }
+
     /// Creates the shard of one ordinal, which records its bucket for every reader. A table that was
     /// copied without its shards knows how far those were compacted: what this one flushes counts
     /// from there, or it would be taken for compacted too.
@@ -344,7 +360,7 @@ impl Table {
         ordinal: u32,
         compacted: &HashMap<ShardId, Generation>,
     ) -> Result<ShardId> {
-        let shard_id = shard_id_of(self.table_id, self.shard_spec_id, ordinal);
+        let shard_id = self.shard_id_for(ordinal);
         let manifests = ManifestStore::new(self.store.clone(), shard_id, 2);
         let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
         let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);
@@ -357,7 +373,7 @@ impl Table {
 
 /// The id of the shard that lancemem creates for an ordinal. Derived, so that two processes
 /// that create it at once create the same one: two shards of one bucket would show a key twice.
-fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) -> ShardId {
+pub(super) fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) -> ShardId {
     let mut bytes = *b"lncmem\0\0\0\0\0\0\0\0\0\0";
     if let Some(table_id) = table_id {
         bytes[..9].copy_from_slice(&table_id.as_bytes()[..9]);

@@ -11,8 +11,9 @@ use datafusion::common::runtime::SpawnedTask;
 use lancemem_core::types::{Error, Result};
 use parking_lot::Mutex;
 
-use super::read::Purpose;
+use super::read::{Purpose, Sources};
 use super::{LiveJob, Table};
+use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, Found};
 use crate::view::{Consistency, KeptStats, ReadView};
 
@@ -53,7 +54,7 @@ impl Table {
         if !self.is_first_far_read() {
             return None;
         }
-        let view = self.view_over(self.base.known(), Vec::new()).await.ok()?;
+        let view = self.view_over(self.base.known(), Vec::new(), Sources::All).await.ok()?;
         let (keys, columns) = call_of(&view, keys, columns.cloned()).ok()?;
         let ask = async move { Ahead::of(&view, &keys, &columns).await.ok() };
         Some(SpawnedTask::spawn(ask))
@@ -72,7 +73,7 @@ impl Table {
     ) -> Result<Found> {
         self.require_key()?;
         let (keys, columns) = call_of(view, keys, columns)?;
-        lookup::find(view, &keys, &columns).await
+        naming_damage(&view.base, lookup::find(view, &keys, &columns)).await
     }
 
     pub(super) fn require_key(&self) -> Result<()> {

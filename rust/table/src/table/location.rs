@@ -19,7 +19,7 @@ use lancemem_core::types::{Error, Result};
 
 use super::loads::session;
 use super::settings::{check_settings, hide_secrets};
-use crate::errors::{Context, from_create, from_open, is_absent};
+use crate::errors::{Context, from_base, from_create, from_open, has_no_file, is_absent};
 use crate::schema::{keep_indexes, read_newest};
 
 /// A table's URI and the options of its store.
@@ -114,7 +114,12 @@ impl Location {
     }
 
     fn failed(&self, error: &lance_core::Error) -> Error {
-        from_open(&format!("opening table {}", self.uri), error)
+        let action = format!("opening table {}", self.uri);
+        // In the place of the folder itself it would mean that there is no table.
+        if has_no_file(error) && self.is_local() && PathBuf::from(&self.uri).is_dir() {
+            return from_base(&action, error);
+        }
+        from_open(&action, error)
     }
 
     /// What lance needs to write here.

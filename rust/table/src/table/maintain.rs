@@ -16,6 +16,7 @@ use lance::dataset::transaction::Operation;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
+use super::read::{Purpose, Sources};
 use super::record_index::Adopted;
 use super::{Table, compacted_of};
 use crate::compact::{
@@ -40,6 +41,34 @@ const REWRITES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
+/// What one or several commits moved.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    pub result: CompactionResult,
+    pub runs: HashSet<(ShardId, Generation)>,
+    pub adopted: Vec<Adopted>,
+}
+
+impl Moved {
+    /// Adds what a later commit moved.
+    pub fn add(&mut self, later: Self) {
+        let (sum, later_result) = (&mut self.result, later.result);
+        sum.generations += later_result.generations;
+        sum.adopted += later_result.adopted;
+        sum.rewritten += later_result.rewritten;
+        sum.dropped += later_result.dropped;
+        sum.rows_written += later_result.rows_written;
+        sum.rows_deleted += later_result.rows_deleted;
+        sum.copied_bytes += later_result.copied_bytes;
+        sum.fragments_added += later_result.fragments_added;
+        sum.fragments_rewritten += later_result.fragments_rewritten;
+        sum.base_version = sum.base_version.max(later_result.base_version);
+        sum.runs.extend(later_result.runs);
+        self.runs.extend(later.runs);
+        self.adopted.extend(later.adopted);
+    }
+}
+
 impl Table {
     /// Moves every flushed run into the base table, all shards in one commit.
     ///
@@ -50,8 +79,9 @@ impl Table {
         self.compact_with(&CompactionSettings::default()).await
     }
 
-    /// Moves every flushed run into the base table, all shards in one commit; then, each as a
-    /// commit of its own, rewrites base fragments of mostly dead rows and, where it is asked to,
+    /// Moves every flushed run into the base table, all shards in one commit; before it, each as a
+    /// commit of its own, the rows of shards that another program opened, whose writers are fenced where
+    /// their logs have rows; then, each as a commit of its own, rewrites base fragments of mostly dead rows and, where it is asked to,
     /// updates the table's indexes.
     ///
     /// A concurrent commit to the base table makes it plan again from the newest version.
@@ -61,12 +91,20 @@ impl Table {
     #[boxed]
     pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
         self.writable_store(self.writer_defaults().fsync).await?;
-        let (mut result, moved, adopted) = self.move_runs(settings).await?;
+        // A dry run claims nothing, and says nothing of shards of other programs.
+        let mut moved = if settings.dry_run {
+            Moved::default()
+        } else {
+            self.take_in_foreign(settings).await?
+        };
+        let own = self.move_runs(settings, Sources::Own).await?;
+        moved.add(own);
+        let Moved { mut result, runs, adopted } = moved;
         if settings.dry_run {
             return Ok(result);
         }
         pass(Hold::Drain, self.base.known().dataset.uri()).await;
-        self.drain_manifests(&moved).await?;
+        self.drain_manifests(&runs).await?;
         let rewritten = self.rewrite_dead(settings.max_dead_share).await?;
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
@@ -82,12 +120,12 @@ impl Table {
     }
 
     /// The commit, repeated as long as others come first, and a few times where the storage fails.
-    /// Also says which runs it moved, and which of them it adopted.
-    async fn move_runs(
+    pub(super) async fn move_runs(
         &self,
         settings: &CompactionSettings,
-    ) -> Result<(CompactionResult, HashSet<(ShardId, Generation)>, Vec<Adopted>)> {
-        let mut compaction = self.plan_compaction(settings).await?;
+        sources: Sources,
+    ) -> Result<Moved> {
+        let mut compaction = self.plan_compaction(settings, sources).await?;
         let (mut pause, mut failures) = (FIRST_PAUSE, 0);
         for attempt in 1.. {
             if compaction.moved().next().is_some() && !settings.dry_run {
@@ -96,7 +134,7 @@ impl Table {
             let error = match compaction.run().await {
                 Ok(result) => {
                     let adopted = compaction.adopted().to_vec();
-                    return Ok((result, compaction.moved().collect(), adopted));
+                    return Ok(Moved { result, runs: compaction.moved().collect(), adopted });
                 }
                 Err(error) => error,
             };
@@ -126,7 +164,7 @@ impl Table {
             if failures == FAILURES {
                 return Err(error);
             }
-            compaction = self.planned_on(base, compaction, settings).await?;
+            compaction = self.planned_on(base, compaction, settings, sources).await?;
         }
         unreachable!("the last attempt returns")
     }
@@ -175,10 +213,11 @@ impl Table {
         base: Arc<Dataset>,
         mut compaction: Compaction,
         settings: &CompactionSettings,
+        sources: Sources,
     ) -> Result<Compaction> {
         let compacted = self.compacted_at(&base).await?;
         if compaction.has_other_columns(&base) || compaction.is_overtaken(&compacted) {
-            return self.plan_compaction(settings).await;
+            return self.plan_compaction(settings, sources).await;
         }
         compaction.rebase(base);
         Ok(compaction)
@@ -227,10 +266,15 @@ impl Table {
         Ok(())
     }
 
-    async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {
+    async fn plan_compaction(
+        &self,
+        settings: &CompactionSettings,
+        sources: Sources,
+    ) -> Result<Compaction> {
         let mut damaged = 0;
         loop {
-            let view = self.read_view(Consistency::Flushed, &[]).await?;
+            let consistency = Consistency::Flushed;
+            let view = self.read_view_of(consistency, &[], Purpose::Scan, sources).await?;
             let compacted = self.compacted_at(&view.base).await?;
             let cover = self.cover_of(&view).await;
             let version = view.base.version().version;
@@ -380,7 +424,7 @@ mod tests {
         base.delete("id = 3").await.unwrap();
         flush(&job, 3..4).await;
         let settings = CompactionSettings::default();
-        let mut compaction = table.plan_compaction(&settings).await.unwrap();
+        let mut compaction = table.plan_compaction(&settings, Sources::Own).await.unwrap();
         restore(&table, before).await;
         let refused = compaction.run().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
@@ -403,7 +447,7 @@ mod tests {
         table.compact().await.unwrap();
         flush(&job, 5..10).await;
         let settings = CompactionSettings::default();
-        let compaction = table.plan_compaction(&settings).await.unwrap();
+        let compaction = table.plan_compaction(&settings, Sources::Own).await.unwrap();
         let newest = table.latest_base().await.unwrap();
         assert!(!compaction.is_overtaken(&compacted_of(&newest).await.unwrap()));
         restore(&table, before).await;
@@ -429,12 +473,16 @@ mod tests {
             job.close(true).await.unwrap();
         }
         let settings = CompactionSettings::default();
-        let mut compaction = table.plan_compaction(&settings).await.unwrap();
+        let mut compaction = table.plan_compaction(&settings, Sources::Own).await.unwrap();
         restore(&table, before).await;
         let refused = compaction.run().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
         let newest = Arc::new(newest_of(folder.path()).await);
-        let refused = table.planned_on(newest, compaction, &settings).await.map(drop).unwrap_err();
+        let refused = table
+            .planned_on(newest, compaction, &settings, Sources::Own)
+            .await
+            .map(drop)
+            .unwrap_err();
         assert!(refused.to_string().contains("was replaced by another one"), "{refused}");
         assert!(table.compact().await.is_err());
         assert_eq!(newest_of(folder.path()).await.count_rows(None).await.unwrap(), 0);

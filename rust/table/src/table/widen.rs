@@ -27,7 +27,7 @@ use lance_file::writer::FileWriterOptions;
 use lance_table::format::{DataFile, Fragment};
 use lancemem_core::format::Sharding;
 use lancemem_core::format::reconcile::{WIDENED_FROM, widened_mark};
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::{Error, Result, TypeName};
 
 use super::Table;
 use crate::errors::{BaseContext, Context};
@@ -95,7 +95,8 @@ impl Widening {
             DataType::Float32 => DataType::Float64,
             other => {
                 return Err(refused(&format!(
-                    "only int32 and float32 can be widened, not {other}"
+                    "only int32 and float32 can be widened, not {}",
+                    TypeName(&other)
                 )));
             }
         };
