@@ -440,11 +440,11 @@ fn failed(action: String, error: &object_store::Error) -> Error {
     let text = scrub(&text);
     let outermost = Some(error as &(dyn StdError + 'static));
     let mut causes = std::iter::successors(outermost, |cause| (*cause).source());
-    let is_no_file = causes.any(|cause| {
+    let lasts = causes.any(|cause| {
         cause.downcast_ref().is_some_and(is_no_file)
             || cause.to_string().starts_with(LINKS_IN_A_CIRCLE)
     });
-    if is_no_file {
+    if lasts {
         let path = action.strip_prefix("looking for ");
         let path = path.or_else(|| action.split_once(' ').map(|(_, path)| path));
         let what = path.unwrap_or(action.as_str()).to_owned();
