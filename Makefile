@@ -42,7 +42,7 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 .PHONY: help setup build fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
-	kills spark-kills cuts takeovers fuzz mutants table-mutants demo bench bench-write bench-compact \
+	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo bench bench-write bench-compact \
 	bench-read bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
@@ -180,6 +180,11 @@ TAKEOVERS ?= 10000
 
 takeovers: $(MODULE) ## processes that take a shard from each other: TAKEOVERS=n, on S3 a fifth; LANCEMEM_SEED=text
 	LANCEMEM_TAKEOVERS=$(TAKEOVERS) $(BIN)/python -m pytest tests/takeovers -s
+
+ROUNDS ?= 10
+
+chaos: $(MODULE) ## histories of a whole table: ROUNDS=n rounds of 12 s, SEED=text for others; a failed one is kept in out/chaos
+	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 SPARK_KILLS ?= 40
 

@@ -476,6 +476,37 @@ def test_what_somebody_put_beside_decisions_about_staged_writes_stays(
     assert [path.name for path in folder.rglob("*")] == ["sub", "notes"]
 
 
+@pytest.mark.parametrize("fsync", [True, False])
+@pytest.mark.parametrize("folder", ["_mem_wal/*/*_gen_1", "data", "_transactions", "_lancemem"])
+def test_a_pipe_in_a_folder_of_the_table_is_never_opened(
+    make_table: MakeTable, folder: str, *, fsync: bool
+) -> None:
+    table = make_table(config=lancemem.WriterConfig(fsync=fsync))
+    for step in range(3):
+        flush(table, range(step, step + 10), "a")
+        table.compact()
+    place = next(Path(table.uri).glob(folder))
+    os.mkfifo(place / "pipe")
+    (place / "endless").symlink_to("/dev/zero")
+    assert kinds(table.collect_garbage(older_than=NOW))["compacted run"] == 3
+    assert run_folders(table) == set()
+    assert len(names(lancemem.open_table(table.uri))) == 12
+
+
+def test_a_collection_names_a_link_to_itself_and_goes_on_without_it(
+    table: lancemem.Table,
+) -> None:
+    for step in range(3):
+        flush(table, range(step, step + 10), "a")
+    table.compact()
+    link = next(shard_folder(table).glob("*_gen_1")) / "loop"
+    link.symlink_to("loop")
+    with pytest.raises(lancemem.CorruptionError, match="loop"):
+        table.collect_garbage(older_than=NOW)
+    link.unlink()
+    assert kinds(table.collect_garbage(older_than=NOW))["compacted run"] == 3
+
+
 def test_old_manifests_go_and_the_newest_stay_without_a_gap(table: lancemem.Table) -> None:
     for step in range(8):
         flush(table, range(step, step + 3), "a")

@@ -247,18 +247,19 @@ def test_forged_messages_are_refused(layered: lancemem.Table) -> None:
     ("condition", "found"),
     [
         ("u = 18446744073709551615", [2**64 - 1]),
-        ("u < 18446744073709551616", [2**53 + 1]),
+        ("u < 18446744073709551616", [2**53 + 1, 2**64 - 1]),
         ("u = 9007199254740992", []),
-        ("u = 9007199254740992.0", [2**53 + 1]),
+        ("u = 9007199254740992.0", []),
+        ("u > 9007199254740992.5", [2**53 + 1, 2**64 - 1]),
     ],
 )
-def test_integers_of_64_bits_are_exact_beside_such_integers_only(
+def test_integers_of_64_bits_are_exact_beside_every_constant(
     make_table: MakeTable, condition: str, found: list[int]
 ) -> None:
     schema = pa.schema([pa.field("u", pa.uint64(), nullable=False)])
     table = make_table(schema, ["u"])
     table.upsert(pa.table({"u": [2**53 + 1, 2**64 - 1]}, schema=schema))
-    assert table.scan(filter=condition).to_table()["u"].to_pylist() == found
+    assert sorted(table.scan(filter=condition).to_table()["u"].to_pylist()) == found
 
 
 def test_a_condition_that_is_negated_over_and_over_is_refused_at_once(

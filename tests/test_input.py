@@ -7,8 +7,10 @@ nothing. Not here: what accepted rows become (test_model), opening and creating 
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import re
+import resource
 import subprocess
 import sys
 import traceback
@@ -650,6 +652,11 @@ def _serve(table: lancemem.Table, streams: int) -> None:
         job.serve(max_streams=streams)
 
 
+def _serve_patiently(table: lancemem.Table, milliseconds: int) -> None:
+    with table.start_job(shard=0) as job:
+        job.serve(stall_timeout_ms=milliseconds)
+
+
 # The argument, and a call that takes it.
 NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "limit": ("limit", lambda table, number: table.scan(limit=number)),
@@ -658,9 +665,14 @@ NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "rate": ("bytes_per_second", lambda table, number: table.compact(bytes_per_second=number)),
     "versions": ("limit", lambda table, number: table.history(number)),
     "position": ("from_position", lambda table, number: table.cut_wal(0, from_position=number)),
+    "generation": (
+        "through_generation",
+        lambda table, number: table.abandon_generations(0, through_generation=number),
+    ),
     "setting": ("max_memtable_rows", lambda _, many: lancemem.WriterConfig(max_memtable_rows=many)),
     "buckets": ("buckets", lambda _, number: lancemem.bucket("id", number)),
     "streams": ("max_streams", _serve),
+    "patience": ("stall_timeout_ms", _serve_patiently),
 }
 
 
@@ -822,3 +834,28 @@ def test_rows_are_deleted_where_a_column_is_never_null(tmp_path: Path) -> None:
         assert table.scan(["n"], "n < 5").count_rows() == 3
         assert table.scan(["n"], "n + 1 < 6").to_table().num_rows == 3
         assert table.get([2, 3])["n"].to_pylist() == [2]
+
+
+def test_a_put_beyond_its_bound_is_refused_before_it_is_copied(
+    tmp_path: Path, make_table: MakeTable
+) -> None:
+    """The rows are in the hole of a file: a copy of them would take 5 GiB of memory."""
+    wide = pa.binary(1 << 20)
+    count = 5 << 10
+    path = tmp_path / "hole"
+    path.touch()
+    os.truncate(path, count << 20)
+    with pa.memory_map(str(path)) as hole:
+        column = pa.Array.from_buffers(wide, count, [None, hole.read_buffer()])
+        rows = pa.table({"id": pa.array(range(count)), "data": column})
+        table = make_table(pa.schema([pa.field("id", pa.int64(), nullable=False), ("data", wide)]))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with table.start_job(shard=0) as job:
+            for data in (rows, rows.to_reader(max_chunksize=1 << 10), rows.to_batches()[0]):
+                with pytest.raises(lancemem.InvalidInputError, match="at most 4294967296 bytes"):
+                    job.put(data)
+            job.put(rows.slice(17, 3))
+        taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        del rows, column
+    assert table.scan().count_rows() == 3
+    assert taken < 1 << 20, "in KiB"

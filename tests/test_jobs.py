@@ -8,7 +8,9 @@ pylance (test_cross_read).
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -578,3 +580,33 @@ def test_threads_that_write_through_one_handle_take_turns(make_table: MakeTable)
         number: f"{number} 9" for number in range(4)
     }
     assert len(found) == 5
+
+
+def test_a_job_by_its_ordinal_reads_no_manifest_of_another_shard(make_table: MakeTable) -> None:
+    """Of 1,024 shards they would be as many reads; here one of them cannot be read at all."""
+    table = make_table(sharding=lancemem.bucket("id", 8))
+    of_one, of_other = (shard.shard_id for shard in table.shards()[:2])
+    for manifest in Path(table.uri, "_mem_wal", of_other, "manifest").iterdir():
+        manifest.write_bytes(b"damaged")
+    with lancemem.open_table(table.uri).start_job(shard=0) as job:
+        assert job.shard_id == of_one
+    assert table.check_wal(0).shard_id == of_one
+    for call in (lambda: table.start_job(shard=1), table.shards):
+        with pytest.raises(lancemem.CorruptionError):
+            call()
+    for ordinal in (8, -1):
+        with pytest.raises(lancemem.CorruptionError):
+            table.start_job(shard=ordinal)
+
+
+def test_a_shard_that_another_made_is_looked_at_before_a_job_starts_by_its_ordinal(
+    make_table: MakeTable,
+) -> None:
+    """It may hold the same bucket, and a key would be in two shards."""
+    table = make_table(sharding=lancemem.bucket("id", 2))
+    folder = Path(table.uri, "_mem_wal")
+    first = table.shards()[0].shard_id
+    foreign = str(uuid.UUID(int=7))
+    shutil.copytree(folder / first, folder / foreign)
+    with pytest.raises(lancemem.LancememError, match=f"{foreign}|{first}"):
+        table.start_job(shard=0)

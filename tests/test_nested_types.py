@@ -6,6 +6,7 @@ reads the same. Not here: how Spark holds them (tests/spark/test_types), schema 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import lance
@@ -229,3 +230,21 @@ def nulls_in(column: pa.DataType) -> pa.DataType:
     if pa.types.is_large_list(column):
         return pa.large_list(nulls_in(column.value_type))
     return pa.list_(nulls_in(column.value_type)) if pa.types.is_list(column) else pa.null()
+
+
+def test_a_key_that_is_part_of_a_struct_is_refused_by_its_name(table_uri: str) -> None:
+    """Also where a column has the name of the part: it is not the key."""
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    part = pa.field("id", pa.int64(), nullable=False, metadata=key)
+    schema = pa.schema(
+        [
+            pa.field("who", pa.struct([part, ("name", pa.string())]), nullable=False),
+            pa.field("id", pa.int64(), nullable=False),
+        ]
+    )
+    lance.write_dataset(schema.empty_table(), table_uri)
+    with pytest.raises(lancemem.InvalidInputError, match=r"key names 'who\.id', a part of the col"):
+        lancemem.open_table(table_uri)
+    with pytest.raises(lancemem.InvalidInputError, match=r"marks 'who\.id' as the primary key"):
+        lancemem.create_table(table_uri + "2", schema, primary_key="id")
+    assert not Path(table_uri + "2").exists()

@@ -27,7 +27,7 @@ import lancemem
 from tests.keyed_rows import KEYS, Key, KeyedRows, empty_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from tests.conftest import MakeTable
 
@@ -201,6 +201,7 @@ def test_a_fragment_whose_id_is_used_again_is_not_taken_for_the_old_one(ints: Mo
     again = lance.dataset(ints.table.uri)
     assert {fragment.fragment_id for fragment in again.get_fragments()}
     table = lancemem.open_table(ints.table.uri)
+    table.abandon_generations(0, through_generation=1)
     report = table.check_record_index()
     assert (report.damage, report.fragments_covered) == ([], 0), (ids, report)
     keys = pa.table([[-400, -499, -401], [""] * 3], schema=ints.table.schema)
@@ -316,13 +317,58 @@ def test_a_damaged_publication_is_left_out_and_named(ints: Model) -> None:
     assert name not in published(table)
 
 
-def without_checksums(publication: Path) -> None:
-    """Leave out the last field, as earlier versions did: two messages of a name and four bytes."""
-    names = ("page_data.lance", "page_lookup.lance")
-    end = 4 + sum(2 + 2 + len(name) + 5 for name in names)
-    content = publication.read_bytes()[:-end]
-    assert not any(name.encode() in content for name in names)
+def varint(content: bytes, at: int) -> tuple[int, int]:
+    """Read a number of a message, and give the place behind it."""
+    number = shift = 0
+    while True:
+        number |= (content[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if content[at - 1] < 0x80:
+            return number, at
+
+
+def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Give each field of a message: its number, all its bytes, and those of its value."""
+    at = 0
+    while at < len(message):
+        start = at
+        tag, at = varint(message, at)
+        value = at
+        if tag & 7 == 0:
+            _, at = varint(message, at)
+        elif tag & 7 == 2:
+            length, value = varint(message, at)
+            at = value + length
+        else:
+            assert tag & 7 == 5
+            at += 4
+        yield tag >> 3, message[start:at], message[value:at]
+
+
+def republish(publication: Path, page_files: Callable[[bytes], bytes]) -> None:
+    """Change the messages of the files of pages, as earlier versions wrote them."""
+    content = publication.read_bytes()
+    magic, message = content[:8], content[8:-4]
+    content = magic + b"".join(
+        page_files(value) if number == 6 else field for number, field, value in fields(message)
+    )
     publication.write_bytes(content + zlib.crc32(content).to_bytes(4, "little"))
+
+
+def without_checksums(publication: Path) -> None:
+    """Leave out the files of pages: nothing is compared."""
+    republish(publication, lambda _: b"")
+
+
+def without_blocks(publication: Path) -> None:
+    """Leave out the sizes and the checksums of blocks: files are compared whole."""
+
+    def message(file: bytes) -> bytes:
+        known = b"".join(field for number, field, _ in fields(file) if number <= 2)
+        assert len(known) < len(file) < 1 << 14
+        return bytes([6 << 3 | 2, len(known)]) + known
+
+    republish(publication, message)
 
 
 def test_a_check_beside_rebuilds_tells_of_no_damage(make_table: MakeTable) -> None:
@@ -360,6 +406,58 @@ def test_pages_of_an_earlier_version_are_read_without_checksums(ints: Model) -> 
     ints.table = lancemem.open_table(ints.table.uri)
     assert sound(ints.table).fragments_covered == 1
     ints.check(range(350))
+
+
+@pytest.mark.parametrize("file", ["page_data.lance", "page_lookup.lance"])
+def test_pages_of_a_version_without_checksums_of_blocks_are_compared_whole(
+    ints: Model, file: str
+) -> None:
+    ints.put(range(300), "a")
+    ints.compact()
+    ints.table.rebuild_record_index()
+    (name,) = published(ints.table)
+    without_blocks(folder(ints.table) / "runs" / f"{name}.binpb")
+    ints.table = lancemem.open_table(ints.table.uri)
+    assert sound(ints.table).fragments_covered == 1
+    ints.check(range(350))
+    path = folder(ints.table) / name / file
+    whole = path.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 20)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+        ints.table = lancemem.open_table(ints.table.uri)
+        ints.check(range(0, 350, 7))
+        assert file in ints.table.check_record_index().damage[0], at
+    path.write_bytes(whole)
+    ints.table = lancemem.open_table(ints.table.uri)
+    for start in range(1_000, 1_008):  # merged with those that have checksums of blocks
+        ints.put([start], "b")
+        ints.compact()
+    assert len(published(ints.table)) < 8
+    sound(ints.table)
+    ints.check([*range(0, 350, 7), *range(1_000, 1_010)])
+
+
+def test_only_the_blocks_that_a_lookup_reads_are_compared(ints: Model) -> None:
+    uri, schema = ints.table.uri, ints.table.schema
+    count = 200_000
+    lance.write_dataset(pa.table([range(count), ["a"] * count], schema=schema), uri, mode="append")
+    table = lancemem.open_table(uri)
+    table.rebuild_record_index()
+    (name,) = published(table)
+    path = folder(table) / name / "page_data.lance"
+    content = bytearray(path.read_bytes())
+    assert len(content) > 40 * 65_536
+    keys = pa.table([[5, count - 5, count], [""] * 3], schema=schema)
+    for at in range(20 * 65_536, 22 * 65_536, 30_000):
+        content[at] ^= 1
+    path.write_bytes(content)
+    table = lancemem.open_table(uri)
+    assert len(lookup(table, keys)) == 2
+    # Each block is asked for in turn: damage is met, and no row is missed.
+    every = pa.table([range(0, count, 5_000), [""] * (count // 5_000)], schema=schema)
+    assert len(lookup(table, every)) == count // 5_000
+    (damage,) = table.check_record_index().damage[:1]
+    assert "page_data.lance" in damage
 
 
 def test_entries_of_other_rows_are_damage(ints: Model, make_table: MakeTable) -> None:

@@ -567,6 +567,8 @@ def test_an_endpoint_that_cannot_be_is_refused_by_name(
         for number in (0, 1 << 62):
             with pytest.raises(lancemem.InvalidInputError, match="max_streams must be between 1"):
                 job.serve(max_streams=number)
+        with pytest.raises(lancemem.InvalidInputError, match="stall_timeout_ms must be at least 1"):
+            job.serve(stall_timeout_ms=0)
         with job.serve() as endpoint:
             busy = endpoint.location
             with pytest.raises(lancemem.InvalidInputError, match="cannot be bound"):
@@ -701,6 +703,30 @@ def test_reads_at_a_time_are_bounded(table: lancemem.Table) -> None:
                 except lancemem.RetryableError:
                     continue
             assert len(seen) == 40_000
+
+
+def test_a_reader_that_stops_reading_gives_its_place_back_and_is_told(
+    table: lancemem.Table,
+) -> None:
+    """Its rows were flushed long ago, and would stay in the writer's memory as long as it likes."""
+    wide = pa.table({"id": range(40_000), "name": ["x" * 1_000] * 40_000, "value": [0.5] * 40_000})
+    with (
+        table.start_job(shard=0) as job,
+        job.serve(max_streams=1, stall_timeout_ms=50) as endpoint,
+    ):
+        job.put(wide, durable=False)
+        client, options = plain(endpoint.location, endpoint.token)
+        with client:
+            stalled = client.do_get(flight.Ticket(b"snapshot"), options)
+            stalled.read_chunk()
+            remote = lancemem.connect_job(endpoint.location, endpoint.token)
+            seen = None
+            while seen is None:
+                with contextlib.suppress(lancemem.RetryableError):
+                    seen = live(table, remote)
+            assert len(seen) == 40_000
+            with pytest.raises(flight.FlightTimedOutError, match="took no message for 50 ms"):
+                stalled.read_all()
 
 
 def test_a_slow_reader_does_not_hold_up_the_end_of_an_endpoint(table: lancemem.Table) -> None:

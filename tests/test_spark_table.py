@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -51,6 +52,31 @@ def rows(spark: SparkSession, start: int, end: int, price: str) -> DataFrame:
         "concat('n', id % 3) name",
         "id",
     )
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "price = 261.91",
+        "price IN (2.01, 8191.07)",
+        "price BETWEEN 2.005 AND 261.91",
+        "price * 2 > 523.815",
+        "261.91 <> price",
+        "price < 2.005",
+    ],
+)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_a_condition_of_the_engine_keeps_the_rows_that_it_keeps_in_spark(
+    condition: str, splits: int, spark: SparkSession, table: LancememTable
+) -> None:
+    prices = ["2.01", "2.00", "261.91", "8191.07", "9999999999.99"]
+    frame = spark.createDataFrame(
+        [(number, "a", Decimal(price), None) for number, price in enumerate(prices)],
+        "id bigint, name string, price decimal(12, 2), at timestamp",
+    )
+    table.upsert(frame)
+    found = table.toDF(["id"], where=condition, splits=splits).collect()
+    assert {row.id for row in found} == {row.id for row in frame.where(condition).collect()}
 
 
 def test_upsert_replaces_delete_removes_and_reads_agree(

@@ -1,8 +1,8 @@
 """Files that ask for more than anybody wrote: refused before a byte of them is in memory.
 
-Owns: one file of each kind that is read whole, stretched by a hole of many GiB, or with a pipe or
-an endless device in its place. Does not own: files whose bytes are damaged (`test_damaged_files`
-and its like), or those of the base table, which Lance reads.
+Owns: one file of each kind that is read whole, stretched by a hole of many GiB, or with a pipe,
+an endless device or a link to itself in its place. Does not own: files whose bytes are damaged
+(`test_damaged_files` and its like), or what Lance makes of those of the base table.
 """
 
 from __future__ import annotations
@@ -144,6 +144,33 @@ def test_a_data_file_of_a_run_is_told_by_its_size(full: lancemem.Table) -> None:
         opened(full).scan().to_table()
 
 
+def test_a_check_reads_no_file_whose_size_is_wrong(full: lancemem.Table) -> None:
+    path = of_run(full, "data/*")
+    whole = path.read_bytes()
+    [report] = full.check_runs()
+    assert report.damage == []
+    stretch(path)
+    [stretched] = full.check_runs()
+    assert stretched.damage == [f"data/{path.name}: too large"]
+    assert stretched.bytes == report.bytes - len(whole), "not a byte of it was read"
+    assert unnamed(f"data/{path.name} of SSTable", opened(full).compact) == ""
+    path.write_bytes(whole[:-1])
+    [cut] = full.check_runs()
+    assert cut.damage == [f"data/{path.name}: cut short"]
+    path.write_bytes(whole)
+    assert full.check_runs() == [report]
+
+
+@pytest.mark.parametrize("pattern", ["data/*.lance", "_versions/*.manifest"])
+def test_a_file_of_the_base_that_is_a_link_to_itself_is_named(
+    full: lancemem.Table, pattern: str
+) -> None:
+    for path in Path(full.uri).glob(pattern):
+        loop(path)
+    with pytest.raises(lancemem.CorruptionError):
+        opened(full).scan().to_table()
+
+
 def test_a_bloom_filter_is_named_by_a_lookup(full: lancemem.Table) -> None:
     stretch(of_run(full, "bloom_filter.bin"))
     with pytest.raises(lancemem.CorruptionError, match=f"it has {LARGE} bytes"):
@@ -198,6 +225,11 @@ def folder(path: Path) -> None:
     path.mkdir()
 
 
+def loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
 def remove(path: Path) -> None:
     if path.is_dir():
         path.rmdir()
@@ -205,7 +237,7 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("instead", [pipe, endless, folder])
+@pytest.mark.parametrize("instead", [pipe, endless, folder, loop])
 def test_a_log_entry_or_a_manifest_that_is_no_file_is_named(
     full: lancemem.Table, instead: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -222,7 +254,7 @@ def test_a_log_entry_or_a_manifest_that_is_no_file_is_named(
     assert ids(full) == EXPECTED
 
 
-@pytest.mark.parametrize("instead", [pipe, endless, folder])
+@pytest.mark.parametrize("instead", [pipe, endless, folder, loop])
 def test_a_log_with_an_entry_that_is_no_file_is_cut_once_somebody_has_moved_it(
     full: lancemem.Table, instead: Callable[[Path], None]
 ) -> None:
@@ -243,7 +275,7 @@ def test_a_log_with_an_entry_that_is_no_file_is_cut_once_somebody_has_moved_it(
     opened(full).start_job(shard=0).close()
 
 
-@pytest.mark.parametrize("instead", [pipe, endless, folder])
+@pytest.mark.parametrize("instead", [pipe, endless, folder, loop])
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -264,7 +296,7 @@ def test_what_can_be_done_without_may_be_no_file(
     assert ids(full) == EXPECTED
 
 
-@pytest.mark.parametrize("instead", [pipe, endless, folder])
+@pytest.mark.parametrize("instead", [pipe, endless, folder, loop])
 @pytest.mark.parametrize("pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data.lance"])
 def test_a_file_of_a_run_that_is_no_file_is_named(
     full: lancemem.Table, pattern: str, instead: Callable[[Path], None]

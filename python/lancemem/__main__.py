@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 DAMAGED = 1
 FAILED = 2
 # Commands that look for damage.
-CHECKS = ("check-wal", "check-runs", "index")
+CHECKS = ("check-wal", "check-runs", "relist-sstables", "index")
+# Commands for a base table that is older than its shards.
+REPAIRS = ("relist-sstables", "abandon-generations")
 
 
 class _Stopped(BaseException):
@@ -60,9 +62,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "cut-wal":
         _say(_cut(table, options.shard, options.from_position))
         return 0
-    if options.command == "check-runs":
-        return _check_runs(table, options.shard)
-    return _check(table, options.shard)
+    if options.command in REPAIRS:
+        return _repair(table, options)
+    check = _check_runs if options.command == "check-runs" else _check
+    return check(table, options.shard)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +90,25 @@ def _parser() -> argparse.ArgumentParser:
         type=_count,
         required=True,
         help="everything from this position on goes; check-wal reports where the damage begins",
+    )
+    relist = commands.add_parser(
+        "relist-sstables",
+        help="list SSTables again that a restore or a copy of the base lost",
+    )
+    relist.add_argument("uri", help="the table")
+    relist.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
+    abandon = commands.add_parser(
+        "abandon-generations", help="give up the rows of a shard's missing generations"
+    )
+    abandon.add_argument("uri", help="the table")
+    abandon.add_argument("--shard", type=_shard, required=True, help="ordinal or id")
+    abandon.add_argument(
+        "--through",
+        dest="through_generation",
+        metavar="N",
+        type=_count,
+        required=True,
+        help="the newest missing generation; relist-sstables and check-runs report it",
     )
     index = commands.add_parser("index", help="make the record index anew, or check it")
     index.add_argument("what", choices=["rebuild", "check"])
@@ -172,13 +194,30 @@ def _check_runs(table: lancemem.Table, shard: int | str | None) -> int:
     reports = table.check_runs(shard)
     damaged = [report for report in reports if report.damage]
     for report in damaged:
-        _say(f"shard {report.shard_id}: run {report.path}: {each}" for each in report.damage)
+        name = f"run {report.path}: " if report.path else ""
+        _say(f"shard {report.shard_id}: {name}{each}" for each in report.damage)
     unknown = sum(bool(report.unchecked) for report in reports)
     without = f", {unknown} without checksums" if unknown else ""
     files, size = sum(it.files for it in reports), sum(it.bytes for it in reports)
     looked = f"{len(reports)} runs{without}: {files} files, {size} bytes"
     _say([f"{looked}, {len(damaged)} runs damaged"])
     return DAMAGED if damaged else 0
+
+
+def _repair(table: lancemem.Table, options: argparse.Namespace) -> int:
+    if options.command == "abandon-generations":
+        through = options.through_generation
+        version = table.abandon_generations(options.shard, through_generation=through)
+        _say([f"shard {options.shard}: generations through {through} given up; version {version}"])
+        return 0
+    reports = table.relist_sstables(options.shard)
+    if not reports:
+        _say(["no generation is missing"])
+    for report in reports:
+        listed = ", ".join(map(str, report.relisted)) or "none"
+        _say([f"shard {report.shard_id}: generations listed again: {listed}"])
+        _say(f"  still missing, {reason}" for reason in report.missing)
+    return DAMAGED if any(report.missing for report in reports) else 0
 
 
 def _checked(report: lancemem.WalReport) -> Iterator[str]:

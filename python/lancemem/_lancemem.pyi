@@ -45,6 +45,7 @@ __all__ = [
     "PinnedShard",
     "ReadView",
     "RecordIndexReport",
+    "RelistReport",
     "RemoteJob",
     "RetryableError",
     "RunReport",
@@ -340,8 +341,15 @@ class Table:
         a newer version of the mark's application. Of applications whose name starts with
         "once:" a shard remembers the 128 whose names sort last.
 
-        Claims each shard for the length of the call; a program that writes often uses
-        `start_job`. Raises `InvalidInputError`, which names column and row, with nothing written.
+        Claims each shard for the length of the call, in turn with other calls of any process; a
+        shard that another writer takes first is claimed again. A program that writes often uses
+        `start_job`.
+
+        Raises:
+            InvalidInputError: it names column and row, and nothing is written.
+            RetryableError: other writers had a shard for a minute; nothing of the call is in that
+                shard, other shards may have their rows.
+            JobStoppedError: whether the rows of a shard are written is not known.
         """
 
     def delete(self, keys: _Keys, *, mark: _Mark | None = None) -> WriteResult:
@@ -528,7 +536,11 @@ class Table:
         of failed flushes, shard manifests of more than a day ago, and files of the base table that
         no version names and that are a week old. Jobs and readers of any process go on meanwhile;
         a read that lasts longer than `older_than` may fail in another process, in this one its
-        runs stay. `dry_run` only lists each thing with its reason.
+        runs stay. `dry_run` only lists each thing with its reason, and writes nothing.
+
+        Raises `InvalidInputError`, with nothing removed, where the clock of this process and the
+        clock of the table's store are more than a quarter of `older_than` apart; a minute is always
+        allowed, more than an hour never.
         """
 
     def shards(self) -> list[Shard]:
@@ -580,7 +592,9 @@ class Table:
     def check_wal(self, shard: int | str) -> WalReport:
         """Look for damage in a shard's log, named by ordinal or id, and write nothing.
 
-        The findings start at the first damaged entry; a log without damage has none.
+        The findings start at the first damaged entry; a log without damage has none. Raises
+        `CorruptionError` where the shard is older than its table, or the base table is older than
+        the shard.
         """
 
     def check_runs(self, shard: int | str | None = None) -> list[RunReport]:
@@ -588,7 +602,8 @@ class Table:
 
         `shard`, by ordinal or id, is the only one whose runs are looked at. All bytes are read, on
         an object store too. Runs that lance wrote have no checksums. A run that is compacted
-        meanwhile is left out where its files are gone. Raises `RetryableError`, which names the
+        meanwhile is left out where its files are gone. Generations that were flushed and are
+        missing are reported as damage too. Raises `RetryableError`, which names the
         file, for a fault that may pass.
         """
 
@@ -600,6 +615,44 @@ class Table:
         A job of the shard is fenced. Raises `InvalidInputError`, with nothing written, where an
         earlier entry is damaged too, where none is damaged or where the manifest covers the
         position. After `RetryableError` the cut may be half done: call again.
+        """
+
+    def relist_sstables(self, shard: int | str | None = None) -> list[RelistReport]:
+        """List SSTables again whose rows the base table lost, and that are still on storage.
+
+        A version from before a compaction was restored, or the base table was copied before its
+        shards: reads, writes and compactions raise `CorruptionError`, "base table older than its
+        shards". Every file of an SSTable is compared with its checksum first. Running jobs go on.
+        Rows that were put later go on hiding those that come back.
+
+        Args:
+            shard: The only shard to repair, by ordinal or id. Default: every shard.
+
+        Returns:
+            A report for each shard of which generations were missing. The table can be used when
+            none of them is missing any more.
+
+        Raises:
+            InvalidInputError: There is no such shard, or its rows are of another sharding.
+        """
+
+    def abandon_generations(self, shard: int | str, *, through_generation: int) -> int:
+        """Give up the rows of a shard's missing generations, so that the table can be used again.
+
+        The base table counts as containing these generations from then on. SSTables that are
+        listed below `through_generation` are compacted first. `relist_sstables` brings rows back;
+        call it first, unless an older version was restored to be rid of them.
+
+        Args:
+            shard: The shard, by ordinal or id.
+            through_generation: Its newest missing generation, which the error names.
+
+        Returns:
+            The version of the base table that counts as containing them.
+
+        Raises:
+            InvalidInputError: With nothing written, where no generation is missing, or the newest
+                one that is has another number.
         """
 
 @final
@@ -623,7 +676,8 @@ class Job:
         `Table.upsert`, also for `round_floats`.
 
         `durable` and `sync_index` replace the job's settings for this put; docs/write-path.md
-        says what each promises. Raises `InvalidInputError`, which names column and row.
+        says what each promises. Raises `InvalidInputError`, which names column and row, or the
+        bound where the rows are more than 4 GiB.
         """
 
     def delete(
@@ -670,13 +724,16 @@ class Job:
         tls: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
         *,
         max_streams: int = 16,
+        stall_timeout_ms: int = 30_000,
     ) -> Endpoint:
         """Offer the rows in this job's memory to other processes, over Arrow Flight.
 
         `address` is on the loopback interface unless told otherwise; port 0 takes a free one.
         `token`: what a reader must have, 16 to 4,096 characters; made of 256 random bits where
         absent. `tls`: the paths of a certificate and of its private key, in PEM form; without it
-        rows and token can be read on the way. At most `max_streams` reads run at a time.
+        rows and token can be read on the way. At most `max_streams` reads run at a time. A read
+        whose reader takes nothing for `stall_timeout_ms` ends with an error: until then it keeps
+        the rows that it has yet to send in this job's memory, beyond the job's budget.
         The endpoint ends with the job or with `Endpoint.close`, not with the object.
         """
 
@@ -1100,7 +1157,11 @@ class SsTable:
 
 @final
 class Shard:
-    """A shard as its manifest describes it; `sstables` are those not compacted."""
+    """A shard as its manifest describes it; `sstables` are those not compacted.
+
+    `ordinal` is None for a shard that is not of the table's sharding: another program opened it,
+    and `Table.compact` moves its rows into the base table.
+    """
 
     @property
     def ordinal(self) -> int | None: ...
@@ -1209,9 +1270,10 @@ class TableVersion:
 
 @final
 class RunReport:
-    """What `Table.check_runs` found in one run.
+    """What `Table.check_runs` found in one run, or of generations that are missing.
 
-    `path`: its folder in the shard. `files` have a checksum, and `bytes` together. `unchecked`:
+    `path`: its folder in the shard; empty for missing generations, the oldest of which is
+    `generation`. `files` have a checksum, and `bytes` together. `unchecked`:
     files that its rows come from and that have none, as in a run that lance wrote. `damage`: each
     file that is another one by now, or cannot be read, and how, or why the run cannot be opened.
     """
@@ -1230,6 +1292,24 @@ class RunReport:
     def unchecked(self) -> list[str]: ...
     @property
     def damage(self) -> list[str]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class RelistReport:
+    """What `Table.relist_sstables` did in a shard of which generations were missing.
+
+    `relisted`: generations that the shard manifest lists again. `missing`: those that are still
+    missing, each with the reason.
+    """
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def relisted(self) -> list[int]: ...
+    @property
+    def missing(self) -> list[str]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -15,6 +15,8 @@ import random
 import resource
 import sys
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -247,12 +249,41 @@ def a_clock_that_jumps(story: Story) -> None:
         story.operate(3)
         story.check()
         story.table.compact()
-        story.table.collect_garbage()
+        if years == 0:
+            story.table.collect_garbage()
+        else:
+            refuses_to_collect(story)
         story.check()
         assert oracle.state_of(view.scan().to_table()) == before
         # Where nobody is told a wrong time, this story proves nothing.
         assert (story.library.told_wrong() > 0) == (years != 0)
         story.restart()
+
+
+def refuses_to_collect(story: Story) -> None:
+    """Expect that a collector whose clock is wrong removes nothing."""
+    files = set(Path(story.table.uri).rglob("*"))
+    collect = partial(story.table.collect_garbage, older_than=timedelta(0))
+    story.refused(collect, "the clock of this process is")
+    assert files <= set(Path(story.table.uri).rglob("*"))
+
+
+def a_collector_whose_clock_is_wrong(story: Story) -> None:
+    """Ahead or behind: a fence of last minute is not taken for one of last week."""
+    for hours in (2, 24, 7 * 24):
+        for sign in (1, -1):
+            story.job.close()
+            # Takes the shard over, and so fences whoever had it.
+            story.restart()
+            story.operate(5)
+            story.job.flush()
+            story.table.compact()
+            story.library.jump(sign * hours * 3600)
+            refuses_to_collect(story)
+            assert story.library.told_wrong() > 0
+            story.library.jump(0)
+            assert story.table.collect_garbage(older_than=timedelta(0)).garbage
+            story.check()
 
 
 STORIES = {
@@ -264,6 +295,7 @@ STORIES = {
         a_folder_that_became_read_only,
         no_more_handles,
         a_clock_that_jumps,
+        a_collector_whose_clock_is_wrong,
     )
 }
 

@@ -1,7 +1,8 @@
 /* Logs what a process asks of the file system, in order, so that a test can replay it.
  *
  * Owns: one record per call under the folder SYSCALLS_ROOT, appended to the file SYSCALLS_LOG; the
- * end of the process behind one of them, where `kill_behind` was called.
+ * end of the process behind one of them, where `kill_behind` was called, and a stop of all its threads,
+ * where `stop_behind` was.
  * Does not own: what the calls mean for a disk (disk.py), or calls that go around libc; a test
  * compares the replayed log with the real disk to notice those.
  *
@@ -32,6 +33,7 @@ static int log_fd = -1;
 /* The process ends behind the last of so many records of this call on a path of this pattern. */
 static const char *last_call = "", *last_pattern = "";
 static long calls_left = 0;
+static int last_signal = SIGKILL;
 
 /* Called by the process itself, before it has a second thread; the texts have to stay. */
 void kill_behind(const char *call, const char *pattern, long calls) {
@@ -40,11 +42,19 @@ void kill_behind(const char *call, const char *pattern, long calls) {
     calls_left = calls;
 }
 
+/* The same with a stop, which lasts until the process gets SIGCONT. It may have threads by then. */
+void stop_behind(const char *call, const char *pattern, long calls) {
+    pthread_mutex_lock(&lock);
+    kill_behind(strdup(call), strdup(pattern), calls);
+    last_signal = SIGSTOP;
+    pthread_mutex_unlock(&lock);
+}
+
 static void end_behind(const char *call, const char *path) {
     size_t above = strlen(root) + 1;
     if (!calls_left || strlen(path) < above || strcmp(call, last_call)) return;
     if (fnmatch(last_pattern, path + above, FNM_PATHNAME) == 0 && --calls_left == 0)
-        syscall(SYS_kill, getpid(), SIGKILL);
+        syscall(SYS_kill, getpid(), last_signal);
 }
 
 static void record(const char *call, unsigned long inode, long offset, size_t length,
@@ -270,8 +280,9 @@ int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode);
 int statx(int folder, const char *name, int flags, unsigned mask, struct statx *found) {
     REAL(statx);
     char path[PATH_MAX];
+    int failed = real(folder, name, flags, mask, found);
     if (name[0] && path_at(folder, name, path)) record("look", 0, 0, 0, path, NULL);
-    return real(folder, name, flags, mask, found);
+    return failed;
 }
 int stat64(const char *name, struct stat64 *found) {
     REAL(stat64);

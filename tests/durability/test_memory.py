@@ -24,6 +24,29 @@ WRITTEN_BYTES = 1024 * MIB
 BUDGETS = [pytest.param(256 * MIB, id="256 MiB"), pytest.param(64 * MIB, id="64 MiB")]
 
 
+LARGE_BYTES = 512 * MIB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["whole", "chunks", "stream"])
+def test_a_large_put_takes_its_rows_twice_beside_the_callers(tmp_path: Path, shape: str) -> None:
+    """As lancemem copied them, and in the entry of the log."""
+    order = json.dumps([str(tmp_path / TABLE), LARGE_BYTES, shape])
+    ended = subprocess.run(  # noqa: S603 - our own program
+        command("large_put", order),
+        env=environment(),
+        timeout=TIMEOUT_SECONDS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    taken = told["peak"] - told["before"]
+    print(f"{taken / MIB:.0f} MiB, {told}")  # noqa: T201
+    assert taken <= LARGE_BYTES * 5 // 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_gibibyte_takes_at_most_half_more_than_the_budget_and_one_batch(

@@ -7,9 +7,12 @@ Does not own: S3. `test_server` proves what the other tests rely on.
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import threading
+from datetime import timedelta
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -24,8 +27,23 @@ MODE = "/--mode/"
 EXPIRED = "expired"
 # Forgets conditions, as some servers do.
 UNCONDITIONAL = "unconditional"
+# Gives objects, and not listings, the time that they have by a clock of a week ago or of next week.
+BEHIND, AHEAD = "behind", "ahead"
 # Does what the next write asks whose path has these words, and answers as if it had failed.
 LOSES = "loses-"
+
+
+def spelled(token: str) -> list[str]:
+    """Give a token as it is, and as servers and what stands between may write it."""
+    named = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "+": "&#43;", "/": "&#x2F;", "=": "&#x3d;"}
+    return [
+        token,
+        "".join(named.get(sign, sign) for sign in token),
+        "".join(f"&#{ord(sign)};" for sign in token),
+        token.encode().hex(),
+        token.encode().hex().upper(),
+        *(base64.b64encode(f"{before}{token};".encode()).decode() for before in ("", ":", "a:")),
+    ]
 
 
 class Handler(WSGIRequestHandler):
@@ -56,7 +74,10 @@ class Around:
             return answer(start, "200 OK", b"")
         if self.mode == EXPIRED:
             token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN", "")
-            error = f"<Error><Code>ExpiredToken</Code><Token-0>{token}</Token-0></Error>"
+            repeated = "".join(
+                f"<Token-{n}>{it}</Token-{n}>" for n, it in enumerate(spelled(token))
+            )
+            error = f"<Error><Code>ExpiredToken</Code>{repeated}</Error>"
             return answer(start, "400 Bad Request", error.encode())
         condition = environ.get("HTTP_IF_NONE_MATCH")
         if self.mode == UNCONDITIONAL:
@@ -66,7 +87,7 @@ class Around:
         def started(code: str, headers: list[tuple[str, str]], info: object = None) -> object:
             nonlocal status
             status = code
-            return start(code, headers, info)
+            return start(code, self.dated(headers), info)
 
         if method in {"PUT", "POST"}:
             with self.writing:
@@ -82,6 +103,18 @@ class Around:
             }
         )
         return body
+
+    def dated(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Move the time of an object, where the server's clock is to be wrong."""
+        if self.mode not in {BEHIND, AHEAD}:
+            return headers
+        week = timedelta(days=7 if self.mode == AHEAD else -7)
+        return [
+            (name, format_datetime(parsedate_to_datetime(value) + week, usegmt=True))
+            if name.lower() == "last-modified"
+            else (name, value)
+            for name, value in headers
+        ]
 
     def losing(self, path: str, started: Callable[..., Any]) -> Callable[..., Any]:
         """Give what hears the status of this write: another one where its answer is to be lost."""

@@ -60,8 +60,10 @@ def test_an_answer_that_repeats_the_token_reaches_nobody(
                 call()
             texts.append(str(raised.value))
     texts += [record.getMessage() for record in caplog.records]
+    # Of base64 what depends on the token's neighbours may stay, a character or two.
+    spellings = [spelling.strip("=")[3:-3] for spelling in server.spelled(TOKEN)]
     for text in texts:
-        assert TOKEN not in text, text
+        assert not any(spelling in text for spelling in spellings), text
         assert SECRET not in text, text
     assert any("ExpiredToken" in text for text in texts), "the answer itself is told"
     assert any("******" in text for text in texts), "the token was in an answer"

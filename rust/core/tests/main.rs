@@ -25,4 +25,5 @@ mod routing;
 mod schema_change;
 mod snapshots;
 mod takeover;
+mod turns;
 mod write_modes;

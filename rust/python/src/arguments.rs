@@ -2,6 +2,7 @@
 //!
 //! Owns: which forms, and what is said of any other. Does not own: what they mean.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use lancemem::{Consistency, LiveJob};
@@ -10,8 +11,22 @@ use pyo3::prelude::*;
 use pyo3::types::{PySequence, PyString};
 
 use crate::errors::InvalidInputError;
+use crate::finalization::outlive_interpreter;
 use crate::job::Job;
 use crate::serve::RemoteJob;
+
+/// The path of a file, as a text or as whatever else names a file in Python.
+pub struct FilePath(pub PathBuf);
+
+impl FromPyObject<'_, '_> for FilePath {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        // What names a file may be written in Python.
+        outlive_interpreter();
+        given.extract().map(Self)
+    }
+}
 
 /// The columns of a key.
 pub struct KeyNames(Vec<String>);
@@ -57,6 +72,7 @@ impl FromPyObject<'_, '_> for ColumnNames {
 }
 
 fn names(list: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<String>> {
+    outlive_interpreter();
     let names = list.try_iter()?.map(|name| {
         let name = name?;
         name.extract().or_else(|_| wrong(name.as_borrowed(), "names of columns in the list"))

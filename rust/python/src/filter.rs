@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::errors::InvalidInputError;
+use crate::finalization::outlive_interpreter;
 use crate::output::pyarrow_schema;
 
 /// Levels of an expression at most. pyarrow writes each argument twice, so that a chain of thirty
@@ -28,6 +29,7 @@ pub fn condition(
     if let Ok(sql) = filter.cast::<PyString>() {
         return Ok(Some(Condition::Sql(sql.to_str()?.to_owned())));
     }
+    outlive_interpreter();
     if filter.hasattr(intern!(filter.py(), "to_substrait"))? {
         return substrait(filter, schema).map(Some);
     }

@@ -26,13 +26,15 @@ use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
-use arrow_select::concat::{concat, concat_batches};
-use lancemem::TypeName;
+use arrow_select::concat::concat;
+use lancemem::{MAX_PUT_BYTES, TypeName};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyTuple};
 
 use crate::errors::{InvalidInputError, broken_stream, not_arrow};
+use crate::finalization::{detached, outlive_interpreter};
+use crate::input_size::shown_bytes;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -48,7 +50,16 @@ pub enum Export {
 /// The rows of anything that exports a stream or a single batch, as one batch: a call that
 /// fails has then written nothing.
 pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-    match export(data)? {
+    batch_within(data, usize::MAX)
+}
+
+/// The rows of one put, refused before they are copied where they are more than it takes.
+pub fn batch_of_put(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    batch_within(data, MAX_PUT_BYTES)
+}
+
+fn batch_within(data: &Bound<'_, PyAny>, most: usize) -> PyResult<RecordBatch> {
+    match export_within(data, most)? {
         Export::Rows(rows) => Ok(rows),
         Export::Values(_) => {
             Err(not_arrow(&"the data is one column; rows come as a record batch or a table"))
@@ -58,6 +69,7 @@ pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
 
 /// Whether `data` exports itself as Arrow.
 pub fn is_arrow(data: &Bound<'_, PyAny>) -> PyResult<bool> {
+    outlive_interpreter();
     let py = data.py();
     Ok(data.hasattr(intern!(py, "__arrow_c_array__"))?
         || data.hasattr(intern!(py, "__arrow_c_stream__"))?)
@@ -65,16 +77,22 @@ pub fn is_arrow(data: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Whatever anything exports as a stream or as a single array.
 pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
+    export_within(data, usize::MAX)
+}
+
+fn export_within(data: &Bound<'_, PyAny>, most: usize) -> PyResult<Export> {
+    outlive_interpreter();
     let py = data.py();
     // A single batch costs its producer half of what a stream costs.
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_array__"))? {
         let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
         let (data, schema) = exported_array(&pair)?;
+        refuse_too_much(shown_bytes(&data), most)?;
         return owned(&data, schema.as_ref());
     }
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_stream__"))? {
         let capsule: Bound<'_, PyCapsule> = export.call0()?.cast_into()?;
-        return stream(&capsule);
+        return stream(&capsule, most);
     }
     Err(InvalidInputError::new_err(format!(
         "expected Arrow data (an object with __arrow_c_stream__ or __arrow_c_array__, such as a \
@@ -116,6 +134,7 @@ fn has_nulls(data_type: &DataType) -> bool {
 
 /// The values of anything that exports a single array.
 pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
+    outlive_interpreter();
     let Some(export) = data.getattr_opt(intern!(data.py(), "__arrow_c_array__"))? else {
         return Err(InvalidInputError::new_err(format!(
             "expected an Arrow array (an object with __arrow_c_array__), got {}",
@@ -129,6 +148,7 @@ pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
 
 /// The schema of anything that exports one.
 pub fn schema(data: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+    outlive_interpreter();
     if !data.hasattr("__arrow_c_schema__")? {
         return Err(InvalidInputError::new_err(format!(
             "expected an Arrow schema (an object with __arrow_c_schema__), got {}",
@@ -142,48 +162,73 @@ pub fn schema(data: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     Schema::try_from(exported).map(Arc::new).map_err(|error| not_arrow(&error))
 }
 
-fn stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<Export> {
+fn stream(capsule: &Bound<'_, PyCapsule>, most: usize) -> PyResult<Export> {
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: the name was checked; the struct is moved out and a released one left behind.
     let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
     let py = capsule.py();
-    let pulled = pull(py, &mut stream);
+    let pulled = pull(py, &mut stream, most);
     // Its end may wait for those threads as well, above all where it failed.
-    py.detach(move || drop(stream));
-    let (exported, data_type, arrays) = pulled?;
-    if !matches!(data_type, DataType::Struct(_)) {
-        let arrays = arrays.iter().map(|data| owned_column(data, 0, data.len()).map(make_array));
-        let arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(|error| not_arrow(&error))?;
-        return one_array(&arrays, &data_type).map(Export::Values);
-    }
-    let schema = schema_of(&data_type, &exported)?;
-    let mut batches =
-        arrays.iter().map(|data| owned_batch(data, &schema)).collect::<PyResult<Vec<_>>>()?;
-    if batches.len() == 1 {
-        return Ok(Export::Rows(batches.swap_remove(0)));
-    }
-    concat_batches(&schema, &batches).map(Export::Rows).map_err(|error| not_arrow(&error))
+    detached(py, move || drop(stream));
+    pulled
 }
 
-/// The schema of a stream, its type, and all of its arrays, not copied yet.
-fn pull(
-    py: Python<'_>,
-    stream: &mut FFI_ArrowArrayStream,
-) -> PyResult<(FFI_ArrowSchema, DataType, Vec<ArrayData>)> {
-    let mut exported = py.detach(|| stream_schema(stream))?;
+/// All of a stream. Each array is copied and given back before the next one is pulled, so that a
+/// producer that makes them as it goes has one at a time.
+fn pull(py: Python<'_>, stream: &mut FFI_ArrowArrayStream, most: usize) -> PyResult<Export> {
+    let mut exported = detached(py, || stream_schema(stream))?;
     let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
-    if matches!(data_type, DataType::Struct(_)) && has_nulls(&data_type) {
+    let is_rows = matches!(data_type, DataType::Struct(_));
+    if is_rows && has_nulls(&data_type) {
         through_pyarrow(py, stream)?;
         exported = stream_schema(stream)?;
     }
-    let mut arrays = Vec::new();
-    while let Some(array) = py.detach(|| next_array(stream))? {
+    let schema = is_rows.then(|| schema_of(&data_type, &exported)).transpose()?;
+    let (mut batches, mut values, mut bytes) = (Vec::new(), Vec::new(), 0);
+    while let Some(array) = detached(py, || next_array(stream))? {
         check_shape(&array, &data_type)?;
         // SAFETY: the producer promises that the array is of the stream's schema.
         let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
-        arrays.push(data.map_err(|error| not_arrow(&error))?);
+        let data = data.map_err(|error| not_arrow(&error))?;
+        bytes += shown_bytes(&data);
+        refuse_too_much(bytes, most)?;
+        match owned(&data, schema.as_ref())? {
+            Export::Rows(rows) => batches.push(rows),
+            Export::Values(array) => values.push(array),
+        }
     }
-    Ok((exported, data_type, arrays))
+    match &schema {
+        Some(schema) => joined(schema, batches).map(Export::Rows),
+        None => one_array(&values, &data_type).map(Export::Values),
+    }
+}
+
+fn refuse_too_much(bytes: usize, most: usize) -> PyResult<()> {
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(InvalidInputError::new_err(format!(
+        "a put takes at most {most} bytes, because it stands whole in one entry of the log, and this one \
+         has more: put the rows in several batches"
+    )))
+}
+
+/// The rows of `batches` in one. A column at a time: no more than one is there twice.
+fn joined(schema: &SchemaRef, mut batches: Vec<RecordBatch>) -> PyResult<RecordBatch> {
+    if batches.len() == 1 {
+        return Ok(batches.swap_remove(0));
+    }
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::new(); schema.fields().len()];
+    for batch in batches {
+        columns.iter_mut().zip(batch.columns()).for_each(|(parts, part)| parts.push(part.clone()));
+    }
+    let columns = columns.into_iter().zip(schema.fields());
+    let columns = columns.map(|(parts, field)| one_array(&parts, field.data_type()));
+    let columns = columns.collect::<PyResult<Vec<_>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema.clone(), columns, &options)
+        .map_err(|error| not_arrow(&error))
 }
 
 fn one_array(arrays: &[ArrayRef], data_type: &DataType) -> PyResult<ArrayRef> {

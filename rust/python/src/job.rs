@@ -3,14 +3,13 @@
 //! Owns: the verbs of a running job in Python, usable from several threads at once.
 //! Does not own: the job's life beyond the object: dropping it ends the job.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use lancemem::WriteMode;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
-use crate::arguments::Given;
+use crate::arguments::{FilePath, Given};
 use crate::docs::docstring;
 use crate::input;
 use crate::keys;
@@ -60,7 +59,7 @@ impl Job {
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
-        let rows = input::batch(data)?;
+        let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move {
             let rows = if round_floats { job.round_floats(&rows)? } else { rows };
@@ -105,7 +104,7 @@ impl Job {
         let job = self.inner()?;
         let mark = stage::mark(mark)?;
         let deletes = stage::deletes(deletes)?;
-        let rows = input::batch(data)?;
+        let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move {
             let rows = if round_floats { job.round_floats(&rows)? } else { rows };
@@ -133,23 +132,27 @@ impl Job {
     }
 
     #[doc = docstring!("Job.serve")]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
-            address="grpc://127.0.0.1:0", token=None, tls=None, *, max_streams=Given(Ok(16))
+            address="grpc://127.0.0.1:0", token=None, tls=None, *, max_streams=Given(Ok(16)),
+            stall_timeout_ms=Given(Ok(30_000))
         ),
         text_signature = "($self, address='grpc://127.0.0.1:0', token=None, tls=None, *, \
-                          max_streams=16)"
+                          max_streams=16, stall_timeout_ms=30000)"
     )]
     fn serve(
         &self,
         py: Python<'_>,
         address: &str,
         token: Option<String>,
-        tls: Option<(PathBuf, PathBuf)>,
+        tls: Option<(FilePath, FilePath)>,
         max_streams: Given<usize>,
+        stall_timeout_ms: Given<u64>,
     ) -> PyResult<Endpoint> {
         let max_streams = max_streams.named("max_streams")?;
-        serve::serve(py, self.inner()?, (address, token, tls, max_streams))
+        let stall_timeout_ms = stall_timeout_ms.named("stall_timeout_ms")?;
+        serve::serve(py, self.inner()?, (address, token, tls), (max_streams, stall_timeout_ms))
     }
 
     #[doc = docstring!("Job.prometheus")]

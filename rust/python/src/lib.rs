@@ -10,7 +10,9 @@ mod config;
 mod docs;
 mod errors;
 mod filter;
+mod finalization;
 mod input;
+mod input_size;
 mod job;
 mod keys;
 mod logging;
@@ -35,7 +37,7 @@ use pyo3::prelude::*;
 fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::start();
     allocator::share_large_buffers();
-    runtime::watch_interpreter(module)?;
+    finalization::watch_interpreter(module)?;
     errors::register(module)?;
     values::register(module)?;
     config::register(module)?;

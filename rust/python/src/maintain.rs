@@ -27,7 +27,7 @@ pub fn compact(
     table: &lancemem::Table,
     settings: &CompactionSettings,
 ) -> PyResult<CompactionResult> {
-    run_on(py, table.uri(), table.compact_with(settings)).map(result)
+    run_on(py, table.uri(), table.naming_damage(table.compact_with(settings))).map(result)
 }
 
 /// Removes what nobody needs any more, or says what that would be.
@@ -48,12 +48,12 @@ pub fn rebuild_record_index(
     py: Python<'_>,
     table: &lancemem::Table,
 ) -> PyResult<RecordIndexReport> {
-    run_on(py, table.uri(), table.rebuild_record_index()).map(report)
+    run_on(py, table.uri(), table.naming_damage(table.rebuild_record_index())).map(report)
 }
 
 /// Compares the record index of a table with its base.
 pub fn check_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
-    run_on(py, table.uri(), table.check_record_index()).map(report)
+    run_on(py, table.uri(), table.naming_damage(table.check_record_index())).map(report)
 }
 
 /// Looks up what the runs of a table supersede, and writes it down.
@@ -63,7 +63,8 @@ pub fn write_deletion_vectors(
     shard: Option<ShardName>,
 ) -> PyResult<DeletionVectorResult> {
     let shard = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
-    let done: RustVectors = run_on(py, table.uri(), table.write_deletion_vectors(shard))?;
+    let done: RustVectors =
+        run_on(py, table.uri(), table.naming_damage(table.write_deletion_vectors(shard)))?;
     Ok(DeletionVectorResult {
         runs: done.runs,
         fragments: done.fragments,

@@ -1,18 +1,18 @@
 //! Reports on a shard's log and runs, as Python sees them.
 //!
-//! Owns: the translation of positions, findings and the shard's name.
+//! Owns: the translation of positions, findings, generations and the shard's name.
 //! Does not own: the methods of `Table` that return them.
 
 use lancemem::{
-    Generation, RunReport as RustRun, ShardId, WalFinding as RustFinding, WalPosition,
-    WalReport as RustReport, WriterEpoch,
+    Generation, RelistReport as RustRelist, RunReport as RustRun, ShardId,
+    WalFinding as RustFinding, WalPosition, WalReport as RustReport, WriterEpoch,
 };
 use pyo3::prelude::*;
 
 use crate::arguments::ShardName;
 use crate::errors::InvalidInputError;
 use crate::runtime::run_on;
-use crate::values::{RunReport, WalFinding, WalReport};
+use crate::values::{RelistReport, RunReport, WalFinding, WalReport};
 
 /// Looks for damage in the log of a shard.
 pub fn check_wal(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<WalReport> {
@@ -42,6 +42,35 @@ pub fn check_runs(
     Ok(reports.into_iter().map(run_report).collect())
 }
 
+/// Lists missing SSTables again, of one shard or of all.
+pub fn relist_sstables(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    shard: Option<ShardName>,
+) -> PyResult<Vec<RelistReport>> {
+    let shard_id = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
+    let reports = run_on(py, table.uri(), table.relist_sstables(shard_id))?;
+    Ok(reports.into_iter().map(relist_report).collect())
+}
+
+/// Gives up the missing generations of a shard.
+pub fn abandon_generations(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    shard: ShardName,
+    through_generation: u64,
+) -> PyResult<u64> {
+    let shard_id = existing_shard(py, table, shard)?;
+    let through = Generation(through_generation);
+    run_on(py, table.uri(), table.abandon_generations(shard_id, through))
+}
+
+fn relist_report(report: RustRelist) -> RelistReport {
+    let RustRelist { shard_id, relisted, missing } = report;
+    let relisted = relisted.into_iter().map(Generation::get).collect();
+    RelistReport { shard_id: shard_id.to_string(), relisted, missing }
+}
+
 fn run_report(report: RustRun) -> RunReport {
     let RustRun { shard_id, generation, path, files, bytes, unchecked, damage } = report;
     let (shard_id, generation) = (shard_id.to_string(), generation.get());
@@ -54,18 +83,11 @@ pub fn existing_shard(
     table: &lancemem::Table,
     shard: ShardName,
 ) -> PyResult<ShardId> {
-    let ordinal = match shard {
-        ShardName::Id(id) => {
-            return ShardId::parse_str(&id)
-                .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")));
-        }
-        ShardName::Ordinal(ordinal) => ordinal,
-    };
-    let shards = run_on(py, table.uri(), table.shards())?;
-    let found = shards.iter().find(|shard| shard.ordinal.map(i64::from) == Some(ordinal));
-    found.map(|shard| shard.shard_id).ok_or_else(|| {
-        InvalidInputError::new_err(format!("table {} has no shard {ordinal}", table.uri()))
-    })
+    match shard {
+        ShardName::Id(id) => ShardId::parse_str(&id)
+            .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id"))),
+        ShardName::Ordinal(ordinal) => run_on(py, table.uri(), table.existing_shard_of(ordinal)),
+    }
 }
 
 fn wal_report(report: RustReport) -> WalReport {

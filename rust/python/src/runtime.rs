@@ -1,8 +1,9 @@
 //! The runtime of this process, and only of this one.
 //!
 //! Owns: threads, started at the first call that needs them, never at import; how a call waits for
-//! them beside signals, log lines and the end of the interpreter.
-//! Does not own: handles. Each is a [`Here`], which refuses another process.
+//! them beside signals and log lines.
+//! Does not own: handles. Each is a [`Here`], which refuses another process. Nor the end of the interpreter
+//! (`finalization`).
 //!
 //! PySpark forks its workers. Threads do not cross a fork, so a runtime that did is unusable:
 //! the child leaks it and starts its own.
@@ -12,11 +13,10 @@ use std::cell::Cell;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use futures::FutureExt;
 use lancemem::{Error, FEW_THREADS, NO_THREAD, waiting_here};
@@ -26,19 +26,11 @@ use tokio::runtime::{self, Runtime};
 use tokio::sync::Notify;
 
 use crate::errors::{ForkedHandleError, InvalidInputError, RetryableError, of_table, to_py};
+use crate::finalization::{detached, is_ending_elsewhere, outlive_interpreter};
 use crate::logging;
 use crate::stack::{STACK, with_room};
 
 static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
-
-/// Who ends the interpreter, once it has begun to.
-static ENDING: OnceLock<ThreadId> = OnceLock::new();
-/// Threads that are in a call and will ask for the GIL.
-static WITHOUT_GIL: AtomicUsize = AtomicUsize::new(0);
-/// How long the end of the interpreter waits for those.
-const LAST_TURNS: Duration = Duration::from_millis(200);
-/// How long a thread leaves the rest of the end to itself: some program's exit handler may wait for it.
-const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Overrides the number of processors as that of the threads.
 const THREADS: &str = "LANCEMEM_THREADS";
@@ -229,45 +221,6 @@ fn check_signals<T: Send>(
     })
 }
 
-/// Runs `call` without the GIL. A thread that is still there when the interpreter ends does not ask
-/// for it again: Python would end the thread in the middle of our frames, and with it the process.
-pub fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> T {
-    WITHOUT_GIL.fetch_add(1, Ordering::SeqCst);
-    let done = py.detach(|| {
-        let done = call();
-        if is_ending_elsewhere() {
-            WITHOUT_GIL.fetch_sub(1, Ordering::SeqCst);
-            thread::park_timeout(LAST_WAIT);
-            WITHOUT_GIL.fetch_add(1, Ordering::SeqCst);
-        }
-        done
-    });
-    WITHOUT_GIL.fetch_sub(1, Ordering::SeqCst);
-    done
-}
-
-fn is_ending_elsewhere() -> bool {
-    ENDING.get().is_some_and(|main| *main != thread::current().id())
-}
-
-/// Asks to be told when the interpreter ends.
-pub fn watch_interpreter(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let told = wrap_pyfunction!(interpreter_ends, module)?;
-    module.py().import("atexit")?.call_method1("register", (told,)).map(|_| ())
-}
-
-/// Before the interpreter takes the GIL from all other threads for good.
-#[pyfunction]
-fn interpreter_ends(py: Python<'_>) {
-    let _ = ENDING.set(thread::current().id());
-    let begun = Instant::now();
-    py.detach(|| {
-        while WITHOUT_GIL.load(Ordering::SeqCst) > 0 && begun.elapsed() < LAST_TURNS {
-            thread::park_timeout(Duration::from_millis(1));
-        }
-    });
-}
-
 /// The result of work that needs no waiting, as most puts do not: then the runtime need not be
 /// entered for good.
 fn poll_once<T>(runtime: &Runtime, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
@@ -305,6 +258,7 @@ impl<T> Here<T> {
 
     /// The handle, for a call; `what` is its name for a caller in a fork.
     pub fn get(&self, what: &str) -> PyResult<&Arc<T>> {
+        outlive_interpreter();
         if self.is_here() {
             return Ok(&self.handle);
         }

@@ -3,12 +3,13 @@
 //! Owns: the two ends as Python objects, whose texts never show the token.
 //! Does not own: what travels, or who may read.
 
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lancemem::{LiveJob, ServeOptions, Tls, Token};
 use pyo3::prelude::*;
 
+use crate::arguments::FilePath;
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::runtime::{Here, run};
@@ -35,13 +36,15 @@ impl RemoteJob {
 pub fn serve(
     py: Python<'_>,
     job: Arc<lancemem::Job>,
-    (address, token, tls, max_streams): (&str, Option<String>, Option<(PathBuf, PathBuf)>, usize),
+    (address, token, tls): (&str, Option<String>, Option<(FilePath, FilePath)>),
+    (max_streams, stall_timeout_ms): (usize, u64),
 ) -> PyResult<Endpoint> {
     let options = ServeOptions {
         address: address.to_owned(),
         token: token.map(Token::new).transpose().map_err(|error| to_py(&error))?,
-        tls: tls.map(|(certificate, key)| Tls { certificate, key }),
+        tls: tls.map(|(certificate, key)| Tls { certificate: certificate.0, key: key.0 }),
         max_streams,
+        stall_timeout: Duration::from_millis(stall_timeout_ms),
     };
     let endpoint = run(py, async move { lancemem::serve::serve(&job, options).await })?;
     Ok(Endpoint { inner: Here::new(endpoint) })
@@ -120,10 +123,11 @@ fn connect_job(
     py: Python<'_>,
     location: &str,
     token: String,
-    tls_root_certificates: Option<PathBuf>,
+    tls_root_certificates: Option<FilePath>,
 ) -> PyResult<RemoteJob> {
     let token = Token::new(token).map_err(|error| to_py(&error))?;
-    let job = run(py, lancemem::RemoteJob::connect(location, &token, tls_root_certificates))?;
+    let certificates = tls_root_certificates.map(|path| path.0);
+    let job = run(py, lancemem::RemoteJob::connect(location, &token, certificates))?;
     Ok(RemoteJob { inner: Here::new(job) })
 }
 

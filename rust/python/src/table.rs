@@ -4,7 +4,6 @@
 //! Does not own: jobs and scans, which are objects of their own.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +15,12 @@ use lancemem::{
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
-use crate::arguments::{ColumnNames, Given, KeyNames, RunningJob, ShardName, level};
+use crate::arguments::{ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level};
 use crate::config::WriterConfig;
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
+use crate::finalization::detached;
 use crate::input;
 use crate::job::Job;
 use crate::keys;
@@ -28,12 +28,12 @@ use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::repair;
-use crate::runtime::{Here, detached, run_on};
+use crate::runtime::{Here, run_on};
 use crate::scan::Scan;
 use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
 use crate::values::{
-    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RunReport, Shard,
-    Sharding, SsTable, TableStats, TableVersion, WalReport, WriteResult,
+    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RelistReport,
+    RunReport, Shard, Sharding, TableStats, TableVersion, WalReport, WriteResult,
 };
 use crate::view::ReadView;
 
@@ -81,7 +81,7 @@ impl Table {
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn create_table(
     py: Python<'_>,
-    uri: PathBuf,
+    uri: FilePath,
     schema: &Bound<'_, PyAny>,
     primary_key: Option<KeyNames>,
     sharding: Option<&Sharding>,
@@ -105,7 +105,7 @@ fn create_table(
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn open_table(
     py: Python<'_>,
-    uri: PathBuf,
+    uri: FilePath,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
     storage_options: Option<HashMap<String, String>>,
@@ -148,8 +148,8 @@ fn adopted(
 }
 
 /// A text, or whatever else names a file in Python.
-fn location(uri: PathBuf, options: Option<HashMap<String, String>>) -> PyResult<Location> {
-    let text = uri.into_os_string().into_string().map_err(|uri| {
+fn location(uri: FilePath, options: Option<HashMap<String, String>>) -> PyResult<Location> {
+    let text = uri.0.into_os_string().into_string().map_err(|uri| {
         InvalidInputError::new_err(format!("the location {} is not UTF-8", uri.display()))
     })?;
     Ok(Location::new(&text).with_storage_options(options.unwrap_or_default()))
@@ -284,17 +284,7 @@ impl Table {
         let shard_id = match shard {
             ShardName::Id(id) => ShardId::parse_str(&id)
                 .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,
-            ShardName::Ordinal(ordinal) => {
-                let routing = self.run(py, table.routing())?;
-                let known = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
-                known.copied().ok_or_else(|| {
-                    InvalidInputError::new_err(format!(
-                        "table {} has no shard {ordinal}; it has {}",
-                        table.uri(),
-                        routing.len()
-                    ))
-                })?
-            }
+            ShardName::Ordinal(ordinal) => self.run(py, table.shard_of(ordinal))?,
         };
         let (key, uri) = (table.primary_key().to_vec(), table.uri().to_owned());
         let job = self.run(py, async move { table.start_job(shard_id, config).await })?;
@@ -428,7 +418,7 @@ impl Table {
     #[doc = docstring!("Table.widen_column")]
     fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
         let table = self.inner()?;
-        self.run(py, table.widen_column(column))
+        self.run(py, table.naming_damage(table.widen_column(column)))
     }
 
     #[doc = docstring!("Table.compact")]
@@ -476,7 +466,7 @@ impl Table {
     fn shards(&self, py: Python<'_>) -> PyResult<Vec<Shard>> {
         let table = self.inner()?;
         let shards = self.run(py, async move { table.shards().await })?;
-        Ok(shards.into_iter().map(shard_value).collect())
+        Ok(shards.into_iter().map(Shard::from).collect())
     }
 
     #[doc = docstring!("Table.stats")]
@@ -555,6 +545,28 @@ impl Table {
         repair::cut_wal(py, &*self.inner()?, shard, from_position.named("from_position")?)
     }
 
+    #[doc = docstring!("Table.relist_sstables")]
+    #[pyo3(signature = (shard=None))]
+    fn relist_sstables(
+        &self,
+        py: Python<'_>,
+        shard: Option<ShardName>,
+    ) -> PyResult<Vec<RelistReport>> {
+        repair::relist_sstables(py, &*self.inner()?, shard)
+    }
+
+    #[doc = docstring!("Table.abandon_generations")]
+    #[pyo3(signature = (shard, *, through_generation))]
+    fn abandon_generations(
+        &self,
+        py: Python<'_>,
+        shard: ShardName,
+        through_generation: Given<u64>,
+    ) -> PyResult<u64> {
+        let through = through_generation.named("through_generation")?;
+        repair::abandon_generations(py, &*self.inner()?, shard, through)
+    }
+
     fn __repr__(&self) -> String {
         format!("Table({:?})", self.inner.peek().uri())
     }
@@ -566,27 +578,6 @@ fn table_version(version: lancemem::TableVersion) -> TableVersion {
         timestamp: version.timestamp,
         operation: version.operation,
         compacted_shards: version.compacted_shards,
-    }
-}
-
-fn shard_value(shard: lancemem::Shard) -> Shard {
-    let sstables = shard
-        .sstables
-        .into_iter()
-        .map(|sstable| SsTable {
-            generation: sstable.generation.get(),
-            path: sstable.path,
-            rows: sstable.physical_rows,
-        })
-        .collect();
-    Shard {
-        ordinal: shard.ordinal,
-        shard_id: shard.shard_id.to_string(),
-        writer_epoch: shard.writer_epoch.get(),
-        current_generation: shard.current_generation.get(),
-        sstables,
-        replay_after_wal_position: shard.replay_after_wal_position.get(),
-        last_wal_position: shard.last_wal_position.get(),
     }
 }
 

@@ -15,6 +15,7 @@ use pyo3::types::PyTuple;
 use crate::arguments::Given;
 use crate::docs::docstring;
 use crate::errors::to_py;
+use crate::finalization::outlive_interpreter;
 
 /// How Python writes a value.
 pub trait Repr {
@@ -239,6 +240,10 @@ value! {
     }
 }
 value! {
+    /// What a repair listed again of a shard of which generations were missing.
+    RelistReport { shard_id: String, relisted: Vec<u64>, missing: Vec<String> }
+}
+value! {
     /// A job's counters.
     JobStats {
         shard_id: String,
@@ -349,6 +354,7 @@ impl Sharding {
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        outlive_interpreter();
         let module = py.import("lancemem")?;
         Ok(match &self.0 {
             RustSharding::Unsharded => (module.getattr("unsharded")?, PyTuple::empty(py)),
@@ -378,6 +384,25 @@ const fn unsharded() -> Sharding {
     Sharding(RustSharding::Unsharded)
 }
 
+impl From<lancemem::Shard> for Shard {
+    fn from(shard: lancemem::Shard) -> Self {
+        let sstables = shard.sstables.into_iter().map(|sstable| SsTable {
+            generation: sstable.generation.get(),
+            path: sstable.path,
+            rows: sstable.physical_rows,
+        });
+        Self {
+            ordinal: shard.ordinal,
+            shard_id: shard.shard_id.to_string(),
+            writer_epoch: shard.writer_epoch.get(),
+            current_generation: shard.current_generation.get(),
+            sstables: sstables.collect(),
+            replay_after_wal_position: shard.replay_after_wal_position.get(),
+            last_wal_position: shard.last_wal_position.get(),
+        }
+    }
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WriteResult>()?;
     module.add_class::<Acknowledged>()?;
@@ -394,6 +419,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PinnedMemTable>()?;
     module.add_class::<PinnedShard>()?;
     module.add_class::<JobStats>()?;
+    module.add_class::<RelistReport>()?;
     module.add_class::<RunReport>()?;
     module.add_class::<WalFinding>()?;
     module.add_class::<WalReport>()?;

@@ -126,14 +126,36 @@ async fn a_busy_writer_gives_way_to_a_claim_whose_fence_does_not_catch_up_with_i
     let claimed = shard.manifests().claim().await.unwrap();
     put(&busy, (2, 20)).await.unwrap();
     tokio::time::advance(Duration::from_secs(11)).await;
-    put(&busy, (3, 30)).await.unwrap();
-    let refused = put(&busy, (4, 40)).await.unwrap_err();
     let of_claim = claimed.writer_epoch;
-    assert!(matches!(refused, Error::Fenced { stored, .. } if stored == of_claim), "{refused}");
+    for row in [(3, 30), (4, 40)] {
+        let refused = put(&busy, row).await.unwrap_err();
+        assert!(matches!(refused, Error::Fenced { stored, .. } if stored == of_claim), "{refused}");
+    }
     assert!(!shard.store.exists(&shard.entry(5)).await.unwrap());
     let successor = shard.open().await;
     let rows: usize = successor.snapshot().unwrap().memtables.iter().map(MemTableView::rows).sum();
-    assert_eq!(rows, 3, "what was acknowledged, and no more");
+    assert_eq!(rows, 3, "what was acknowledged, and the entry that asked meanwhile");
+}
+
+/// A collector whose clock is a week ahead has removed the fence after a minute.
+#[tokio::test(start_paused = true)]
+async fn an_append_that_took_long_and_met_no_fence_acknowledges_nothing_behind_a_claim() {
+    let shard = Shard::new().await;
+    let slow = Arc::new(shard.open().await);
+    put(&slow, (1, 10)).await.unwrap();
+    let hold = Arc::new(Gate::default());
+    shard.storage.inject(Fault::new(Request::Put, &shard.entry(3), Effect::Hold(hold.clone())));
+    let putting = {
+        let slow = slow.clone();
+        tokio::spawn(async move { slow.put(&SHAPE.rows(&[(2, 20)])).await })
+    };
+    arrived(&hold).await;
+    shard.manifests().claim().await.unwrap();
+    tokio::time::advance(Duration::from_mins(1)).await;
+    hold.open();
+    let refused = putting.await.unwrap().unwrap_err();
+    assert!(matches!(refused, Error::Fenced { .. }), "{refused}");
+    assert!(shard.store.exists(&shard.entry(3)).await.unwrap(), "nothing stood in its way");
 }
 
 #[tokio::test(start_paused = true)]

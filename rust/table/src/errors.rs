@@ -9,15 +9,16 @@ use std::sync::LazyLock;
 
 use datafusion::error::DataFusionError;
 use lancemem_core::Error;
-use lancemem_core::store::scrub;
+use lancemem_core::store::{NO_FILE, scrub};
 use tokio::task::JoinError;
+
+use self::type_names::with_type_names;
+
+mod type_names;
 
 /// The ending of lance's messages: a source file of the machine that built it.
 static BUILD_PATH: LazyLock<Option<regex::Regex>> =
     LazyLock::new(|| regex::Regex::new(r",?\s*(location: )?\S+\.rs:\d+:\d+").ok());
-
-/// Links that lead to each other; the standard library has no stable name for it.
-const ELOOP: i32 = 40;
 
 /// Extends results with the conversion to lancemem's error.
 pub trait Context<T> {
@@ -134,7 +135,7 @@ fn of_base(action: &str, kind: &'static str, error: &lance_core::Error) -> Error
         _ => "",
     };
     let detail = format!("{action}: {}{cleaned}", without_path(error));
-    Error::corrupt("the base table", kind, detail)
+    Error::corrupt(BASE, kind, detail)
 }
 
 /// What a plan over a table says: what lance found wrong there is of the base table, for errors of
@@ -154,13 +155,25 @@ fn lance_of(error: &DataFusionError) -> Option<&lance_core::Error> {
     }
 }
 
+/// How errors call the base table.
+pub const BASE: &str = "the base table";
 const MISSING: &str = "missing";
-const UNDECODABLE: &str = "undecodable";
+/// The kind of damage of a file that no reader understands.
+pub const UNDECODABLE: &str = "undecodable";
+
+/// Whether what lance says of a file that it reads is damage of that.
+pub fn is_damage(error: &lance_core::Error) -> bool {
+    damage_of_read(error).is_some()
+        || (has_panicked(error) && !error.to_string().contains(NO_THREAD))
+}
 
 /// The kind of damage, where what lance says of a file that is complete and synced is damage.
 fn damage_of(error: &lance_core::Error) -> Option<&'static str> {
     if causes(error).chain(causes(innermost(error))).any(is_missing) {
         return Some(MISSING);
+    }
+    if has_no_file(error) {
+        return Some(NO_FILE);
     }
     match innermost(error) {
         lance_core::Error::CorruptFile { .. } => Some(UNDECODABLE),
@@ -263,6 +276,7 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
         _ if text.contains(NO_THREAD) => Error::storage(action, FEW_THREADS),
         panic if has_panicked(panic) => Error::Internal(format!("{action}: {text}")),
         wide if is_overflow(wide) => too_wide(action),
+        lasting if has_no_file(lasting) => Error::corrupt(action, NO_FILE, text),
         lance_core::Error::InvalidInput { .. }
         | lance_core::Error::DatasetNotFound { .. }
         | lance_core::Error::DatasetAlreadyExists { .. }
@@ -278,7 +292,26 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
 
 /// Whether lance found no table.
 pub fn is_absent(error: &lance_core::Error) -> bool {
-    causes(error).any(is_missing)
+    missing_manifest(error).is_none() && causes(error).any(is_missing)
+}
+
+/// The manifest that lance found in a listing and not when it read it. Where it was a small one, the error stands
+/// below others that do not count as absent.
+pub fn missing_manifest(error: &lance_core::Error) -> Option<String> {
+    let mut missing = causes(error).chain(causes(innermost(error))).filter_map(missing_path);
+    missing.find(|path| path.ends_with(".manifest")).map(str::to_owned)
+}
+
+fn missing_path<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a str> {
+    match cause.downcast_ref::<lance_core::Error>() {
+        Some(lance_core::Error::NotFound { uri, .. }) => return Some(uri),
+        Some(lance_core::Error::DatasetNotFound { path, .. }) => return Some(path),
+        _ => {}
+    }
+    match cause.downcast_ref::<object_store::Error>() {
+        Some(object_store::Error::NotFound { path, .. }) => Some(path),
+        _ => None,
+    }
 }
 
 /// What lance says of a table that it cannot open. What is not there, or may not be read, is no
@@ -304,7 +337,8 @@ pub fn from_create(action: &str, error: &lance_core::Error) -> Error {
 }
 
 /// What lance says of a table that was open and whose newest version is looked for. Where that is
-/// gone the table is; what is not damage may pass, and a job waits for that.
+/// gone the table is, but for a version that is listed and cannot be found, which is damage; what is not damage
+/// may pass, and a job waits for that.
 pub fn from_look(action: &str, error: &lance_core::Error) -> Error {
     if is_absent(error) { from_open(action, error) } else { from_base(action, error) }
 }
@@ -322,18 +356,23 @@ fn is_missing(cause: &(dyn StdError + 'static)) -> bool {
         .is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
+/// Whether lance looked for a file where none can be read, however often a caller tries again.
+pub fn has_no_file(error: &lance_core::Error) -> bool {
+    causes(error).chain(causes(innermost(error))).any(is_no_file)
+}
+
+/// Whether a link leads to itself, or something else than a file has the name of one.
+fn is_no_file(cause: &(dyn StdError + 'static)) -> bool {
+    cause.downcast_ref().is_some_and(lancemem_core::store::is_no_file)
+}
+
 fn is_in_the_way(cause: &(dyn StdError + 'static)) -> bool {
     let of_system = cause.downcast_ref::<std::io::Error>().is_some_and(|error| {
-        let is_loop = cfg!(target_os = "linux") && error.raw_os_error() == Some(ELOOP);
         let is_refusal = matches!(
             error.kind(),
-            ErrorKind::PermissionDenied
-                | ErrorKind::NotADirectory
-                | ErrorKind::IsADirectory
-                | ErrorKind::ReadOnlyFilesystem
-                | ErrorKind::InvalidFilename
+            ErrorKind::PermissionDenied | ErrorKind::NotADirectory | ErrorKind::ReadOnlyFilesystem
         );
-        is_refusal || is_loop
+        is_refusal || lancemem_core::store::is_no_file(error)
     });
     let is_no_place = match cause.downcast_ref::<object_store::Error>() {
         Some(object_store::Error::InvalidPath { .. }) => true,
@@ -360,6 +399,10 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
         return from_lance(action, lance);
     }
     let text = without_path(root);
+    let text = match root {
+        DataFusionError::Plan(_) | DataFusionError::ArrowError(..) => with_type_names(&text),
+        _ => text.as_str().into(),
+    };
     match root {
         DataFusionError::SQL(..)
         | DataFusionError::Plan(_)
@@ -401,6 +444,22 @@ mod tests {
         assert_eq!(of("S3", "status 503 Service Unavailable"), ErrorKind::Retry);
         assert_eq!(of("S3", ended), ErrorKind::Corruption);
         assert_eq!(of("LocalFileSystem", "Requested range was invalid"), ErrorKind::Corruption);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_to_itself_is_damage_and_no_passing_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("loop");
+        std::os::unix::fs::symlink("loop", &link).unwrap();
+        let of_system = || std::fs::read(&link).unwrap_err();
+        let source = Box::new(of_system());
+        let of_store = object_store::Error::Generic { store: "any", source };
+        for error in [lance_core::Error::from(of_system()), of_store.into()] {
+            for error in [from_lance("reading", &error), from_base("reading", &error)] {
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+            }
+        }
     }
 
     #[test]

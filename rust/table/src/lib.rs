@@ -14,7 +14,9 @@
 
 pub mod collect;
 pub mod compact;
+mod damage;
 mod errors;
+mod holds;
 pub mod index;
 mod lance_threads;
 pub mod lookup;
@@ -41,15 +43,15 @@ pub use lancemem_core::shard::{
 };
 pub use lancemem_core::store::{scrub, waiting_here};
 pub use lancemem_core::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, Mark, PerProcess, Result, ShardId, TypeName,
-    WalPosition, WriterConfig, WriterEpoch,
+    Error, ErrorKind, Generation, KeyIndexKind, MAX_PUT_BYTES, Mark, PerProcess, Result, ShardId,
+    TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::Found;
 pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use table::{
-    DeletionVectorResult, Job, LinkResult, LiveJob, Location, MaintenanceStats, RunReport, Scan,
-    ScanOptions, Shard, Stage, StagedRun, Table, TableVersion, Verb, WriteResult,
+    DeletionVectorResult, Job, LinkResult, LiveJob, Location, MaintenanceStats, RelistReport,
+    RunReport, Scan, ScanOptions, Shard, Stage, StagedRun, Table, TableVersion, Verb, WriteResult,
 };
 pub use view::{Consistency, CutName, KeptStats, ReadView};

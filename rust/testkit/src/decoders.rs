@@ -287,7 +287,12 @@ fn record_indexes() -> Vec<Vec<u8>> {
         key_fields: vec![0, -1, i32::MAX],
         entries: 1 << 40,
         fragments: (0..20).map(fragment).collect(),
-        page_files: vec![PageFile { name: "page_data.lance".to_owned(), crc32: 7 }],
+        page_files: vec![PageFile {
+            name: "page_data.lance".to_owned(),
+            crc32: 7,
+            bytes: 65_537,
+            blocks: vec![8, 9],
+        }],
     };
     vec![unsealed(full.encode()), unsealed(RecordIndexRun::default().encode())]
 }

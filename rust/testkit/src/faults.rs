@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -109,6 +110,7 @@ pub struct FaultyStore {
     puts: Mutex<Vec<String>>,
     gets: Mutex<Vec<String>>,
     listings: AtomicUsize,
+    behind: Mutex<Duration>,
 }
 
 impl FaultyStore {
@@ -120,6 +122,11 @@ impl FaultyStore {
     /// Heals the storage.
     pub fn clear_faults(&self) {
         self.faults.lock().clear();
+    }
+
+    /// Sets the store's clock back: objects look older by `behind` than they are.
+    pub fn set_clock_back(&self, behind: Duration) {
+        *self.behind.lock() = behind;
     }
 
     /// Paths of all puts that were tried, in order.
@@ -279,7 +286,9 @@ impl ObjectStore for FaultyStore {
             }
             Some(_) => return Err(outage()),
         }
-        self.inner.get_opts(location, options).await
+        let mut found = self.inner.get_opts(location, options).await?;
+        found.meta.last_modified -= *self.behind.lock();
+        Ok(found)
     }
 
     fn delete_stream(

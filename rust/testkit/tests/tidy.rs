@@ -46,10 +46,10 @@ const BELOW_VIEW: &[&str] = &["errors", "schema", "sstable", "index"];
 const BELOW_MERGE: &[&str] = &["errors", "schema", "sstable", "index", "view"];
 const BELOW_PLAN: &[&str] = &["errors", "schema", "sstable", "index", "view", "merge", "deletes"];
 const BELOW_COMPACT: &[&str] =
-    &["errors", "schema", "sstable", "index", "view", "merge", "deletes", "vectors"];
+    &["errors", "holds", "schema", "sstable", "index", "view", "merge", "deletes", "vectors"];
 const BELOW_TABLE: &[&str] = &[
-    "errors", "schema", "sstable", "index", "view", "merge", "deletes", "vectors", "plan",
-    "lookup", "compact", "collect", "table", "job", "session",
+    "errors", "damage", "holds", "schema", "sstable", "index", "view", "merge", "deletes",
+    "vectors", "plan", "lookup", "compact", "collect", "table", "job", "session",
 ];
 
 const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
@@ -64,6 +64,8 @@ const LAYERS: &[Layer] = &[
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
     layer(CORE, "shard", &["types", "format", "store", "memtable", "wal"], NO_STORE),
     layer(TABLE, "errors", &[], NO_WRITER),
+    layer(TABLE, "damage", &["errors"], NO_WRITER),
+    layer(TABLE, "holds", &[], NO_WRITER),
     layer(TABLE, "lance_threads", &["errors"], NO_WRITER),
     layer(TABLE, "schema", &["errors"], NO_WRITER),
     layer(TABLE, "sstable", &["errors"], NO_WRITER),

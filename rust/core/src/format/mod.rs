@@ -33,7 +33,7 @@ pub use key_values::key_values;
 pub use key_view::{KeyForm, KeyView};
 pub use manifest::{ShardManifest, ShardStatus, SsTable};
 pub use reconcile::Reconcile;
-pub use record_index::{IndexedFragment, PageFile, RecordIndexRun};
+pub use record_index::{IndexedFragment, PAGE_BLOCK_BYTES, PageFile, RecordIndexRun};
 pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};
 pub use run_vectors::{FragmentVector, OlderRunVector, RunVectors};
 pub use sharding::Sharding;

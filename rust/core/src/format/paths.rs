@@ -14,6 +14,9 @@ pub const LANCEMEM: &str = "_lancemem";
 /// What an object store creates once, to show that it can refuse.
 pub const CREATED_ONCE: &str = "_lancemem/created_once";
 
+/// What a collector writes again and again: its time is what the clock of the store says.
+pub const CLOCK: &str = "_lancemem/clock";
+
 const WAL_EXTENSION: &str = "arrow";
 const MANIFEST_EXTENSION: &str = "binpb";
 

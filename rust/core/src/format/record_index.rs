@@ -10,6 +10,9 @@ use super::frame::{self, Framed};
 use super::paths;
 use crate::types::Result;
 
+/// Bytes of a file of pages that have a checksum of their own; the last block of a file may be shorter.
+pub const PAGE_BLOCK_BYTES: usize = 65_536;
+
 /// A run of the record index. Never changes once it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordIndexRun {
@@ -33,6 +36,20 @@ pub struct PageFile {
     pub name: String,
     /// CRC-32 (IEEE) of its bytes.
     pub crc32: u32,
+    /// Its size; 0 where `blocks` is empty.
+    pub bytes: u64,
+    /// CRC-32 (IEEE) of each of its blocks of [`PAGE_BLOCK_BYTES`]; empty in a run of an earlier
+    /// version, and where nothing read the file before the run was published.
+    pub blocks: Vec<u32>,
+}
+
+impl PageFile {
+    /// Whether every block has a checksum, so that a reader compares what it reads and no more.
+    #[must_use]
+    pub const fn has_blocks(&self) -> bool {
+        let blocks = self.blocks.len() as u64;
+        blocks > 0 && blocks == self.bytes.div_ceil(PAGE_BLOCK_BYTES as u64)
+    }
 }
 
 /// A fragment of the base table whose rows a run has.
@@ -59,7 +76,9 @@ impl RecordIndexRun {
             key_files: fragment.key_files.clone(),
         });
         let page_files = self.page_files.iter().cloned();
-        let page_files = page_files.map(|PageFile { name, crc32 }| PageFileMessage { name, crc32 });
+        let page_files = page_files.map(|PageFile { name, crc32, bytes, blocks }| {
+            PageFileMessage { name, crc32, bytes, blocks }
+        });
         let message = RunMessage {
             format: RunMessage::FORMAT,
             base_version: self.base_version,
@@ -84,12 +103,15 @@ impl RecordIndexRun {
             key_files: fragment.key_files,
         });
         let page_files = message.page_files.into_iter();
+        let page_files = page_files.map(|PageFileMessage { name, crc32, bytes, blocks }| {
+            PageFile { name, crc32, bytes, blocks }
+        });
         Ok(Self {
             base_version: message.base_version,
             key_fields: message.key_fields,
             entries: message.entries,
             fragments: fragments.collect(),
-            page_files: page_files.map(|it| PageFile { name: it.name, crc32: it.crc32 }).collect(),
+            page_files: page_files.collect(),
         })
     }
 }
@@ -116,6 +138,10 @@ struct PageFileMessage {
     name: String,
     #[prost(fixed32, tag = "2")]
     crc32: u32,
+    #[prost(uint64, tag = "3")]
+    bytes: u64,
+    #[prost(fixed32, repeated, tag = "4")]
+    blocks: Vec<u32>,
 }
 
 impl Framed for RunMessage {
@@ -165,17 +191,42 @@ mod tests {
                 },
             ],
             page_files: vec![
-                PageFile { name: "page_data.lance".to_owned(), crc32: 0x0102_0304 },
-                PageFile { name: "page_lookup.lance".to_owned(), crc32: 0xfffe_fdfc },
+                file("page_data.lance", 0x0102_0304, 131_073, &[0x1112_1314, 0, 0xf1f2_f3f4]),
+                file("page_lookup.lance", 0xfffe_fdfc, 700, &[0xfffe_fdfc]),
             ],
         }
     }
 
+    fn file(name: &str, crc32: u32, bytes: u64, blocks: &[u32]) -> PageFile {
+        PageFile { name: name.to_owned(), crc32, bytes, blocks: blocks.to_vec() }
+    }
+
     #[test]
     fn the_bytes_of_a_run_are_those_of_the_golden_file() {
-        let golden: &[u8] = include_bytes!("golden/record_index_run.binpb");
+        let golden: &[u8] = include_bytes!("golden/record_index_run_blocks.binpb");
         assert_eq!(run().encode(), golden);
         assert_eq!(RecordIndexRun::decode(golden, "x").unwrap(), run());
+        assert!(run().page_files.iter().all(PageFile::has_blocks));
+    }
+
+    #[test]
+    fn a_run_with_checksums_of_whole_files_alone_reads_as_it_was_written() {
+        let golden: &[u8] = include_bytes!("golden/record_index_run.binpb");
+        let files = [("page_data.lance", 0x0102_0304), ("page_lookup.lance", 0xfffe_fdfc)];
+        let page_files = files.map(|(name, crc32)| file(name, crc32, 0, &[])).to_vec();
+        let before = RecordIndexRun { page_files, ..run() };
+        assert_eq!(RecordIndexRun::decode(golden, "x").unwrap(), before);
+        assert_eq!(before.encode(), golden);
+        assert!(!before.page_files.iter().any(PageFile::has_blocks));
+    }
+
+    #[test]
+    fn a_file_has_blocks_where_there_is_a_checksum_for_each() {
+        for (bytes, blocks, whole) in
+            [(0, 0, false), (1, 1, true), (65_536, 1, true), (65_537, 1, false), (65_537, 2, true)]
+        {
+            assert_eq!(file("a", 0, bytes, &vec![7; blocks]).has_blocks(), whole, "{bytes}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::floats::whole_numbers;
 use super::hollow::{MOST, shows_too_many};
 use super::nulls::{null_part, null_row};
 use super::reconcile::{StoredPlaces, refuse_other_key};
-use super::size::{column_bytes, payload_bytes};
+use super::size::{arrays_of, column_bytes, payload_bytes};
 use super::{KeyEncoder, Reconcile, Sharding};
 use crate::types::{Error, KeyBlock, Result, TypeName};
 
@@ -65,15 +65,6 @@ impl AcceptedRows {
         let holders = BATCH_BYTES + ARRAY_BYTES * arrays;
         let index = self.batch.num_rows() * INDEX_BYTES_PER_ROW;
         self.payload_bytes + self.key_bytes + index + holders
-    }
-}
-
-/// Arrays that hold a column, those of its parts included.
-fn arrays_of(field: &Field) -> usize {
-    1 + match field.data_type() {
-        DataType::Struct(parts) => parts.iter().map(|it| arrays_of(it)).sum(),
-        DataType::Map(entries, _) => arrays_of(entries),
-        other => item_of(other).map_or(0, |item| arrays_of(item)),
     }
 }
 

@@ -5,7 +5,9 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
+
+use super::cast::item_of;
 
 /// Bytes of the rows of `batch`.
 #[must_use]
@@ -32,6 +34,15 @@ pub fn column_bytes(column: &ArrayRef) -> usize {
         },
     };
     validity + values
+}
+
+/// Arrays that hold a column, those of its parts included.
+pub(super) fn arrays_of(field: &Field) -> usize {
+    1 + match field.data_type() {
+        DataType::Struct(parts) => parts.iter().map(|it| arrays_of(it)).sum(),
+        DataType::Map(entries, _) => arrays_of(entries),
+        other => item_of(other).map_or(0, |item| arrays_of(item)),
+    }
 }
 
 /// What is between the first and the last offset: bytes of text, items of lists.

@@ -16,17 +16,23 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
 use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
-use arrow_schema::{Fields, Schema, SchemaRef};
+use arrow_schema::{DataType, FieldRef, Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
+use super::cast::item_of;
 use super::hollow::{brings_too_many, holds_rows};
-use super::size::payload_bytes;
+use super::size::{arrays_of, payload_bytes};
 use super::trailer::{self, Place};
 use crate::types::{Error, Generation, Marks, Result, WriterEpoch};
 
 const WRITER_EPOCH: &str = "writer_epoch";
 const GENERATION: &str = "generation";
 const FENCE_SENTINEL: &str = "fence_sentinel";
+/// Bytes of rows that are encoded at a time.
+const PIECE_BYTES: usize = 64 << 20;
+/// Bytes of a stream beside its rows, about, and those that fill up the buffers of one array.
+const HEAD_BYTES: usize = 4_096;
+const FILL_BYTES: usize = 256;
 const CONTINUATION: [u8; 4] = [0xff; 4];
 const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
@@ -109,14 +115,51 @@ fn encode_stream(
     batches: &[RecordBatch],
 ) -> Result<Vec<u8>> {
     let failed = |error| Error::Internal(format!("a WAL entry could not be encoded: {error}"));
-    let payload: usize = batches.iter().map(payload_bytes).sum();
+    let bytes = Vec::with_capacity(batches.iter().map(encoded_bytes).sum::<usize>() + HEAD_BYTES);
     let schema = Schema::new_with_metadata(fields, metadata);
-    let mut writer =
-        StreamWriter::try_new(Vec::with_capacity(payload + 4096), &schema).map_err(failed)?;
+    let mut writer = StreamWriter::try_new(bytes, &schema).map_err(failed)?;
     for batch in batches {
-        writer.write(batch).map_err(failed)?;
+        for piece in pieces(batch, PIECE_BYTES) {
+            writer.write(&piece).map_err(failed)?;
+        }
     }
     writer.into_inner().map_err(failed)
+}
+
+/// Bytes of an encoded batch, about and rather more: a buffer that is too small by a little is copied
+/// into one of twice its size.
+fn encoded_bytes(batch: &RecordBatch) -> usize {
+    let arrays: usize = batch.schema_ref().fields().iter().map(|it| arrays_of(it)).sum();
+    // The encoder writes a validity for each array, and fills each buffer up.
+    payload_bytes(batch) + arrays * (batch.num_rows().div_ceil(8) + FILL_BYTES)
+}
+
+/// The rows of `batch` in batches of about `most` bytes. The encoder makes a copy of each before it is
+/// written: of a large put's rows that would be as much memory again.
+fn pieces(batch: &RecordBatch, most: usize) -> Vec<RecordBatch> {
+    let (rows, bytes) = (batch.num_rows(), payload_bytes(batch));
+    let shares = |field: &FieldRef| shares_buffers(field.data_type());
+    if bytes <= most || rows <= 1 || batch.schema_ref().fields().iter().any(shares) {
+        return vec![batch.clone()];
+    }
+    let step = (rows / bytes.div_ceil(most)).max(1);
+    (0..rows).step_by(step).map(|from| batch.slice(from, step.min(rows - from))).collect()
+}
+
+/// Whether the encoder writes all values of an array of this type for any slice of it.
+fn shares_buffers(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Utf8View
+        | DataType::BinaryView
+        | DataType::ListView(_)
+        | DataType::LargeListView(_)
+        | DataType::Dictionary(_, _)
+        | DataType::RunEndEncoded(_, _)
+        | DataType::Union(_, _) => true,
+        DataType::Struct(parts) => parts.iter().any(|part| shares_buffers(part.data_type())),
+        DataType::Map(entries, _) => shares_buffers(entries.data_type()),
+        other => item_of(other).is_some_and(|item| shares_buffers(item.data_type())),
+    }
 }
 
 /// Reads the entry of `place` without copying its buffers.
@@ -278,6 +321,7 @@ mod tests {
     };
     use arrow_buffer::{OffsetBuffer, ScalarBuffer};
     use arrow_schema::{DataType, Field};
+    use arrow_select::concat::concat_batches;
 
     use super::super::trailer::{CHECKSUM_BYTES, TRAILER_BYTES};
     use super::*;
@@ -302,6 +346,26 @@ mod tests {
     fn entry() -> Bytes {
         let batches = [batch(&[1, 2, 3]), batch(&[4]), batch(&[5, 6])];
         encode(&batches, PLACE, WriterEpoch(7), Generation(3)).unwrap()
+    }
+
+    #[test]
+    fn a_large_put_is_encoded_in_pieces_that_hold_its_rows_in_their_order() {
+        let whole = batch(&(0..1_000).collect::<Vec<_>>());
+        assert_eq!(pieces(&whole, payload_bytes(&whole)), [whole.clone()]);
+        let parts = pieces(&whole, payload_bytes(&whole) / 7);
+        assert!((7..=9).contains(&parts.len()), "{}", parts.len());
+        let read = encode(&parts, PLACE, WriterEpoch(7), Generation(3)).unwrap();
+        let read = decode_at(&read, PLACE).unwrap().batches;
+        assert_eq!(concat_batches(&whole.schema(), &read).unwrap(), whole);
+    }
+
+    #[test]
+    fn the_buffer_of_an_entry_does_not_grow_while_it_is_encoded() {
+        for rows in [1, 7, 1_000, 100_000] {
+            let batch = batch(&(0..rows).collect::<Vec<_>>());
+            let encoded = encode(&[batch.clone()], PLACE, WriterEpoch(7), Generation(3)).unwrap();
+            assert!(encoded.len() <= encoded_bytes(&batch) + HEAD_BYTES, "{rows} rows");
+        }
     }
 
     #[test]

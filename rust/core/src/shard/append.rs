@@ -142,10 +142,7 @@ impl Shared {
         let marks = marks_of(&group);
         let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
         match appender.append(&batches, generation, &marks).await {
-            Ok(position) => {
-                self.appended(generation, position, batches.len(), bytes);
-                true
-            }
+            Ok(position) => self.appended(generation, position, batches.len(), bytes),
             Err(error) => {
                 tracing::error!(shard = %self.shard_id, %error, "the job stops");
                 self.queue.fail(error);
@@ -154,21 +151,22 @@ impl Shared {
         }
     }
 
-    /// Records the position before anybody learns that the rows are durable.
+    /// Records the position before any caller learns that the rows are durable; false where none ever
+    /// does, because a flush or a reader has learned meanwhile that the shard was claimed.
     fn appended(
         &self,
         generation: Generation,
         position: WalPosition,
         batches: usize,
         bytes: usize,
-    ) {
+    ) -> bool {
         self.last_positions.lock().insert(generation, position);
         self.crowded.store(batches > 1, Ordering::Relaxed);
         Counters::add(&self.counters.wal_entries, 1);
         Counters::add(&self.counters.wal_batches, batches);
         Counters::add(&self.counters.wal_bytes, bytes);
         self.counters.wal_position.store(position.get(), Ordering::Relaxed);
-        self.queue.advance(batches);
+        self.queue.advance(batches)
     }
 }
 

@@ -73,8 +73,7 @@ impl Shared {
         let Some(manifest) = self.manifests.latest().await? else { return Ok(()) };
         if manifest.writer_epoch > self.epoch {
             let fenced = self.manifests.fenced(self.epoch, manifest.writer_epoch);
-            self.queue.fail(fenced.clone());
-            return Err(fenced);
+            return self.stop_where_fenced(Err(fenced));
         }
         let _placing = self.placing.lock();
         let state = self.state();

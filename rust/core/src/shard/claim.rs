@@ -21,12 +21,15 @@ use super::marks::JobMarks;
 use super::recover::{Replay, Replayed};
 use super::state::{LiveMemTable, ShardState};
 use super::stats::Counters;
+use super::turn::ClaimTurn;
 use super::writer::{ShardWriter, Shared};
 use super::{SsTableSink, memtable_layout};
 use crate::format::{RowSchema, ShardManifest, Sharding};
 use crate::memtable::MemTable;
 use crate::store::{ManifestStore, Store};
-use crate::types::{Error, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig};
+use crate::types::{
+    Error, Generation, KeyIndexKind, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+};
 use crate::wal::{Queued, WalAppender, WalQueue, WalTail};
 
 /// How often an open reads the log again because the incumbent flushed meanwhile.
@@ -118,8 +121,34 @@ impl ShardWriter {
         sink: Arc<dyn SsTableSink>,
         config: WriterConfig,
     ) -> Result<Self> {
-        let shard_id = identity.shard_id;
-        let scan_batch = config.manifest_scan_batch_size;
+        Self::open_by(store, identity, schema, sink, config, None).await
+    }
+
+    /// As [`Self::open`], for a write of one put: a claim that another process has just made is left
+    /// alone until its rows are in the log, as `turn` says.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; retry where the turn does not come within the time of `turn`.
+    pub async fn open_in_turn(
+        store: Store,
+        identity: ShardIdentity,
+        schema: Arc<RowSchema>,
+        sink: Arc<dyn SsTableSink>,
+        config: WriterConfig,
+        turn: &ClaimTurn,
+    ) -> Result<Self> {
+        Self::open_by(store, identity, schema, sink, config, Some(turn)).await
+    }
+
+    async fn open_by(
+        store: Store,
+        identity: ShardIdentity,
+        schema: Arc<RowSchema>,
+        sink: Arc<dyn SsTableSink>,
+        config: WriterConfig,
+        turn: Option<&ClaimTurn>,
+    ) -> Result<Self> {
+        let (shard_id, scan_batch) = (identity.shard_id, config.manifest_scan_batch_size);
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, scan_batch));
         if mutant!("B21") {
             manifests.claim().await?;
@@ -127,9 +156,13 @@ impl ShardWriter {
         config.validate()?;
         identity.validate(&schema)?;
         let empty = Replay::new(shard_id, schema.clone()).with_index(config.key_index);
-        let recovery = Recovery::read(&store, &manifests, &empty).await?;
+        let mut recovery = Recovery::read(&store, &manifests, &empty).await?;
 
-        let manifest = manifests.claim_with(|claimed| identity.record_in(claimed)).await?;
+        let record = |claimed: &mut ShardManifest| identity.record_in(claimed);
+        let manifest = match turn {
+            Some(turn) => turn.claim(&store, &manifests, &mut recovery, record).await?,
+            None => manifests.claim_with(record).await?,
+        };
         let epoch = manifest.writer_epoch;
         let appender = WalAppender::fence(store, manifests.clone(), &manifest, &config).await?;
         let rest = recovery.finish(&manifest, appender.sentinel(), sink.as_ref(), schema).await;
@@ -148,6 +181,7 @@ impl ShardWriter {
             shard_id,
             identity,
             epoch,
+            sentinel: appender.sentinel(),
             schema: RwLock::new(schema),
             following: tokio::sync::Mutex::default(),
             looks: AtomicU64::new(0),
@@ -173,26 +207,35 @@ impl ShardWriter {
             appender: Arc::new(tokio::sync::Mutex::new(Some(appender))),
             crowded: AtomicBool::new(false),
         });
-        tokio::spawn(shared.clone().run_appends());
-        tokio::spawn(shared.clone().run_flushes());
-        tokio::spawn(shared.clone().run_indexing());
+        shared.start();
         Ok(Self { shared })
     }
 }
 
+impl Shared {
+    /// Starts the tasks beside the puts.
+    fn start(self: &Arc<Self>) {
+        tokio::spawn(self.clone().run_appends());
+        tokio::spawn(self.clone().run_flushes());
+        tokio::spawn(self.clone().run_indexing());
+    }
+}
+
 /// The rows that a shard's log holds, read in two parts: before the claim and behind it.
-struct Recovery {
+pub(super) struct Recovery {
     store: Store,
+    /// The newest manifest when the log was read.
+    manifest: Arc<ShardManifest>,
     tail: WalTail,
     replay: Replay,
 }
 
 impl Recovery {
-    fn new(store: Store, manifest: &ShardManifest, replay: Replay) -> Self {
+    fn new(store: Store, manifest: Arc<ShardManifest>, replay: Replay) -> Self {
         let (shard_id, after) = (manifest.shard_id, manifest.replay_after_wal_entry_position);
         let after = if mutant!("B12") { WalPosition(0) } else { after };
         let tail = WalTail::new(store.clone(), shard_id, after);
-        Self { store, tail, replay }
+        Self { store, manifest, tail, replay }
     }
 
     /// Reads what is there, and writes nothing.
@@ -203,7 +246,7 @@ impl Recovery {
         let mut manifest = manifests.claimable().await?;
         let mut reads = 1;
         loop {
-            let mut recovery = Self::new(store.clone(), &manifest, empty.clone());
+            let mut recovery = Self::new(store.clone(), manifest.clone(), empty.clone());
             let current = manifest.current_generation;
             let Err(error) = recovery.replay.read_new(&mut recovery.tail, current).await else {
                 return Ok(recovery);
@@ -218,6 +261,29 @@ impl Recovery {
         }
     }
 
+    /// The newest manifest when the log was read.
+    pub(super) const fn manifest(&self) -> &Arc<ShardManifest> {
+        &self.manifest
+    }
+
+    /// The epoch of the writer whose rows are the newest in the log.
+    pub(super) const fn author(&self) -> Option<WriterEpoch> {
+        self.replay.author()
+    }
+
+    /// Adds what was written since, and writes nothing.
+    pub(super) async fn follow(&mut self, manifests: &ManifestStore) -> Result<()> {
+        self.manifest = manifests.claimable().await?;
+        self.tail.skip_covered(self.manifest.replay_after_wal_entry_position);
+        let current = self.manifest.current_generation;
+        if self.replay.read_new(&mut self.tail, current).await.is_err() {
+            // A flush may have covered what looks damaged.
+            let empty = self.replay.clone().emptied();
+            *self = Self::read(&self.store, manifests, &empty).await?;
+        }
+        Ok(())
+    }
+
     /// Adds what the incumbent appended meanwhile, up to our `sentinel`, and forgets what it
     /// flushed: `manifest` is that of our claim, and the incumbent writes no later one.
     ///
@@ -225,7 +291,7 @@ impl Recovery {
     /// fenced, so what the table has now is at least as new, and the log is read again under it.
     async fn finish(
         mut self,
-        manifest: &ShardManifest,
+        manifest: &Arc<ShardManifest>,
         sentinel: WalPosition,
         sink: &dyn SsTableSink,
         schema: Arc<RowSchema>,
@@ -238,14 +304,19 @@ impl Recovery {
         if newest.has_columns_of(&schema) {
             return Ok((self.replay.memtables().to_vec(), schema));
         }
-        self = Self::new(self.store, manifest, self.replay.under(newest.clone()));
+        let replay = self.replay.under(newest.clone());
+        self = Self::new(self.store, manifest.clone(), replay);
         self = self.read_rest(manifest, sentinel).await?;
         Ok((self.replay.memtables().to_vec(), newest))
     }
 
-    async fn read_rest(mut self, manifest: &ShardManifest, sentinel: WalPosition) -> Result<Self> {
+    async fn read_rest(
+        mut self,
+        manifest: &Arc<ShardManifest>,
+        sentinel: WalPosition,
+    ) -> Result<Self> {
         if self.replay.disagrees_with(manifest) {
-            self = Self::new(self.store, manifest, self.replay.emptied());
+            self = Self::new(self.store, manifest.clone(), self.replay.emptied());
         }
         let current = manifest.current_generation;
         self.replay.forget_flushed(current);

@@ -96,7 +96,7 @@ impl ShardWriter {
             manifest.marks.merge(&brought);
             manifest.marks.forget_old(&brought);
         };
-        shared.manifests.update(shared.epoch, change).await?;
+        shared.stop_where_fenced(shared.manifests.update(shared.epoch, change).await)?;
         Ok(to_list.iter().map(|(run, _)| run.path.clone()).collect())
     }
 

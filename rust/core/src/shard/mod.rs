@@ -5,7 +5,7 @@
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
 //! Reading order: `writer` (the put path), `state`, `admission`, `marks`, `flush`, `adopt`,
-//! `recover`, `claim`, `link`, `beside`, `repair`.
+//! `recover`, `claim`, `turn`, `link`, `beside`, `repair`.
 
 mod admission;
 mod adopt;
@@ -20,6 +20,7 @@ mod repair;
 mod state;
 mod stats;
 mod task_end;
+mod turn;
 mod writer;
 
 use async_trait::async_trait;
@@ -34,6 +35,7 @@ pub use repair::{
 };
 pub use state::ShardSnapshot;
 pub use stats::JobStats;
+pub use turn::{ClaimTurn, EntryStanding, PlannedEntry};
 pub use writer::{Acknowledged, ShardWriter, WriteMode};
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::format::{AcceptedRows, RowSchema, ShardManifest, WalEntry};
 use crate::memtable::MemTable;
 use crate::store::ManifestStore;
 use crate::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, Marks, Result, ShardId, WalPosition,
+    Error, ErrorKind, Generation, KeyIndexKind, Marks, Result, ShardId, WalPosition, WriterEpoch,
 };
 use crate::wal::{WalTail, entry_name};
 
@@ -27,6 +27,8 @@ pub struct Replay {
     index: KeyIndexKind,
     memtables: Vec<Replayed>,
     has_other_columns: bool,
+    /// The epoch of the newest entry with rows.
+    author: Option<WriterEpoch>,
 }
 
 /// A rebuilt MemTable and the last entry that went into it.
@@ -71,6 +73,8 @@ impl Look {
 
 /// The rows of an entry as a MemTable takes them.
 struct PreparedRows {
+    /// Who wrote the entry, if it has rows.
+    author: Option<WriterEpoch>,
     generation: Option<Generation>,
     marks: Marks,
     batches: Vec<AcceptedRows>,
@@ -82,7 +86,8 @@ impl Replay {
     #[must_use]
     pub fn new(shard_id: ShardId, schema: Arc<RowSchema>) -> Self {
         let index = KeyIndexKind::default();
-        Self { shard_id, schema, index, memtables: Vec::new(), has_other_columns: false }
+        let memtables = Vec::new();
+        Self { shard_id, schema, index, memtables, has_other_columns: false, author: None }
     }
 
     /// The same replay into MemTables with another key index.
@@ -182,8 +187,10 @@ impl Replay {
         let (shard_id, schema) = (self.shard_id, self.schema.clone());
         move |position, entry| {
             let generation = entry.generation;
+            let author = (!entry.batches.is_empty()).then_some(entry.writer_epoch);
             if generation.is_some_and(|generation| generation < current) && !mutant!("B12") {
                 return Ok(PreparedRows {
+                    author,
                     generation,
                     marks: Marks::default(),
                     batches: Vec::new(),
@@ -200,7 +207,7 @@ impl Replay {
                 }
                 other => other,
             })?;
-            Ok(PreparedRows { generation, marks: entry.marks, batches, has_other_columns })
+            Ok(PreparedRows { author, generation, marks: entry.marks, batches, has_other_columns })
         }
     }
 
@@ -210,6 +217,7 @@ impl Replay {
         rows: PreparedRows,
         current: Generation,
     ) -> Result<()> {
+        self.author = rows.author.or(self.author);
         if rows.batches.is_empty() {
             return Ok(());
         }
@@ -249,7 +257,12 @@ impl Replay {
 
     /// A replay of the same shard that has read nothing yet.
     pub(super) fn emptied(self) -> Self {
-        Self { memtables: Vec::new(), has_other_columns: false, ..self }
+        Self { memtables: Vec::new(), has_other_columns: false, author: None, ..self }
+    }
+
+    /// The epoch of the writer whose rows are the newest in what was read.
+    pub(super) const fn author(&self) -> Option<WriterEpoch> {
+        self.author
     }
 
     /// Whether a row was written under other columns than those of this replay: its writer may

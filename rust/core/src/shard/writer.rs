@@ -18,6 +18,7 @@ use super::marks::JobMarks;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{Counters, JobStats};
 use super::task_end::TaskEnd;
+use super::turn::PlannedEntry;
 use super::{ShardIdentity, SsTableSink};
 use crate::format::{AcceptedRows, RowSchema};
 use crate::memtable::MemTable;
@@ -71,6 +72,8 @@ pub(super) struct Shared {
     pub shard_id: ShardId,
     pub identity: ShardIdentity,
     pub epoch: WriterEpoch,
+    /// Where the fence of its claim stands: its first entry is the next one.
+    pub sentinel: WalPosition,
     /// What puts are accepted and stored as now; swapped under the placing lock.
     pub schema: RwLock<Arc<RowSchema>>,
     /// Held from a look at the table's columns until they are adopted: the newest look that was.
@@ -236,7 +239,8 @@ impl ShardWriter {
     /// A fenced, stopped or closed job refuses; a storage error.
     pub async fn check_owned(&self) -> Result<()> {
         self.shared.check_open()?;
-        self.shared.manifests.check_fenced(self.shared.epoch).await
+        let owned = self.shared.manifests.check_fenced(self.shared.epoch).await;
+        self.shared.stop_where_fenced(owned)
     }
 
     /// The columns and key of the rows that are put now.
@@ -255,6 +259,14 @@ impl ShardWriter {
     #[must_use]
     pub fn epoch(&self) -> WriterEpoch {
         self.shared.epoch
+    }
+
+    /// The entry that the first put of this job becomes, for [`PlannedEntry::standing`].
+    #[must_use]
+    pub fn first_entry(&self) -> PlannedEntry {
+        let shared = &self.shared;
+        let position = shared.sentinel.next();
+        PlannedEntry { shard_id: shared.shard_id, position, epoch: shared.epoch }
     }
 
     /// The job's counters.
@@ -471,6 +483,15 @@ impl Shared {
             .filter(|view| view.rows() > 0)
             .collect();
         ShardSnapshot { manifest: state.manifest.clone(), memtables }
+    }
+
+    /// Stops the job where `answer` is that a later claim took the shard: no put that is on its way is
+    /// acknowledged any more.
+    pub(super) fn stop_where_fenced<T>(&self, answer: Result<T>) -> Result<T> {
+        if let Err(fenced @ Error::Fenced { .. }) = &answer {
+            self.queue.fail(fenced.clone());
+        }
+        answer
     }
 
     /// Stops the job, because what its closing flush could not do no later call does.

@@ -3,9 +3,10 @@
 //! Owns: everything below a folder, with the time of its last change.
 //! Does not own: what may go.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures::TryStreamExt;
+use object_store::ObjectStoreExt;
 
 use super::{Store, failed};
 use crate::types::Result;
@@ -53,6 +54,26 @@ impl Store {
             .try_collect()
             .await
             .map_err(|error| failed(format!("listing {folder}"), &error))
+    }
+
+    /// How long ago an object was written, by this machine's calendar and the storage's; nothing where
+    /// the storage is ahead. `None` where the object is not there.
+    ///
+    /// Two machines' calendars differ: only for choices that are right either way.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn age_of(&self, path: &str) -> Result<Option<Duration>> {
+        #[expect(clippy::disallowed_methods, reason = "ages of files are measured by the calendar")]
+        let now = SystemTime::now();
+        match self.inner.head(&self.at(path)).await {
+            Ok(meta) => {
+                let modified = SystemTime::from(meta.last_modified);
+                Ok(Some(now.duration_since(modified).unwrap_or_default()))
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed(format!("looking for {path}"), &error)),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! A local disk without the object store: on a thread that may wait for it.
 //!
 //! Owns: whole files, names in one folder, and whether a file exists, below a table's root; new
-//! files in a folder that is there, which get their name when they are whole.
+//! files in a folder that is there, which get their name when they are whole; that nothing but a
+//! regular file, or a folder, is ever opened.
 //! Does not own: other writes, or names that the object store spells otherwise than the disk
 //! does: those are left to it.
 
@@ -72,7 +73,10 @@ impl LocalFolder {
     /// Syncs a file and its name, where this is what files are.
     pub fn sync(&self, path: &Path) -> io::Result<()> {
         if self.fsync {
-            File::open(path)?.sync_all()?;
+            let Some((file, _)) = open_file(path)? else {
+                return Err(ErrorKind::IsADirectory.into());
+            };
+            file.sync_all()?;
         }
         self.sync_folder(path)
     }
@@ -169,21 +173,40 @@ pub(super) enum FileRead {
     Whole(Bytes),
     /// It has so many bytes, and none was read.
     TooLarge(u64),
-    /// A folder, or a pipe or a device, of which a read might never end.
-    NoFile,
+    /// Something else than a file that can be opened, and why.
+    NoFile(String),
+}
+
+/// What stands in the place of a file whose kind is not looked at more closely.
+pub(super) const NO_REGULAR_FILE: &str = "it is a folder, a pipe, a socket or a device";
+
+/// Links that lead to each other; the standard library has no stable name for it.
+const ELOOP: i32 = if cfg!(target_os = "linux") { 40 } else { 62 };
+
+/// Whether an error of the file system means that no file can be read under a name, however often it
+/// is tried: a link that leads to itself, a name that no file can have, a folder.
+#[must_use]
+pub fn is_no_file(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::IsADirectory | ErrorKind::InvalidFilename)
+        || (cfg!(unix) && error.raw_os_error() == Some(ELOOP))
 }
 
 /// The bytes of a file, `most` of them.
 pub(super) fn read(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
     match read_whole(path, most) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(FileRead::Absent),
-        Err(error) if error.kind() == ErrorKind::IsADirectory => Ok(FileRead::NoFile),
+        Err(error) if error.kind() == ErrorKind::IsADirectory => {
+            Ok(FileRead::NoFile(NO_REGULAR_FILE.to_owned()))
+        }
+        Err(error) if is_no_file(&error) => Ok(FileRead::NoFile(error.to_string())),
         read => read,
     }
 }
 
 fn read_whole(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
-    let Some((file, length)) = open_file(path)? else { return Ok(FileRead::NoFile) };
+    let Some((file, length)) = open_file(path)? else {
+        return Ok(FileRead::NoFile(NO_REGULAR_FILE.to_owned()));
+    };
     if length > most.get() {
         return Ok(FileRead::TooLarge(length));
     }
@@ -193,27 +216,46 @@ fn read_whole(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
     Ok(FileRead::Whole(bytes.into()))
 }
 
-/// Opens a file to read it, and says its length; `None` for a pipe or a device, which nobody is waited
-/// for at the other end of.
+/// Opens a file to read it, and says its length; `None` for a pipe, a socket or a device, which is not
+/// opened: the open of a pipe waits for its other end, and that of a device can do anything.
 ///
 /// # Errors
 /// An error of the file system; that it is a folder is one.
 pub fn open_file(path: &Path) -> io::Result<Option<(File, u64)>> {
+    let found = fs::metadata(path)?;
+    if found.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    if !found.is_file() {
+        return Ok(None);
+    }
+    let file = open_at_once(path)?;
+    let found = file.metadata()?;
+    Ok(found.is_file().then_some((file, found.len())))
+}
+
+/// Opens a file or a folder to sync it; `None` for anything else, which has no bytes to sync and is
+/// not opened.
+///
+/// # Errors
+/// An error of the file system.
+pub fn open_to_sync(path: &Path) -> io::Result<Option<File>> {
+    let found = fs::metadata(path)?;
+    if found.is_file() || found.is_dir() { open_at_once(path).map(Some) } else { Ok(None) }
+}
+
+/// Opens what was a file or a folder a moment ago, and does not wait where it is a pipe meanwhile.
+fn open_at_once(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
-    #[cfg(unix)]
+    #[cfg(target_os = "linux")]
     {
         use std::os::unix::fs::OpenOptionsExt;
 
         let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
         options.custom_flags(flags);
     }
-    let file = options.open(path)?;
-    let found = file.metadata()?;
-    if found.is_dir() {
-        return Err(ErrorKind::IsADirectory.into());
-    }
-    Ok(found.is_file().then_some((file, found.len())))
+    options.open(path)
 }
 
 /// Whether something has the name `path`, be it a file or not: whoever reads it is told.
@@ -221,6 +263,7 @@ pub(super) fn exists(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) if is_no_file(&error) => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -266,8 +309,8 @@ fn is_folder(entry: &fs::DirEntry) -> io::Result<bool> {
     }
     match fs::metadata(entry.path()) {
         Ok(target) => Ok(target.is_dir()),
-        // A link that leads nowhere.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        // A link that leads nowhere, or to itself.
+        Err(error) if error.kind() == ErrorKind::NotFound || is_no_file(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -294,6 +337,32 @@ mod tests {
             let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(Result::unwrap).collect();
             assert_eq!(names.len(), 1, "{names:?}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nothing_but_a_regular_file_is_opened_and_a_link_to_itself_is_no_file() {
+        use std::os::unix::fs::symlink;
+        use std::os::unix::net::UnixListener;
+
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        symlink("/dev/zero", at("device")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        for name in ["socket", "loop", "device", "folder"] {
+            let found = read(&at(name), MaxBytes::NOTE).unwrap();
+            assert!(matches!(found, FileRead::NoFile(_)), "{name}: {found:?}");
+            assert!(exists(&at(name)).unwrap(), "{name}: whoever reads it is told");
+        }
+        assert_eq!(folder_names(place.path()).unwrap(), ["folder"]);
+        for (name, is_synced) in [("socket", false), ("device", false), ("folder", true)] {
+            assert_eq!(open_to_sync(&at(name)).unwrap().is_some(), is_synced, "{name}");
+        }
+        assert!(is_no_file(&open_to_sync(&at("loop")).unwrap_err()));
+        let longest = at(&"x".repeat(300));
+        assert!(is_no_file(&open_file(&longest).unwrap_err()));
     }
 
     #[test]

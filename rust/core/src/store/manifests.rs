@@ -188,8 +188,29 @@ impl ManifestStore {
         &self,
         change: impl Fn(&mut ShardManifest) -> Result<()> + Send,
     ) -> Result<Arc<ShardManifest>> {
+        self.claim_from(None, change).await
+    }
+
+    /// As [`Self::claim_with`], where `seen` is still the epoch of the newest claim: a claim that was made
+    /// since, or is made at the same moment, is left alone.
+    ///
+    /// # Errors
+    /// As [`Self::claim_with`]; fenced, with no other writer fenced, where another claim was faster.
+    pub async fn claim_after(
+        &self,
+        seen: WriterEpoch,
+        change: impl Fn(&mut ShardManifest) -> Result<()> + Send,
+    ) -> Result<Arc<ShardManifest>> {
+        self.claim_from(Some(seen), change).await
+    }
+
+    async fn claim_from(
+        &self,
+        seen: Option<WriterEpoch>,
+        change: impl Fn(&mut ShardManifest) -> Result<()> + Send,
+    ) -> Result<Arc<ShardManifest>> {
         let mut current = self.claimable().await?;
-        let mut target = current.writer_epoch.next();
+        let mut target = seen.unwrap_or(current.writer_epoch).next();
         for _ in 0..ATTEMPTS {
             if current.writer_epoch >= target {
                 return Err(self.fenced(target, current.writer_epoch));
@@ -202,6 +223,8 @@ impl ManifestStore {
             change(&mut claimed)?;
             current = match self.try_write(&claimed).await? {
                 Landed::Ours => return Ok(Arc::new(claimed)),
+                // The same bytes may be those of another process, which then holds that epoch.
+                Landed::Equal if seen.is_some() => return Err(self.fenced(target, target)),
                 // Two claims of one epoch have the same bytes, and only one may hold it: leave
                 // that epoch to nobody and take the next.
                 Landed::Equal => {

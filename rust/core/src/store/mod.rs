@@ -6,6 +6,7 @@
 //! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
 
 mod changes;
+mod clock;
 mod listing;
 mod local;
 mod manifests;
@@ -14,6 +15,7 @@ mod replace;
 mod secrets;
 mod thread;
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -28,8 +30,9 @@ use object_store::{GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 pub use changes::{Changes, change};
+pub use clock::ClockReading;
 pub use listing::Listed;
-pub use local::open_file;
+pub use local::{is_no_file, open_file, open_to_sync};
 pub use manifests::ManifestStore;
 pub use moment::Moment;
 pub use secrets::{hide, scrub};
@@ -41,6 +44,9 @@ use local::{FileRead, LocalFolder};
 
 /// The kind of damage of what stands in the place of a file and is none.
 pub const NO_FILE: &str = "no file";
+
+/// How the walk through a folder calls a link to a folder above.
+const LINKS_IN_A_CIRCLE: &str = "File system loop found";
 
 /// What a task reads from a disk before another thread has to wake up for it.
 const LOCAL_READS_OF_A_TASK: usize = 4;
@@ -162,7 +168,7 @@ impl Store {
         else {
             return self.put_if_absent(path, bytes).await.map(Some);
         };
-        looked(format!("creating {path}"), move || local.create(&file, &bytes)).await
+        looked("creating", path, move || local.create(&file, &bytes)).await
     }
 
     /// Sees to it that an object that somebody created, maybe not to the end, survives a power cut.
@@ -172,7 +178,7 @@ impl Store {
     pub async fn make_durable(&self, path: &str) -> Result<()> {
         let Some(local) = self.local.clone() else { return Ok(()) };
         let Some(file) = local.at(path) else { return Ok(()) };
-        on_disk(format!("syncing {path}"), move || local.sync(&file)).await
+        on_disk("syncing", path, move || local.sync(&file)).await
     }
 
     /// Proves that the store refuses to create an object that is there. Every promise of the
@@ -234,7 +240,7 @@ impl Store {
     /// A storage error; damage where it has more.
     pub async fn get(&self, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
         if let Some(file) = self.local_path(path) {
-            let read = on_disk(format!("reading {path}"), move || local::read(&file, most)).await?;
+            let read = on_disk("reading", path, move || local::read(&file, most)).await?;
             return whole(read, path, most);
         }
         let Some(found) = self.find(path, most).await? else { return Ok(None) };
@@ -275,8 +281,8 @@ impl Store {
             return spawn_blocking(move || {
                 let each = files.iter().zip(&paths).enumerate();
                 each.map(|(place, (file, path))| {
-                    let read = local::read(file, most)
-                        .map_err(|error| Error::storage(format!("reading {path}"), error));
+                    let read =
+                        local::read(file, most).map_err(|error| of_disk("reading", path, &error));
                     work(place, read.and_then(|read| whole(read, path, most)))
                 })
                 .collect()
@@ -299,7 +305,7 @@ impl Store {
     /// A storage error.
     pub async fn exists(&self, path: &str) -> Result<bool> {
         if let Some(file) = self.local_path(path) {
-            return looked(format!("looking for {path}"), move || local::exists(&file)).await;
+            return looked("looking for", path, move || local::exists(&file)).await;
         }
         match self.inner.head(&self.at(path)).await {
             Ok(_) => Ok(true),
@@ -334,7 +340,7 @@ impl Store {
     /// A storage error.
     pub async fn list_files(&self, folder: &str) -> Result<Vec<String>> {
         if let Some(path) = self.local_path(folder) {
-            return looked(format!("listing {folder}"), move || local::file_names(&path)).await;
+            return looked("listing", folder, move || local::file_names(&path)).await;
         }
         let prefix = self.at(folder);
         self.inner
@@ -360,7 +366,7 @@ impl Store {
     /// A storage error.
     pub async fn list_folders(&self, folder: &str) -> Result<Vec<String>> {
         if let Some(path) = self.local_path(folder) {
-            return looked(format!("listing {folder}"), move || local::folder_names(&path)).await;
+            return looked("listing", folder, move || local::folder_names(&path)).await;
         }
         let listing = self
             .inner
@@ -391,37 +397,60 @@ fn whole(read: FileRead, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
         FileRead::Absent => Ok(None),
         FileRead::Whole(bytes) => Ok(Some(bytes)),
         FileRead::TooLarge(found) => most.check(path, found).map(|()| None),
-        FileRead::NoFile => {
-            Err(Error::corrupt(path, NO_FILE, "it is a folder, a pipe or a device"))
-        }
+        FileRead::NoFile(found) => Err(Error::corrupt(path, NO_FILE, found)),
     }
 }
 
-/// Runs a short call of the file system where it holds up nobody but who waits for it.
+/// Runs a short call of the file system where it holds up nothing but its caller.
 async fn looked<T: Send + 'static>(
-    action: String,
+    verb: &str,
+    path: &str,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
     if may_wait_here() {
-        return call().map_err(|error| Error::storage(action, error));
+        return call().map_err(|error| of_disk(verb, path, &error));
     }
-    on_disk(action, call).await
+    on_disk(verb, path, call).await
 }
 
 /// Runs a call of the file system on a thread of its own, so that many of them run at once.
 async fn on_disk<T: Send + 'static>(
-    action: String,
+    verb: &str,
+    path: &str,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
     match spawn_blocking(call).await {
-        Ok(done) => done.map_err(|error| Error::storage(action, error)),
-        Err(_) => Err(Error::storage(action, "the runtime is shutting down")),
+        Ok(done) => done.map_err(|error| of_disk(verb, path, &error)),
+        Err(_) => Err(Error::storage(format!("{verb} {path}"), "the runtime is shutting down")),
     }
 }
 
-/// A storage error in the store's own words, less what they must not show.
+/// An error of the file system: damage where no call that is repeated can have another end.
+fn of_disk(verb: &str, path: &str, error: &io::Error) -> Error {
+    if local::is_no_file(error) {
+        return Error::corrupt(path, NO_FILE, error);
+    }
+    Error::storage(format!("{verb} {path}"), error)
+}
+
+/// A storage error in the store's own words, less what they must not show; damage, as [`of_disk`] has
+/// it, of what `action` names behind its verb.
 fn failed(action: String, error: &object_store::Error) -> Error {
-    Error::storage(action, scrub(&error.to_string()))
+    let text = error.to_string();
+    let text = scrub(&text);
+    let outermost = Some(error as &(dyn StdError + 'static));
+    let mut causes = std::iter::successors(outermost, |cause| (*cause).source());
+    let is_no_file = causes.any(|cause| {
+        cause.downcast_ref().is_some_and(local::is_no_file)
+            || cause.to_string().starts_with(LINKS_IN_A_CIRCLE)
+    });
+    if is_no_file {
+        let path = action.strip_prefix("looking for ");
+        let path = path.or_else(|| action.split_once(' ').map(|(_, path)| path));
+        let what = path.unwrap_or(action.as_str()).to_owned();
+        return Error::corrupt(what, NO_FILE, text);
+    }
+    Error::storage(action, text)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Moment {
 #[cfg(test)]
 impl Moment {
     /// The same moment, if the machine had been suspended for so long since.
-    pub(super) fn before_a_sleep_of(self, time: Duration) -> Self {
+    pub(crate) fn before_a_sleep_of(self, time: Duration) -> Self {
         Self { calendar: self.calendar - time, ..self }
     }
 }

@@ -106,6 +106,17 @@ pub enum Error {
         /// How many may wait.
         limit: usize,
     },
+    /// Other writers had the shard for as long as a call waits.
+    #[error(
+        "shard {shard} was taken by other writers for {seconds} s, and nothing of this call is written \
+         in it; call again, or let one job (start_job) write what many calls do now"
+    )]
+    Crowded {
+        /// The shard.
+        shard: ShardId,
+        /// How long the call waited.
+        seconds: u64,
+    },
     /// The storage failed.
     #[error("{action} failed: {reason}")]
     Storage {
@@ -138,7 +149,7 @@ impl Error {
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::Stale { .. } => ErrorKind::Stale,
             Self::Poisoned { .. } | Self::Gone { .. } | Self::Closed { .. } => ErrorKind::Reopen,
-            Self::Storage { .. } | Self::Backlog { .. } => ErrorKind::Retry,
+            Self::Storage { .. } | Self::Backlog { .. } | Self::Crowded { .. } => ErrorKind::Retry,
             Self::Corrupt { .. } => ErrorKind::Corruption,
             Self::Internal(_) => ErrorKind::Internal,
         }

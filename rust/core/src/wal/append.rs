@@ -27,6 +27,7 @@ const CONFLICTS: usize = 16;
 const PROVEN: Duration = Duration::from_hours(24);
 /// A writer that appends asks so often whether the shard was claimed. It may append faster than the
 /// claim's sentinel is tried at one position after the other, and would learn of it by its next flush.
+/// It asks again after an append that took so long.
 const ASKED: Duration = Duration::from_secs(10);
 const CONFLICT: &str = "the store reports a conflict, and nothing stands there";
 
@@ -43,8 +44,6 @@ pub struct WalAppender {
     proven: Moment,
     /// When it was last asked whether there is one.
     asked: Moment,
-    /// The one that there was then.
-    claimed: Option<Error>,
     retries: usize,
     first_pause: Duration,
 }
@@ -81,7 +80,6 @@ impl WalAppender {
             next: if mutant!("B7") { sentinel } else { sentinel.next() },
             proven,
             asked: proven,
-            claimed: None,
             retries: config.max_wal_persist_retries,
             first_pause: config.wal_persist_retry_base_delay,
         })
@@ -96,30 +94,38 @@ impl WalAppender {
     /// Makes `batches`, and with them `marks`, durable as one entry and returns its position.
     ///
     /// # Errors
-    /// Fenced where the position belongs to a successor, or the shard was claimed by one a while ago.
-    /// Poisoned where the storage went on
-    /// failing: the entry may exist, so the caller must stop rather than write it again.
+    /// Fenced where the position belongs to a successor, or where this call learned that the shard was
+    /// claimed: the entry may exist, and is not acknowledged. Poisoned where the storage went on
+    /// failing: the entry may exist too, so the caller must stop rather than write it again.
     pub async fn append(
         &mut self,
         batches: &[RecordBatch],
         generation: Generation,
         marks: &Marks,
     ) -> Result<WalPosition> {
-        if let Some(fenced) = self.claimed.clone() {
-            return Err(fenced);
-        }
         let place = Place { shard_id: self.shard_id, position: self.next };
         let bytes = wal_entry::encode_marked(batches, place, self.epoch, generation, marks)?;
-        if self.asked.age() < ASKED || mutant!("B1") {
+        if mutant!("B1") {
             return self.append_entry(bytes).await;
         }
-        self.asked = Moment::now();
-        let (manifests, epoch) = (self.manifests.clone(), self.epoch);
-        // Beside the entry, which stands before the fence if it stands. That nobody has heard of a
-        // claim proves nothing.
-        let (appended, heard) = join(self.append_entry(bytes), manifests.check_fenced(epoch)).await;
-        self.claimed = heard.err().filter(|error| matches!(error, Error::Fenced { .. }));
-        appended
+        let begun = Moment::now();
+        let appended = if self.asked.age() < ASKED {
+            self.append_entry(bytes).await
+        } else {
+            self.asked = begun;
+            let (manifests, epoch) = (self.manifests.clone(), self.epoch);
+            // At the same time, so that the question costs no round trip of its own.
+            let (appended, answer) =
+                join(self.append_entry(bytes), manifests.check_fenced(epoch)).await;
+            refuse_fenced(answer)?;
+            appended
+        };
+        let position = appended?;
+        if begun.age() >= ASKED {
+            self.asked = Moment::now();
+            refuse_fenced(self.manifests.check_fenced(self.epoch).await)?;
+        }
+        Ok(position)
     }
 
     async fn append_entry(&mut self, bytes: Bytes) -> Result<WalPosition> {
@@ -207,6 +213,17 @@ impl WalAppender {
     }
 }
 
+/// Refuses to acknowledge an entry once its writer has learned of a later claim. The entry usually
+/// stands before the fence of that claim, and a successor then reads it; but only the fence proves that,
+/// and a collector whose clock is wrong may have removed the fence. Where the storage did not answer,
+/// the entry counts: a fence that stands would have refused it.
+fn refuse_fenced(answer: Result<()>) -> Result<()> {
+    match answer {
+        Err(fenced @ Error::Fenced { .. }) => Err(fenced),
+        _ => Ok(()),
+    }
+}
+
 /// Puts the sentinel of `epoch` at the first free position from `next` on and returns it.
 ///
 /// A predecessor may append until the sentinel stands; each such entry moves it by one.
@@ -246,5 +263,80 @@ async fn write_sentinel(
             return Err(Error::Fenced { shard: shard_id, local: epoch, stored });
         }
         next = next.next();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use lancemem_testkit::{Effect, Fault, FaultyStore, Gate, KeyShape, Request};
+
+    use super::*;
+
+    const SHARD: ShardId = ShardId::from_u128(7);
+
+    async fn appender(store: &Store) -> WalAppender {
+        let manifests = Arc::new(ManifestStore::new(store.clone(), SHARD, 2));
+        manifests.initialize(1, BTreeMap::new()).await.unwrap();
+        let manifest = manifests.claim().await.unwrap();
+        let config = WriterConfig {
+            wal_persist_retry_base_delay: Duration::from_millis(1),
+            ..WriterConfig::default()
+        };
+        WalAppender::fence(store.clone(), manifests, &manifest, &config).await.unwrap()
+    }
+
+    async fn append(appender: &mut WalAppender) -> Result<WalPosition> {
+        let rows = KeyShape::Int64.rows(&[(1, 10)]);
+        appender.append(&[rows], Generation(1), &Marks::default()).await
+    }
+
+    fn assert_fenced(appended: Result<WalPosition>) {
+        let error = appended.unwrap_err();
+        assert!(matches!(error, Error::Fenced { .. }), "{error}");
+    }
+
+    /// Another process claims the shard, and its fence is removed before it should be.
+    async fn claimed_without_a_fence(store: &Store) {
+        ManifestStore::new(store.clone(), SHARD, 2).claim().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_append_that_meets_no_fence_and_learns_of_a_claim_is_not_acknowledged() {
+        let storage = Arc::new(FaultyStore::default());
+        let store = Store::new(storage, "table".into());
+        let mut old = appender(&store).await;
+        append(&mut old).await.unwrap();
+        claimed_without_a_fence(&store).await;
+        old.asked = old.asked.before_a_sleep_of(ASKED);
+        let place = paths::wal_entry(SHARD, old.next);
+        assert_fenced(append(&mut old).await);
+        assert!(store.exists(&place).await.unwrap(), "nothing stood in its way");
+    }
+
+    #[tokio::test]
+    async fn an_append_whose_question_gets_no_answer_is_acknowledged() {
+        let storage = Arc::new(FaultyStore::default());
+        let store = Store::new(storage.clone(), "table".into());
+        let mut owner = appender(&store).await;
+        owner.asked = owner.asked.before_a_sleep_of(ASKED);
+        storage.inject(Fault::new(Request::Get, "manifest", Effect::Refuse).for_ever());
+        append(&mut owner).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_append_whose_answer_is_lost_after_a_claim_is_not_acknowledged() {
+        let storage = Arc::new(FaultyStore::default());
+        let store = Store::new(storage.clone(), "table".into());
+        let mut old = appender(&store).await;
+        let hold = Arc::new(Gate::default());
+        storage.inject(Fault::new(Request::Put, "/wal/", Effect::LoseAnswer));
+        storage.inject(Fault::new(Request::Get, "manifest", Effect::Hold(hold.clone())));
+        let appending = tokio::spawn(async move { append(&mut old).await });
+        hold.wait_for_visitors(1).await;
+        claimed_without_a_fence(&store).await;
+        hold.open();
+        assert_fenced(appending.await.unwrap());
     }
 }

@@ -178,10 +178,14 @@ impl WalQueue {
         group
     }
 
-    /// Publishes that `batches` more are durable.
-    pub fn advance(&self, batches: usize) {
+    /// Publishes that `batches` more are durable; false where the job has learned meanwhile that
+    /// another writer claimed its shard: then they are never acknowledged.
+    pub fn advance(&self, batches: usize) -> bool {
         let durable = {
             let mut durable = self.durable.lock();
+            if matches!(durable.failure, Some(Error::Fenced { .. })) {
+                return false;
+            }
             durable.batches += batches as u64;
             durable.batches
         };
@@ -191,6 +195,7 @@ impl WalQueue {
             std::mem::replace(&mut *waiting, later)
         };
         wake(served);
+        true
     }
 
     /// Publishes the error that stops the job. The first one stays.
@@ -251,6 +256,19 @@ mod tests {
     use arrow_schema::Schema;
 
     use super::*;
+    use crate::types::{ErrorKind, ShardId, WriterEpoch};
+
+    #[tokio::test]
+    async fn batches_whose_job_was_fenced_during_their_append_are_never_acknowledged() {
+        let queue = WalQueue::new(1);
+        assert!(queue.advance(1));
+        let (shard, local, stored) = (ShardId::from_u128(7), WriterEpoch(1), WriterEpoch(2));
+        queue.fail(Error::Fenced { shard, local, stored });
+        assert!(!queue.advance(1));
+        queue.wait_durable(1).await.unwrap();
+        let refused = queue.wait_durable(2).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Fenced);
+    }
 
     #[test]
     fn an_entry_has_no_more_than_a_put_may_have_whatever_the_buffer() {

@@ -1,6 +1,7 @@
 //! What of a shard nobody needs any more.
 //!
-//! Owns: the conditions, as pure functions over what a listing and two manifests say.
+//! Owns: the conditions, as pure functions over what a listing and two manifests say, and how wrong a
+//! collector's clock may be.
 //! Does not own: the listing, the removal (`table`), or files of the base table, which lance's own
 //! clean-up knows.
 //!
@@ -8,8 +9,10 @@
 //! newest does not need, and no manifest between them could have needed. Who started a read since
 //! then started from a manifest that needed it no more.
 
+mod clock;
 mod rules;
 
+pub use clock::present;
 pub use rules::{LINKED_AGE, ShardFacts, garbage_of, staged_write_garbage};
 
 use std::fmt;

@@ -10,7 +10,7 @@ use lancemem_core::store::Listed;
 use lancemem_core::types::{Generation, ManifestVersion};
 
 use super::{CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, VectorFile, shard_name};
-use crate::view::is_compacted;
+use crate::view::{is_compacted, missing_generations};
 
 /// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
 /// would put its next entry: as long as it stands, that writer cannot be told that rows behind
@@ -51,6 +51,13 @@ pub struct ShardFacts {
     pub vectors: Vec<VectorFile>,
 }
 
+impl ShardFacts {
+    /// Whether a generation was flushed that is neither listed nor in the base table.
+    fn has_missing(&self) -> bool {
+        !missing_generations(&self.newest, self.compacted, Generation(1)).is_empty()
+    }
+}
+
 /// Everything of a shard that may go at the time `now`, in the order in which it must go.
 #[must_use]
 pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<Garbage> {
@@ -67,9 +74,12 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
     garbage
 }
 
-/// A run is garbage when neither manifest lists it, none between them could, and its generation
-/// was flushed: a flush that still runs, or will be repeated, has a generation that the manifest
-/// has not reached. So however long that flush sleeps, its folder is there when it commits.
+/// A run is garbage when neither manifest lists it, none between them could, its generation
+/// was flushed, and its rows are elsewhere: in the base table, or in the run that the newest manifest
+/// lists for that generation. A flush that still runs, or will be repeated, has a generation that the
+/// manifest has not reached. So however long that flush sleeps, its folder is there when it commits.
+/// A generation that is in neither place is missing: an older version of the base was restored, and
+/// the folder may be the only one that has its rows.
 fn run_garbage(
     facts: &ShardFacts,
     earlier: &ShardManifest,
@@ -87,7 +97,8 @@ fn run_garbage(
     let shard = shard_name(newest.shard_id);
     let generation = run.generation;
     let (kind, reason) = if generation == Generation(0) {
-        if age(run.modified, now) < STAGED_AGE + grace {
+        // Its name does not say which generation it became.
+        if age(run.modified, now) < STAGED_AGE + grace || facts.has_missing() {
             return None;
         }
         (GarbageKind::OrphanRun, format!("it was staged for {shard} a week ago and is not listed"))
@@ -98,7 +109,7 @@ fn run_garbage(
         }
         let reason = format!("the base table contains generation {generation} of {shard}");
         (GarbageKind::CompactedRun, reason)
-    } else if age(run.modified, now) >= grace {
+    } else if age(run.modified, now) >= grace && lists_generation(newest, generation) {
         let reason = format!(
             "no manifest lists it, and {shard} has flushed generation {generation} elsewhere"
         );
@@ -108,6 +119,11 @@ fn run_garbage(
     };
     let path = format!("{}/{}", paths::shard(newest.shard_id), run.name);
     Some(Garbage { kind, path, reason, bytes: run.bytes })
+}
+
+/// Whether a run of `generation` is listed, in whichever folder.
+fn lists_generation(manifest: &ShardManifest, generation: Generation) -> bool {
+    manifest.sstables.iter().any(|listed| listed.generation == generation)
 }
 
 /// Deletion vectors are garbage when no manifest lists their run. A reader that meets none compares
@@ -160,8 +176,11 @@ fn entry_garbage(
 }
 
 /// A manifest version is garbage when it is below the one of a day ago, or of a grace period ago
-/// if that is longer.
+/// if that is longer. While a generation is missing all stay: they say which folder is its.
 fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<Garbage> {
+    if facts.has_missing() {
+        return Vec::new();
+    }
     let grace = grace.max(MANIFEST_AGE);
     let old = facts.manifests.iter().filter(|file| age(file.modified, now) >= grace);
     let Some(oldest_kept) = old.map(|file| file.version).max() else { return Vec::new() };
@@ -269,9 +288,11 @@ mod tests {
 
     #[test]
     fn a_run_goes_when_neither_manifest_lists_it_and_its_generation_was_flushed() {
-        let mut facts = facts(manifest(9, &[4], 6, 0), Some(manifest(5, &[2, 3, 4], 5, 0)));
-        // 1 was drained long ago, 2 and 3 within the grace, 4 is listed, 5 failed once,
-        // 6 may still be written, and 7 as well.
+        let mut newest = manifest(9, &[4, 5], 6, 0);
+        newest.sstables[1].path = "0badc0de_gen_5".to_owned();
+        let mut facts = facts(newest, Some(manifest(5, &[2, 3, 4], 5, 0)));
+        // 1 was drained long ago, 2 and 3 within the grace, 4 is listed, 5 failed once and was
+        // flushed elsewhere, 6 may still be written, and 7 as well.
         facts.runs = (1..=7).map(|generation| run(generation, 0)).collect();
         assert_eq!(paths_of(&facts, 2), [name(1), name(5)]);
         assert_eq!(paths_of(&facts, 0), [name(1)], "a failed flush stays for the grace period");
@@ -296,6 +317,7 @@ mod tests {
     #[test]
     fn a_staged_run_may_be_linked_for_a_week() {
         let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(9, &[], 6, 0)));
+        facts.compacted = Some(Generation(5));
         facts.runs = vec![run(0, 0)];
         assert!(paths_of(&facts, 7 * 24).is_empty());
         assert_eq!(paths_of(&facts, 7 * 24 + 1), [name(0)], "a grace period more");
@@ -313,6 +335,28 @@ mod tests {
         assert_eq!(garbage(&path, 7 * 24), None);
         assert_eq!(garbage(&path, 7 * 24 + 1).map(|it| (it.path, it.bytes)), Some((path, 5)));
         assert_eq!(garbage(&paths::staged_write("sub/w"), 8 * 24), None, "it is none of ours");
+    }
+
+    #[test]
+    fn nothing_of_a_generation_that_is_missing_goes() {
+        // The base table went back to generation 3, after 4 and 5 were compacted and drained.
+        let mut facts = facts(manifest(30, &[], 6, 0), Some(manifest(30, &[], 6, 0)));
+        facts.runs = [0, 3, 4, 5].map(|generation| run(generation, 0)).to_vec();
+        facts.manifests = (1..=30)
+            .map(|version| ManifestFile {
+                version: ManifestVersion(version),
+                bytes: 1,
+                modified: time(0),
+            })
+            .collect();
+        assert_eq!(paths_of(&facts, 24 * 365), [name(3)], "the base table contains it");
+        facts.compacted = None;
+        assert!(paths_of(&facts, 24 * 365).is_empty());
+        facts.newest.sstables = manifest(30, &[3, 4, 5], 6, 0).sstables;
+        assert!(paths_of(&facts, 24 * 365).is_empty(), "1 and 2 are missing");
+        facts.compacted = Some(Generation(5));
+        facts.newest.sstables.clear();
+        assert_eq!(paths_of(&facts, 24 * 365).len(), 4 + 20, "all are in the base table again");
     }
 
     #[test]
@@ -358,6 +402,7 @@ mod tests {
     #[test]
     fn manifests_go_after_a_day_from_the_oldest_on_and_the_newest_stay() {
         let mut facts = facts(manifest(30, &[], 6, 8), Some(manifest(5, &[], 5, 6)));
+        facts.compacted = Some(Generation(5));
         facts.manifests = (1..=30)
             .map(|version| ManifestFile {
                 version: ManifestVersion(version),

@@ -1,19 +1,32 @@
-//! A commit to the base table that is exact and durable.
+//! A commit to the base table that skips no version and is durable.
 //!
-//! Owns: lance's commit handler with two additions. *Exact*: the commit becomes the version right
-//! behind the one that was planned for, or nothing; lance itself would carry positions and
-//! fragment ids over to a version in which they mean something else. *Durable*: on a local disk
-//! what the version consists of is synced before its name appears, and its name before the
-//! commit returns, so a power cut never leaves a version without its files.
+//! Owns: lance's commit handler with three additions, through which every commit of this crate to a base
+//! table goes. *Whole*: lance compares a commit with the transactions of the versions since the one that it
+//! read, and passes over a version that a clean-up has removed; here such a commit is refused.
+//! *Exact*, where the caller asks for it: the commit becomes the version right behind the one that was
+//! planned for, or nothing; lance itself would carry positions and fragment ids over to a version in which
+//! they mean something else. *Durable*: on a local disk what the version consists of is synced before its
+//! name appears, and its name before the commit returns, so a power cut never leaves a version without its
+//! files.
 //! Does not own: what is committed, or the next attempt.
+//!
+//! The order of the checks matters. Lance has read the transactions of all versions up to the newest, `n`,
+//! before the handler is called with `n + 1`. A version that is listed in the handler was there when lance
+//! looked, because a number is never given twice and versions above are made after it. The creation of the
+//! manifest fails where another commit made `n + 1`. It succeeds where that one was cleaned up in between,
+//! below a newer version: so the handler looks for the newest version once more after the creation.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
+use futures::TryStreamExt;
 use lance::Dataset;
 use lance::dataset::CommitBuilder;
+use lance::dataset::builder::DatasetBuilder;
+use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::dataset::transaction::{Operation, Transaction, TransactionBuilder};
 use lance_io::object_store::ObjectStore as LanceStore;
 use lance_table::format::{IndexMetadata, Manifest, Transaction as StoredTransaction};
@@ -29,31 +42,85 @@ use object_store::path::Path;
 use object_store::{ObjectStore, PutMode, PutOptions, PutPayload};
 
 use crate::errors::Context;
+use crate::holds::{Hold, pass};
+use crate::schema::newest_of;
 use crate::sstable::{files_of_fragments, local_path, sync_before_version, sync_indices};
 
-/// Commits with syncs, and where it is told so only as one version.
+/// Commits with syncs, and only where every version since the one that was read is there.
 #[derive(Debug)]
 pub struct SyncedCommits {
-    /// The only version that may be made; any where `None`.
-    only: Option<u64>,
-    /// Files of the version before, which are durable.
+    table: String,
+    /// The version that the commit was planned for.
+    read: u64,
+    /// Whether it may become the version right behind that one alone.
+    is_exact: bool,
+    /// Files of that version, which are durable.
     known: HashSet<Path>,
     /// Whether a version may have been made, seen by anybody or not.
     attempted: AtomicBool,
+    /// Whether the version that was made was the newest when it was there.
+    was_newest: AtomicBool,
 }
 
 impl SyncedCommits {
-    /// Commits on top of `base`, whatever came behind it.
+    /// Commits of what was planned for `base`, behind whatever versions came since, if all of them are there.
     #[must_use]
     pub fn above(base: &Dataset) -> Self {
         let root = base.branch_location().path;
         let known = files_of_fragments(&root, base.fragments()).collect();
-        Self { only: None, known, attempted: AtomicBool::new(false) }
+        Self {
+            table: base.uri().to_owned(),
+            read: base.version().version,
+            is_exact: false,
+            known,
+            attempted: AtomicBool::new(false),
+            was_newest: AtomicBool::new(false),
+        }
     }
 
     fn exactly_above(base: &Dataset) -> Self {
-        let only = (!mutant!("B15")).then(|| base.version().version + 1);
-        Self { only, ..Self::above(base) }
+        Self { is_exact: !mutant!("B15"), ..Self::above(base) }
+    }
+
+    /// Refuses a commit that lance has not compared with each version since the one that was read.
+    async fn refuse_skipped(
+        &self,
+        next: u64,
+        base_path: &Path,
+        store: &LanceStore,
+    ) -> std::result::Result<(), CommitError> {
+        // Lance may have missed versions: it looks upward from a hint, to the first that is absent.
+        let newest = self.resolve_latest_location(base_path, store).await?.version;
+        if newest + 1 != next {
+            return Err(CommitError::CommitConflict);
+        }
+        if self.read == newest {
+            return Ok(());
+        }
+        let there = self.list_manifest_locations_since(base_path, store, self.read);
+        let there: HashSet<u64> = there.map_ok(|it| it.version).try_collect().await?;
+        match (self.read + 1..next).find(|version| !there.contains(version)) {
+            None => Ok(()),
+            Some(gone) => Err(CommitError::OtherError(self.skipped(gone, next))),
+        }
+    }
+
+    fn skipped(&self, gone: u64, next: u64) -> lance_core::Error {
+        let why = format!(
+            "it was planned for version {}, and version {gone} was cleaned up before version {next} could be \
+             made: what that one changed is unknown",
+            self.read
+        );
+        lance_core::Error::retryable_commit_conflict_source(next, why.into())
+    }
+
+    /// Notes whether `made`, which was just created, is the newest version. Where one above it is there, its
+    /// number may have been given before, to a commit that was cleaned up meanwhile.
+    async fn look_above(&self, made: u64, base_path: &Path, store: &LanceStore) -> bool {
+        let newest = self.resolve_latest_location(base_path, store).await;
+        let is_newest = newest.is_ok_and(|newest| newest.version == made);
+        self.was_newest.store(is_newest, Ordering::Relaxed);
+        is_newest
     }
 
     async fn sync(
@@ -70,7 +137,7 @@ impl SyncedCommits {
             .chain(transaction)
             .collect();
         // Our own commit makes no index; a rewrite of fragments and an update of indexes do.
-        if self.only.is_none() {
+        if !self.is_exact {
             sync_indices(store, root, indices.iter()).await?;
         }
         sync_before_version(store, root, &files).await
@@ -97,7 +164,8 @@ impl CommitHandler for SyncedCommits {
         naming_scheme: ManifestNamingScheme,
         transaction: Option<StoredTransaction>,
     ) -> std::result::Result<ManifestLocation, CommitError> {
-        if self.only.is_some_and(|only| only != manifest.version) {
+        pass(Hold::Commit, &self.table).await;
+        if self.is_exact && manifest.version != self.read + 1 {
             return Err(CommitError::CommitConflict);
         }
         let made = indices.as_deref().unwrap_or_default();
@@ -115,6 +183,9 @@ impl CommitHandler for SyncedCommits {
         } else {
             object_store.inner.clone()
         };
+        // As late as can be: syncs take their time.
+        self.refuse_skipped(manifest.version, base_path, object_store).await?;
+        pass(Hold::Manifest, &self.table).await;
         self.attempted.store(true, Ordering::Relaxed);
         let options = PutOptions::from(PutMode::Create);
         let (to, put) = (path.clone(), PutPayload::from(bytes));
@@ -128,7 +199,9 @@ impl CommitHandler for SyncedCommits {
             }
             error => CommitError::OtherError(error.into()),
         })?;
-        write_version_hint(object_store, base_path, manifest.version).await;
+        if self.look_above(manifest.version, base_path, object_store).await {
+            write_version_hint(object_store, base_path, manifest.version).await;
+        }
         Ok(ManifestLocation {
             version: manifest.version,
             path,
@@ -139,6 +212,8 @@ impl CommitHandler for SyncedCommits {
         })
     }
 }
+
+const COMMITTING: &str = "committing to the base table";
 
 /// A commit that did not happen.
 pub struct Refused {
@@ -158,23 +233,82 @@ pub async fn commit_exactly(
 ) -> std::result::Result<Dataset, Refused> {
     let planned_for = version_of_plan(base).await;
     let transaction: Transaction = TransactionBuilder::new(planned_for, operation).build();
-    let ours = transaction.uuid.clone();
+    let (ours, operation) = (transaction.uuid.clone(), transaction.operation.clone());
     let handler = Arc::new(SyncedCommits::exactly_above(base));
     let committed = CommitBuilder::new(base.clone())
         .with_commit_handler(handler.clone())
         .with_max_retries(0)
         .execute(transaction)
         .await;
-    match committed {
-        Ok(committed) => Ok(committed),
+    let is_certain = !handler.attempted.load(Ordering::Relaxed);
+    let committed = match committed {
+        Ok(committed) => committed,
         Err(error) => {
-            let is_certain = !handler.attempted.load(Ordering::Relaxed);
-            if !is_certain && let Some(landed) = landed(base, &ours).await {
-                return Ok(landed);
-            }
-            let error = why(base, Err(error).context("committing to the base table")).await;
-            Err(Refused { error, is_certain })
+            let landed = if is_certain { None } else { Box::pin(landed(base, &ours)).await };
+            let Some(landed) = landed else {
+                let error = why(base, Err(error).context(COMMITTING)).await;
+                return Err(Refused { error, is_certain });
+            };
+            landed
         }
+    };
+    if handler.was_newest.load(Ordering::Relaxed) {
+        return Ok(committed);
+    }
+    match Box::pin(took_hold(base, &operation)).await {
+        Ok(true) => Ok(committed),
+        Ok(false) => {
+            let version = committed.version().version;
+            let error = Error::storage(
+                COMMITTING,
+                format!(
+                    "versions above {version} came first, and none of them has what it changes"
+                ),
+            );
+            Err(Refused { error, is_certain: false })
+        }
+        Err(error) => Err(Refused { error, is_certain: false }),
+    }
+}
+
+/// `base` at its version, whose commits are compared with every version since and are synced.
+///
+/// # Errors
+/// Those of lance, also where that version was cleaned up.
+#[boxed]
+pub async fn committing(base: &Dataset) -> lance_core::Result<Dataset> {
+    let mut builder = DatasetBuilder::from_uri(base.uri())
+        .with_session(base.session())
+        .with_version(base.version().version)
+        .with_commit_handler(Arc::new(SyncedCommits::above(base)));
+    if let Some(params) = base.store_params() {
+        builder = builder.with_store_params(params.clone());
+    }
+    builder.load().await
+}
+
+/// Whether the newest version has what `operation` changes. Asked where a version above the one of its commit
+/// was there at once: that one may have been built upon it, or be older.
+async fn took_hold(base: &Arc<Dataset>, operation: &Operation) -> Result<bool> {
+    let newest = newest_of(base).await.context(COMMITTING)?;
+    match operation {
+        Operation::Update { compacted_sstables, .. } => {
+            let details = newest.mem_wal_index_details().await.context(COMMITTING)?;
+            let has = details.map(|details| details.compacted_sstables).unwrap_or_default();
+            Ok(compacted_sstables.iter().all(|moved| {
+                let mut of_shard = has.iter().filter(|it| it.shard_id == moved.shard_id);
+                of_shard.any(|it| it.generation >= moved.generation)
+            }))
+        }
+        Operation::UpdateConfig { config_updates: Some(updates), .. } => {
+            let config = newest.config();
+            Ok(updates.update_entries.iter().all(|it| config.get(&it.key) == it.value.as_ref()))
+        }
+        Operation::Merge { schema, .. } => Ok(schema.fields.iter().all(|field| {
+            let there = newest.schema().field_by_id(field.id);
+            there.is_some_and(|there| there.data_type() == field.data_type())
+        })),
+        _ => Ok(true),
     }
 }
 
@@ -201,7 +335,7 @@ async fn why(base: &Arc<Dataset>, refused: Result<()>) -> Error {
     let planned_for = base.version().version;
     match base.latest_version_id().await {
         Ok(newest) if newest != planned_for => Error::storage(
-            "committing to the base table",
+            COMMITTING,
             format!("it was planned for version {planned_for}, and {newest} came first: {error}"),
         ),
         _ => error,

@@ -4,16 +4,16 @@
 //! Does not own: the rewriting and the remapping of indexes, which are lance's. It is a commit of
 //! its own and changes no row that a reader sees.
 
-use std::sync::Arc;
-
 use lance::Dataset;
-use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
 use lance_table::format::Fragment;
 use lancemem_core::types::{ErrorKind, Result};
 
-use super::commit::SyncedCommits;
+use super::commit::committing;
 use crate::errors::{Context, from_base};
+use crate::holds::{Hold, pass};
+
+const ACTION: &str = "rewriting base fragments of dead rows";
 
 /// What was rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,11 +22,15 @@ pub struct Rewritten {
     pub fragments_removed: usize,
     /// The newest version of the base table, as far as this call knows.
     pub base_version: u64,
+    /// Whether nothing was rewritten because another commit came first: the plan was for a version that is
+    /// not the newest any more.
+    pub is_overtaken: bool,
 }
 
 /// Rewrites the fragments of `base` in which more than `max_dead_share` of the rows are dead.
 ///
-/// Another commit that touches the same fragments wins; the next compaction tries again.
+/// Another commit that touches the same fragments wins, and so does any commit whose version was cleaned up
+/// since: which fragments it touched is unknown. The caller may plan again.
 ///
 /// # Errors
 /// A storage error.
@@ -35,46 +39,41 @@ pub async fn rewrite_dead_fragments(base: &Dataset, max_dead_share: f64) -> Resu
     let (poor, fine): (Vec<&Fragment>, Vec<&Fragment>) =
         base.fragments().iter().partition(|fragment| dead_share(fragment) > max_dead_share);
     if poor.is_empty() {
-        return Ok(Rewritten { fragments_removed: 0, base_version });
+        return Ok(Rewritten { base_version, ..Rewritten::default() });
     }
-    let action = "rewriting base fragments of dead rows";
-    let mut dataset = open_synced(base).await?;
     let options = CompactionOptions {
         excluded_fragment_ids: fine.iter().filter_map(|it| u32::try_from(it.id).ok()).collect(),
         materialize_deletions_threshold: 0.0,
         ..CompactionOptions::default()
     };
+    let error = match rewrite(base, options).await {
+        Ok((fragments_removed, base_version)) => {
+            return Ok(Rewritten { fragments_removed, base_version, is_overtaken: false });
+        }
+        Err(error) => error,
+    };
+    let is_overtaken = is_overtaken(base).await;
+    if error.kind() == ErrorKind::Retry || is_overtaken {
+        tracing::info!(table = base.uri(), %error, "dead rows of the base stay for now");
+        return Ok(Rewritten { base_version, is_overtaken, ..Rewritten::default() });
+    }
+    Err(error)
+}
+
+/// Gives how many fragments went, and the version that is without them.
+async fn rewrite(base: &Dataset, options: CompactionOptions) -> Result<(usize, u64)> {
+    let mut dataset = committing(base).await.context(ACTION)?;
+    pass(Hold::Rewrite, base.uri()).await;
     // Boxed: lance's future is large.
     let done = Box::pin(compact_files(&mut dataset, options, None)).await;
-    match done.map_err(|error| from_base(action, &error)) {
-        Ok(done) => {
-            let base_version = dataset.version().version;
-            Ok(Rewritten { fragments_removed: done.fragments_removed, base_version })
-        }
-        Err(error) if error.kind() == ErrorKind::Retry || is_overtaken(base).await => {
-            tracing::info!(table = base.uri(), %error, "dead rows of the base stay for now");
-            Ok(Rewritten { fragments_removed: 0, base_version })
-        }
-        Err(error) => Err(error),
-    }
+    let done = done.map_err(|error| from_base(ACTION, &error))?;
+    Ok((done.fragments_removed, dataset.version().version))
 }
 
 /// Whether somebody has committed since, and perhaps cleaned this version up.
 async fn is_overtaken(base: &Dataset) -> bool {
     let newest = base.latest_version_id().await;
     newest.is_ok_and(|newest| newest > base.version().version)
-}
-
-/// `base` at its version, with commits that are synced.
-pub(super) async fn open_synced(base: &Dataset) -> Result<Dataset> {
-    let mut builder = DatasetBuilder::from_uri(base.uri())
-        .with_session(base.session())
-        .with_version(base.version().version)
-        .with_commit_handler(Arc::new(SyncedCommits::above(base)));
-    if let Some(params) = base.store_params() {
-        builder = builder.with_store_params(params.clone());
-    }
-    builder.load().await.context("opening the base table")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is compared with a rough limit")]

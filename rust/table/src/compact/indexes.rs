@@ -10,20 +10,23 @@ use lance_index::is_system_index;
 use lance_index::optimize::OptimizeOptions;
 use lancemem_core::types::Result;
 
-use super::debt::open_synced;
+use super::commit::committing;
 use crate::errors::Context;
+use crate::holds::{Hold, pass};
+
+const ACTION: &str = "updating the indexes of the base table";
 
 /// Merges the fragments that no index covers into the indexes of `base`. Returns the version.
 ///
 /// # Errors
-/// A storage error.
+/// A storage error; of kind retry also where the version of another commit that came first was cleaned up.
 pub async fn update_indexes(base: &Dataset) -> Result<u64> {
-    let action = "updating the indexes of the base table";
-    let indices = base.load_indices().await.context(action)?;
+    let indices = base.load_indices().await.context(ACTION)?;
     if indices.iter().all(is_system_index) {
         return Ok(base.version().version);
     }
-    let mut dataset = open_synced(base).await?;
-    dataset.optimize_indices(&OptimizeOptions::default()).await.context(action)?;
+    let mut dataset = committing(base).await.context(ACTION)?;
+    pass(Hold::Indexes, base.uri()).await;
+    dataset.optimize_indices(&OptimizeOptions::default()).await.context(ACTION)?;
     Ok(dataset.version().version)
 }

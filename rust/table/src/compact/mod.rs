@@ -31,12 +31,13 @@ use lancemem_core::mutant;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
-pub use commit::commit_exactly;
+pub use commit::{commit_exactly, committing};
 pub use debt::{Rewritten, rewrite_dead_fragments};
 pub use indexes::update_indexes;
 pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatment, decide};
 
 use crate::errors::Context;
+use crate::holds::{Hold, pass};
 use crate::sstable::files_of_fragments;
 use crate::vectors::Cover;
 use crate::view::{ReadView, SsTableCache};
@@ -204,6 +205,7 @@ impl Compaction {
         if self.settings.dry_run {
             return Ok(result);
         }
+        pass(Hold::Planned, self.base.uri()).await;
         let (removed, updated) =
             if mutant!("B16") { Default::default() } else { self.dead.write(&self.base).await? };
         let (new, copied_bytes) = self.new_fragments().await?;
@@ -211,6 +213,7 @@ impl Compaction {
         result.fragments_added = new.len();
         let made: Vec<Fragment> = updated.iter().chain(&new).cloned().collect();
         let made_new = new.clone();
+        pass(Hold::Files, self.base.uri()).await;
         match commit_exactly(&self.base, self.operation(removed, updated, new)).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema};
 use futures::StreamExt;
+use futures::future::try_join_all;
 use lance::Dataset;
 use lance::dataset::mem_wal::util::pk_index_path;
 use lance_core::Result as LanceResult;
+use lance_io::object_store::ObjectStore;
 use lance_table::format::Fragment;
 use lancemem_core::format::{IndexedFragment, KeyEncoder, PageFile, RecordIndexRun, paths};
 use lancemem_core::store::Store;
@@ -23,8 +25,8 @@ use super::open::below;
 use super::pages::{LOOKUP, PAGES};
 use crate::errors::{BaseContext, Context};
 use crate::sstable::{
-    FileSum, Linked, PageMaker, is_ours, link, page_stream, random_number, sync_folders,
-    write_pages,
+    BlockSums, FileSum, Linked, PageMaker, PageStream, is_ours, link, local_path, page_stream,
+    random_number, sync_folders, write_pages,
 };
 
 const ACTION: &str = "building the record index";
@@ -68,47 +70,95 @@ pub fn groups(fragments: impl IntoIterator<Item = Fragment>) -> Vec<Vec<Fragment
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
+/// Pages on their way to a run that nobody sees yet.
+pub(super) struct NewPages {
+    name: String,
+    store: Arc<ObjectStore>,
+    folder: Path,
+    base_version: u64,
+    key_fields: Vec<i32>,
+}
+
+impl NewPages {
+    /// None yet, of a run beside `base`.
+    pub async fn new(base: &Dataset, key: &[String]) -> Result<Self> {
+        let name = new_name()?;
+        Ok(Self {
+            store: base.object_store(None).await.context(ACTION)?,
+            folder: pages_of(base, &name),
+            name,
+            base_version: base.version().version,
+            key_fields: key_ids(base, key),
+        })
+    }
+
+    /// Writes the pages, and names the files. It takes pages for as long as somebody makes them.
+    pub async fn write(&self, stream: PageStream) -> LanceResult<Vec<Path>> {
+        write_pages(self.store.clone(), &self.folder, stream).await
+    }
+
+    /// Makes the files durable, and sums them up.
+    pub async fn seal(&self, files: &[Path]) -> Result<Vec<PageFile>> {
+        let sums = files.iter().map(|file| BlockSums::of(&self.store, &self.folder, file));
+        let sums = try_join_all(sums).await.context(ACTION)?;
+        sync_folders(&self.store, std::slice::from_ref(&self.folder)).await.context(ACTION)?;
+        Ok(sums.into_iter().map(with_blocks).collect())
+    }
+
+    /// The run, which has one entry for each row of `fragments`.
+    pub fn into_run(self, fragments: Vec<IndexedFragment>, page_files: Vec<PageFile>) -> NewRun {
+        let run = RecordIndexRun {
+            base_version: self.base_version,
+            key_fields: self.key_fields,
+            entries: fragments.iter().map(|fragment| fragment.physical_rows).sum(),
+            fragments,
+            page_files,
+        };
+        NewRun { name: self.name, run }
+    }
+
+    /// Removes what was written. Best effort: a collection takes what is left.
+    pub async fn remove(&self) {
+        if let Err(error) = self.store.remove_dir_all(self.folder.clone()).await {
+            tracing::debug!(folder = %self.folder, %error, "pages of no run were not removed");
+        }
+    }
+}
+
 /// Writes a run over the rows of `fragments`, deleted ones included. No fragments make a run that
 /// only says that the table has a record index.
 ///
 /// # Errors
 /// A storage error, or an input error for more than 2^32 rows.
 pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Result<NewRun> {
-    let ids = key_ids(base, key);
-    let mut new = NewRun { name: new_name()?, run: RecordIndexRun::default() };
-    new.run.base_version = base.version().version;
-    new.run.key_fields.clone_from(&ids);
+    let pages = NewPages::new(base, key).await?;
+    let mut covered = Vec::with_capacity(fragments.len());
     let mut rows = Rows { batches: Vec::new(), keys: KeyBlock::default(), starts: Vec::new() };
     for fragment in fragments {
         let id = address_half(fragment.id)?;
         let before = rows.keys.len();
         rows.starts.push((before, id));
         read_fragment(base, key, fragment.id, &mut rows).await?;
-        let read = (rows.keys.len() - before) as u64;
-        new.run.entries += read;
-        new.run.fragments.push(IndexedFragment {
+        covered.push(IndexedFragment {
             in_run: id,
             id: fragment.id,
-            physical_rows: read,
-            key_files: key_files(fragment, &ids),
+            physical_rows: (rows.keys.len() - before) as u64,
+            key_files: key_files(fragment, &pages.key_fields),
         });
     }
     if u32::try_from(rows.keys.len()).is_err() {
         return Err(Error::input("a fragment of more than 2^32 rows cannot be indexed"));
     }
-    if let Some(first) = rows.batches.first() {
-        let (maker, stream) = page_stream(first.schema_ref());
-        let sorted = tokio::task::spawn_blocking(move || rows.send(maker));
-        let store = base.object_store(None).await.context(ACTION)?;
-        let folder = pages_of(base, &new.name);
-        let written = Box::pin(write_pages(store.clone(), &folder, stream)).await;
-        let made = sorted.await.map_err(|error| Error::Internal(format!("{ACTION}: {error}")))?;
-        made.context(ACTION)?;
-        let sums = FileSum::of_all(&store, &folder, &written.context(ACTION)?).await;
-        new.run.page_files = sums.context(ACTION)?.into_iter().map(page_file).collect();
-        sync_folders(&store, &[folder]).await.context(ACTION)?;
-    }
-    Ok(new)
+    let Some(first) = rows.batches.first() else {
+        return Ok(pages.into_run(covered, Vec::new()));
+    };
+    let (maker, stream) = page_stream(first.schema_ref());
+    let sorted = tokio::task::spawn_blocking(move || rows.send(maker));
+    let written = Box::pin(pages.write(stream)).await;
+    let made = sorted.await.map_err(|error| Error::Internal(format!("{ACTION}: {error}")))?;
+    made.context(ACTION)?;
+    let page_files = pages.seal(&written.context(ACTION)?).await?;
+    Ok(pages.into_run(covered, page_files))
 }
 
 /// Whether the key index of an SSTable may become a run: that of a run of lance may lack rows.
@@ -117,8 +167,8 @@ pub fn is_ours_to_adopt(sstable: &Dataset) -> bool {
     is_ours(sstable)
 }
 
-/// Makes the key index of `sstable` a run over `fragment`, the fragment that its data file became.
-/// Nothing of it is read.
+/// Makes the key index of `sstable` a run over `fragment`, the fragment that its data file became; `None`
+/// where its files are not as they were written. Nothing of it is copied where it can be linked.
 ///
 /// # Errors
 /// A storage error.
@@ -127,39 +177,61 @@ pub async fn adopt(
     key: &[String],
     sstable: &Dataset,
     fragment: &Fragment,
-) -> Result<NewRun> {
+) -> Result<Option<NewRun>> {
     let action = "adopting a key index into the record index";
-    let name = new_name()?;
-    let ids = key_ids(base, key);
-    let store = base.object_store(None).await.context(action)?;
-    let folder = pages_of(base, &name);
+    let pages = NewPages::new(base, key).await?;
     let old = pk_index_path(&sstable.branch_location().path);
+    let mut files = Vec::new();
     for file in [PAGES, LOOKUP] {
-        let (from, to) = (old.clone().join(file), folder.clone().join(file));
-        if link(&store, &from, &to).await.context(action)? == Linked::NotHere {
-            store.copy(&from, &to).await.context(action)?;
+        let (from, to) = (old.clone().join(file), pages.folder.clone().join(file));
+        if link(&pages.store, &from, &to).await.context(action)? == Linked::NotHere {
+            pages.store.copy(&from, &to).await.context(action)?;
         }
+        files.push(to);
     }
-    sync_folders(&store, &[folder]).await.context(action)?;
-    let physical_rows = fragment.physical_rows.unwrap_or_default() as u64;
+    let page_files = adopted_files(&pages, FileSum::of_key_index(sstable), &files).await?;
+    let Some(page_files) = page_files else {
+        tracing::warn!(run = %old, "the key index of an SSTable is damaged; its keys are read anew");
+        pages.remove().await;
+        return Ok(None);
+    };
     let covered = IndexedFragment {
         in_run: 0,
         id: fragment.id,
-        physical_rows,
-        key_files: key_files(fragment, &ids),
+        physical_rows: fragment.physical_rows.unwrap_or_default() as u64,
+        key_files: key_files(fragment, &pages.key_fields),
     };
-    let run = RecordIndexRun {
-        base_version: base.version().version,
-        key_fields: ids,
-        entries: physical_rows,
-        fragments: vec![covered],
-        page_files: FileSum::of_key_index(sstable).into_iter().map(page_file).collect(),
-    };
-    Ok(NewRun { name, run })
+    Ok(Some(pages.into_run(vec![covered], page_files)))
 }
 
-fn page_file(sum: FileSum) -> PageFile {
-    PageFile { name: sum.file, crc32: sum.crc32 }
+/// What is known of adopted files, of which their SSTable's manifest has the checksums `sums`; `None`
+/// where the disk has other ones. On an object store nothing is read, and without checksums there is
+/// nothing to compare.
+async fn adopted_files(
+    pages: &NewPages,
+    sums: Vec<FileSum>,
+    files: &[Path],
+) -> Result<Option<Vec<PageFile>>> {
+    let is_local = local_path(&pages.store, &pages.folder).is_some();
+    if !is_local || sums.len() != files.len() {
+        sync_folders(&pages.store, std::slice::from_ref(&pages.folder)).await.context(ACTION)?;
+        let files = sums.into_iter();
+        let files = files.map(|FileSum { file: name, crc32 }| PageFile {
+            name,
+            crc32,
+            ..PageFile::default()
+        });
+        return Ok(Some(files.collect()));
+    }
+    let found = pages.seal(files).await?;
+    let is_recorded =
+        |file: &PageFile| sums.iter().any(|sum| sum.file == file.name && sum.crc32 == file.crc32);
+    Ok(found.iter().all(is_recorded).then_some(found))
+}
+
+fn with_blocks(sums: BlockSums) -> PageFile {
+    let BlockSums { sum: FileSum { file: name, crc32 }, bytes, blocks } = sums;
+    PageFile { name, crc32, bytes, blocks }
 }
 
 /// The keys of some fragments, in the order in which they were read.
@@ -189,21 +261,22 @@ impl Rows {
 
 /// Places of the keys in the order of the keys, equal ones in their own.
 fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
-    // Nearly all comparisons end at the eight bytes behind the mark of the first column, which is
-    // the same in all keys.
-    let prefix = |key: &[u8]| {
-        let mut bytes = [0; 8];
-        let known = key.get(1..).unwrap_or_default();
-        let known = &known[..known.len().min(8)];
-        bytes[..known.len()].copy_from_slice(known);
-        u64::from_be_bytes(bytes)
-    };
-    let mut rows: Vec<(u64, u32)> = keys.iter().map(prefix).zip(0..).collect();
+    let mut rows: Vec<(u64, u32)> = keys.iter().map(key_prefix).zip(0..).collect();
     rows.sort_unstable_by(|(prefix, row), (other_prefix, other)| {
         let whole = || keys.get(*row as usize).cmp(keys.get(*other as usize));
         prefix.cmp(other_prefix).then_with(whole).then(row.cmp(other))
     });
     rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// The eight bytes behind the mark of the first column, which is the same in all keys: nearly all
+/// comparisons end there.
+pub(super) fn key_prefix(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let known = key.get(1..).unwrap_or_default();
+    let known = &known[..known.len().min(8)];
+    bytes[..known.len()].copy_from_slice(known);
+    u64::from_be_bytes(bytes)
 }
 
 async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows) -> Result<()> {

@@ -16,14 +16,19 @@
 mod build;
 mod check;
 mod key_columns;
+mod levels;
+mod merge;
 mod open;
 mod pages;
 #[cfg(test)]
 mod tests;
+mod verified_files;
 
 pub use build::{NewRun, adopt, build, groups, is_ours_to_adopt, new_name};
 pub use check::check;
 pub use key_columns::{column_batches, fragment_of, has_keys_of, key_files, key_ids};
+pub use levels::{RunSize, due};
+pub use merge::{Merged, merge};
 pub use open::{Found, IndexRuns, OpenRun, RecordIndex};
 
 /// What a record index has, or what a look at it found.

@@ -15,7 +15,7 @@ use lance::Dataset;
 use lance_core::{Error as LanceError, Result as LanceResult};
 use lance_io::object_store::ObjectStore;
 use lance_table::format::Fragment;
-use lancemem_core::format::{RecordIndexRun, paths};
+use lancemem_core::format::{PageFile, RecordIndexRun, paths};
 use lancemem_core::types::{Error, MaxBytes, Result};
 use object_store::path::Path;
 use parking_lot::Mutex;
@@ -24,6 +24,7 @@ use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use super::key_columns::{has_keys_of, key_ids};
 use super::pages::Pages;
+use super::verified_files::{Damage, verified};
 use crate::errors::Context;
 use crate::sstable::{COMPARED_BYTES, FileStamps, FileSum, read_whole};
 
@@ -46,6 +47,8 @@ pub struct OpenRun {
     store: Arc<ObjectStore>,
     folder: Path,
     pages: OnceCell<Pages>,
+    /// The first block that is damaged, of those that were read.
+    damage: Damage,
     /// What the disk said of the files of the pages when they were compared last.
     compared: AsyncMutex<Option<FileStamps>>,
 }
@@ -54,15 +57,26 @@ impl OpenRun {
     pub(super) async fn pages(&self) -> LanceResult<&Pages> {
         let columns = self.run.key_fields.len();
         let open = || async {
-            if self.stamps().bytes().is_some_and(|bytes| bytes <= COMPARED_BYTES) {
-                self.compare().await?;
-            }
-            self.unwinding(Pages::open(self.store.clone(), self.folder.clone(), columns)).await
+            let store = if self.has_blocks() {
+                verified(&self.store, &self.folder, &self.run.page_files, &self.damage).await?
+            } else {
+                if self.stamps().bytes().is_some_and(|bytes| bytes <= COMPARED_BYTES) {
+                    self.compare().await?;
+                }
+                self.store.clone()
+            };
+            self.unwinding(Pages::open(store, self.folder.clone(), columns)).await
         };
         self.pages.get_or_try_init(open).await
     }
 
-    /// Compares the files of the pages with their checksums, where the run has some, unless this handle
+    /// Whether what is read of the pages is compared as it is read.
+    pub(super) fn has_blocks(&self) -> bool {
+        let files = &self.run.page_files;
+        !files.is_empty() && files.iter().all(PageFile::has_blocks)
+    }
+
+    /// Compares the files of the pages whole, where the run has checksums of them, unless this handle
     /// has and the disk says nothing else of them since: the bytes that were read for it now.
     pub(super) async fn compare(&self) -> LanceResult<u64> {
         let mut compared = self.compared.lock().await;
@@ -78,10 +92,10 @@ impl OpenRun {
         Ok(bytes)
     }
 
-    /// The same where they are on a local disk, however large they are: an object store has checksums
-    /// of its own.
+    /// The same where they are on a local disk, however large they are, and their blocks have no
+    /// checksums: an object store has checksums of its own.
     async fn compare_before_use(&self) -> LanceResult<u64> {
-        if self.stamps().bytes().is_none() {
+        if self.has_blocks() || self.stamps().bytes().is_none() {
             return Ok(0);
         }
         self.compare().await
@@ -96,11 +110,19 @@ impl OpenRun {
         files.map(|file| FileSum { file: file.name.clone(), crc32: file.crc32 })
     }
 
-    /// Lance's reader panics on some files that are damaged: an error of the index, as others are.
-    async fn unwinding<T>(&self, work: impl Future<Output = LanceResult<T>>) -> LanceResult<T> {
-        AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+    /// Lance's reader panics on some files that are damaged: an error of the index, as others are. A
+    /// block that is damaged is named, whatever Lance makes of it.
+    pub(super) async fn unwinding<T>(
+        &self,
+        work: impl Future<Output = LanceResult<T>>,
+    ) -> LanceResult<T> {
+        let done = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
             Err(LanceError::corrupt_file_named(&self.name, "its pages cannot be read"))
-        })
+        });
+        match (done, self.damage.get()) {
+            (Err(_), Some(what)) => Err(LanceError::corrupt_file(self.folder.clone(), what)),
+            (done, _) => done,
+        }
     }
 }
 
@@ -228,11 +250,24 @@ impl RecordIndex {
         self.by_fragment.len()
     }
 
+    /// What a serving run answers for: from the upper half of an address in it to the fragment, and its
+    /// rows.
+    pub(super) fn served(&self, run: &str) -> Option<&HashMap<u32, (u32, u64)>> {
+        let serving = self.runs.iter().find(|serving| serving.run.name == run)?;
+        Some(&serving.fragments)
+    }
+
+    /// Each serving run with the entries that it answers with.
+    pub fn live(&self) -> impl Iterator<Item = (&Arc<OpenRun>, u64)> {
+        self.runs
+            .iter()
+            .map(|serving| (&serving.run, serving.fragments.values().map(|(_, rows)| rows).sum()))
+    }
+
     /// The fragment of an entry of a serving run; `None` for one that another run answers for or
     /// that is gone.
     pub(super) fn fragment_of(&self, run: &str, in_run: u32) -> Option<u32> {
-        let serving = self.runs.iter().find(|serving| serving.run.name == run)?;
-        serving.fragments.get(&in_run).map(|(fragment, _)| *fragment)
+        self.served(run)?.get(&in_run).map(|(fragment, _)| *fragment)
     }
 
     /// Every row of a covered fragment that has one of `keys`, encoded keys that ascend. Deleted
@@ -361,8 +396,8 @@ async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Opt
         Ok(run) => {
             let folder = below(root, &paths::record_index_pages(&name));
             let (pages, compared) = (OnceCell::new(), AsyncMutex::default());
-            let store = store.clone();
-            Ok(Some(Arc::new(OpenRun { name, run, store, folder, pages, compared })))
+            let (store, damage) = (store.clone(), Damage::default());
+            Ok(Some(Arc::new(OpenRun { name, run, store, folder, pages, damage, compared })))
         }
         Err(error) => {
             tracing::warn!(%error, "a run of the record index is left out");

@@ -36,6 +36,16 @@ const PAGES_AT_ONCE: usize = 32;
 /// Such calls that run at the same time.
 const READS_AHEAD: usize = 4;
 
+/// One page: encoded keys, the same as they are stored, and the address of each.
+pub struct Page {
+    /// The encoded keys.
+    pub keys: KeyBlock,
+    /// The keys as the page has them.
+    pub values: ArrayRef,
+    /// Their addresses.
+    pub addresses: Vec<u64>,
+}
+
 /// An open run's pages.
 pub struct Pages {
     reader: Arc<dyn IndexReader>,
@@ -104,11 +114,27 @@ impl Pages {
         Ok(found)
     }
 
-    /// Every page in its order, for somebody who checks all.
+    /// Every page in its order, for a check of all.
     pub async fn page(&self, number: usize) -> Result<(KeyBlock, Vec<u64>)> {
         let page = self.reader.read_record_batch(number as u64, self.page_rows).await?;
-        let addresses = addresses_of(&page)?;
-        Ok((keys_of(&column(&page, VALUES)?, self.encoded)?, addresses.to_vec()))
+        let Page { keys, addresses, .. } = self.decoded(&page)?;
+        Ok((keys, addresses))
+    }
+
+    /// The pages `numbers`, whole and in their order, for a merge.
+    pub async fn range(&self, numbers: Range<usize>) -> Result<Vec<Page>> {
+        let numbers: Vec<u64> = numbers.map(|number| number as u64).collect();
+        let pages = self.reader.read_record_batches(&numbers, self.page_rows).await?;
+        pages.iter().map(|page| self.decoded(page)).collect()
+    }
+
+    fn decoded(&self, page: &RecordBatch) -> Result<Page> {
+        let values = column(page, VALUES)?;
+        let (keys, addresses) = (keys_of(&values, self.encoded)?, addresses_of(page)?.to_vec());
+        if keys.len() != addresses.len() {
+            return Err(damaged("the number of its addresses"));
+        }
+        Ok(Page { keys, values, addresses })
     }
 
     /// First and last key of a page, as the lookup file has them.

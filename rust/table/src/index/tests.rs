@@ -1,20 +1,23 @@
 //! Runs of many pages beside a plain map.
 //!
 //! Owns: the search over pages and fragments, for one key column and for two, with keys that stand
-//! more than once.
+//! more than once; and merges, which give what a build over the same fragments gives.
 //! Does not own: the life of an index beside a table (`tests/test_record_index.py`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow_array::{Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use lance::Dataset;
 use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
 use lancemem_core::format::KeyEncoder;
 use lancemem_core::store::Store;
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 use super::*;
+use crate::sstable::PAGE_ROWS;
 
 const ROWS: i64 = 30_000;
 
@@ -135,4 +138,158 @@ async fn runs_of_another_key_are_not_asked() {
     for other in [["v".to_owned()].as_slice(), &["a".to_owned(), "b".to_owned()], &[]] {
         assert_eq!(RecordIndex::new(&base, other, &published).fragments(), 0, "{other:?}");
     }
+}
+
+/// Every entry of a run, in full pages.
+async fn entries(run: &OpenRun) -> Vec<(Vec<u8>, u64)> {
+    let pages = run.pages().await.unwrap();
+    let mut entries = Vec::new();
+    for number in 0..pages.len() {
+        let (keys, addresses) = pages.page(number).await.unwrap();
+        assert!(keys.len() == PAGE_ROWS || number + 1 == pages.len(), "page {number}");
+        entries.extend(keys.iter().map(<[u8]>::to_vec).zip(addresses));
+    }
+    entries
+}
+
+fn merged_of(merged: Merged) -> NewRun {
+    match merged {
+        Merged::Run(run) => run,
+        Merged::Damaged(run, why) => panic!("{}: {why}", run.name),
+    }
+}
+
+/// Merges all runs that serve `base`, and compares the new one with a run built of all fragments.
+async fn a_merge_equals_a_build(base: &Dataset, key: &[String], store: &Store) {
+    let published = IndexRuns::default().published(base).await.unwrap().unwrap();
+    let index = RecordIndex::new(base, key, &published);
+    let inputs: Vec<_> = index.serving().cloned().collect();
+    assert_eq!(index.fragments(), base.fragments().len());
+    let merged = merged_of(merge(base, key, &index, &inputs).await.unwrap());
+    let built = build(base, key, base.fragments()).await.unwrap();
+    let names = [merged.name.clone(), built.name.clone()];
+    merged.publish(store).await.unwrap();
+    built.publish(store).await.unwrap();
+    let published = IndexRuns::default().published(base).await.unwrap().unwrap();
+    let [merged, built] =
+        names.map(|name| published.iter().find(|run| run.name == name).unwrap().clone());
+    assert!(merged.has_blocks() && built.has_blocks());
+    assert_eq!(merged.run.fragments, built.run.fragments);
+    assert_eq!(merged.run.entries, built.run.entries);
+    assert!(entries(&merged).await == entries(&built).await, "of {} runs", inputs.len());
+    let alone = check(base, key, &[merged]).await.unwrap();
+    assert_eq!((alone.damage, alone.fragments_uncovered), (Vec::new(), 0));
+}
+
+async fn merges_of_many_pages_equal_builds(key: &[&str]) {
+    let key: Vec<String> = key.iter().map(|name| (*name).to_owned()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let mut base = base_in(&folder).await;
+    let store = Store::open(folder.path().to_str().unwrap(), true).unwrap();
+    for part in base.fragments().chunks(1) {
+        build(&base, &key, part).await.unwrap().publish(&store).await.unwrap();
+    }
+    a_merge_equals_a_build(&base, &key, &store).await;
+    // The first fragment is gone, and rows of the others are deleted: their entries stay.
+    base.delete("v = 0 or b % 5 = 1").await.unwrap();
+    a_merge_equals_a_build(&base, &key, &store).await;
+}
+
+#[tokio::test]
+async fn a_merge_of_keys_of_one_column_equals_a_build() {
+    merges_of_many_pages_equal_builds(&["b"]).await;
+}
+
+#[tokio::test]
+async fn a_merge_of_keys_of_two_columns_equals_a_build() {
+    merges_of_many_pages_equal_builds(&["a", "b"]).await;
+}
+
+fn numbered(fragment: usize, numbers: &[i64]) -> RecordBatch {
+    let schema = rows(0).schema();
+    let of = Int64Array::from(vec![i64::try_from(fragment).unwrap(); numbers.len()]);
+    let texts =
+        StringArray::from_iter_values(numbers.iter().map(|n| "x".repeat(usize::from(n % 2 == 0))));
+    let numbers = Arc::new(Int64Array::from(numbers.to_vec()));
+    let columns: Vec<ArrayRef> = vec![Arc::new(of), numbers, Arc::new(texts)];
+    RecordBatch::try_new(schema, columns).unwrap()
+}
+
+async fn random_parts(fragments: &[Vec<i64>], runs: &[usize], gone: &[usize], key: &[&str]) {
+    let key: Vec<String> = key.iter().map(|name| (*name).to_owned()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let uri = folder.path().canonicalize().unwrap();
+    let mut base: Option<Dataset> = None;
+    for (fragment, numbers) in fragments.iter().enumerate() {
+        let batch = numbered(fragment, numbers);
+        base = Some(match base.take() {
+            None => InsertBuilder::new(uri.to_str().unwrap()).execute(vec![batch]).await.unwrap(),
+            Some(base) => {
+                let params = WriteParams { mode: WriteMode::Append, ..WriteParams::default() };
+                let insert = InsertBuilder::new(Arc::new(base));
+                insert.with_params(&params).execute(vec![batch]).await.unwrap()
+            }
+        });
+    }
+    let mut base = base.unwrap();
+    let store = Store::open(folder.path().to_str().unwrap(), true).unwrap();
+    let mut rest = base.fragments().as_slice();
+    for count in runs {
+        let (part, others) = rest.split_at((*count).min(rest.len()));
+        build(&base, &key, part).await.unwrap().publish(&store).await.unwrap();
+        rest = others;
+    }
+    build(&base, &key, rest).await.unwrap().publish(&store).await.unwrap();
+    let gone: Vec<String> = gone.iter().map(ToString::to_string).collect();
+    if !gone.is_empty() {
+        base.delete(&format!("v in ({})", gone.join(", "))).await.unwrap();
+    }
+    if !base.fragments().is_empty() {
+        a_merge_equals_a_build(&base, &key, &store).await;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_merge_of_any_runs_equals_a_build(
+        fragments in vec(vec(-30_i64..30, 1..60), 1..8),
+        runs in vec(1_usize..3, 0..6),
+        gone in vec(0_usize..8, 0..3),
+        composite in any::<bool>(),
+    ) {
+        let key: &[&str] = if composite { &["a", "b"] } else { &["b"] };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(random_parts(&fragments, &runs, &gone, key));
+    }
+}
+
+#[tokio::test]
+async fn a_merge_names_the_run_that_is_damaged_and_leaves_no_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = base_in(&folder).await;
+    let store = Store::open(folder.path().to_str().unwrap(), true).unwrap();
+    let key = ["b".to_owned()];
+    for part in base.fragments().chunks(1) {
+        build(&base, &key, part).await.unwrap().publish(&store).await.unwrap();
+    }
+    let published = IndexRuns::default().published(&base).await.unwrap().unwrap();
+    let index = RecordIndex::new(&base, &key, &published);
+    let pages = folder.path().join("_lancemem/record_index");
+    let folders = || std::fs::read_dir(&pages).unwrap().count();
+    let before = folders();
+    let file = pages.join(&published[1].name).join("page_data.lance");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    match merge(&base, &key, &index, &published).await.unwrap() {
+        Merged::Run(_) => panic!("a damaged page is merged"),
+        Merged::Damaged(run, why) => {
+            assert_eq!(run.name, published[1].name);
+            assert!(why.contains("page_data.lance: checksum mismatch"), "{why}");
+        }
+    }
+    assert_eq!(folders(), before);
 }

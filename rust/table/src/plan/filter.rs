@@ -23,8 +23,10 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use lancemem_core::types::{Error, Result};
 
+use super::exact::exact;
 use super::narrowing::hide;
 use super::zeros::with_both_zeros;
+use super::{numerals, words};
 use crate::errors::{Context, from_datafusion};
 
 /// Operators that may follow each other without parentheses. DataFusion's passes go one call
@@ -55,8 +57,13 @@ impl Filter {
         let action = format!("the filter '{sql}' is not valid");
         refuse_long_text(sql)?;
         let schema = df_schema(schema)?;
-        let parsed = session.parse_sql_expr(sql, &schema);
-        let parsed = parsed.map_err(|error| invalid(&action, &error))?;
+        let parsed = numerals::parse(session, &schema, sql);
+        let parsed = parsed.map_err(|error| match words::to_quote(session, &schema, sql) {
+            Some(name) => Error::input(format!(
+                "{action}: {name} is a word of SQL; write the column as \"{name}\""
+            )),
+            None => invalid(&action, &error),
+        })?;
         Self::resolve(parsed, &Arc::new(schema), &action)
     }
 
@@ -72,8 +79,9 @@ impl Filter {
         refuse_deep(&expression)?;
         refuse_other_rows(&expression, action)?;
         let simplifier = simplifier(schema.clone());
-        let resolved = simplifier
-            .coerce(expression, schema)
+        let resolved = numerals::settle(expression, schema)
+            .and_then(|expression| exact(expression, schema, &simplifier))
+            .and_then(|expression| simplifier.coerce(expression, schema))
             .and_then(|expression| of_boolean(expression, schema))
             .and_then(|expression| without_nulls_in_lists(expression, &simplifier))
             .and_then(|expression| simplified(expression, schema))
@@ -226,6 +234,11 @@ fn flat(expression: Expr) -> PlanResult<Expr> {
 /// All of these conditions as one, as flat as can be: DataFusion's own is as deep as they are many.
 pub(super) fn conjunction(conditions: Vec<Expr>) -> Option<Expr> {
     joined(conditions, Operator::And)
+}
+
+/// Any of these conditions.
+pub(super) fn either(conditions: Vec<Expr>) -> Option<Expr> {
+    joined(conditions, Operator::Or)
 }
 
 fn joined(mut conditions: Vec<Expr>, operator: Operator) -> Option<Expr> {

@@ -6,10 +6,12 @@
 
 mod condition;
 mod domain;
+mod exact;
 mod filter;
 mod leaf;
 mod memtable_scan;
 mod narrowing;
+mod numerals;
 mod part;
 mod planner;
 mod prune;
@@ -17,6 +19,8 @@ pub mod pushdown;
 mod run_keys_scan;
 mod substrait;
 mod turns;
+mod values;
+mod words;
 mod zeros;
 
 pub use condition::Condition;

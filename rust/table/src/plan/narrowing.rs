@@ -32,7 +32,9 @@ pub fn hide(expression: Expr, schema: &DFSchema) -> PlanResult<Hidden> {
         else {
             return Ok(Transformed::no(part));
         };
-        if expr.column_refs().is_empty() || keeps_all(&expr.get_type(&schema)?, to.data_type()) {
+        let from = expr.get_type(&schema)?;
+        let keeps = keeps_all(&from, to.data_type()) && !changes_unit(&from, to.data_type());
+        if expr.column_refs().is_empty() || keeps {
             return Ok(Transformed::no(part));
         }
         // No column of a table has such a name.
@@ -62,7 +64,7 @@ impl Hidden {
 }
 
 /// Whether values that differ still do after the cast, in the same order, and each has one.
-fn keeps_all(from: &DataType, to: &DataType) -> bool {
+pub fn keeps_all(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::Dictionary(_, from), to) => keeps_all(from, to),
         (from, DataType::Dictionary(_, to)) => keeps_all(from, to),
@@ -85,7 +87,12 @@ fn keeps_all(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-fn is_utc(zone: &str) -> bool {
+/// Whether DataFusion, which takes such a cast for one of the constant beside it, cuts that.
+fn changes_unit(from: &DataType, to: &DataType) -> bool {
+    matches!((from, to), (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) if from != to)
+}
+
+pub fn is_utc(zone: &str) -> bool {
     matches!(zone, "UTC" | "Z" | "+00:00" | "Etc/UTC")
 }
 

@@ -95,10 +95,13 @@ pub struct ScanPlan {
     pub pruned: Vec<Pruned>,
 }
 
-/// A session whose SQL keeps the case of names, as Arrow and Lance do.
+/// A session whose SQL keeps the case of names, as Arrow and Lance do, and the digits of numbers, and
+/// in which `now()` and `TIMESTAMPTZ` are instants.
 pub fn session() -> SessionContext {
-    let config =
-        SessionConfig::new().set_bool("datafusion.sql_parser.enable_ident_normalization", false);
+    let config = SessionConfig::new()
+        .set_bool("datafusion.sql_parser.enable_ident_normalization", false)
+        .set_bool("datafusion.sql_parser.parse_float_as_decimal", true)
+        .set_str("datafusion.execution.time_zone", "UTC");
     SessionContext::new_with_config(config)
 }
 

@@ -156,7 +156,7 @@ async fn plan_on(
     };
     refuse_changed(&table, &schema, &view, &request)?;
     let plan = table.plan(&session, &view, &request).await?.plan;
-    Ok(Arc::new(OwnErrors::of(plan)))
+    Ok(Arc::new(OwnErrors::of(plan, view.base.clone())))
 }
 
 /// Refuses columns that are not what they were when a session took the table's schema: its plan

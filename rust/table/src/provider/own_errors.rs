@@ -12,7 +12,9 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::TryStreamExt;
+use lance::Dataset;
 
+use crate::damage::naming_damage_of;
 use crate::errors::{external, from_scan};
 
 const NAME: &str = "LancememExec";
@@ -21,17 +23,14 @@ const NAME: &str = "LancememExec";
 #[derive(Debug)]
 pub struct OwnErrors {
     plan: Arc<dyn ExecutionPlan>,
+    base: Arc<Dataset>,
 }
 
 impl OwnErrors {
-    /// The node above `plan`.
-    pub const fn of(plan: Arc<dyn ExecutionPlan>) -> Self {
-        Self { plan }
+    /// The node above `plan`, which reads `base`.
+    pub const fn of(plan: Arc<dyn ExecutionPlan>, base: Arc<Dataset>) -> Self {
+        Self { plan, base }
     }
-}
-
-fn own(error: &DataFusionError) -> DataFusionError {
-    external(from_scan("scanning", error))
 }
 
 impl DisplayAs for OwnErrors {
@@ -58,7 +57,7 @@ impl ExecutionPlan for OwnErrors {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
         match children.pop() {
-            Some(plan) if children.is_empty() => Ok(Arc::new(Self::of(plan))),
+            Some(plan) if children.is_empty() => Ok(Arc::new(Self::of(plan, self.base.clone()))),
             _ => Err(DataFusionError::Internal(format!("{NAME} has one input"))),
         }
     }
@@ -84,9 +83,10 @@ impl ExecutionPlan for OwnErrors {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> PlanResult<SendableRecordBatchStream> {
-        let rows = self.plan.execute(partition, context).map_err(|error| own(&error))?;
+        let own = |error| from_scan("scanning", &error);
+        let rows = self.plan.execute(partition, context).map_err(|error| external(own(error)))?;
         let schema = rows.schema();
-        let rows = rows.map_err(|error| own(&error));
+        let rows = naming_damage_of(self.base.clone(), rows.map_err(own)).map_err(external);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }

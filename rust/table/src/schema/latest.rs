@@ -8,14 +8,22 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use lance::Dataset;
+use lance::index::DatasetIndexExt;
 use lancemem_core::types::{Error, Result};
 use object_store::ObjectStoreExt;
 use parking_lot::RwLock;
 
 use super::{TableSchema, in_table};
-use crate::errors::{Context, from_look};
+use crate::errors::{Context, from_look, missing_manifest};
 
+/// Versions that may be cleaned up between a listing and the read that follows it. Each takes a commit and a
+/// clean-up of others.
+const LOOKS: u32 = 100;
+/// Listings that show no version as new as one that was seen. A folder that changes while it is listed may hide
+/// versions for a moment.
+const LISTINGS: u32 = 3;
 const LOOKING: &str = "looking for the newest version of the base table";
 
 /// A version of the base table and its columns.
@@ -68,7 +76,7 @@ impl LatestBase {
     /// A storage error; an input error that names table and column where the columns changed in
     /// a way that rows of before cannot follow, or where another table was made in its place.
     pub async fn newest(&self) -> Result<BaseVersion> {
-        let (known, base) = self.look().await?;
+        let (known, base) = self.look(Depth::Indexes).await?;
         if base.version().version == known.dataset.version().version {
             // Another look may have seen a newer one since this one began.
             return Ok(self.known());
@@ -95,14 +103,22 @@ impl LatestBase {
     /// # Errors
     /// An input error then; a storage error.
     pub async fn check_there(&self) -> Result<()> {
-        self.look().await.map(|_| ())
+        self.look(Depth::Manifest).await.map(|_| ())
     }
 
     /// What was known, and the newest version of the same table.
-    async fn look(&self) -> Result<(BaseVersion, Dataset)> {
+    async fn look(&self, depth: Depth) -> Result<(BaseVersion, Dataset)> {
         let known = self.known();
-        let mut base = Dataset::clone(&known.dataset);
-        base.checkout_latest().await.map_err(|error| from_look(LOOKING, &error))?;
+        let number = known.dataset.version().version;
+        let mut listings = 1;
+        let base = loop {
+            let newest = newest_to(&known.dataset, depth).await;
+            let newest = newest.map_err(|error| from_look(LOOKING, &error))?;
+            if newest.version().version >= number || listings == LISTINGS {
+                break newest;
+            }
+            listings += 1;
+        };
         refuse_replaced(&known.dataset, &base).await?;
         Ok((known, base))
     }
@@ -167,10 +183,82 @@ pub fn replaced(uri: &str) -> Error {
     ))
 }
 
-/// Whether the table of `newest` has had a version, which is there.
+/// Whether the table of `newest` has had a version. One that was cleaned up is trusted.
 async fn had(newest: &Dataset, stamp: VersionStamp) -> Result<bool> {
-    let there = newest.checkout_version(stamp.number).await.context(LOOKING)?;
-    Ok(VersionStamp::of(&there) == stamp)
+    match newest.checkout_version(stamp.number).await {
+        Ok(there) => Ok(VersionStamp::of(&there) == stamp),
+        Err(error) if missing_manifest(&error).is_some() => Ok(true),
+        Err(error) => Err(error).context(LOOKING),
+    }
+}
+
+/// How much of a version is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Manifest,
+    /// Also the list of its indexes, which stands in the same file: a call that asks for it later does so when the
+    /// file may be cleaned up.
+    Indexes,
+}
+
+/// The newest version of the table that `known` is of.
+///
+/// # Errors
+/// Those of lance.
+#[boxed]
+pub async fn newest_of(known: &Dataset) -> lance_core::Result<Dataset> {
+    newest_to(known, Depth::Indexes).await
+}
+
+async fn newest_to(known: &Dataset, depth: Depth) -> lance_core::Result<Dataset> {
+    read_newest(|| async {
+        let mut newest = Dataset::clone(known);
+        newest.checkout_latest().await?;
+        let is_new = newest.version().version != known.version().version;
+        if is_new && depth == Depth::Indexes {
+            keep_indexes(&newest).await?;
+        }
+        Ok(newest)
+    })
+    .await
+}
+
+/// Reads the list of a version's indexes as long as its file is there. What else is wrong with it is said where the
+/// list is used.
+///
+/// # Errors
+/// Where the version was cleaned up.
+pub async fn keep_indexes(version: &Dataset) -> lance_core::Result<()> {
+    match version.load_indices().await {
+        Err(error) if missing_manifest(&error).is_some() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What `read` makes of the newest version. A version that was listed may be cleaned up before it is read, when
+/// another commit has made a newer one: then it reads again. A version that is listed twice and not there is
+/// missing.
+///
+/// # Errors
+/// Those of `read`.
+pub async fn read_newest<T, F>(read: impl Fn() -> F) -> lance_core::Result<T>
+where
+    F: Future<Output = lance_core::Result<T>>,
+{
+    let mut missed = None;
+    for _ in 0..LOOKS {
+        let error = match read().await {
+            Ok(read) => return Ok(read),
+            Err(error) => error,
+        };
+        let missing = missing_manifest(&error);
+        if missing.is_none() || missing == missed {
+            return Err(error);
+        }
+        missed = missing;
+    }
+    let contended = format!("{LOOKS} versions were cleaned up, each before it could be read");
+    Err(lance_core::Error::too_much_write_contention(contended))
 }
 
 /// Whether the object of a version is the one that was read, by its tag; it tells nothing where it
@@ -187,3 +275,6 @@ async fn has_its_tag(version: &Dataset) -> Result<bool> {
         Err(error) => Err(Error::storage(LOOKING, error)),
     }
 }
+
+#[cfg(test)]
+mod tests;

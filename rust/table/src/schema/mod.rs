@@ -23,7 +23,9 @@ use lancemem_core::format::RowSchema;
 use lancemem_core::types::{Error, Result};
 
 pub use exec::ReconcileExec;
-pub use latest::{BaseVersion, LatestBase, VersionStamp, replaced};
+pub use latest::{
+    BaseVersion, LatestBase, VersionStamp, keep_indexes, newest_of, read_newest, replaced,
+};
 pub use plain_types::plain_schema;
 pub use stored::StoredColumns;
 
@@ -47,8 +49,8 @@ impl TableSchema {
     pub fn of(base: &Dataset) -> Result<Self> {
         refuse_maps_of_old_formats(base)?;
         let with_ids = Arc::new(with_ids(base.schema()));
-        let rows =
-            RowSchema::new(with_ids, &key_of(base)).map_err(|error| in_table(base.uri(), error))?;
+        let rows = RowSchema::new(with_ids, &key_of(base)?)
+            .map_err(|error| in_table(base.uri(), error))?;
         Ok(Self {
             columns: Arc::new(Schema::from(base.schema())),
             plain_storage: Arc::new(plain_schema(rows.storage())),
@@ -127,8 +129,26 @@ pub fn with_ids(schema: &LanceSchema) -> Schema {
 }
 
 /// Names of the key columns in primary-key order.
-pub fn key_of(base: &Dataset) -> Vec<String> {
-    base.schema().unenforced_primary_key().iter().map(|field| field.name.clone()).collect()
+///
+/// # Errors
+/// An input error where part of a column is in the key.
+pub fn key_of(base: &Dataset) -> Result<Vec<String>> {
+    let schema = base.schema();
+    let name_of = |field: &LanceField| {
+        if schema.fields.iter().any(|column| column.id == field.id) {
+            return Ok(field.name.clone());
+        }
+        let path = schema.field_ancestry_by_id(field.id).unwrap_or_default();
+        let path: Vec<&str> = path.iter().map(|part| part.name.as_str()).collect();
+        let error = format!(
+            "the primary key names '{}', a part of the column '{}', and a key consists of whole columns; \
+             make a table in which that part is a column",
+            path.join("."),
+            path.first().unwrap_or(&"")
+        );
+        Err(in_table(base.uri(), Error::input(error)))
+    };
+    schema.unenforced_primary_key().into_iter().map(name_of).collect()
 }
 
 /// An input error that names the table as well.

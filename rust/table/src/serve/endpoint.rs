@@ -23,7 +23,8 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Status};
 
 use super::address::Address;
-use super::service::{JobService, end_of, refuse_large_lists};
+use super::bounded::end_of;
+use super::service::{JobService, Limits, refuse_large_lists};
 use super::strangers::{Connections, Standing, accepted};
 use super::token::Token;
 use crate::table::Job;
@@ -36,6 +37,8 @@ const CALLS: u32 = 64;
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long a connection may take to answer, or to shake hands.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a reader may leave a message untaken, unless told.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long calls may take to end once the endpoint ends.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -59,13 +62,15 @@ pub struct ServeOptions {
     pub tls: Option<Tls>,
     /// Reads at a time.
     pub max_streams: usize,
+    /// How long a read may leave its next message untaken: it keeps rows in the job's memory.
+    pub stall_timeout: Duration,
 }
 
 impl Default for ServeOptions {
     /// On the loopback interface, for processes of this machine.
     fn default() -> Self {
         let address = "grpc://127.0.0.1:0".to_owned();
-        Self { address, token: None, tls: None, max_streams: 16 }
+        Self { address, token: None, tls: None, max_streams: 16, stall_timeout: STALL_TIMEOUT }
     }
 }
 
@@ -101,6 +106,9 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
             options.max_streams
         )));
     }
+    if options.stall_timeout.is_zero() {
+        return Err(Error::input("stall_timeout_ms must be at least 1, got 0"));
+    }
     let builder = Server::builder()
         .http2_keepalive_interval(Some(SILENCE))
         .http2_keepalive_timeout(Some(PATIENCE))
@@ -123,7 +131,8 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
 
     let token = options.token.unwrap_or_else(Token::generate);
     let stop = Arc::new(watch::Sender::new(false));
-    let service = JobService::new(Arc::downgrade(job), options.max_streams, stop.subscribe());
+    let limits = Limits { streams: options.max_streams, stall: options.stall_timeout };
+    let service = JobService::new(Arc::downgrade(job), &limits, stop.subscribe());
     let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES);
     let service = InterceptedService::new(service, guard(token.clone()));
     let connections = Arc::new(Connections::default());

@@ -4,10 +4,11 @@
 //! elsewhere holds it.
 //! Does not own: the cut, which is the job's own snapshot, or the read over it (`table`).
 //!
-//! Reading order: `wire` (what is asked and answered), `token`, `address`, `newest`, `service`,
-//! `strangers`, `endpoint`, then `remote`, the other end.
+//! Reading order: `wire` (what is asked and answered), `token`, `address`, `newest`, `bounded`,
+//! `service`, `strangers`, `endpoint`, then `remote`, the other end.
 
 mod address;
+mod bounded;
 mod endpoint;
 mod newest;
 mod remote;

@@ -1,9 +1,11 @@
 //! The Flight service of one job.
 //!
-//! Owns: what each call answers, how many reads run at a time, and that no read outlives the job.
-//! Does not own: who may call (`endpoint` puts the token in front) or the socket.
+//! Owns: what each call answers, and how many reads run at a time.
+//! Does not own: how a read ends (`bounded`), who may call (`endpoint` puts the token in front), or the
+//! socket.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arrow::ipc::writer::IpcWriteOptions;
 use arrow_array::RecordBatch;
@@ -20,9 +22,10 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use lancemem_core::format::RowSchema;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Error, ErrorKind};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::bounded::bounded;
 use super::newest::{self, NewestRows};
 use super::wire::{Ask, Header, Part, ROWS, SNAPSHOT};
 use crate::sstable::Chunks;
@@ -36,13 +39,22 @@ type Answers<T> = BoxStream<'static, Result<T, Status>>;
 pub(super) struct JobService {
     job: Weak<Job>,
     streams: Arc<Semaphore>,
+    stall: Duration,
     ended: watch::Receiver<bool>,
 }
 
+/// What bounds the reads of an endpoint.
+pub(super) struct Limits {
+    /// How many run at a time.
+    pub streams: usize,
+    /// How long one may leave its next message untaken.
+    pub stall: Duration,
+}
+
 impl JobService {
-    /// A service of `job` that runs at most `streams` reads at a time, until `ended`.
-    pub fn new(job: Weak<Job>, streams: usize, ended: watch::Receiver<bool>) -> Self {
-        Self { job, streams: Arc::new(Semaphore::new(streams)), ended }
+    /// A service of `job` whose reads keep to `limits`, until `ended`.
+    pub fn new(job: Weak<Job>, limits: &Limits, ended: watch::Receiver<bool>) -> Self {
+        Self { job, streams: Arc::new(Semaphore::new(limits.streams)), stall: limits.stall, ended }
     }
 
     fn job(&self) -> Result<Arc<Job>, Status> {
@@ -160,37 +172,6 @@ fn encode(
         .boxed()
 }
 
-/// A read that ends with the job, or the endpoint, if these end first.
-struct Bounded {
-    answers: Option<Answers<FlightData>>,
-    ended: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Bounded {
-    fn stream(self) -> Answers<FlightData> {
-        stream::unfold(self, |mut read| async move {
-            let answers = read.answers.as_mut()?;
-            let next = tokio::select! {
-                biased;
-                () = end_of(&mut read.ended) => None,
-                next = answers.next() => Some(next?),
-            };
-            let next = next.unwrap_or_else(|| {
-                read.answers = None;
-                Err(Status::failed_precondition("the job ended while it was read"))
-            });
-            Some((next, read))
-        })
-        .boxed()
-    }
-}
-
-/// Returns when `ended` is true, or when nobody is left who could say so.
-pub(super) async fn end_of(ended: &mut watch::Receiver<bool>) {
-    let _ = ended.wait_for(|ended| *ended).await;
-}
-
 /// What a caller is told, sorted by what it does next.
 fn refusal(error: &Error) -> Status {
     let text = error.to_string();
@@ -228,9 +209,8 @@ impl FlightService for JobService {
         let permit = self.streams.clone().try_acquire_owned().map_err(|_| {
             Status::resource_exhausted("as many reads run as this endpoint allows; call again")
         })?;
-        let answers = Some(self.read(ask).await?);
-        let read = Bounded { answers, ended: self.ended.clone(), _permit: permit };
-        Ok(Response::new(read.stream()))
+        let messages = self.read(ask).await?;
+        Ok(Response::new(bounded(messages, permit, self.ended.clone(), self.stall)))
     }
 
     async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {

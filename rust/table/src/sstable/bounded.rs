@@ -1,7 +1,8 @@
 //! Files that could ask for more memory than their kind ever needs.
 //!
-//! Owns: the reads of whole files of a run or of the record index, each with a bound, and the size of
-//! data files, which Lance reads whole where their manifest calls them small.
+//! Owns: the reads of whole files of a run or of the record index, each with a bound; the size of
+//! data files, which Lance reads whole where their manifest calls them small; and what stands in the
+//! place of a file and is none, which Lance would open.
 //! Does not own: the bounds, or objects outside Lance's files (`lancemem_core::store`).
 
 use std::cmp::Ordering;
@@ -12,29 +13,71 @@ use lance::Dataset;
 use lance_core::{Error, Result};
 use lance_io::object_store::ObjectStore;
 use lancemem_core::format::paths;
-use lancemem_core::store::NO_FILE;
+use lancemem_core::store::{NO_FILE, is_no_file};
 use lancemem_core::types::MaxBytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use super::checksums::DamagedFile;
-use super::sync::local_path;
+use super::checksums::{DamagedFile, inside};
+use super::sync::{files_of_fragments, local_path};
+
+/// The kind of damage of a file that has fewer bytes than its manifest records.
+pub(super) const CUT_SHORT: &str = "cut short";
+/// What is wrong with a file of another size.
+pub const OTHER_SIZE: &str = "its size is not the one that the run's manifest says";
 
 /// The bytes of a file, `most` of them.
 ///
 /// # Errors
 /// Damage of a larger one, not found, or a storage error.
 pub async fn read_whole(store: &ObjectStore, path: &Path, most: MaxBytes) -> Result<Bytes> {
-    // Who opens a pipe waits for somebody at its other end.
-    let local = local_path(store, path).and_then(|path| std::fs::metadata(path).ok());
-    if local.is_some_and(|found| !found.is_file()) {
-        return Err(Error::corrupt_file(path.clone(), "it is no file"));
-    }
+    refuse_no_file(store, path)?;
     let found = store.inner.get(path).await?;
     match most.excess(found.meta.size) {
         Some(excess) => Err(Error::corrupt_file(path.clone(), excess)),
         None => Ok(found.bytes().await?),
     }
+}
+
+/// Refuses what has the place of a file on a local disk and is none: a folder, a pipe, a device, a link
+/// that leads to itself. The open of a pipe would wait for its other end.
+///
+/// # Errors
+/// Damage. What is missing, or cannot be looked at now, is left to the reader.
+pub fn refuse_no_file(store: &ObjectStore, path: &Path) -> Result<()> {
+    match is_file(store, path) {
+        Some(false) => Err(Error::corrupt_file(path.clone(), "it is no file")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether what has this place on a local disk is a file; `None` where that is unknown.
+fn is_file(store: &ObjectStore, path: &Path) -> Option<bool> {
+    match std::fs::metadata(local_path(store, path)?) {
+        Ok(found) => Some(found.is_file()),
+        Err(error) => is_no_file(&error).then_some(false),
+    }
+}
+
+/// Which kind of damage shows in the size of a file alone.
+pub(super) fn damage_of_size(found: u64, recorded: u64) -> Option<&'static str> {
+    match found.cmp(&recorded) {
+        Ordering::Equal => None,
+        Ordering::Less => Some(CUT_SHORT),
+        Ordering::Greater => Some(MaxBytes::TOO_LARGE),
+    }
+}
+
+/// The first file of the rows of `run` on a local disk that is none.
+///
+/// # Errors
+/// A storage error.
+pub async fn no_file(run: &Dataset) -> Result<Option<DamagedFile>> {
+    let store = run.object_store(None).await?;
+    let folder = run.branch_location().path;
+    let mut files = files_of_fragments(&folder, run.fragments());
+    let found = files.find(|path| is_file(&store, path) == Some(false));
+    Ok(found.map(|path| DamagedFile { file: inside(&folder, &path), kind: NO_FILE }))
 }
 
 /// The first data file of `run` on a local disk that has another size than the manifest says.
@@ -50,13 +93,9 @@ pub async fn other_size(run: &Dataset) -> Result<Option<DamagedFile>> {
         let found = local_path(&store, &path).and_then(|path| std::fs::metadata(path).ok());
         let said = file.file_size_bytes.get().map(NonZeroU64::get);
         let (Some(found), Some(said)) = (found, said) else { continue };
-        let kind = match found.len().cmp(&said) {
-            _ if !found.is_file() => NO_FILE,
-            Ordering::Equal => continue,
-            Ordering::Less => "cut short",
-            Ordering::Greater => MaxBytes::TOO_LARGE,
-        };
-        return Ok(Some(DamagedFile { file: format!("data/{}", file.path), kind }));
+        if let Some(kind) = damage_of_size(found.len(), said) {
+            return Ok(Some(DamagedFile { file: format!("data/{}", file.path), kind }));
+        }
     }
     Ok(None)
 }

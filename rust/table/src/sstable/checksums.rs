@@ -6,6 +6,7 @@
 //! Does not own: the bloom filter's, which is checked whenever it is read (`bloom`), when files are
 //! compared, or what becomes of a run that is damaged.
 
+use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path as LocalPath;
 use std::pin::Pin;
@@ -22,15 +23,16 @@ use lance_io::object_store::ObjectStore;
 use lance_io::object_writer::WriteResult;
 use lance_io::traits::Writer;
 use lance_table::format::Manifest;
-use lancemem_core::format::paths;
+use lancemem_core::format::{PAGE_BLOCK_BYTES, paths};
 use lancemem_core::mutant;
-use lancemem_core::store::{NO_FILE, open_file};
-use lancemem_core::types::PerProcess;
+use lancemem_core::store::{NO_FILE, is_no_file, open_file};
+use lancemem_core::types::{MaxBytes, PerProcess};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use tokio::io::AsyncWrite;
 use tokio::sync::Semaphore;
 
+use super::bounded::{CUT_SHORT, OTHER_SIZE, damage_of_size};
 use super::{bloom, read, sync};
 
 /// A file's key in the configuration of the manifest: this, then its path inside the run's folder.
@@ -65,7 +67,7 @@ pub struct FileSum {
 impl FileSum {
     /// That of the file at `path` in the run at `folder`, read back.
     pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
-        let sum = sum_file(store, path).await?;
+        let sum = sum_file(store, path, Summing::default()).await?;
         let sum = sum.map_err(|kind| Error::io(format!("{path}, just written: {kind}")))?;
         Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
     }
@@ -88,7 +90,8 @@ impl FileSum {
     /// Damage, by the file's name; a storage error.
     pub async fn compare(&self, store: &ObjectStore, folder: &Path) -> Result<u64> {
         let said = bloom::checksum_text(self.crc32);
-        let (bytes, damage) = compare_file(store, folder, &self.file, &said).await?;
+        let recorded = Recorded { sum: said, bytes: None };
+        let (bytes, damage) = compare_file(store, folder, &self.file, &recorded).await?;
         match damage {
             None => Ok(bytes),
             Some(kind) => {
@@ -116,8 +119,33 @@ impl FileSum {
     }
 }
 
+/// The checksums of a file of pages of the record index: of the whole, and of each block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockSums {
+    /// Of the whole.
+    pub sum: FileSum,
+    /// Its size.
+    pub bytes: u64,
+    /// CRC-32 (IEEE) of each block of [`PAGE_BLOCK_BYTES`].
+    pub blocks: Vec<u32>,
+}
+
+impl BlockSums {
+    /// Those of the file at `path` in `folder`, read once.
+    ///
+    /// # Errors
+    /// Damage of a file that is missing; a storage error.
+    pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
+        let summing = Summing { blocks: Some(Blocks::default()), ..Summing::default() };
+        let summed = sum_file(store, path, summing).await?;
+        let summed = summed.map_err(|kind| Error::corrupt_file(path.clone(), kind))?;
+        let Sum { crc32, bytes, blocks, .. } = summed;
+        Ok(Self { sum: FileSum { file: inside(folder, path), crc32 }, bytes, blocks })
+    }
+}
+
 /// The path of a file inside the run at `folder`.
-fn inside(folder: &Path, path: &Path) -> String {
+pub(super) fn inside(folder: &Path, path: &Path) -> String {
     let parts = path.prefix_match(folder).into_iter().flatten();
     parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/")
 }
@@ -171,7 +199,11 @@ impl Compared {
         let Some(DamagedFile { file, kind }) = self.damaged.into_iter().next() else {
             return Ok(());
         };
-        let detail = "other bytes than were written";
+        let detail = match kind {
+            MaxBytes::TOO_LARGE | CUT_SHORT => OTHER_SIZE,
+            NO_FILE => "nothing but a file can be read",
+            _ => "other bytes than were written",
+        };
         Err(lancemem_core::Error::corrupt(format!("{file} of {name}"), kind, detail))
     }
 }
@@ -183,10 +215,12 @@ impl Compared {
 pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
     let store = run.object_store(None).await?;
     let folder = run.branch_location().path;
-    let compares = sums_of(run, files).into_iter().map(|(file, said)| {
+    let sizes = sizes_of(run);
+    let compares = sums_of(run, files).into_iter().map(|(file, sum)| {
         let (store, folder) = (store.clone(), folder.clone());
+        let recorded = Recorded { sum, bytes: sizes.get(&file).copied() };
         async move {
-            let (bytes, damage) = compare_file(&store, &folder, &file, &said).await?;
+            let (bytes, damage) = compare_file(&store, &folder, &file, &recorded).await?;
             Ok::<_, Error>((bytes, damage.map(|kind| DamagedFile { file, kind })))
         }
     });
@@ -200,17 +234,36 @@ pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
     Ok(compared)
 }
 
-/// Compares a file in `folder` with what is said of it: its bytes, and how it is damaged.
+/// What the manifest of a run records of a file.
+struct Recorded {
+    /// Its checksum, as text.
+    sum: String,
+    /// Its size, where that is recorded too.
+    bytes: Option<u64>,
+}
+
+/// The sizes that the manifest of a run records, by the path of the file inside the run's folder.
+fn sizes_of(run: &Dataset) -> HashMap<String, u64> {
+    let files = run.fragments().iter().flat_map(|fragment| &fragment.files);
+    let sized = files.filter_map(|file| {
+        let bytes = file.file_size_bytes.get()?;
+        Some((format!("data/{}", file.path), bytes.get()))
+    });
+    sized.collect()
+}
+
+/// Compares a file in `folder` with what is recorded of it: its bytes, and how it is damaged.
 async fn compare_file(
     store: &ObjectStore,
     folder: &Path,
     file: &str,
-    said: &str,
+    recorded: &Recorded,
 ) -> Result<(u64, Option<&'static str>)> {
     let Some(path) = in_run(folder, file) else { return Ok((0, Some("path outside its folder"))) };
-    let read = sum_file(store, &path).await;
+    let summing = Summing { recorded: recorded.bytes, ..Summing::default() };
+    let read = sum_file(store, &path, summing).await;
     Ok(match read.map_err(|error| Error::io(format!("{file}: {error}")))? {
-        Ok(found) if bloom::checksum_text(found.crc32) == said || mutant!("B19-run") => {
+        Ok(found) if bloom::checksum_text(found.crc32) == recorded.sum || mutant!("B19-run") => {
             (found.bytes, None)
         }
         Ok(found) => (found.bytes, Some(kind_of(&found))),
@@ -290,6 +343,8 @@ struct Sum {
     crc32: u32,
     bytes: u64,
     has_content: bool,
+    /// Of each block, where they were asked for.
+    blocks: Vec<u32>,
 }
 
 const fn kind_of(found: &Sum) -> &'static str {
@@ -306,64 +361,125 @@ struct Summing {
     hasher: Hasher,
     bytes: u64,
     has_content: bool,
+    /// The size that the file is recorded to have, where one is.
+    recorded: Option<u64>,
+    /// `None` where nothing asks for blocks.
+    blocks: Option<Blocks>,
 }
 
 impl Summing {
     fn add(&mut self, block: &[u8]) {
         self.hasher.update(block);
+        if let Some(blocks) = &mut self.blocks {
+            blocks.add(block);
+        }
         self.bytes += block.len() as u64;
         self.has_content = self.has_content || block.iter().any(|byte| *byte != 0);
     }
 
     fn finish(self) -> Sum {
-        let Self { hasher, bytes, has_content } = self;
-        Sum { crc32: hasher.finalize(), bytes, has_content }
+        let Self { hasher, bytes, has_content, blocks, .. } = self;
+        let blocks = blocks.map_or_else(Vec::new, Blocks::finish);
+        Sum { crc32: hasher.finalize(), bytes, has_content, blocks }
     }
 }
 
-/// The sum of the whole file, or why it is damaged although none of its bytes are known. An error may
-/// pass.
+/// What sums up each block of a file of pages, however its bytes come.
+#[derive(Default)]
+struct Blocks {
+    hasher: Hasher,
+    /// Bytes of the block that is not full yet.
+    bytes: usize,
+    sums: Vec<u32>,
+}
+
+impl Blocks {
+    fn add(&mut self, mut read: &[u8]) {
+        while !read.is_empty() {
+            let (block, rest) = read.split_at(read.len().min(PAGE_BLOCK_BYTES - self.bytes));
+            self.hasher.update(block);
+            self.bytes += block.len();
+            if self.bytes == PAGE_BLOCK_BYTES {
+                self.end_block();
+            }
+            read = rest;
+        }
+    }
+
+    fn end_block(&mut self) {
+        self.sums.push(std::mem::take(&mut self.hasher).finalize());
+        self.bytes = 0;
+    }
+
+    fn finish(mut self) -> Vec<u32> {
+        if self.bytes > 0 {
+            self.end_block();
+        }
+        self.sums
+    }
+}
+
+/// The sum of the whole file, or why it is damaged although its bytes are not known: one of another size
+/// than the recorded one is not read. An error may pass.
 async fn sum_file(
     store: &ObjectStore,
     path: &Path,
+    mut summing: Summing,
 ) -> Result<std::result::Result<Sum, &'static str>> {
     let _read = READS.get().acquire().await;
     if let Some(local) = sync::local_path(store, path) {
-        let read = tokio::task::spawn_blocking(move || sum_local(&local)).await?;
+        let read = tokio::task::spawn_blocking(move || sum_local(&local, summing)).await?;
         return match read {
-            Ok(Some(sum)) => Ok(Ok(sum)),
-            Ok(None) => Ok(Err(NO_FILE)),
-            Err(error) if error.kind() == ErrorKind::IsADirectory => Ok(Err(NO_FILE)),
+            Ok(sum) => Ok(sum),
+            Err(error) if is_no_file(&error) => Ok(Err(NO_FILE)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Err("missing")),
             Err(error) if error.raw_os_error() == Some(EIO) => Ok(Err("unreadable")),
             Err(error) => Err(error.into()),
         };
     }
-    let mut blocks = match store.inner.get(path).await {
-        Ok(found) => found.into_stream(),
+    let found = match store.inner.get(path).await {
+        Ok(found) => found,
         Err(object_store::Error::NotFound { .. }) => return Ok(Err("missing")),
         Err(error) => return Err(error.into()),
     };
-    let mut summing = Summing::default();
+    if let Some(damage) = damage_of_length(found.meta.size, summing.recorded) {
+        return Ok(Err(damage));
+    }
+    let mut blocks = found.into_stream();
     while let Some(block) = blocks.try_next().await? {
         summing.add(&block);
     }
     Ok(Ok(summing.finish()))
 }
 
-/// The sum of a file; `None` for a pipe or a device.
-fn sum_local(path: &LocalPath) -> io::Result<Option<Sum>> {
-    let Some((mut file, length)) = open_file(path)? else { return Ok(None) };
+/// How a file of this length is damaged, where its size is recorded and another one. Of an empty file
+/// a read costs nothing, and may tell more.
+fn damage_of_length(length: u64, recorded: Option<u64>) -> Option<&'static str> {
+    recorded.filter(|_| length > 0).and_then(|recorded| damage_of_size(length, recorded))
+}
+
+/// The sum of a file, or how it is damaged although its bytes are not known.
+fn sum_local(
+    path: &LocalPath,
+    mut summing: Summing,
+) -> io::Result<std::result::Result<Sum, &'static str>> {
+    let Some((mut file, length)) = open_file(path)? else { return Ok(Err(NO_FILE)) };
+    if let Some(damage) = damage_of_length(length, summing.recorded) {
+        return Ok(Err(damage));
+    }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     // One byte more than a small file has, so that its end shows.
     let mut block = vec![0; BLOCK_BYTES.min(length.saturating_add(1))];
-    let mut summing = Summing::default();
     loop {
         match file.read(&mut block) {
-            Ok(0) => return Ok(Some(summing.finish())),
+            Ok(0) => return Ok(Ok(summing.finish())),
             Ok(bytes) => summing.add(&block[..bytes]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+        // What the system makes up as it is read has no size, and maybe no end.
+        if summing.recorded.is_some_and(|recorded| summing.bytes > recorded) {
+            return Ok(Err(MaxBytes::TOO_LARGE));
         }
     }
 }
@@ -419,5 +535,29 @@ impl Writer for Summed {
         let written = Writer::shutdown(&mut self.inner).await?;
         self.end();
         Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_have_the_same_checksums_however_their_bytes_come() {
+        let bytes: Vec<u8> = (0..=250).cycle().take(2 * PAGE_BLOCK_BYTES + 100).collect();
+        let expected: Vec<u32> = bytes.chunks(PAGE_BLOCK_BYTES).map(crc32fast::hash).collect();
+        for step in
+            [1_000, PAGE_BLOCK_BYTES - 1, PAGE_BLOCK_BYTES, PAGE_BLOCK_BYTES + 1, bytes.len()]
+        {
+            let mut blocks = Blocks::default();
+            for read in bytes.chunks(step) {
+                blocks.add(read);
+            }
+            assert_eq!(blocks.finish(), expected, "{step}");
+        }
+        let mut whole = Blocks::default();
+        whole.add(&bytes[..PAGE_BLOCK_BYTES]);
+        assert_eq!(whole.finish(), expected[..1], "a full block is followed by no empty one");
+        assert!(Blocks::default().finish().is_empty());
     }
 }

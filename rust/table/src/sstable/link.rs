@@ -8,7 +8,9 @@ use std::io::{self, ErrorKind};
 use std::path::Path as LocalPath;
 use std::time::SystemTime;
 
+use lance_core::Error;
 use lance_io::object_store::ObjectStore;
+use lancemem_core::store::{NO_FILE, is_no_file, open_file};
 use object_store::path::Path;
 
 use super::local_path;
@@ -28,8 +30,9 @@ pub enum Linked {
 /// already stays as it is: it may be `from` itself.
 ///
 /// # Errors
-/// A storage error; that the name is taken is one.
+/// A storage error; that the name is taken is one. Damage where `from` is no file.
 pub async fn link(store: &ObjectStore, from: &Path, to: &Path) -> lance_core::Result<Linked> {
+    let damaged = from.clone();
     let (Some(from), Some(to)) = (local_path(store, from), local_path(store, to)) else {
         return Ok(Linked::NotHere);
     };
@@ -40,7 +43,8 @@ pub async fn link(store: &ObjectStore, from: &Path, to: &Path) -> lance_core::Re
         match touch(&from).and_then(|()| fs::hard_link(&from, &to)) {
             Ok(()) => Ok(Linked::Yes),
             Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) =>
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists)
+                    || is_no_file(&error) =>
             {
                 Err(error)
             }
@@ -48,11 +52,14 @@ pub async fn link(store: &ObjectStore, from: &Path, to: &Path) -> lance_core::Re
             Err(_) => copy(&from, &to).map(|()| Linked::Copied),
         }
     });
-    Ok(linked.await??)
+    match linked.await? {
+        Err(error) if is_no_file(&error) => Err(Error::corrupt_file(damaged, NO_FILE)),
+        linked => Ok(linked?),
+    }
 }
 
 fn copy(from: &LocalPath, to: &LocalPath) -> io::Result<()> {
-    let mut from = File::open(from)?;
+    let mut from = open(from)?;
     let mut new = File::create_new(to)?;
     io::copy(&mut from, &mut new).map(drop)
 }
@@ -60,7 +67,15 @@ fn copy(from: &LocalPath, to: &LocalPath) -> io::Result<()> {
 /// Makes the file young: lance's clean-up removes files of old age that no version names yet.
 #[expect(clippy::disallowed_methods, reason = "the age of a file, which lance's clean-up reads")]
 fn touch(path: &LocalPath) -> io::Result<()> {
-    File::open(path)?.set_modified(SystemTime::now())
+    open(path)?.set_modified(SystemTime::now())
+}
+
+/// A file, and nothing else.
+fn open(path: &LocalPath) -> io::Result<File> {
+    match open_file(path)? {
+        Some((file, _)) => Ok(file),
+        None => Err(ErrorKind::IsADirectory.into()),
+    }
 }
 
 #[cfg(test)]

@@ -45,16 +45,17 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
-pub use bounded::{other_size, read_whole};
+pub use bounded::{OTHER_SIZE, no_file, other_size, read_whole};
 pub use checksums::{
-    COMPARED_BYTES, Compared, DamagedFile, FileStamps, FileSum, RunFiles, compare, stamps,
+    BlockSums, COMPARED_BYTES, Compared, DamagedFile, FileStamps, FileSum, RunFiles, compare,
+    stamps,
 };
 pub use chunks::Chunks;
 pub use data::{data_file_name, random_number};
 pub use link::{Linked, link};
 pub use open::open_sstable;
 pub use read::{KeyIndex, is_ours};
-pub use sidecar::{PageMaker, PageStream, page_stream, write_pages};
+pub use sidecar::{PAGE_ROWS, PageMaker, PageStream, page_stream, page_stream_of, write_pages};
 pub use sync::{
     files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_folders,
     sync_indices, sync_table, sync_version_of,

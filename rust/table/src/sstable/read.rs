@@ -27,10 +27,12 @@ use lance_table::format::WriterVersion;
 use lancemem_core::types::MaxBytes;
 
 use super::bloom::{CHECKSUM, KeyFilter};
-use super::bounded::read_whole;
+use super::bounded::{read_whole, refuse_no_file};
 
 /// The bloom filter's file name in the specification.
 pub(super) const BLOOM_FILTER: &str = "bloom_filter.bin";
+/// The files of a run's key index.
+const KEY_INDEX_FILES: [&str; 2] = ["page_data.lance", "page_lookup.lance"];
 /// The writer that a run's manifest names.
 pub(super) const LIBRARY: &str = "lancemem";
 
@@ -81,6 +83,9 @@ impl KeyIndex {
     pub async fn open(run: &Dataset) -> Result<Self> {
         let store = run.object_store(None).await?;
         let folder = pk_index_path(&run.branch_location().path);
+        for file in KEY_INDEX_FILES {
+            refuse_no_file(&store, &folder.clone().join(file))?;
+        }
         let cache = LanceCache::no_cache();
         let files = LanceIndexStore::new(store, folder, Arc::new(cache.clone()));
         let plugin = PLUGINS.get_plugin_by_name("BTree")?;

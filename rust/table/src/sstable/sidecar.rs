@@ -28,7 +28,7 @@ use roaring::RoaringBitmap;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Rows of one index page, lance's choice for this index.
-const PAGE_ROWS: usize = 8192;
+pub const PAGE_ROWS: usize = 8192;
 
 /// Pages that wait for the encoder, which is slower than who makes them.
 const PAGES_WAITING: usize = 2;
@@ -47,10 +47,14 @@ pub struct PageMaker {
 
 /// Both ends for an index over the columns of `keys`.
 pub fn page_stream(key_schema: &Schema) -> (PageMaker, PageStream) {
-    let value_type = match key_schema.fields().len() {
+    page_stream_of(match key_schema.fields().len() {
         1 => key_schema.field(0).data_type().clone(),
         _ => DataType::Binary,
-    };
+    })
+}
+
+/// Both ends for an index whose values have the type `value_type`.
+pub fn page_stream_of(value_type: DataType) -> (PageMaker, PageStream) {
     let schema = Arc::new(Schema::new(vec![
         Field::new(VALUE_COLUMN_NAME, value_type, true),
         Field::new(ROW_ADDR, DataType::UInt64, false),
@@ -109,17 +113,32 @@ impl PageMaker {
         sorted_rows: &[u32],
         address: impl Fn(u32) -> u64,
     ) -> Result<RoaringBitmap> {
-        let mut pages = KeyPages::new(keys, sorted_rows, self.schema)?;
+        let mut pages = KeyPages::new(keys, sorted_rows, self.schema.clone())?;
         for positions in sorted_rows.chunks(PAGE_ROWS) {
-            let page = pages.page(positions, &address)?;
-            // The index has failed, and its error is the one to tell.
-            let gone = |_| Error::internal("nobody takes the pages of the key index");
-            self.pages.blocking_send(page).map_err(gone)?;
+            self.send(pages.page(positions, &address)?)?;
         }
         let mut superseded = pages.superseded;
         superseded.sort_unstable();
         RoaringBitmap::from_sorted_iter(superseded)
             .map_err(|error| Error::internal(format!("superseded positions: {error}")))
+    }
+
+    /// Sends the next page: `values` ascend, and follow those of the page before. Every page but the
+    /// last has [`PAGE_ROWS`].
+    ///
+    /// It blocks: the caller's thread is its own.
+    ///
+    /// # Errors
+    /// Where the values have another type than the index, or the index has failed.
+    pub fn send_page(&self, values: ArrayRef, addresses: Vec<u64>) -> Result<()> {
+        let addresses = Arc::new(UInt64Array::from(addresses));
+        self.send(RecordBatch::try_new(self.schema.clone(), vec![values, addresses])?)
+    }
+
+    fn send(&self, page: RecordBatch) -> Result<()> {
+        // The index has failed, and its error is the one to tell.
+        let gone = |_| Error::internal("nobody takes the pages of the key index");
+        self.pages.blocking_send(page).map_err(gone)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Owns: fsync of a run's files and folders, of a whole base table, and of the files of one
 //! commit to it. lance closes files without it, so what it wrote survives a killed process but
-//! not a power loss.
+//! not a power loss. A pipe, a socket or a device is never opened: where a file is expected by name it
+//! is damage, and in a folder it is passed over.
 //! Does not own: object stores, where a successful put is durable.
 
 use std::collections::{BTreeSet, HashSet};
@@ -19,6 +20,7 @@ use lance_io::local::to_local_path;
 use lance_io::object_store::ObjectStore;
 use lance_table::format::{Fragment, IndexMetadata};
 use lance_table::io::deletion::deletion_file_path;
+use lancemem_core::store::{NO_FILE, is_no_file, open_to_sync};
 use object_store::path::Path;
 
 use super::SsTableContext;
@@ -225,25 +227,39 @@ pub async fn sync_folders(store: &ObjectStore, folders: &[Path]) -> Result<()> {
 }
 
 /// How one file or folder is synced.
-type SyncOne = fn(PathBuf) -> io::Result<()>;
+type SyncOne = fn(PathBuf) -> Result<()>;
 
-fn sync_one(path: PathBuf) -> io::Result<()> {
-    File::open(path)?.sync_all()
+fn sync_one(path: PathBuf) -> Result<()> {
+    sync_opened(&path, open_to_sync(&path))
 }
 
-/// For a folder in which others work: what is gone by now was a file on its way to its name.
-fn sync_if_there(path: PathBuf) -> io::Result<()> {
-    match sync_one(path) {
+/// For a folder in which others work: what is missing was a file on its way to its name.
+fn sync_if_there(path: PathBuf) -> Result<()> {
+    match open_to_sync(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        synced => synced,
+        opened => sync_opened(&path, opened),
     }
+}
+
+fn sync_opened(path: &LocalPath, opened: io::Result<Option<File>>) -> Result<()> {
+    match opened {
+        Ok(Some(file)) => Ok(file.sync_all()?),
+        Ok(None) => Err(no_file(path)),
+        Err(error) if is_no_file(&error) => Err(no_file(path)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Damage of what is no file, nor a folder.
+fn no_file(path: &LocalPath) -> Error {
+    Error::corrupt_file(Path::from_absolute_path(path).unwrap_or_default(), NO_FILE)
 }
 
 async fn sync_paths(paths: Vec<PathBuf>, sync: SyncOne) -> Result<()> {
     stream::iter(paths)
         .map(|path| tokio::task::spawn_blocking(move || sync(path)))
         .buffer_unordered(CONCURRENT_SYNCS)
-        .map(|synced| synced?.map_err(Error::from))
+        .map(|synced| synced?)
         .try_collect()
         .await
 }
@@ -258,14 +274,17 @@ async fn list_trees(folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     Ok(listed.await??)
 }
 
-/// Adds `folder` and everything below it to `paths`.
+/// Adds `folder` and everything below it to `paths`, but for what has no bytes: pipes, sockets, devices,
+/// and links that lead nowhere.
 fn list_tree(folder: &LocalPath, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            list_tree(&entry.path(), paths)?;
-        } else {
-            paths.push(entry.path());
+        let path = entry.path();
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            list_tree(&path, paths)?;
+        } else if kind.is_file() || path.is_file() || path.is_dir() {
+            paths.push(path);
         }
     }
     paths.push(folder.to_path_buf());

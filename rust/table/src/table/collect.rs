@@ -16,15 +16,16 @@ use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::cleanup::CleanupPolicy;
 use lancemem_core::format::{ShardManifest, paths, wal_entry};
-use lancemem_core::store::{Listed, Store, change};
+use lancemem_core::store::{Listed, NO_FILE, Store, change, is_no_file};
 use lancemem_core::types::{Error, Generation, MaxBytes, Result, ShardId, WalPosition};
 
 use super::{Table, compacted_of};
 use crate::collect::{
     CollectionResult, CollectionSettings, CoveredEntry, Garbage, GarbageKind, ManifestFile,
-    RunFolder, ShardFacts, VectorFile, garbage_of, generation_of_folder,
+    RunFolder, ShardFacts, VectorFile, garbage_of, generation_of_folder, present,
 };
 use crate::errors::Context;
+use crate::holds::{Hold, pass};
 use crate::sstable::{local_path, sync_base, sync_table};
 use crate::view::is_pinned;
 
@@ -41,9 +42,11 @@ impl Table {
     /// was in need for `older_than`. A job goes on working meanwhile.
     ///
     /// # Errors
-    /// A storage error. What was removed until then is gone, and nothing is damaged: call again.
+    /// An input error, with nothing removed, where the clock of this process is far from the clock of the
+    /// store. A storage error: what was removed until then is gone, and nothing is damaged; call again.
     #[boxed]
     pub async fn collect_garbage(&self, settings: &CollectionSettings) -> Result<CollectionResult> {
+        let now = self.time_of_collection(settings).await?;
         if !settings.dry_run {
             // A run that a crash left listed is drained first, and goes a grace period later.
             self.drain_manifests(&HashSet::new()).await?;
@@ -51,7 +54,6 @@ impl Table {
         self.forget_cut().await;
         let base = self.latest_base().await?;
         let compacted = compacted_of(&base).await?;
-        let now = now();
         let mut result = CollectionResult::default();
         for shard_id in self.shard_ids().await? {
             let compacted = compacted.get(&shard_id).copied();
@@ -71,6 +73,7 @@ impl Table {
         result.garbage.extend(self.record_index_garbage(now, settings.older_than).await?);
         result.garbage.extend(self.staged_write_garbage(now, settings.older_than).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
+            pass(Hold::Listed, base.uri()).await;
             self.sync_before_removal(&base).await?;
             for garbage in &result.garbage {
                 remover.remove(garbage).await?;
@@ -81,6 +84,15 @@ impl Table {
         }
         result.bytes = result.garbage.iter().map(|garbage| garbage.bytes).sum();
         Ok(result)
+    }
+
+    /// The present, for ages. A dry run removes nothing, writes nothing, and goes by its own clock.
+    async fn time_of_collection(&self, settings: &CollectionSettings) -> Result<SystemTime> {
+        if settings.dry_run {
+            return Ok(now());
+        }
+        let reading = self.store().read_clock().await?;
+        present(&reading, self.uri(), settings.older_than)
     }
 
     /// What is removed was replaced by something else, which must be on disk: a base version that
@@ -157,7 +169,7 @@ impl Table {
         Ok(files.collect())
     }
 
-    async fn read_manifest(
+    pub(super) async fn read_manifest(
         &self,
         shard_id: ShardId,
         version: lancemem_core::types::ManifestVersion,
@@ -351,6 +363,7 @@ fn is_inside(root: &LocalPath, path: &str) -> Result<bool> {
 fn resolved(root: &LocalPath, path: &str) -> Result<Option<PathBuf>> {
     let folder = match root.join(path).canonicalize() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_no_file(&error) => return Err(Error::corrupt(path, NO_FILE, error)),
         folder => folder.map_err(|error| Error::storage(format!("removing {path}"), error))?,
     };
     if folder != root.join(path) {
@@ -364,6 +377,6 @@ fn resolved(root: &LocalPath, path: &str) -> Result<Option<PathBuf>> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "ages of files are measured against the present")]
-pub(super) fn now() -> SystemTime {
+fn now() -> SystemTime {
     SystemTime::now()
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use arrow_schema::{DataType, Field, Fields, Schema};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use lance::Dataset;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::format::key::is_key_type;
@@ -28,6 +28,12 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
         }
         if is_there_before(schema.fields(), index) {
             return Err(Error::input(format!("column '{name}' is in the schema twice")));
+        }
+        if let Some(part) = marked_part(field) {
+            return Err(Error::input(format!(
+                "the schema marks '{name}.{part}' as the primary key, and a key consists of whole columns; \
+                 make that part a column, or leave its mark '{KEY_MARK}' out"
+            )));
         }
     }
     for (index, name) in key.iter().enumerate() {
@@ -56,6 +62,24 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
     });
     let fields = fields.collect::<Result<Vec<Field>>>()?;
     Ok(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// The path of a part of the column that is marked as the primary key.
+fn marked_part(column: &Field) -> Option<String> {
+    let parts: Vec<&FieldRef> = match column.data_type() {
+        DataType::Struct(parts) => parts.iter().collect(),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => vec![item],
+        _ => Vec::new(),
+    };
+    parts.into_iter().find_map(|part| {
+        let name = part.name();
+        let is_marked = part.metadata().contains_key(KEY_MARK);
+        let below = || marked_part(part).map(|below| format!("{name}.{below}"));
+        if is_marked { Some(name.clone()) } else { below() }
+    })
 }
 
 /// Refuses to write to a table with columns that were added, or were there, in ways that no put could

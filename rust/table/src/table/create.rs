@@ -21,20 +21,24 @@ use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::format::{Sharding, paths};
 use lancemem_core::shard::retire;
 use lancemem_core::store::{ManifestStore, Store};
-use lancemem_core::types::{Error, Generation, Result, ShardId, WriterConfig};
+use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
 use super::columns::{check_key_field, refuse_unstorable, with_key};
 use super::loads::session;
 use super::shards::shard_ids;
+use super::turns::ShardTurns;
 use super::{Location, Table, details_of};
+use crate::compact::committing;
 use crate::errors::{Context, from_create};
-use crate::schema::{key_of, refuse_structs_of_old_formats};
+use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;
 
 /// Under this name the index keeps what tells the table from any other that stood or will stand in its
 /// place. Their shards have other ids: a job of the other one writes nothing into this one's.
 const TABLE_ID: &str = "lancemem_table_id";
+/// Commits to the base table that may come before one of these.
+const ATTEMPTS: u32 = 8;
 /// Name of the sharding field in the specification that lance writes.
 pub(super) const SHARDING_FIELD: &str = "bucket";
 
@@ -86,7 +90,7 @@ impl Table {
             // Before anything is written: left behind by a table that was not removed whole.
             let columns = Columns::try_from(schema.as_ref()).context(&action)?;
             let sharding = record_of(&options.sharding, &columns);
-            retire_shards(&Store::open(location.uri(), true)?, location.uri(), &sharding).await?;
+            retire_shards(&Store::open(location.uri(), true)?, &location, &sharding).await?;
         }
         let empty = RecordBatch::new_empty(schema.clone());
         let reader = RecordBatchIterator::new([Ok(empty)], schema);
@@ -108,6 +112,7 @@ impl Table {
         options: &CreateOptions,
     ) -> Result<Arc<Self>> {
         let table = enable(base, location, &options.sharding, &options.config).await?;
+        table.without_reused_ids().await?;
         match table.sharding() {
             Some(sharding) if *sharding == options.sharding => Ok(table),
             _ => Err(Error::input(format!(
@@ -140,7 +145,7 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
-            if key_of(&base).is_empty() {
+            if key_of(&base)?.is_empty() {
                 return Err(Error::input(format!(
                     "table {} names no primary key, so an upsert would append: make the column \
                      not nullable (alter_columns) and set '{KEY_MARK}' to 'true' in its metadata \
@@ -169,7 +174,7 @@ impl Table {
 /// Whether this is what a create that was interrupted leaves: the first version of a table with no
 /// rows, these columns and no index yet.
 async fn is_half_made(base: &Dataset, schema: &Schema, key: &[String]) -> Result<bool> {
-    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base) != key {
+    if base.version().version > 1 || base.count_fragments() > 0 || key_of(base)? != key {
         return Ok(false);
     }
     let stored = Schema::from(base.schema());
@@ -187,7 +192,7 @@ pub(super) async fn enable(
     sharding: &Sharding,
     config: &WriterConfig,
 ) -> Result<Arc<Table>> {
-    let key = key_of(&base);
+    let key = key_of(&base)?;
     let schema = Schema::from(base.schema());
     for name in &key {
         check_key_field(schema.field_with_name(name).context("reading the primary key")?)?;
@@ -200,18 +205,18 @@ pub(super) async fn enable(
         store.prove_conditional_put().await?;
     }
     let record = record_of(sharding, base.schema());
-    let retired = retire_shards(&store, location.uri(), &record).await;
-    base.checkout_latest().await.context(&action)?;
-    if details_of(&base).await?.is_none() {
+    let retired = retire_shards(&store, &location, &record).await;
+    base = newest_of(&base).await.context(&action)?;
+    let has_none = details_of(&base).await?.is_none();
+    if has_none {
         retired?;
-        add_index(&mut base, sharding, config).await.context(&action)?;
+        base = with_index(base, sharding, config, &action).await?;
     }
     let details = details_of(&base)
         .await?
         .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
-    // A column that is added must not get the id of one that was dropped: rows above the base
-    // table may still have values of that one.
-    base.migrate_to_non_reusable_field_ids().await.context(&action)?;
+    // That no field id is given twice is left to the first rows: until then none above the base has
+    // values of a column, and programs that do not know of it may commit to the base.
     if location.is_local() && config.fsync {
         sync_base(&base).await.context(&action)?;
     }
@@ -219,14 +224,42 @@ pub(super) async fn enable(
     let there = table.manifests().await?;
     let there: HashSet<i32> = there.iter().filter_map(|it| table.ordinal_of(it)).collect();
     table.create_missing(|ordinal| there.contains(&ordinal)).await?;
+    if has_none && let Err(error) = table.record_emptied().await {
+        // What of them is missing later is noticed from their first compaction on.
+        tracing::warn!(table = table.uri(), %error, "the progress of older shards is not recorded");
+    }
     Ok(table)
 }
 
+/// The newest version, with a MemWAL index. Planned again a few times where another commit came first.
+async fn with_index(
+    mut base: Dataset,
+    sharding: &Sharding,
+    config: &WriterConfig,
+    action: &str,
+) -> Result<Dataset> {
+    let mut attempt = 1;
+    loop {
+        let added = add_index(&base, sharding, config).await.context(action);
+        base = newest_of(&base).await.context(action)?;
+        // Another process may have been faster; its index is as good as ours.
+        let Err(error) = added else { return Ok(base) };
+        if details_of(&base).await?.is_some() {
+            return Ok(base);
+        }
+        if error.kind() != ErrorKind::Retry || attempt == ATTEMPTS {
+            return Err(error);
+        }
+        attempt += 1;
+    }
+}
+
 async fn add_index(
-    base: &mut Dataset,
+    base: &Dataset,
     sharding: &Sharding,
     config: &WriterConfig,
 ) -> lance_core::Result<()> {
+    let mut base = committing(base).await?;
     let builder = match sharding {
         Sharding::Unsharded => base.initialize_mem_wal().unsharded(),
         Sharding::Bucket { column, buckets } => {
@@ -238,10 +271,29 @@ async fn add_index(
     let builder = settings
         .into_iter()
         .fold(builder, |builder, (name, value)| builder.add_writer_config_default(name, value));
-    let Err(error) = builder.execute().await else { return Ok(()) };
-    // Somebody may have been faster; their index is as good as ours.
-    base.checkout_latest().await?;
-    if base.mem_wal_index_details().await?.is_some() { Ok(()) } else { Err(error) }
+    builder.execute().await
+}
+
+/// The newest version, in which no field id is given twice from now on: a column that is added must not get the id
+/// of one that was dropped, for rows above the base table may still have values of that one. Planned again a few
+/// times where another commit came first, which may have been the same one.
+pub(super) async fn with_own_field_ids(mut base: Dataset, action: &str) -> Result<Dataset> {
+    let mut attempt = 1;
+    while !base.manifest().uses_non_reusable_field_ids() {
+        let migrated = match committing(&base).await {
+            Ok(mut base) => base.migrate_to_non_reusable_field_ids().await,
+            Err(error) => Err(error),
+        };
+        let before = base.version().version;
+        base = newest_of(&base).await.context(action)?;
+        if let Err(error) = migrated.context(action)
+            && (base.version().version == before || attempt == ATTEMPTS)
+        {
+            return Err(error);
+        }
+        attempt += 1;
+    }
+    Ok(base)
 }
 
 /// What shards of a table with these columns say of its sharding.
@@ -252,7 +304,8 @@ fn record_of(sharding: &Sharding, columns: &Columns) -> String {
 
 /// Fences whoever still writes a shard that was there before the index, which is to be one of
 /// `sharding`: that of a table whose index somebody dropped, or in whose place somebody made another.
-async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
+async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Result<()> {
+    let uri = location.uri();
     for shard_id in shard_ids(store).await? {
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, 2));
         if manifests.latest().await?.is_none() {
@@ -267,6 +320,8 @@ async fn retire_shards(store: &Store, uri: &str, sharding: &str) -> Result<()> {
             )),
             error => error,
         })?;
+        let epoch = manifests.existing().await?.writer_epoch;
+        ShardTurns::of(location.home(), shard_id).claimed(epoch);
     }
     Ok(())
 }
@@ -292,6 +347,11 @@ impl Table {
         try_join_all(created).await
     }
 
+    /// The id that the table gives to its shard of an ordinal.
+    pub(super) fn shard_id_for(&self, ordinal: u32) -> ShardId {
+        shard_id_of(self.table_id, self.shard_spec_id, ordinal)
+    }
+
     /// Creates the shard of one ordinal, which records its bucket for every reader. A table that was
     /// copied without its shards knows how far those were compacted: what this one flushes counts
     /// from there, or it would be taken for compacted too.
@@ -300,7 +360,7 @@ impl Table {
         ordinal: u32,
         compacted: &HashMap<ShardId, Generation>,
     ) -> Result<ShardId> {
-        let shard_id = shard_id_of(self.table_id, self.shard_spec_id, ordinal);
+        let shard_id = self.shard_id_for(ordinal);
         let manifests = ManifestStore::new(self.store.clone(), shard_id, 2);
         let value = i32::try_from(ordinal).unwrap_or(i32::MAX).to_le_bytes().to_vec();
         let values = BTreeMap::from([(SHARDING_FIELD.to_owned(), value)]);
@@ -313,7 +373,7 @@ impl Table {
 
 /// The id of the shard that lancemem creates for an ordinal. Derived, so that two processes
 /// that create it at once create the same one: two shards of one bucket would show a key twice.
-fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) -> ShardId {
+pub(super) fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) -> ShardId {
     let mut bytes = *b"lncmem\0\0\0\0\0\0\0\0\0\0";
     if let Some(table_id) = table_id {
         bytes[..9].copy_from_slice(&table_id.as_bytes()[..9]);

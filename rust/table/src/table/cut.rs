@@ -13,7 +13,7 @@ use lancemem_core::types::{Error, ErrorKind, Result};
 use lancemem_core::wal::WalTail;
 
 use super::Table;
-use super::read::{ShardParts, views_of};
+use super::read::{ShardParts, Sources, views_of};
 use crate::view::{CutName, LogPart, ReadView, ShardCut};
 
 impl Table {
@@ -44,7 +44,7 @@ impl Table {
         let base = self.base.version(name.base_version).await?;
         let parts = name.shards.iter().map(|shard| self.parts_of(shard, &base.schema.rows));
         let parts = try_join_all(parts).await?;
-        self.view_over(base, parts).await
+        self.view_over(base, parts, Sources::All).await
     }
 
     async fn parts_of(&self, cut: &ShardCut, rows: &Arc<RowSchema>) -> Result<ShardParts> {

@@ -9,9 +9,11 @@ use arrow_array::RecordBatch;
 use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
 use lancemem_core::types::{Error, Result};
+use parking_lot::Mutex;
 
-use super::read::Purpose;
+use super::read::{Purpose, Sources};
 use super::{LiveJob, Table};
+use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, Found};
 use crate::view::{Consistency, KeptStats, ReadView};
 
@@ -29,11 +31,16 @@ impl Table {
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Found> {
         self.require_key()?;
-        let asked = self.ask_base(keys, columns.as_ref()).await;
-        let view = self.read_view_for(consistency, jobs, Purpose::Lookup).await?;
-        let call = call_of(&view, keys, columns)?;
-        let ahead = async { asked?.await.ok().flatten() };
-        lookup::find_with(&view, &call.0, &call.1, ahead).await
+        let asked = Mutex::new(self.ask_base(keys, columns.as_ref()).await);
+        let (asked, columns) = (&asked, &columns);
+        let pin = || self.read_view_for(consistency, jobs, Purpose::Lookup);
+        let find = |view: Arc<ReadView>| async move {
+            let call = call_of(&view, keys, columns.clone())?;
+            let asked = asked.lock().take();
+            let ahead = async { asked?.await.ok().flatten() };
+            lookup::find_with(&view, &call.0, &call.1, ahead).await
+        };
+        self.read_again(pin, find).await
     }
 
     /// Asks the base version that is known while the cut is gathered, in the first read of a store
@@ -47,7 +54,7 @@ impl Table {
         if !self.is_first_far_read() {
             return None;
         }
-        let view = self.view_over(self.base.known(), Vec::new()).await.ok()?;
+        let view = self.view_over(self.base.known(), Vec::new(), Sources::All).await.ok()?;
         let (keys, columns) = call_of(&view, keys, columns.cloned()).ok()?;
         let ask = async move { Ahead::of(&view, &keys, &columns).await.ok() };
         Some(SpawnedTask::spawn(ask))
@@ -66,7 +73,7 @@ impl Table {
     ) -> Result<Found> {
         self.require_key()?;
         let (keys, columns) = call_of(view, keys, columns)?;
-        lookup::find(view, &keys, &columns).await
+        naming_damage(&view.base, lookup::find(view, &keys, &columns)).await
     }
 
     pub(super) fn require_key(&self) -> Result<()> {

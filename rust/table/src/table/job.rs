@@ -14,7 +14,8 @@ use lance::Dataset;
 use lancemem_core::format::{RowSchema, ShardManifest, SsTable, paths, round_floats, unsynced};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
-    Acknowledged, JobStats, ShardIdentity, ShardSnapshot, ShardWriter, SsTableSink, WriteMode,
+    Acknowledged, ClaimTurn, JobStats, PlannedEntry, ShardIdentity, ShardSnapshot, ShardWriter,
+    SsTableSink, WriteMode,
 };
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Mark, MaxBytes, Result, ShardId, WriterConfig, WriterEpoch};
@@ -23,7 +24,9 @@ use uuid::Uuid;
 
 use super::Table;
 use super::columns::refuse_unwritable;
+use super::create::with_own_field_ids;
 use super::maintenance::{Maintenance, MaintenanceStats};
+use super::turns::ShardTurns;
 use crate::errors::Context;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp};
 use crate::sstable::{
@@ -116,6 +119,20 @@ impl Table {
     /// As [`Self::start_job`].
     #[boxed]
     pub(super) async fn open_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Job> {
+        self.open_job_by(shard_id, config, None).await
+    }
+
+    /// The same, which leaves alone a claim that another process has just made, as `turn` says.
+    ///
+    /// # Errors
+    /// As [`Self::start_job`]; retry where the turn does not come in time.
+    #[boxed]
+    pub(super) async fn open_job_by(
+        &self,
+        shard_id: ShardId,
+        config: WriterConfig,
+        turn: Option<&ClaimTurn>,
+    ) -> Result<Job> {
         config.validate()?;
         let base = self.without_reused_ids().await?;
         refuse_unwritable(&base.dataset)?;
@@ -123,10 +140,13 @@ impl Table {
             Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
         })?;
         self.refuse_older(&base.dataset, &manifest).await?;
+        self.check_complete(&base.dataset, &manifest).await?;
         self.make_own(std::slice::from_ref(&manifest)).await?;
         let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
         let routing = self.sharding().cloned().zip(ordinal);
-        let sharding = self.sharding_record.clone();
+        let is_foreign = self.is_foreign(&manifest).await?;
+        let sharding = if is_foreign { &manifest.sharding } else { &self.sharding_record };
+        let sharding = sharding.clone();
         let identity = ShardIdentity { shard_id, routing, sharding };
         let fsync = config.fsync;
         let sink = Arc::new(LanceSink {
@@ -146,12 +166,19 @@ impl Table {
             synced.put_if_absent(&note, nothing.into()).await?;
         }
         let schema = base.schema.rows.clone();
-        let writer = ShardWriter::open(store.clone(), identity, schema, sink, config).await?;
+        let own = store.clone();
+        let writer = match turn {
+            None => ShardWriter::open(own, identity, schema, sink, config).await?,
+            Some(turn) => {
+                ShardWriter::open_in_turn(own, identity, schema, sink, config, turn).await?
+            }
+        };
+        let home = self.location().home();
+        ShardTurns::of(home.clone(), shard_id).claimed(writer.epoch());
         if is_local && fsync {
             self.sync_before(&base.dataset, &store, shard_id, writer.epoch()).await?;
         }
         let table = self.location().name().to_owned();
-        let home = self.location().home();
         let (base, ended) = (self.base.clone(), watch::Sender::new(false));
         let table_id = self.table_id;
         Ok(Job { writer, base, table, home, table_id, ended, maintenance: None })
@@ -217,12 +244,7 @@ impl Table {
             return Ok(newest);
         }
         let action = format!("fixing the field ids of table {}", self.uri());
-        let mut base = Dataset::clone(&newest.dataset);
-        if base.migrate_to_non_reusable_field_ids().await.is_err() {
-            // Another commit came first, perhaps the same one.
-            base.checkout_latest().await.context(&action)?;
-            base.migrate_to_non_reusable_field_ids().await.context(&action)?;
-        }
+        let base = with_own_field_ids(Dataset::clone(&newest.dataset), &action).await?;
         if self.location().is_local() && self.writer_defaults().fsync {
             sync_base(&base).await.context(&action)?;
         }
@@ -361,11 +383,21 @@ impl Job {
     /// As [`ShardWriter::close`] without a flush.
     #[boxed]
     pub async fn close_brief(&self) -> Result<()> {
+        let flushed = self.flush_long_log().await;
+        self.close(flushed).await
+    }
+
+    /// Flushes a long log; whether it was one, and is flushed.
+    pub(super) async fn flush_long_log(&self) -> bool {
         let stats = self.stats();
         let is_long =
             stats.active_batches >= LONG_LOG_PUTS || stats.memtable_bytes > LONG_LOG_BYTES;
-        let flushed = is_long && self.flush_or_warn().await;
-        self.close(flushed).await
+        is_long && self.flush_or_warn().await
+    }
+
+    /// The entry that the first put of this job becomes.
+    pub(super) fn first_entry(&self) -> PlannedEntry {
+        self.writer.first_entry()
     }
 
     async fn flush_or_warn(&self) -> bool {

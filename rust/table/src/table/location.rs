@@ -19,7 +19,8 @@ use lancemem_core::types::{Error, Result};
 
 use super::loads::session;
 use super::settings::{check_settings, hide_secrets};
-use crate::errors::{Context, from_create, from_open, is_absent};
+use crate::errors::{Context, from_base, from_create, from_open, has_no_file, is_absent};
+use crate::schema::{keep_indexes, read_newest};
 
 /// A table's URI and the options of its store.
 #[derive(Clone)]
@@ -99,15 +100,26 @@ impl Location {
     }
 
     async fn load(&self) -> lance_core::Result<Dataset> {
-        let mut builder = DatasetBuilder::from_uri(&self.uri).with_session(session());
-        if !self.storage_options.is_empty() {
-            builder = builder.with_storage_options(self.storage_options.clone());
-        }
-        builder.load().await
+        let session = session();
+        read_newest(|| async {
+            let mut builder = DatasetBuilder::from_uri(&self.uri).with_session(session.clone());
+            if !self.storage_options.is_empty() {
+                builder = builder.with_storage_options(self.storage_options.clone());
+            }
+            let base = builder.load().await?;
+            keep_indexes(&base).await?;
+            Ok(base)
+        })
+        .await
     }
 
     fn failed(&self, error: &lance_core::Error) -> Error {
-        from_open(&format!("opening table {}", self.uri), error)
+        let action = format!("opening table {}", self.uri);
+        // In the place of the folder itself it would mean that there is no table.
+        if has_no_file(error) && self.is_local() && PathBuf::from(&self.uri).is_dir() {
+            return from_base(&action, error);
+        }
+        from_open(&action, error)
     }
 
     /// What lance needs to write here.

@@ -16,13 +16,15 @@ use lance::dataset::transaction::Operation;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
+use super::read::{Purpose, Sources};
 use super::record_index::Adopted;
 use super::{Table, compacted_of};
 use crate::compact::{
-    Compaction, CompactionResult, CompactionSettings, commit_exactly, rewrite_dead_fragments,
-    update_indexes,
+    Compaction, CompactionResult, CompactionSettings, Rewritten, commit_exactly,
+    rewrite_dead_fragments, update_indexes,
 };
 use crate::errors::Context;
+use crate::holds::{Hold, pass};
 use crate::sstable::{sync_base, sync_version_of};
 use crate::view::{Consistency, is_compacted};
 
@@ -34,8 +36,38 @@ const FAILURES: u32 = 4;
 /// Plans that find damage although nobody compacts, only commits: another program may have cleaned up a version
 /// that the plan was for.
 const DAMAGED_PLANS: u32 = 3;
+/// Plans for a rewrite of dead fragments, or an update of indexes, that other commits may make useless.
+const REWRITES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// What one or several commits moved.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    pub result: CompactionResult,
+    pub runs: HashSet<(ShardId, Generation)>,
+    pub adopted: Vec<Adopted>,
+}
+
+impl Moved {
+    /// Adds what a later commit moved.
+    pub fn add(&mut self, later: Self) {
+        let (sum, later_result) = (&mut self.result, later.result);
+        sum.generations += later_result.generations;
+        sum.adopted += later_result.adopted;
+        sum.rewritten += later_result.rewritten;
+        sum.dropped += later_result.dropped;
+        sum.rows_written += later_result.rows_written;
+        sum.rows_deleted += later_result.rows_deleted;
+        sum.copied_bytes += later_result.copied_bytes;
+        sum.fragments_added += later_result.fragments_added;
+        sum.fragments_rewritten += later_result.fragments_rewritten;
+        sum.base_version = sum.base_version.max(later_result.base_version);
+        sum.runs.extend(later_result.runs);
+        self.runs.extend(later.runs);
+        self.adopted.extend(later.adopted);
+    }
+}
 
 impl Table {
     /// Moves every flushed run into the base table, all shards in one commit.
@@ -47,8 +79,9 @@ impl Table {
         self.compact_with(&CompactionSettings::default()).await
     }
 
-    /// Moves every flushed run into the base table, all shards in one commit; then, each as a
-    /// commit of its own, rewrites base fragments of mostly dead rows and, where it is asked to,
+    /// Moves every flushed run into the base table, all shards in one commit; before it, each as a
+    /// commit of its own, the rows of shards that another program opened, whose writers are fenced where
+    /// their logs have rows; then, each as a commit of its own, rewrites base fragments of mostly dead rows and, where it is asked to,
     /// updates the table's indexes.
     ///
     /// A concurrent commit to the base table makes it plan again from the newest version.
@@ -58,14 +91,21 @@ impl Table {
     #[boxed]
     pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
         self.writable_store(self.writer_defaults().fsync).await?;
-        let (mut result, moved, adopted) = self.move_runs(settings).await?;
+        // A dry run claims nothing, and says nothing of shards of other programs.
+        let mut moved = if settings.dry_run {
+            Moved::default()
+        } else {
+            self.take_in_foreign(settings).await?
+        };
+        let own = self.move_runs(settings, Sources::Own).await?;
+        moved.add(own);
+        let Moved { mut result, runs, adopted } = moved;
         if settings.dry_run {
             return Ok(result);
         }
-        self.drain_manifests(&moved).await?;
-        let base = self.latest_base().await?;
-        self.make_durable(&base).await?;
-        let rewritten = rewrite_dead_fragments(&base, settings.max_dead_share).await?;
+        pass(Hold::Drain, self.base.known().dataset.uri()).await;
+        self.drain_manifests(&runs).await?;
+        let rewritten = self.rewrite_dead(settings.max_dead_share).await?;
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
         if let Err(error) = self.extend_record_index(&adopted).boxed().await {
@@ -73,21 +113,19 @@ impl Table {
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
         if settings.update_indexes {
-            let base = self.latest_base().await?;
-            self.make_durable(&base).await?;
-            let version = update_indexes(&base).await?;
+            let version = self.update_indexes().await?;
             result.base_version = result.base_version.max(version);
         }
         Ok(result)
     }
 
     /// The commit, repeated as long as others come first, and a few times where the storage fails.
-    /// Also says which runs it moved, and which of them it adopted.
-    async fn move_runs(
+    pub(super) async fn move_runs(
         &self,
         settings: &CompactionSettings,
-    ) -> Result<(CompactionResult, HashSet<(ShardId, Generation)>, Vec<Adopted>)> {
-        let mut compaction = self.plan_compaction(settings).await?;
+        sources: Sources,
+    ) -> Result<Moved> {
+        let mut compaction = self.plan_compaction(settings, sources).await?;
         let (mut pause, mut failures) = (FIRST_PAUSE, 0);
         for attempt in 1.. {
             if compaction.moved().next().is_some() && !settings.dry_run {
@@ -96,7 +134,7 @@ impl Table {
             let error = match compaction.run().await {
                 Ok(result) => {
                     let adopted = compaction.adopted().to_vec();
-                    return Ok((result, compaction.moved().collect(), adopted));
+                    return Ok(Moved { result, runs: compaction.moved().collect(), adopted });
                 }
                 Err(error) => error,
             };
@@ -126,9 +164,43 @@ impl Table {
             if failures == FAILURES {
                 return Err(error);
             }
-            compaction = self.planned_on(base, compaction, settings).await?;
+            compaction = self.planned_on(base, compaction, settings, sources).await?;
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// The rewrite of dead fragments, planned again a few times where another commit came first: each costs the
+    /// fragments again. What is not done then is left to the next compaction.
+    async fn rewrite_dead(&self, max_dead_share: f64) -> Result<Rewritten> {
+        let mut attempt = 1;
+        loop {
+            let base = self.latest_base().await?;
+            self.make_durable(&base).await?;
+            let rewritten = rewrite_dead_fragments(&base, max_dead_share).await?;
+            if !rewritten.is_overtaken || attempt == REWRITES {
+                return Ok(rewritten);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// The update of the table's indexes, planned again a few times where another commit came first.
+    async fn update_indexes(&self) -> Result<u64> {
+        let mut attempt = 1;
+        loop {
+            let base = self.latest_base().await?;
+            self.make_durable(&base).await?;
+            let error = match update_indexes(&base).await {
+                Ok(version) => return Ok(version),
+                Err(error) => error,
+            };
+            let newest = self.latest_base().await?.version().version;
+            if newest == base.version().version || attempt == REWRITES {
+                return Err(error);
+            }
+            tracing::info!(table = self.uri(), attempt, %error, "the indexes are updated again");
+            attempt += 1;
+        }
     }
 
     /// What is carried out where another commit came first: the same plan, or one that is made anew.
@@ -141,10 +213,11 @@ impl Table {
         base: Arc<Dataset>,
         mut compaction: Compaction,
         settings: &CompactionSettings,
+        sources: Sources,
     ) -> Result<Compaction> {
         let compacted = self.compacted_at(&base).await?;
         if compaction.has_other_columns(&base) || compaction.is_overtaken(&compacted) {
-            return self.plan_compaction(settings).await;
+            return self.plan_compaction(settings, sources).await;
         }
         compaction.rebase(base);
         Ok(compaction)
@@ -193,10 +266,15 @@ impl Table {
         Ok(())
     }
 
-    async fn plan_compaction(&self, settings: &CompactionSettings) -> Result<Compaction> {
+    async fn plan_compaction(
+        &self,
+        settings: &CompactionSettings,
+        sources: Sources,
+    ) -> Result<Compaction> {
         let mut damaged = 0;
         loop {
-            let view = self.read_view(Consistency::Flushed, &[]).await?;
+            let consistency = Consistency::Flushed;
+            let view = self.read_view_of(consistency, &[], Purpose::Scan, sources).await?;
             let compacted = self.compacted_at(&view.base).await?;
             let cover = self.cover_of(&view).await;
             let version = view.base.version().version;
@@ -263,6 +341,9 @@ impl Table {
             .map(|_| ())
     }
 }
+
+#[cfg(test)]
+mod held;
 
 #[cfg(test)]
 mod tests {
@@ -343,7 +424,7 @@ mod tests {
         base.delete("id = 3").await.unwrap();
         flush(&job, 3..4).await;
         let settings = CompactionSettings::default();
-        let mut compaction = table.plan_compaction(&settings).await.unwrap();
+        let mut compaction = table.plan_compaction(&settings, Sources::Own).await.unwrap();
         restore(&table, before).await;
         let refused = compaction.run().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
@@ -366,7 +447,7 @@ mod tests {
         table.compact().await.unwrap();
         flush(&job, 5..10).await;
         let settings = CompactionSettings::default();
-        let compaction = table.plan_compaction(&settings).await.unwrap();
+        let compaction = table.plan_compaction(&settings, Sources::Own).await.unwrap();
         let newest = table.latest_base().await.unwrap();
         assert!(!compaction.is_overtaken(&compacted_of(&newest).await.unwrap()));
         restore(&table, before).await;
@@ -392,12 +473,16 @@ mod tests {
             job.close(true).await.unwrap();
         }
         let settings = CompactionSettings::default();
-        let mut compaction = table.plan_compaction(&settings).await.unwrap();
+        let mut compaction = table.plan_compaction(&settings, Sources::Own).await.unwrap();
         restore(&table, before).await;
         let refused = compaction.run().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
         let newest = Arc::new(newest_of(folder.path()).await);
-        let refused = table.planned_on(newest, compaction, &settings).await.map(drop).unwrap_err();
+        let refused = table
+            .planned_on(newest, compaction, &settings, Sources::Own)
+            .await
+            .map(drop)
+            .unwrap_err();
         assert!(refused.to_string().contains("was replaced by another one"), "{refused}");
         assert!(table.compact().await.is_err());
         assert_eq!(newest_of(folder.path()).await.count_rows(None).await.unwrap(), 0);

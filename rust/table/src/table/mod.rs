@@ -4,10 +4,12 @@
 //! keeps open for reading it again.
 //! Does not own: running jobs; a caller holds those and passes them to a scan.
 
+mod again;
 mod collect;
 mod columns;
 mod create;
 mod cut;
+mod foreign;
 mod get;
 mod history;
 mod job;
@@ -15,19 +17,22 @@ mod loads;
 mod location;
 mod maintain;
 mod maintenance;
+mod missing;
 mod read;
 mod record_index;
+mod relist;
 mod repair;
 mod scan;
 mod settings;
 mod shards;
 mod stage;
+mod turns;
 mod vectors;
 mod widen;
 mod write;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_schema::SchemaRef;
 use async_recursion::async_recursion as boxed;
@@ -46,6 +51,7 @@ pub use history::TableVersion;
 pub use job::{Job, LiveJob};
 pub use location::Location;
 pub use maintenance::MaintenanceStats;
+pub use relist::RelistReport;
 pub use repair::RunReport;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
@@ -88,10 +94,10 @@ pub struct Table {
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<maintenance::Turn>,
-    /// Held by one write of this handle at a time: two would take each other's shards.
-    writing: tokio::sync::Mutex<()>,
     /// The cut that was last pinned by its name.
     named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
+    /// The shard whose missing generations the caller has given up, in a handle made for that.
+    excused: OnceLock<ShardId>,
 }
 
 impl Table {
@@ -131,7 +137,7 @@ impl Table {
         base: Dataset,
         details: &MemWalIndexDetails,
     ) -> Result<Arc<Self>> {
-        let key: Arc<[String]> = key_of(&base).into();
+        let key: Arc<[String]> = key_of(&base)?.into();
         let (shard_spec_id, sharding) = create::sharding_of(&base, details)?;
         let (sharding, sharding_record) = sharding.unzip();
         let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;
@@ -156,8 +162,8 @@ impl Table {
             durable_base: Mutex::default(),
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),
-            writing: tokio::sync::Mutex::default(),
             named_cut: tokio::sync::Mutex::default(),
+            excused: OnceLock::new(),
         };
         Ok(Arc::new(table))
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
+use futures::FutureExt;
 use futures::future::{join, try_join, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, ShardManifest};
@@ -77,14 +78,25 @@ pub(super) enum Purpose {
     Lookup,
 }
 
+/// Which shards a cut has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sources {
+    /// All, with each key once, whatever shards have it.
+    All,
+    /// The table's own.
+    Own,
+    /// One.
+    Shard(ShardId),
+}
+
 /// How the parts of a cut are read.
 #[derive(Clone, Copy)]
-struct Reading<'a> {
-    consistency: Consistency,
-    jobs: &'a [Arc<dyn LiveJob>],
+pub(super) struct Reading<'a> {
+    pub consistency: Consistency,
+    pub jobs: &'a [Arc<dyn LiveJob>],
     /// The columns of rows of WAL tails.
-    rows: &'a Arc<RowSchema>,
-    purpose: Purpose,
+    pub rows: &'a Arc<RowSchema>,
+    pub purpose: Purpose,
 }
 
 impl Table {
@@ -108,12 +120,23 @@ impl Table {
         jobs: &[Arc<dyn LiveJob>],
         purpose: Purpose,
     ) -> Result<Arc<ReadView>> {
+        self.read_view_of(consistency, jobs, purpose, Sources::All).await
+    }
+
+    /// The same of some shards only.
+    pub(super) async fn read_view_of(
+        &self,
+        consistency: Consistency,
+        jobs: &[Arc<dyn LiveJob>],
+        purpose: Purpose,
+        sources: Sources,
+    ) -> Result<Arc<ReadView>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let mut columns = self.base.known().schema;
         let _ahead = self.read_ahead();
         let (parts, latest) = loop {
             let reading = Reading { consistency, jobs, rows: &columns.rows, purpose };
-            let parts = match self.parts_of_all(reading).await {
+            let mut parts = match self.parts_of_all(reading).await {
                 Ok(parts) => parts,
                 Err(error) => {
                     // A log may have rows of columns that this handle has not seen yet.
@@ -121,7 +144,10 @@ impl Table {
                     continue;
                 }
             };
-            let latest = self.latest().await?;
+            let mut latest = self.latest().await?;
+            if self.follow_relisted(&latest.dataset, &mut parts).await? {
+                latest = self.latest().await?;
+            }
             let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
             if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
                 break (parts, latest);
@@ -129,7 +155,7 @@ impl Table {
             // Each time round somebody has changed the table's columns.
             columns = latest.schema;
         };
-        self.view_over(latest, parts).await
+        self.view_over(latest, parts, sources).await
     }
 
     /// The table's columns, where shards cannot be read under `known` and they are others by now.
@@ -174,14 +200,21 @@ impl Table {
     pub(super) async fn view_over(
         &self,
         base: BaseVersion,
-        parts: Vec<ShardParts>,
+        mut parts: Vec<ShardParts>,
+        sources: Sources,
     ) -> Result<Arc<ReadView>> {
         let (base, columns) = (base.dataset, base.schema);
+        let foreign = self.foreign_among(parts.iter().map(|part| &*part.manifest));
+        match sources {
+            Sources::All => {}
+            Sources::Own => parts.retain(|part| !foreign.contains(&part.manifest.shard_id)),
+            Sources::Shard(shard_id) => parts.retain(|part| part.manifest.shard_id == shard_id),
+        }
         let compacted = self.compacted_at(&base).await?;
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
-        Ok(Arc::new(ReadView {
+        let view = ReadView {
             base,
             schema: columns.columns.clone(),
             columns,
@@ -189,7 +222,11 @@ impl Table {
             sharding: self.sharding.clone(),
             shards,
             base_cache,
-        }))
+        };
+        if sources != Sources::All || foreign.is_empty() {
+            return Ok(Arc::new(view));
+        }
+        self.each_key_once(view, &foreign).boxed().await.map(Arc::new)
     }
 
     /// The parts of every shard. Shards that are known already are read beside the listing, which
@@ -250,7 +287,7 @@ impl Table {
     }
 
     /// Opens the runs that the base version lacks. Rows of another sharding are refused: a key could be
-    /// in two shards, and a look for it asks one.
+    /// in two shards, and a look for it asks one. So is a shard of which generations are missing.
     async fn open_shard(
         &self,
         base: &Dataset,
@@ -259,6 +296,17 @@ impl Table {
     ) -> Result<ShardView> {
         let shard_id = part.manifest.shard_id;
         let listed = uncompacted(&part.manifest, compacted);
+        // A generation that was flushed and compacted since its rows were read stands whole in the
+        // base: with the rows of before over it, half of a later put would show.
+        let through = compacted.get(&shard_id).copied();
+        let is_above = |rows: &MemTableView| !is_compacted(through, rows.generation());
+        let memtables = part.memtables.into_iter();
+        let memtables: Vec<_> =
+            memtables.filter(|rows| rows.rows() > 0 && is_above(rows)).collect();
+        if !listed.is_empty() || !memtables.is_empty() {
+            self.check_sharding(&part.manifest)?;
+        }
+        self.refuse_missing(&part.manifest, compacted, base.version().version)?;
         let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
         let sstables = try_join_all(opened).await?;
         if let Some(opening) = part.opening {
@@ -266,16 +314,6 @@ impl Table {
             let _ = opening.join().await;
         }
         self.sstables.retain(shard_id, &part.manifest.sstables);
-        // A generation that was flushed and compacted since its rows were read stands whole in the
-        // base: with the rows of before over it, half of a later put would show.
-        let compacted = compacted.get(&shard_id).copied();
-        let is_above = |rows: &MemTableView| !is_compacted(compacted, rows.generation());
-        let memtables = part.memtables.into_iter();
-        let memtables: Vec<_> =
-            memtables.filter(|rows| rows.rows() > 0 && is_above(rows)).collect();
-        if !listed.is_empty() || !memtables.is_empty() {
-            self.check_sharding(&part.manifest)?;
-        }
         let manifest_version = part.manifest.version;
         let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
         Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })
@@ -300,7 +338,7 @@ impl Table {
         Some(SpawnedTask::spawn(open))
     }
 
-    async fn shard_parts(
+    pub(super) async fn shard_parts(
         &self,
         shard_id: ShardId,
         reading: Reading<'_>,

@@ -19,14 +19,10 @@ use lancemem_core::types::Result;
 use super::Table;
 use crate::collect::{Garbage, GarbageKind};
 use crate::index::{
-    IndexRuns, OpenRun, RecordIndex, RecordIndexReport, adopt, build, check, groups,
-    is_ours_to_adopt,
+    IndexRuns, Merged, OpenRun, RecordIndex, RecordIndexReport, RunSize, adopt, build, check, due,
+    groups, is_ours_to_adopt, merge,
 };
 
-/// More runs than these are too many for a lookup: the smallest become one.
-const MAX_RUNS: usize = 16;
-/// As many stay.
-const KEPT_RUNS: usize = 8;
 /// Pages that nobody publishes stay at least this long: they may be of a run that is being made.
 const UNPUBLISHED_AGE: Duration = Duration::from_hours(1);
 
@@ -51,9 +47,8 @@ impl Table {
         for part in parts {
             build(&base, self.key(), &part).await?.publish(&store).await?;
         }
-        for name in &old {
-            store.delete(&paths::record_index_run(name)).await?;
-        }
+        unpublish(&store, &old).await?;
+        self.merge_full_levels(&base, &store).await?;
         self.sstables.base().forget();
         self.describe_record_index(&base).await
     }
@@ -107,8 +102,8 @@ impl Table {
     }
 
     /// Brings the record index, where the table has one, to the newest version of the base table:
-    /// key indexes of adopted runs are adopted too, what no run covers is read, many small runs
-    /// become one, and runs without a use go.
+    /// key indexes of adopted runs are adopted too, what no run covers is read, runs of a level that is
+    /// full are merged, and runs without a use go.
     ///
     /// # Errors
     /// A storage error. Lookups do without what is missing, and the next call makes up for it.
@@ -117,7 +112,7 @@ impl Table {
             return Ok(());
         }
         let base = self.latest_base().await?;
-        let open = IndexRuns::default();
+        let open = self.sstables.base().index_runs();
         let Some(runs) = open.published(&base).await? else { return Ok(()) };
         let store = self.writable_store(self.writer_defaults().fsync).await?;
         let covered = RecordIndex::new(&base, self.key(), &runs);
@@ -126,49 +121,81 @@ impl Table {
             let place = missing.iter().position(|it| is_same_file(it, fragment));
             let Some(place) = place.filter(|_| is_ours_to_adopt(sstable)) else { continue };
             let fragment = missing.swap_remove(place);
-            adopt(&base, self.key(), sstable, &fragment).await?.publish(&store).await?;
+            match adopt(&base, self.key(), sstable, &fragment).await? {
+                Some(run) => run.publish(&store).await?,
+                None => missing.push(fragment),
+            }
         }
         for part in groups(missing) {
             build(&base, self.key(), &part).await?.publish(&store).await?;
         }
-        self.join_small_runs(&base, &store).await?;
+        self.merge_full_levels(&base, &store).await?;
         self.unpublish_stale_runs(&base, &store).await?;
         self.sstables.base().forget();
         Ok(())
     }
 
-    async fn join_small_runs(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
-        let Some(runs) = IndexRuns::default().published(base).await? else { return Ok(()) };
-        let index = RecordIndex::new(base, self.key(), &runs);
-        let serving: Vec<&Arc<OpenRun>> = index.serving().collect();
-        if serving.len() <= MAX_RUNS {
-            return Ok(());
+    /// Merges runs until no level is full. A run goes after the one that replaces it is published.
+    ///
+    /// One that is damaged is built anew from its fragments, and the rest is left to the next call.
+    async fn merge_full_levels(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
+        let open = self.sstables.base().index_runs();
+        loop {
+            let Some(runs) = open.published(base).await? else { return Ok(()) };
+            let index = RecordIndex::new(base, self.key(), &runs);
+            let serving: Vec<(&Arc<OpenRun>, u64)> =
+                index.live().filter(|(run, _)| is_known_to(base, run)).collect();
+            let sizes: Vec<RunSize> = serving
+                .iter()
+                .map(|(run, live)| RunSize { entries: run.run.entries, live: *live })
+                .collect();
+            let inputs: Vec<Arc<OpenRun>> =
+                due(&sizes).into_iter().map(|place| serving[place].0.clone()).collect();
+            if inputs.is_empty() {
+                return Ok(());
+            }
+            match merge(base, self.key(), &index, &inputs).await? {
+                Merged::Run(run) => run.publish(store).await?,
+                Merged::Damaged(run, why) => {
+                    // Another program may have merged it meanwhile, and a collector removed its pages.
+                    if published_names(store).await?.contains(&run.name) {
+                        self.build_anew(base, store, &run, &why).await?;
+                    }
+                    return Ok(());
+                }
+            }
+            let names: Vec<String> = inputs.iter().map(|run| run.name.clone()).collect();
+            unpublish(store, &names).await?;
         }
-        // They come with the largest first.
-        let small: HashSet<u64> = serving[KEPT_RUNS..]
-            .iter()
-            .flat_map(|run| run.run.fragments.iter().map(|fragment| fragment.id))
-            .collect();
-        for part in groups(indexable(base, |fragment| small.contains(&fragment.id))) {
+    }
+
+    async fn build_anew(
+        &self,
+        base: &Arc<Dataset>,
+        store: &Store,
+        damaged: &OpenRun,
+        why: &str,
+    ) -> Result<()> {
+        let (table, run) = (self.uri(), damaged.name.as_str());
+        tracing::warn!(table, run, why, "a run of the record index is made anew");
+        let of_run: HashSet<u64> = damaged.run.fragments.iter().map(|it| it.id).collect();
+        for part in groups(indexable(base, |fragment| of_run.contains(&fragment.id))) {
             build(base, self.key(), &part).await?.publish(store).await?;
         }
-        for run in &serving[KEPT_RUNS..] {
-            store.delete(&paths::record_index_run(&run.name)).await?;
-        }
-        Ok(())
+        unpublish(store, std::slice::from_ref(&damaged.name)).await
     }
 
     /// A run that answers for no fragment of the newest version goes, but never the last one,
     /// which says that the table has a record index.
     async fn unpublish_stale_runs(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
-        let Some(runs) = IndexRuns::default().published(base).await? else { return Ok(()) };
+        let open = self.sstables.base().index_runs();
+        let Some(runs) = open.published(base).await? else { return Ok(()) };
         let index = RecordIndex::new(base, self.key(), &runs);
         let serving: HashSet<&str> = index.serving().map(|run| run.name.as_str()).collect();
         let stale = runs.iter().filter(|run| !serving.contains(run.name.as_str()));
-        for run in stale.skip(usize::from(serving.is_empty())) {
-            store.delete(&paths::record_index_run(&run.name)).await?;
-        }
-        Ok(())
+        let stale = stale.skip(usize::from(serving.is_empty()));
+        let stale = stale.filter(|run| is_known_to(base, run)).map(|run| run.name.clone());
+        unpublish(store, &stale.collect::<Vec<_>>()).await
     }
 
     /// Pages of runs that are not published any more.
@@ -198,6 +225,19 @@ impl Table {
         }
         Ok(garbage)
     }
+}
+
+/// Whether a run was made of `base` or of an older version. One that another program made of a newer
+/// version may cover fragments that `base` does not have: it is left alone.
+fn is_known_to(base: &Dataset, run: &OpenRun) -> bool {
+    run.run.base_version <= base.version().version
+}
+
+async fn unpublish(store: &Store, names: &[String]) -> Result<()> {
+    for name in names {
+        store.delete(&paths::record_index_run(name)).await?;
+    }
+    Ok(())
 }
 
 /// A fragment with one file, wherever a later commit has put it.

@@ -8,12 +8,15 @@
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use lancemem_core::format::SsTable;
 use lancemem_core::shard::{WalReport, check_wal, cut_wal};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPosition};
 
 use super::{Shard, Table};
+use crate::damage::naming_damage;
 use crate::errors::{Context, RunContext};
 use crate::sstable::{Compared, RunFiles, SsTableContext, compare, open_sstable};
 use crate::view::remember;
@@ -38,11 +41,24 @@ pub struct RunReport {
 }
 
 impl Table {
+    /// `work` on this table, whose error names the damaged file of the base table where it failed for one.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn naming_damage<'a, T: Send + 'a>(
+        &'a self,
+        work: impl Future<Output = Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        let base = self.base.known().dataset;
+        async move { naming_damage(&base, work).await }.boxed()
+    }
+
     /// Looks for damage in a shard's log, and writes nothing.
     ///
     /// # Errors
     /// An input error for a shard that does not exist; a storage error or a damaged manifest; damage where
-    /// nothing is wrong with the log but that all of it is older than the base table.
+    /// nothing is wrong with the log but that all of it is older than the base table, or generations are
+    /// missing that were flushed.
     #[boxed]
     pub async fn check_wal(&self, shard_id: ShardId) -> Result<WalReport> {
         let manifests = self.manifests_of(self.store.clone(), shard_id).await?;
@@ -53,6 +69,7 @@ impl Table {
         {
             let manifest = manifests.existing().await?;
             self.refuse_older(&base, &manifest).await?;
+            self.check_complete(&base, &manifest).await?;
         }
         Ok(report)
     }
@@ -75,7 +92,8 @@ impl Table {
 
     /// Compares every file of the runs that no compaction has covered with its checksum, of one shard
     /// or of all, whatever they are stored on and however large; writes nothing. Of a run that lance
-    /// wrote nothing but its manifest can be looked at.
+    /// wrote nothing but its manifest can be looked at. Generations that were flushed and are missing are
+    /// damage, reported for each range of them without a path.
     ///
     /// # Errors
     /// An input error for a shard that does not exist; a storage error or a damaged manifest of a shard.
@@ -88,7 +106,9 @@ impl Table {
                 return Err(self.no_shard(wanted));
             }
         }
-        self.check_listed(&shards).await
+        let mut reports = self.check_listed(&shards).await?;
+        reports.extend(self.missing_reports(&shards).await?);
+        Ok(reports)
     }
 
     async fn check_listed(&self, shards: &[Shard]) -> Result<Vec<RunReport>> {
@@ -112,7 +132,7 @@ impl Table {
         Ok(of_shard.any(|shard| shard.sstables.iter().any(|listed| listed.path == run.path)))
     }
 
-    async fn check_run(&self, shard_id: ShardId, run: &SsTable) -> Result<RunReport> {
+    pub(super) async fn check_run(&self, shard_id: ShardId, run: &SsTable) -> Result<RunReport> {
         let name = format!("SSTable {} of shard {shard_id}", run.path);
         let base = self.base.known().dataset;
         let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
@@ -141,11 +161,15 @@ impl Table {
         Ok(RunReport { shard_id, generation, path, files, bytes, unchecked, damage })
     }
 
-    fn no_shard(&self, shard_id: ShardId) -> Error {
+    pub(super) fn no_shard(&self, shard_id: ShardId) -> Error {
         Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
     }
 
-    async fn manifests_of(&self, store: Store, shard_id: ShardId) -> Result<ManifestStore> {
+    pub(super) async fn manifests_of(
+        &self,
+        store: Store,
+        shard_id: ShardId,
+    ) -> Result<ManifestStore> {
         let scan_batch = self.defaults.manifest_scan_batch_size;
         let manifests = ManifestStore::new(store, shard_id, scan_batch);
         if manifests.latest().await?.is_none() {

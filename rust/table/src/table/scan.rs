@@ -18,6 +18,7 @@ use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::Result;
 
 use super::{LiveJob, Table};
+use crate::damage::{naming_damage, naming_damage_of};
 use crate::errors::BaseContext;
 use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
 use crate::view::{Consistency, ReadView};
@@ -78,8 +79,16 @@ impl Scan {
     /// An input error for an unknown column or a condition that does not parse.
     #[boxed]
     pub async fn stream(&self) -> Result<SendableRecordBatchStream> {
-        let (ScanPlan { plan, .. }, session) = self.plan(self.options.columns.clone()).await?;
-        execute_stream(plan, session.task_ctx()).in_base("scanning")
+        Ok(self.started().await?.1)
+    }
+
+    /// The stream, and the cut that it reads.
+    async fn started(&self) -> Result<(Arc<ReadView>, SendableRecordBatchStream)> {
+        let view = self.view().await?;
+        let planned = self.plan_of(&view, self.options.columns.clone());
+        let (ScanPlan { plan, .. }, session) = naming_damage(&view.base, planned).await?;
+        let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
+        Ok((view, stream))
     }
 
     /// The rows as a stream whose errors are lancemem's; the schema of its batches beside it.
@@ -88,9 +97,10 @@ impl Scan {
     /// As [`Self::stream`].
     #[boxed]
     pub async fn batches(&self) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
-        let stream = self.stream().await?;
+        let (view, stream) = self.started().await?;
         let schema = stream.schema();
-        Ok((schema, stream.map(|batch| batch.in_base("scanning")).boxed()))
+        let rows = stream.map(|batch| batch.in_base("scanning"));
+        Ok((schema, naming_damage_of(view.base.clone(), rows)))
     }
 
     /// All rows and their schema.
@@ -99,10 +109,15 @@ impl Scan {
     /// As [`Self::stream`], and whatever fails while the plan runs.
     #[boxed]
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-        let stream = self.stream().await?;
-        let schema = stream.schema();
-        let batches = stream.try_collect().await.in_base("scanning")?;
-        Ok((schema, batches))
+        self.on_view(|view| async move {
+            let columns = self.options.columns.clone();
+            let (ScanPlan { plan, .. }, session) = self.plan_of(&view, columns).await?;
+            let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
+            let schema = stream.schema();
+            let batches = stream.try_collect().await.in_base("scanning")?;
+            Ok((schema, batches))
+        })
+        .await
     }
 
     /// The number of rows that [`Self::stream`] gives. Reads no row where an earlier scan of the
@@ -112,7 +127,10 @@ impl Scan {
     /// As [`Self::stream`].
     #[boxed]
     pub async fn count_rows(&self) -> Result<usize> {
-        let view = self.view().await?;
+        self.on_view(|view| self.count_of(view)).await
+    }
+
+    async fn count_of(&self, view: Arc<ReadView>) -> Result<usize> {
         if self.options.filter.is_none()
             && self.options.part.is_none()
             && let Some(rows) = self.known_rows(&view).await?
@@ -154,13 +172,19 @@ impl Scan {
     /// As [`Self::collect`].
     #[boxed]
     pub async fn explain_analyze(&self) -> Result<String> {
-        let (planned, session) = self.plan(self.options.columns.clone()).await?;
-        let plan = planned.plan.clone();
-        let stream = execute_stream(plan.clone(), session.task_ctx()).in_base("scanning")?;
-        let count = |rows, batch: RecordBatch| futures::future::ready(Ok(rows + batch.num_rows()));
-        let rows: usize = stream.try_fold(0, count).await.in_base("scanning")?;
-        let nodes = DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(true).to_string();
-        Ok(with_pruned(format!("rows={rows}\n{nodes}"), &planned))
+        let view = self.view().await?;
+        let run = async {
+            let (planned, session) = self.plan_of(&view, self.options.columns.clone()).await?;
+            let plan = planned.plan.clone();
+            let stream = execute_stream(plan.clone(), session.task_ctx()).in_base("scanning")?;
+            let count =
+                |rows, batch: RecordBatch| futures::future::ready(Ok(rows + batch.num_rows()));
+            let rows: usize = stream.try_fold(0, count).await.in_base("scanning")?;
+            let nodes = DisplayableExecutionPlan::with_metrics(plan.as_ref());
+            let nodes = nodes.indent(true).to_string();
+            Ok(with_pruned(format!("rows={rows}\n{nodes}"), &planned))
+        };
+        naming_damage(&view.base, run).await
     }
 
     /// The schema of the result.
@@ -171,6 +195,17 @@ impl Scan {
     pub async fn schema(&self) -> Result<SchemaRef> {
         let (ScanPlan { plan, .. }, _) = self.plan(self.options.columns.clone()).await?;
         Ok(plan.schema())
+    }
+
+    /// What `read` makes of the cut; of a new one again where its base version was cleaned up meanwhile.
+    async fn on_view<T: Send, R: Future<Output = Result<T>> + Send>(
+        &self,
+        read: impl Fn(Arc<ReadView>) -> R,
+    ) -> Result<T> {
+        match &self.cut {
+            Cut::New(_) => self.table.read_again(|| self.view(), read).await,
+            Cut::Pinned(view) => naming_damage(&view.base, read(view.clone())).await,
+        }
     }
 
     async fn view(&self) -> Result<Arc<ReadView>> {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use http::Uri;
 use lancemem_core::store::hide;
 use lancemem_core::types::{Error, Result};
-use url::{Url, form_urlencoded};
+use url::Url;
 
 /// Parts of the names of options whose values are secret.
 const SECRET: &[&str] = &["secret", "token", "password", "key", "credential", "sas", "auth"];
@@ -18,33 +18,9 @@ pub(super) fn hide_secrets<'a>(settings: impl Iterator<Item = (&'a str, &'a str)
     for (name, value) in settings {
         let name = name.to_ascii_lowercase();
         if SECRET.iter().any(|part| name.contains(part)) {
-            hide_spellings(value);
+            hide(value);
         }
     }
-}
-
-/// Keeps a value out of every text as it is, and as a server repeats it that quotes an address or
-/// answers in XML.
-fn hide_spellings(value: &str) {
-    let escaped: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
-    let in_path = escaped.replace("%2F", "/").replace('+', "%20");
-    let in_xml = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&apos;")]
-        .into_iter()
-        .fold(value.to_owned(), |text, (sign, name)| text.replace(sign, name));
-    for spelling in [value, &escaped, &in_path, &in_xml] {
-        hide(spelling);
-        hide(&with_small_digits(spelling));
-    }
-}
-
-/// `text` with the digits behind each `%` in small letters, as some write them.
-fn with_small_digits(text: &str) -> String {
-    let mut parts = text.split('%');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| {
-        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
-        text + "%" + &digits.to_ascii_lowercase() + rest
-    })
 }
 
 /// Refuses settings of an object store, named or from the environment, on which its client panics or
@@ -109,8 +85,8 @@ fn check_setting(
     let (scheme, address) = value.split_once("://").unwrap_or_default();
     let host = address.split('/').next().unwrap_or_default();
     if let Some((user, _)) = host.rsplit_once('@') {
-        hide_spellings(user);
-        user.split(':').for_each(hide_spellings);
+        hide(user);
+        user.split(':').for_each(hide);
     }
     match scheme.to_ascii_lowercase().as_str() {
         "https" | "http" if host.is_empty() => Err("has no host"),

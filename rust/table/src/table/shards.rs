@@ -4,7 +4,7 @@
 //! another sharding stand beside those that are put now.
 //! Does not own: the manifests' contents.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
@@ -15,7 +15,9 @@ use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 
 use super::create::SHARDING_FIELD;
+use super::turns::ShardTurns;
 use super::{Table, compacted_of};
+use crate::damage::naming_damage;
 use crate::errors::BaseContext;
 use crate::view::is_compacted;
 
@@ -62,7 +64,8 @@ impl Table {
     pub async fn stats(&self) -> Result<TableStats> {
         let shards = self.shards().await?;
         let base = self.latest_base().await?;
-        let base_rows = base.count_rows(None).await.in_base("counting the base table's rows")?;
+        let rows = async { base.count_rows(None).await.in_base("counting the base table's rows") };
+        let base_rows = naming_damage(&base, rows).await?;
         let sstables: Vec<&SsTable> = shards.iter().flat_map(|shard| &shard.sstables).collect();
         Ok(TableStats {
             base_version: base.version().version,
@@ -81,11 +84,14 @@ impl Table {
     pub async fn shards(&self) -> Result<Vec<Shard>> {
         let manifests = self.manifests().await?;
         let compacted = compacted_of(&*self.latest_base().await?).await?;
+        let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
         let mut shards: Vec<Shard> = manifests
             .into_iter()
             .map(|manifest| Shard {
                 shard_id: manifest.shard_id,
-                ordinal: self.ordinal_of(&manifest),
+                ordinal: self
+                    .ordinal_of(&manifest)
+                    .filter(|_| !foreign.contains(&manifest.shard_id)),
                 writer_epoch: manifest.writer_epoch,
                 current_generation: manifest.current_generation,
                 replay_after_wal_position: manifest.replay_after_wal_entry_position,
@@ -124,8 +130,8 @@ impl Table {
     /// The shard of every ordinal, created where it does not exist.
     ///
     /// # Errors
-    /// An input error for a table whose shards the caller names, or where a shard does not say
-    /// which bucket it holds: rows could then land in two shards.
+    /// An input error for a table whose shards the caller names, or where two shards say that they
+    /// hold the same bucket: rows could then land in two shards.
     #[boxed]
     pub async fn routing(&self) -> Result<HashMap<i32, ShardId>> {
         if self.sharding.is_none() {
@@ -137,15 +143,13 @@ impl Table {
         let mut routing = HashMap::new();
         let manifests = self.manifests().await?;
         self.make_own(&manifests).await?;
+        let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
         for manifest in manifests {
-            let ordinal = self.ordinal_of(&manifest).ok_or_else(|| {
-                Error::input(format!(
-                    "shard {} of table {} does not record its bucket, so rows cannot be routed; \
-                     flush it with its own writer and compact the table first",
-                    manifest.shard_id,
-                    self.uri()
-                ))
-            })?;
+            // One that does not record its bucket is another program's.
+            let ordinal = self.ordinal_of(&manifest);
+            let Some(ordinal) = ordinal.filter(|_| !foreign.contains(&manifest.shard_id)) else {
+                continue;
+            };
             if let Some(other) = routing.insert(ordinal, manifest.shard_id) {
                 return Err(Error::input(format!(
                     "shards {other} and {} of table {} both hold bucket {ordinal}",
@@ -157,6 +161,63 @@ impl Table {
         let created = self.create_missing(|ordinal| routing.contains_key(&ordinal)).await?;
         routing.extend(created);
         Ok(routing)
+    }
+
+    /// The shard of an ordinal, created where it does not exist. Where all shards have ids that the table
+    /// gave, they are listed, and the manifest of this one alone is read.
+    ///
+    /// # Errors
+    /// As [`Self::routing`], and an input error for an ordinal that the table does not have.
+    #[boxed]
+    pub async fn shard_of(&self, ordinal: i64) -> Result<ShardId> {
+        if let Some(shard_id) = self.derived_shard(ordinal).await? {
+            return Ok(shard_id);
+        }
+        let routing = self.routing().await?;
+        let shard_id = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
+        shard_id.copied().ok_or_else(|| {
+            Error::input(format!(
+                "table {} has no shard {ordinal}; it has {}",
+                self.uri(),
+                routing.len()
+            ))
+        })
+    }
+
+    /// The shard of an ordinal where it exists; found as by [`Self::shard_of`].
+    ///
+    /// # Errors
+    /// An input error where it does not exist, a storage error or a damaged manifest.
+    #[boxed]
+    pub async fn existing_shard_of(&self, ordinal: i64) -> Result<ShardId> {
+        if let Some(shard_id) = self.derived_shard(ordinal).await? {
+            return Ok(shard_id);
+        }
+        let shards = self.shards().await?;
+        let found = shards.iter().find(|shard| shard.ordinal.map(i64::from) == Some(ordinal));
+        let missing = || Error::input(format!("table {} has no shard {ordinal}", self.uri()));
+        found.map(|shard| shard.shard_id).ok_or_else(missing)
+    }
+
+    /// The shard whose id the table's identity and the ordinal give. `None` where it does not exist, or
+    /// where there is a shard with another id: that one may record the same bucket.
+    async fn derived_shard(&self, ordinal: i64) -> Result<Option<ShardId>> {
+        let (Some(sharding), Some(_)) = (&self.sharding, self.table_id) else { return Ok(None) };
+        let shards = sharding.shards();
+        let Some(ordinal) = u32::try_from(ordinal).ok().filter(|ordinal| *ordinal < shards) else {
+            return Ok(None);
+        };
+        let shard_id = self.shard_id_for(ordinal);
+        let derived: HashSet<ShardId> = (0..shards).map(|other| self.shard_id_for(other)).collect();
+        let there = self.shard_ids().await?;
+        if !there.contains(&shard_id) || !there.iter().all(|other| derived.contains(other)) {
+            return Ok(None);
+        }
+        // Its folder may be what a creation that was interrupted left.
+        let manifest = self.manifest_of(shard_id).await?;
+        let recorded = manifest.and_then(|manifest| self.ordinal_of(&manifest));
+        let is_it = recorded.is_some_and(|recorded| u32::try_from(recorded) == Ok(ordinal));
+        Ok(is_it.then_some(shard_id))
     }
 
     /// Takes shards of another sharding, which have no rows, from whoever may still write them. Where
@@ -174,6 +235,11 @@ impl Table {
         }
         // A handle of an index that was replaced must not fence the jobs of the one that is there.
         self.refresh().await?;
+        let base = self.base.known().dataset;
+        for manifest in &others {
+            // Its SSTables could not be listed again afterwards: they are of the other sharding.
+            self.check_complete(&base, manifest).await?;
+        }
         let store = self.writable_store(self.defaults.fsync).await?;
         let store_of = |manifest: &ShardManifest| {
             Arc::new(ManifestStore::new(store.clone(), manifest.shard_id, 2))
@@ -183,8 +249,11 @@ impl Table {
             empty.map_err(|error| self.refused(manifest, error))?;
         }
         for manifest in others {
-            let taken = take_over(&store, &store_of(manifest), own).await;
+            let manifests = store_of(manifest);
+            let taken = take_over(&store, &manifests, own).await;
             taken.map_err(|error| self.refused(manifest, error))?;
+            let epoch = manifests.existing().await?.writer_epoch;
+            ShardTurns::of(self.location().home(), manifest.shard_id).claimed(epoch);
         }
         Ok(())
     }

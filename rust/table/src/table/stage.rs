@@ -24,9 +24,10 @@ use lancemem_core::shard::{MarkedRun, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Result, ShardId};
 
-use super::collect::{Remover, now};
+use super::collect::Remover;
 use super::columns::refuse_unwritable;
 use super::job::LanceSink;
+use super::turns::{Attempts, ShardTurns};
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
 use crate::collect::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
@@ -154,7 +155,8 @@ impl Table {
     pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
         let base = self.latest_base().await?;
-        let ages = try_join_all(runs.iter().map(|run| self.age_of(run))).await?;
+        let now = self.store().read_clock().await?.later();
+        let ages = try_join_all(runs.iter().map(|run| self.age_of(run, now))).await?;
         // What was decided about old ones may be forgotten.
         if ages.into_iter().flatten().any(is_too_old) {
             return Ok(false);
@@ -270,9 +272,15 @@ impl Table {
         base: &Dataset,
         runs: impl Iterator<Item = &'a StagedRun>,
     ) -> Result<Vec<Duration>> {
-        let opened = runs.map(|run| async move {
+        let runs: Vec<&StagedRun> = runs.collect();
+        if runs.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Whichever clock is ahead: the collector goes by the clock of the store.
+        let now = self.store().read_clock().await?.later();
+        let opened = runs.into_iter().map(|run| async move {
             let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
-            match self.age_of(run).await? {
+            match self.age_of(run, now).await? {
                 None => return Err(not_there(run)),
                 Some(age) if is_too_old(age) => return Err(too_old(run)),
                 Some(_) => {}
@@ -301,11 +309,11 @@ impl Table {
     }
 
     /// How long ago the last file of a run was written, or touched; `None` where nothing of it is there.
-    async fn age_of(&self, run: &StagedRun) -> Result<Option<Duration>> {
+    async fn age_of(&self, run: &StagedRun, now: SystemTime) -> Result<Option<Duration>> {
         let folder = format!("{}/{}", paths::shard(run.shard_id), run.path);
         let files = self.store().list_tree(&folder).await?;
         let ended = files.iter().map(|file| file.modified).max();
-        Ok(ended.map(|ended| now().duration_since(ended).unwrap_or_default()))
+        Ok(ended.map(|ended| now.duration_since(ended).unwrap_or_default()))
     }
 
     async fn link_shard(
@@ -324,14 +332,33 @@ impl Table {
             Ok((run.as_listed(), mark))
         });
         let marked = marked.collect::<Result<Vec<MarkedRun>>>()?;
-        let job = self.open_job(shard_id, self.writer_defaults().clone()).await?;
-        let linked = job.link(&marked).await?;
+        let linked = self.link_in_turn(shard_id, &marked).await?;
         if linked.is_empty() {
             return Ok(already);
         }
         let rows = runs.iter().filter(|(run, _)| linked.contains(&run.path));
         let rows = rows.map(|(run, _)| run.rows).sum();
         Ok(LinkResult { rows, shards: 1, runs: linked.len(), already_written: 0 })
+    }
+
+    /// Links, and again where another writer took the shard before: the marks of the runs make that
+    /// harmless.
+    async fn link_in_turn(&self, shard_id: ShardId, marked: &[MarkedRun]) -> Result<Vec<String>> {
+        let turns = ShardTurns::of(self.location().home(), shard_id);
+        let _turn = turns.queue.lock().await;
+        let mut attempts = Attempts::begin();
+        loop {
+            let config = self.writer_defaults().clone();
+            let turn = attempts.turn(&turns);
+            let linked = match self.open_job_by(shard_id, config, Some(&turn)).await {
+                Ok(job) => job.link(marked).await,
+                Err(error) => Err(error),
+            };
+            match linked {
+                Ok(linked) => return Ok(linked),
+                Err(error) => attempts.goes_on(self.store(), shard_id, error).await?,
+            };
+        }
     }
 }
 

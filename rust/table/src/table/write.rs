@@ -13,10 +13,11 @@ use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::format::round_floats;
-use lancemem_core::shard::{WriteMode, is_new, recorded_marks};
+use lancemem_core::shard::{Acknowledged, WriteMode, is_new, recorded_marks};
 use lancemem_core::types::{Error, Mark, Marks, Result, ShardId, WriterConfig};
 
-use super::Table;
+use super::turns::{Attempts, ShardTurns};
+use super::{Job, Table};
 use crate::errors::Context;
 
 /// What a write did.
@@ -44,13 +45,52 @@ pub enum Verb<'a> {
     Apply(&'a BooleanArray),
 }
 
+/// What one call writes to one shard.
+struct Part<'a> {
+    rows: &'a RecordBatch,
+    positions: UInt32Array,
+    verb: Verb<'a>,
+    mark: Option<&'a Mark>,
+}
+
+impl Part<'_> {
+    /// Puts the rows as one put, which becomes one entry of the log.
+    async fn put(&self, job: &Job) -> Result<Acknowledged> {
+        // All of them, in their order: no second copy is made.
+        let is_all = self.positions.len() == self.rows.num_rows();
+        let rows = if is_all {
+            Ok(self.rows.clone())
+        } else {
+            take_record_batch(self.rows, &self.positions)
+        };
+        let rows = rows.context("routing rows")?;
+        let mode = WriteMode::default();
+        match self.verb {
+            Verb::Upsert => job.put_marked(&rows, mode, self.mark).await,
+            Verb::Delete => job.delete_marked(&rows, mode, self.mark).await,
+            Verb::Apply(deletes) => {
+                let deletes = take(deletes, &self.positions, None).context("routing rows")?;
+                job.apply(&rows, deletes.as_boolean(), mode, self.mark).await
+            }
+        }
+    }
+
+    /// What a call did whose entry was found in the log.
+    fn written(&self) -> WriteResult {
+        let rows = self.positions.len();
+        WriteResult { rows, shards: 1, wal_entries: 1, already_written: 0 }
+    }
+}
+
 impl Table {
     /// Adds or replaces rows. Returns when all of them are durable.
     ///
-    /// Rows are checked for all shards before any is written.
+    /// Rows are checked for all shards before any is written. A shard that another writer takes before
+    /// the rows are in its log is claimed again, for a minute at most.
     ///
     /// # Errors
-    /// An input error that names column and row, with nothing written.
+    /// An input error that names column and row, with nothing written. Retry where other writers had a
+    /// shard all the time: the rows of other shards may be written.
     #[boxed]
     pub async fn upsert(&self, rows: &RecordBatch) -> Result<WriteResult> {
         self.write(rows, Verb::Upsert, None).await
@@ -126,11 +166,10 @@ impl Table {
             Verb::Delete => schema.accept_keys(rows)?,
             Verb::Apply(deletes) => schema.accept_changes(rows, deletes)?,
         };
-        let _turn = self.writing.lock().await;
         let routing = self.routing().await?;
         let writes = self.route(rows)?.into_iter().map(|(ordinal, positions)| {
             let shard_id = shard_of(&routing, ordinal);
-            async move { self.write_shard(shard_id?, rows, &positions, verb, mark).await }
+            async move { self.write_shard(shard_id?, &Part { rows, positions, verb, mark }).await }
         });
         let written = try_join_all(writes).await?;
         Ok(written.into_iter().fold(WriteResult::default(), |sum, shard| WriteResult {
@@ -141,34 +180,52 @@ impl Table {
         }))
     }
 
-    async fn write_shard(
+    /// Writes to one shard, and again where another writer took the shard before the rows were in its
+    /// log: once in all.
+    async fn write_shard(&self, shard_id: ShardId, part: &Part<'_>) -> Result<WriteResult> {
+        let turns = ShardTurns::of(self.location().home(), shard_id);
+        let _turn = turns.queue.lock().await;
+        let mut attempts = Attempts::begin();
+        loop {
+            let error = match self.try_write(shard_id, part, &turns, &mut attempts).await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            if !attempts.goes_on(self.store(), shard_id, error).await? {
+                return Ok(part.written());
+            }
+        }
+    }
+
+    async fn try_write(
         &self,
         shard_id: ShardId,
-        rows: &RecordBatch,
-        positions: &UInt32Array,
-        verb: Verb<'_>,
-        mark: Option<&Mark>,
+        part: &Part<'_>,
+        turns: &ShardTurns,
+        attempts: &mut Attempts,
     ) -> Result<WriteResult> {
         let already = WriteResult { already_written: 1, ..WriteResult::default() };
+        // Before the mark, which would be that of the own entry.
+        if attempts.is_written(self.store(), false).await? {
+            return Ok(part.written());
+        }
         // Before the claim: a write that has nothing to do must not fence whoever works there.
-        if let Some(mark) = mark
+        if let Some(mark) = part.mark
             && !is_new(&self.marks_of(shard_id).await?, shard_id, mark)?
         {
             return Ok(already);
         }
-        let part = take_record_batch(rows, positions).context("routing rows")?;
         let config = WriterConfig { durable_write: true, ..self.defaults.clone() };
-        let job = self.open_job(shard_id, config).await?;
-        let mode = WriteMode::default();
-        let done = match verb {
-            Verb::Upsert => job.put_marked(&part, mode, mark).await?,
-            Verb::Delete => job.delete_marked(&part, mode, mark).await?,
-            Verb::Apply(deletes) => {
-                let deletes = take(deletes, positions, None).context("routing rows")?;
-                job.apply(&part, deletes.as_boolean(), mode, mark).await?
-            }
-        };
-        job.close_brief().await?;
+        let job = self.open_job_by(shard_id, config, Some(&attempts.turn(turns))).await?;
+        if attempts.is_written(self.store(), true).await? {
+            close(&job).await?;
+            return Ok(part.written());
+        }
+        // Others leave the claim alone until its rows are there, and no longer.
+        job.flush_long_log().await;
+        attempts.plan(job.first_entry());
+        let done = part.put(&job).await?;
+        close(&job).await?;
         if done.already_written {
             return Ok(already);
         }
@@ -190,6 +247,14 @@ impl Table {
         let arrays =
             positions.into_iter().map(|(ordinal, rows)| (ordinal, UInt32Array::from(rows)));
         Ok(arrays.collect())
+    }
+}
+
+/// Ends a job whose rows are in the log. That the shard was claimed since undoes nothing.
+async fn close(job: &Job) -> Result<()> {
+    match job.close_brief().await {
+        Err(Error::Fenced { .. }) => Ok(()),
+        closed => closed,
     }
 }
 

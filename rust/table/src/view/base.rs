@@ -95,6 +95,12 @@ impl BaseCache {
         *self.open.lock() = None;
     }
 
+    /// The runs of the record index that this process has open.
+    #[must_use]
+    pub const fn index_runs(&self) -> &IndexRuns {
+        &self.runs
+    }
+
     /// What the record index covers of `base` now, whatever the last lookup saw of it.
     pub async fn record_index(&self, base: &Dataset, key: &[String]) -> RecordIndex {
         self.runs.open(base, key).await

@@ -11,6 +11,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
+use std::path::Path as LocalPath;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use hashbrown::{Equivalent, HashMap};
 use lance_io::local::to_local_path;
+use lancemem_core::store::open_file;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -84,7 +86,11 @@ impl LocalFiles {
         }
         // Nobody compares tags of a range of a file that never changes.
         let meta = ObjectMeta { e_tag: None, ..self.disk.head(location).await? };
-        let file = File::open(to_local_path(location)).map_err(|error| failed(location, error))?;
+        let local = to_local_path(location);
+        let opened = open_file(LocalPath::new(&local)).map_err(|error| failed(location, error))?;
+        let Some((file, _)) = opened else {
+            return Err(failed(location, ErrorKind::IsADirectory.into()));
+        };
         let file = Arc::new(OpenFile { file, meta });
         if let Some(mut open) = OPEN.try_write() {
             let is_full = open.len() >= OPEN_FILES;

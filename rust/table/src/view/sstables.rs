@@ -28,8 +28,8 @@ use super::run_keys::RunKeys;
 use crate::errors::{Context, RunContext};
 use crate::schema::with_ids;
 use crate::sstable::{
-    COMPARED_BYTES, DamagedFile, FileStamps, KeyFilter, KeyIndex, RunFiles, SsTableContext,
-    compare, is_ours, open_sstable, other_size, stamps,
+    COMPARED_BYTES, DamagedFile, FileStamps, KeyFilter, KeyIndex, OTHER_SIZE, RunFiles,
+    SsTableContext, compare, is_ours, no_file, open_sstable, other_size, stamps,
 };
 
 /// Bytes that a table keeps of its runs by default.
@@ -161,6 +161,7 @@ impl SsTableHandle {
     /// The same for some files, unless they are large; what the disk said of them before, where nothing
     /// is left to compare.
     async fn verify_small(&self, files: RunFiles) -> Result<Option<FileStamps>> {
+        self.refuse_no_file().await?;
         let stamps = self.stamps(files).await?;
         match stamps.bytes() {
             Some(bytes) if bytes > COMPARED_BYTES => {
@@ -171,6 +172,19 @@ impl SsTableHandle {
             None => self.refuse_other_size().await?,
         }
         Ok(Some(stamps))
+    }
+
+    /// Refuses the run where something else has the place of a file that its rows come from. Whether
+    /// files are compared or not: a reader could wait for ever.
+    async fn refuse_no_file(&self) -> Result<()> {
+        let name = self.name();
+        match no_file(&self.dataset).await.context(&name)? {
+            None => Ok(()),
+            Some(DamagedFile { file, kind }) => {
+                let detail = "it is a folder, a pipe, a socket, a device or a link to itself";
+                Err(Error::corrupt(format!("{file} of {name}"), kind, detail))
+            }
+        }
     }
 
     /// Refuses the run where a data file that is not compared has another size than it was written
@@ -184,8 +198,7 @@ impl SsTableHandle {
         else {
             return Ok(());
         };
-        let detail = "its size is not the one that the run's manifest says";
-        Err(Error::corrupt(format!("{file} of {name}"), kind, detail))
+        Err(Error::corrupt(format!("{file} of {name}"), kind, OTHER_SIZE))
     }
 
     /// What the disk says of files that can be compared.

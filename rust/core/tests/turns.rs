@@ -1,0 +1,166 @@
+//! Writes of one put by several processes: a claim that is being written for is left alone.
+//!
+//! Owns: who claims when, and what becomes of the entry of a writer that was fenced.
+//! Does not own: claims that wait for no other (`takeover`), or repeating a write, which is the table's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lancemem_core::Result;
+use lancemem_core::shard::{ClaimTurn, EntryStanding, ShardIdentity, ShardWriter};
+use lancemem_core::types::{ErrorKind, WriterEpoch};
+use lancemem_testkit::{Effect, Fault, Request};
+use tokio::time::Instant;
+
+use crate::bench::{Bench, HOUR, gate, quick, until, within};
+
+/// A turn that waits for ever, where it has to wait at all.
+fn patient_turn() -> ClaimTurn {
+    ClaimTurn {
+        claimed_here: None,
+        crowded: false,
+        grace: HOUR,
+        until: Instant::now() + HOUR,
+        limit: HOUR,
+    }
+}
+
+async fn open_in_turn(bench: &Bench, turn: &ClaimTurn) -> Result<ShardWriter> {
+    let identity = ShardIdentity { shard_id: bench.shard_id, routing: None, sharding: None };
+    let (schema, sink) = (bench.shape.row_schema(), bench.sink.clone());
+    ShardWriter::open_in_turn(bench.store(), identity, schema, sink, quick(), turn).await
+}
+
+#[tokio::test]
+async fn a_claim_without_rows_is_left_alone_until_it_has_some() {
+    within(async {
+        let bench = Arc::new(Bench::new().await);
+        let first = bench.open().await;
+        let waiting = {
+            let bench = bench.clone();
+            tokio::spawn(async move { open_in_turn(&bench, &patient_turn()).await })
+        };
+        bench.storage.forget_requests();
+        until(|| bench.storage.tried_gets(".binpb").len() > 10).await;
+        bench.put(&first, &[(1, 10)]).await.unwrap();
+        let second = waiting.await.unwrap().unwrap();
+        assert_eq!(second.epoch(), first.epoch().next());
+        bench.put(&second, &[(2, 20)]).await.unwrap();
+        let error = bench.put(&first, &[(3, 30)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fenced);
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_that_has_rows_is_not_waited_for_whether_they_are_flushed_or_not() {
+    for flush in [false, true] {
+        within(async {
+            let bench = Bench::new().await;
+            let first = bench.open().await;
+            bench.put(&first, &[(1, 10)]).await.unwrap();
+            first.close(flush).await.unwrap();
+            let second = open_in_turn(&bench, &patient_turn()).await.unwrap();
+            assert_eq!(bench.seen(&second), bench.rows(&[(1, 10)]));
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_was_abandoned_is_not_waited_for_once_it_is_old() {
+    within(async {
+        let bench = Bench::new().await;
+        drop(bench.open().await);
+        let turn = ClaimTurn { grace: Duration::ZERO, ..patient_turn() };
+        assert_eq!(open_in_turn(&bench, &turn).await.unwrap().epoch(), WriterEpoch(2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_of_this_process_is_not_waited_for() {
+    within(async {
+        let bench = Bench::new().await;
+        let job = bench.open().await;
+        let turn = ClaimTurn { claimed_here: Some(job.epoch()), ..patient_turn() };
+        open_in_turn(&bench, &turn).await.unwrap();
+        assert_eq!(bench.put(&job, &[(1, 10)]).await.unwrap_err().kind(), ErrorKind::Fenced);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_turn_that_does_not_come_fences_no_writer() {
+    within(async {
+        let bench = Bench::new().await;
+        let first = bench.open().await;
+        let turn = ClaimTurn { until: Instant::now(), ..patient_turn() };
+        let error = open_in_turn(&bench, &turn).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        bench.put(&first, &[(1, 10)]).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_claims_that_follow_the_same_one_a_single_one_is_made() {
+    within(async {
+        let bench = Bench::new().await;
+        let seen = bench.manifests().claim().await.unwrap().writer_epoch;
+        let stores: Vec<_> = (0..8).map(|_| bench.manifests()).collect();
+        let claims = stores.iter().map(|manifests| manifests.claim_after(seen, |_| Ok(())));
+        let made = futures::future::join_all(claims).await;
+        assert_eq!(made.iter().filter(|claim| claim.is_ok()).count(), 1);
+        assert_eq!(bench.manifest().await.writer_epoch, seen.next());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_entry_is_in_the_log_or_never_will_be_once_a_successor_has_put_its_fence() {
+    within(async {
+        let bench = Bench::new().await;
+        let (store, first) = (bench.store(), bench.open().await);
+        let entry = first.first_entry();
+        assert_eq!(entry.standing(&store).await.unwrap(), EntryStanding::Absent);
+        bench.put(&first, &[(1, 10)]).await.unwrap();
+        let second = bench.open().await;
+        let lost = second.first_entry();
+        bench.open().await;
+        assert_eq!(bench.put(&second, &[(2, 20)]).await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert_eq!(entry.standing(&store).await.unwrap(), EntryStanding::Written);
+        assert_eq!(lost.standing(&store).await.unwrap(), EntryStanding::Lost);
+        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_entry_that_was_under_way_when_its_writer_was_fenced_is_found_where_it_landed() {
+    for (landed, effect) in [(false, true), (true, false)].map(|(landed, before)| {
+        let hold = gate();
+        let effect =
+            if before { Effect::Hold(hold.clone()) } else { Effect::HoldAnswer(hold.clone()) };
+        (landed, (hold, effect))
+    }) {
+        within(async {
+            let (hold, effect) = effect;
+            let bench = Arc::new(Bench::new().await);
+            let first = Arc::new(bench.open().await);
+            let entry = first.first_entry();
+            bench.storage.inject(Fault::new(Request::Put, "/wal/", effect));
+            let put = bench.spawn_put(&first, &[(1, 10)]);
+            hold.wait_for_visitors(1).await;
+            bench.open().await;
+            hold.open();
+            assert_eq!(put.await.unwrap().is_ok(), landed);
+            let expected = if landed { EntryStanding::Written } else { EntryStanding::Lost };
+            assert_eq!(entry.standing(&bench.store()).await.unwrap(), expected);
+            let rows: &[(i64, i64)] = if landed { &[(1, 10)] } else { &[] };
+            assert_eq!(bench.stored().await, bench.rows(rows));
+        })
+        .await;
+    }
+}

@@ -1,0 +1,188 @@
+//! Which file of the base table is damaged.
+//!
+//! Owns: the search for that file once a read of the base table has failed. Lance's errors seldom name a
+//! file, and its readers panic on some damage.
+//! Does not own: which errors are damage (`errors`), or damage of runs, whose files have checksums.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, Stream, StreamExt};
+use lance::Dataset;
+use lance::dataset::fragment::{FileFragment, FragReadConfig};
+use lance_core::Result as LanceResult;
+use lance_core::datatypes::Schema;
+use lance_table::io::deletion::relative_deletion_file_path;
+use lancemem_core::types::{Error, Result};
+
+use crate::errors::{BASE, NO_THREAD, UNDECODABLE, is_damage, without_path};
+
+/// Files that are opened at a time.
+const OPENED: usize = 16;
+/// Rows that are read at once of a file, and batches that are read ahead.
+const BATCH_ROWS: u32 = 8_192;
+const BATCHES_AHEAD: usize = 2;
+/// Bytes of files that are read whole until the search ends without a name.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// `work` that reads `base`. Its error names the damaged file, and a panic is such an error, where the
+/// search finds one.
+///
+/// # Errors
+/// Those of `work`.
+pub fn naming_damage<'a, T: Send + 'a>(
+    base: &'a Dataset,
+    work: impl Future<Output = Result<T>> + Send + 'a,
+) -> BoxFuture<'a, Result<T>> {
+    let work = AssertUnwindSafe(work.boxed()).catch_unwind();
+    async move { named(base, work.await).await }.boxed()
+}
+
+/// The same for `rows` that are read of `base`.
+pub fn naming_damage_of<T: Send + 'static>(
+    base: Arc<Dataset>,
+    rows: impl Stream<Item = Result<T>> + Send + 'static,
+) -> BoxStream<'static, Result<T>> {
+    let rows = AssertUnwindSafe(rows).catch_unwind();
+    rows.then(move |done| {
+        let base = base.clone();
+        async move {
+            match done {
+                Ok(Ok(rows)) => Ok(rows),
+                failed => named(&base, failed).boxed().await,
+            }
+        }
+    })
+    .boxed()
+}
+
+async fn named<T>(base: &Dataset, done: thread::Result<Result<T>>) -> Result<T> {
+    match done {
+        Ok(Err(Error::Corrupt { what, kind, detail })) if what == BASE => {
+            let found = damaged_file(base).await.filter(|found| !detail.contains(&found.file));
+            let file =
+                found.map_or_else(String::new, |found| format!("; the file is {}", found.file));
+            Err(Error::Corrupt { what, kind, detail: detail + &file })
+        }
+        // Of a task of Lance's that panicked, for one.
+        Ok(Err(error @ Error::Internal(_))) => match damaged_file(base).await {
+            Some(found) => Err(found.into_error()),
+            None => Err(error),
+        },
+        Ok(done) => done,
+        Err(panic) => {
+            let is_of_files = !text_of(&*panic).contains(NO_THREAD);
+            let found = if is_of_files { damaged_file(base).await } else { None };
+            match found {
+                Some(found) => Err(found.into_error()),
+                None => resume_unwind(panic),
+            }
+        }
+    }
+}
+
+/// A file that cannot be read.
+struct Found {
+    /// Relative to the table.
+    file: String,
+    why: String,
+}
+
+impl Found {
+    fn into_error(self) -> Error {
+        let Self { file, why } = self;
+        Error::corrupt(BASE, UNDECODABLE, format!("{file}: {why}"))
+    }
+}
+
+/// The first file that cannot be opened, else the first that cannot be read, as far as the search goes.
+async fn damaged_file(base: &Dataset) -> Option<Found> {
+    let files: Vec<BaseFile> = base.get_fragments().iter().flat_map(BaseFile::of).collect();
+    if let Some(found) = first_damaged(files.clone(), false, OPENED).await {
+        return Some(found);
+    }
+    let mut left = MOST_BYTES;
+    let read = files.into_iter().take_while(|file| {
+        let is_within = left > 0;
+        left = left.saturating_sub(file.bytes);
+        is_within
+    });
+    first_damaged(read.collect(), true, 1).await
+}
+
+async fn first_damaged(files: Vec<BaseFile>, whole: bool, at_once: usize) -> Option<Found> {
+    let checked = stream::iter(files).map(|file| file.checked(whole)).buffered(at_once);
+    let mut found = std::pin::pin!(checked.filter_map(futures::future::ready));
+    found.next().await
+}
+
+/// A file of a fragment.
+#[derive(Clone)]
+struct BaseFile {
+    fragment: FileFragment,
+    /// What is read of it; none of the file of deletions.
+    columns: Option<Schema>,
+    name: String,
+    bytes: u64,
+}
+
+impl BaseFile {
+    fn of(fragment: &FileFragment) -> Vec<Self> {
+        let data = fragment.metadata().files.iter().map(|file| Self {
+            fragment: fragment.clone(),
+            columns: Some(file.schema(fragment.schema())),
+            name: format!("data/{}", file.path),
+            bytes: file.file_size_bytes.get().map_or(0, u64::from),
+        });
+        let deletions = fragment.metadata().deletion_file.iter().map(|file| Self {
+            fragment: fragment.clone(),
+            columns: None,
+            name: relative_deletion_file_path(fragment.id() as u64, file),
+            bytes: 0,
+        });
+        deletions.chain(data).collect()
+    }
+
+    /// What is wrong with it. Reads to its end where it is to be read `whole`.
+    async fn checked(self, whole: bool) -> Option<Found> {
+        let file = self.name.clone();
+        let why = match tokio::spawn(self.read(whole)).await {
+            Ok(Ok(())) => return None,
+            Ok(Err(error)) if is_damage(&error) => without_path(&error),
+            Ok(Err(_)) => return None,
+            Err(ended) => {
+                let panic = ended.try_into_panic().ok()?;
+                let text = text_of(&*panic);
+                if text.contains(NO_THREAD) {
+                    return None;
+                }
+                format!("its reader panicked: {}", without_path(&text))
+            }
+        };
+        Some(Found { file, why })
+    }
+
+    async fn read(self, whole: bool) -> LanceResult<()> {
+        let Some(columns) = &self.columns else {
+            return self.fragment.get_deletion_vector().await.map(drop);
+        };
+        let config = FragReadConfig::default().with_ignore_deletions(true);
+        let reader = self.fragment.open(columns, config).await?;
+        if whole {
+            let mut rows = reader.read_all(BATCH_ROWS).await?.buffered(BATCHES_AHEAD);
+            while let Some(batch) = rows.next().await {
+                batch?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,43 @@
+//! Columns whose names are words of SQL.
+//!
+//! Owns: which one of them has to stand in quotes before a condition can be read.
+//! Does not own: the parser, or what it says of other mistakes.
+
+use datafusion::common::DFSchema;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+
+/// Most columns that are tried.
+const MOST_TRIED: usize = 16;
+
+/// The column that keeps `sql`, which does not parse, from being read, and in quotes would not.
+pub fn to_quote(session: &SessionContext, schema: &DFSchema, sql: &str) -> Option<String> {
+    let words = Tokenizer::new(&GenericDialect {}, sql).tokenize().ok()?;
+    let mut names: Vec<&str> = words.iter().filter_map(|word| column(word, schema)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.truncate(MOST_TRIED);
+    let state = session.state_ref();
+    let state = state.read();
+    let dialect = state.config().options().sql_parser.dialect;
+    let parses = |quoted: &[&str]| {
+        let text = words.iter().map(|word| match column(word, schema) {
+            Some(name) if quoted.contains(&name) => format!("\"{name}\""),
+            _ => word.to_string(),
+        });
+        state.sql_to_expr(&text.collect::<String>(), &dialect).is_ok()
+    };
+    // Of several each has to be quoted; the first is named.
+    let alone = names.iter().find(|name| parses(&[**name]));
+    alone.or_else(|| names.first().filter(|_| parses(&names))).map(|name| (*name).to_owned())
+}
+
+fn column<'a>(word: &'a Token, schema: &DFSchema) -> Option<&'a str> {
+    let Token::Word(word) = word else { return None };
+    let is_column = word.quote_style.is_none()
+        && word.keyword != Keyword::NoKeyword
+        && schema.fields().iter().any(|field| *field.name() == word.value);
+    is_column.then_some(word.value.as_str())
+}

@@ -1,0 +1,230 @@
+//! Shards that another program opened beside those of the table's sharding.
+//!
+//! Owns: which shards those are, the one row that a reader sees of a key that both have, and taking
+//! their rows into the base table.
+//! Does not own: the table's own shards, whose keys never meet (`shards`).
+//!
+//! The rule: of a key that several shards have, the row of the table's own shard is shown; among other
+//! shards that of the one whose id sorts last. Neither generations nor epochs of two shards say which
+//! row is newer. So that the answer stays the same, the rows of other shards come to the base table
+//! before those of own shards do, in the order of their ids.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use arrow::compute::filter_record_batch;
+use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions};
+use futures::TryStreamExt;
+use lancemem_core::format::{AcceptedRows, RowSchema, ShardManifest, Sharding};
+use lancemem_core::memtable::MemTable;
+use lancemem_core::shard::memtable_layout;
+use lancemem_core::types::{Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId};
+
+use super::Table;
+use super::create::SHARDING_FIELD;
+use super::maintain::Moved;
+use super::read::{Purpose, Reading, Sources};
+use crate::compact::CompactionSettings;
+use crate::errors::{Context, RunContext};
+use crate::merge::{KeyChoice, LazyChoice};
+use crate::view::{Consistency, ReadView, ShardView, SsTableHandle};
+
+/// Rows of other shards that a reader holds in memory.
+const MOST_BYTES: usize = 1 << 30;
+/// Claims of another writer of such a shard that may come between a claim and its flush.
+const ATTEMPTS: u32 = 8;
+
+impl Table {
+    /// Which of `manifests`, those of all shards, are of shards that are not the table's own: they do not
+    /// record their bucket, and one that does is there. The only shard of an unsharded table is its own.
+    pub(super) fn foreign_among<'a>(
+        &self,
+        manifests: impl Iterator<Item = &'a ShardManifest>,
+    ) -> HashSet<ShardId> {
+        let (recorded, unrecorded): (Vec<_>, Vec<_>) =
+            manifests.partition(|manifest| manifest.bucket(SHARDING_FIELD).is_some());
+        let is_own = match &self.sharding {
+            None => true,
+            Some(Sharding::Unsharded) => recorded.is_empty() && unrecorded.len() < 2,
+            Some(Sharding::Bucket { .. }) => recorded.is_empty(),
+        };
+        if is_own {
+            return HashSet::new();
+        }
+        unrecorded.into_iter().map(|manifest| manifest.shard_id).collect()
+    }
+
+    /// Whether a shard that exists is not the table's own.
+    pub(super) async fn is_foreign(&self, manifest: &ShardManifest) -> Result<bool> {
+        if self.sharding.is_none() || manifest.bucket(SHARDING_FIELD).is_some() {
+            return Ok(false);
+        }
+        let manifests = self.manifests().await?;
+        let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
+        Ok(foreign.contains(&manifest.shard_id))
+    }
+
+    /// The same cut, in which every key has rows of one shard only: of the rows of `foreign` shards those
+    /// stay whose keys no own shard has, in memory.
+    ///
+    /// # Errors
+    /// A storage error or damage; an input error where those rows are too many to be held in memory.
+    pub(super) async fn each_key_once(
+        &self,
+        view: ReadView,
+        foreign: &HashSet<ShardId>,
+    ) -> Result<ReadView> {
+        if view.key.is_empty() {
+            return Ok(view);
+        }
+        let shards = view.shards.iter().cloned();
+        let (mut others, shards): (Vec<ShardView>, Vec<ShardView>) =
+            shards.partition(|shard| foreign.contains(&shard.shard_id));
+        others.retain(|shard| !shard.sstables.is_empty() || !shard.memtables.is_empty());
+        others.sort_by_key(|shard| shard.shard_id);
+        let Some(last) = others.last().map(|shard| shard.shard_id) else { return Ok(view) };
+        let own = ReadView { shards, ..view.clone() };
+        let newer = LazyChoice::new(Arc::new(own), self.merges.clone()).get().await?;
+        let rows = ForeignRows::new(self, &view, newer);
+        for shard in &others {
+            rows.add(shard).await?;
+        }
+        let shown = rows.memtable.view(rows.memtable.batches());
+        let mut view = view;
+        for shard in view.shards.iter_mut().filter(|shard| foreign.contains(&shard.shard_id)) {
+            shard.bucket = None;
+            shard.sstables.clear();
+            shard.memtables.clear();
+            if shard.shard_id == last && shown.rows() > 0 {
+                shard.memtables.push(shown.clone());
+            }
+        }
+        Ok(view)
+    }
+
+    /// Moves the rows of shards that are not the table's own into the base table, one shard after the
+    /// other: those in their logs too, whose writers are fenced.
+    ///
+    /// # Errors
+    /// As a compaction; fenced where another program goes on claiming such a shard.
+    pub(super) async fn take_in_foreign(&self, settings: &CompactionSettings) -> Result<Moved> {
+        let mut moved = Moved::default();
+        let manifests = self.manifests().await?;
+        let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
+        for shard_id in foreign.into_iter().collect::<BTreeSet<_>>() {
+            self.flush_foreign(shard_id).await?;
+            let of_shard = self.move_runs(settings, Sources::Shard(shard_id)).await?;
+            self.drain_manifests(&of_shard.runs).await?;
+            moved.add(of_shard);
+        }
+        Ok(moved)
+    }
+
+    /// Flushes what the log of such a shard holds; it is claimed only where that is something.
+    async fn flush_foreign(&self, shard_id: ShardId) -> Result<()> {
+        let mut attempt = 1;
+        while self.has_log(shard_id).await? {
+            let job = self.open_job(shard_id, self.writer_defaults().clone()).await;
+            let flushed = match job {
+                Ok(job) => job.close(true).await,
+                Err(error) => Err(error),
+            };
+            match flushed {
+                Ok(()) => {
+                    tracing::info!(table = self.uri(), shard = %shard_id, "flushed a shard of another program");
+                }
+                Err(error) if error.kind() == ErrorKind::Fenced && attempt < ATTEMPTS => {}
+                Err(error) => return Err(error),
+            }
+            attempt += 1;
+        }
+        Ok(())
+    }
+
+    async fn has_log(&self, shard_id: ShardId) -> Result<bool> {
+        let rows = self.latest().await?.schema.rows.clone();
+        let reading = Reading {
+            consistency: Consistency::Durable,
+            jobs: &[],
+            rows: &rows,
+            purpose: Purpose::Scan,
+        };
+        let parts = self.shard_parts(shard_id, reading).await?;
+        Ok(parts.is_some_and(|parts| parts.memtables.iter().any(|rows| rows.rows() > 0)))
+    }
+}
+
+/// Rows of shards that are not the table's own, those that an own shard has a row of left out.
+struct ForeignRows {
+    uri: String,
+    schema: Arc<RowSchema>,
+    newer: Arc<KeyChoice>,
+    /// Oldest first, so that the last row of a key is the one that counts.
+    memtable: Arc<MemTable>,
+}
+
+impl ForeignRows {
+    fn new(table: &Table, view: &ReadView, newer: Arc<KeyChoice>) -> Self {
+        let schema = view.columns.rows.clone();
+        let layout = memtable_layout(&schema, KeyIndexKind::default());
+        let memtable = Arc::new(MemTable::new(Generation(0), layout));
+        Self { uri: table.uri().to_owned(), schema, newer, memtable }
+    }
+
+    async fn add(&self, shard: &ShardView) -> Result<()> {
+        for run in &shard.sstables {
+            self.add_run(run).await?;
+        }
+        for rows in &shard.memtables {
+            for batch in rows.batches() {
+                self.push(shard.shard_id, self.schema.conform(batch)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows that the run hides are not read.
+    async fn add_run(&self, run: &SsTableHandle) -> Result<()> {
+        let name = run.name();
+        let names: Vec<&str> =
+            run.columns.fields().iter().map(|field| field.name().as_str()).collect();
+        let mut scanner = run.dataset.scan();
+        scanner.project(&names).in_run(&name)?;
+        let mut batches = Box::pin(scanner.try_into_stream().await.in_run(&name)?);
+        while let Some(batch) = batches.try_next().await.in_run(&name)? {
+            let columns = names.iter().map(|name| batch.column_by_name(name).cloned());
+            let columns: Vec<_> = columns.collect::<Option<_>>().ok_or_else(|| {
+                Error::Internal(format!("{name} was read without one of its columns"))
+            })?;
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let batch = RecordBatch::try_new_with_options(run.columns.clone(), columns, &options);
+            self.push(run.shard_id, self.schema.conform(&batch.context(&name)?)?)?;
+        }
+        Ok(())
+    }
+
+    fn push(&self, shard_id: ShardId, rows: AcceptedRows) -> Result<()> {
+        let Some(keys) = &rows.keys else { return Ok(()) };
+        let stays: BooleanArray = keys.iter().map(|key| Some(!self.newer.contains(key))).collect();
+        let rows = match stays.true_count() {
+            0 => return Ok(()),
+            all if all == rows.batch.num_rows() => rows,
+            _ => {
+                let batch = filter_record_batch(&rows.batch, &stays);
+                self.schema.conform(&batch.context("leaving rows out")?)?
+            }
+        };
+        let bytes = rows.memory_bytes();
+        if self.memtable.bytes() + bytes > MOST_BYTES {
+            return Err(Error::input(format!(
+                "another program wrote to shard {shard_id} of table {0}, which is not of the table's \
+                 sharding, and a reader holds such rows in memory, at most {MOST_BYTES} bytes of them; \
+                 take them in: Table.compact(), or python -m lancemem maintain {0} --once",
+                self.uri
+            )));
+        }
+        let batches = self.memtable.push(rows.batch, rows.keys, bytes);
+        self.memtable.index_through(batches);
+        Ok(())
+    }
+}

@@ -1,0 +1,362 @@
+//! Missing generations: their SSTables listed again, or given up.
+//!
+//! Owns: which folder is that of a generation, its verification, the manifest version that lists it
+//! again, and the commit by which the base table counts as containing what is given up.
+//! Does not own: which generations are missing (`missing`), or the files of an SSTable (`sstable`).
+//!
+//! A generation keeps its number: rows that were put after it go on hiding its rows.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use futures::FutureExt;
+use lance::Dataset;
+use lance::dataset::transaction::Operation;
+use lance_index::mem_wal::CompactedSsTable;
+use lancemem_core::format::{ShardManifest, SsTable, paths};
+use lancemem_core::types::{Error, ErrorKind, Generation, ManifestVersion, Result, ShardId};
+
+use super::Table;
+use super::missing::ranges_text;
+use crate::collect::generation_of_folder;
+use crate::compact::CompactionSettings;
+use crate::view::{MissingRange, is_compacted};
+
+/// Commits that may come first before the generations are given up.
+const ATTEMPTS: usize = 50;
+
+/// What [`Table::relist_sstables`] did in a shard of which generations were missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelistReport {
+    /// The shard.
+    pub shard_id: ShardId,
+    /// Generations that its manifest lists again, oldest first.
+    pub relisted: Vec<Generation>,
+    /// Generations that are still missing, each with the reason.
+    pub missing: Vec<String>,
+}
+
+/// What was found of the generations that are missing.
+#[derive(Debug, Default)]
+struct Found {
+    /// SSTables whose files are all as they were written.
+    whole: Vec<SsTable>,
+    /// Those of which something is left that cannot be listed, and why.
+    refused: BTreeMap<Generation, String>,
+}
+
+impl Table {
+    /// Lists SSTables again that a compaction took out of a shard's manifest and that the base table
+    /// does not contain, of one shard or of all: a version from before that compaction was restored,
+    /// or the base table was copied before its shards. Every file of an SSTable is compared with its
+    /// checksum first. A running job goes on, and learns of them at its next flush.
+    ///
+    /// Reports each shard of which generations were missing.
+    ///
+    /// # Errors
+    /// An input error for a shard that does not exist or has rows of another sharding; a storage
+    /// error or a damaged manifest. What was listed until then stays listed: call again.
+    #[boxed]
+    pub async fn relist_sstables(&self, shard_id: Option<ShardId>) -> Result<Vec<RelistReport>> {
+        let shard_ids = match shard_id {
+            Some(shard_id) => vec![shard_id],
+            None => self.shard_ids().await?,
+        };
+        let mut reports = Vec::new();
+        for id in shard_ids {
+            match self.manifest_of(id).await? {
+                Some(manifest) => reports.extend(self.relist_shard(&manifest).await?),
+                None if shard_id.is_some() => return Err(self.no_shard(id)),
+                // Its first manifest is not written yet.
+                None => {}
+            }
+        }
+        Ok(reports)
+    }
+
+    /// Gives up the generations of a shard that are missing, so that the rest of the table can be
+    /// used: their rows are lost, unless they are in the base table by another way. `through` has to
+    /// be the newest of them. SSTables that are listed below it are compacted first. Returns the
+    /// version of the base table that counts as containing them.
+    ///
+    /// # Errors
+    /// An input error, with nothing written, where no generation is missing or `through` is not the
+    /// newest that is; damage of another shard; a storage error.
+    #[boxed]
+    pub async fn abandon_generations(&self, shard_id: ShardId, through: Generation) -> Result<u64> {
+        let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| self.no_shard(shard_id))?;
+        let base = self.latest_base().await?;
+        let missing = self.missing_in(&manifest, &*self.compacted_at(&base).await?);
+        let newest = missing.last().map(|range| range.last);
+        if newest != Some(through) {
+            let uri = self.uri();
+            return Err(Error::input(newest.map_or_else(
+                || format!("no generation of shard {shard_id} of table {uri} is missing"),
+                |newest| {
+                    format!(
+                        "the newest missing generation of shard {shard_id} of table {uri} is \
+                         {newest}, not {through}; missing are {}",
+                        ranges_text(&missing)
+                    )
+                },
+            )));
+        }
+        if manifest.sstables.iter().any(|sstable| sstable.generation < through) {
+            // They would count as contained too. A handle of its own: reads of this one go on to
+            // refuse the shard until the base table has changed.
+            let own = Self::open_existing_at(self.location.clone()).await?;
+            let _ = own.excused.set(shard_id);
+            own.compact_with(&CompactionSettings::default()).boxed().await?;
+            let base = self.latest_base().await?;
+            let progress = self.compacted_at(&base).await?.get(&shard_id).copied();
+            if is_compacted(progress, through) {
+                return Ok(base.version().version);
+            }
+        }
+        let give_up =
+            |base: Arc<Dataset>| async move { self.given_up(&base, shard_id, through).await };
+        self.commit_on_newest(ATTEMPTS, give_up).await
+    }
+
+    /// The change by which a base version counts as containing the generations of a shard up to
+    /// `through`.
+    async fn given_up(
+        &self,
+        base: &Dataset,
+        shard_id: ShardId,
+        through: Generation,
+    ) -> Result<Operation> {
+        let compacted = self.compacted_at(base).await?;
+        let progress = compacted.get(&shard_id).copied();
+        let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| self.no_shard(shard_id))?;
+        let mut listed = manifest.sstables.iter().map(|sstable| sstable.generation);
+        let is_in_the_way = |it| it <= through && !is_compacted(progress, it);
+        if is_compacted(progress, through) || listed.any(is_in_the_way) {
+            let action = format!("giving up generation {through} of shard {shard_id}");
+            return Err(Error::storage(action, "the shard or the base table changed meanwhile"));
+        }
+        Ok(progress_alone(vec![CompactedSsTable::new(shard_id, through.get())]))
+    }
+
+    /// Records in a new index that the base table contains what shards of an earlier one had flushed
+    /// and do not list: they were retired because they had no rows of their own.
+    ///
+    /// # Errors
+    /// A storage error; the shards are then accounted for from their first compaction on.
+    #[boxed]
+    pub(super) async fn record_emptied(&self) -> Result<()> {
+        let manifests = self.manifests().await?;
+        let manifests = &manifests;
+        let base = self.latest_base().await?;
+        if emptied(manifests, &*self.compacted_at(&base).await?).is_empty() {
+            return Ok(());
+        }
+        let record = |base: Arc<Dataset>| async move {
+            let compacted = self.compacted_at(&base).await?;
+            Ok::<_, Error>(progress_alone(emptied(manifests, &compacted)))
+        };
+        self.commit_on_newest(ATTEMPTS, record).await.map(|_| ())
+    }
+
+    async fn relist_shard(&self, manifest: &Arc<ShardManifest>) -> Result<Option<RelistReport>> {
+        let shard_id = manifest.shard_id;
+        let base = self.latest_base().await?;
+        let compacted = self.compacted_at(&base).await?;
+        let missing = self.missing_in(manifest, &compacted);
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        self.check_sharding(manifest)?;
+        let Found { whole, refused } = self.find(&base, manifest, &missing).await?;
+        if !whole.is_empty() {
+            self.list_again(shard_id, &whole).await?;
+        }
+        let relisted = whole.iter().map(|sstable| sstable.generation).collect();
+        // What is left of the ranges without those of which something was found.
+        let mut found = ShardManifest::clone(manifest);
+        let unlisted = refused.keys().map(|generation| unmeasured(*generation, String::new()));
+        found.sstables.extend(whole.into_iter().chain(unlisted));
+        let gone = self.missing_in(&found, &compacted).into_iter();
+        let mut reasons: Vec<(Generation, String)> =
+            gone.map(|range| (range.first, format!("{range}: no folder is left"))).collect();
+        let refused = refused.into_iter();
+        reasons.extend(refused.map(|(it, reason)| (it, format!("generation {it}: {reason}"))));
+        reasons.sort_unstable();
+        let missing = reasons.into_iter().map(|(_, reason)| reason).collect();
+        Ok(Some(RelistReport { shard_id, relisted, missing }))
+    }
+
+    /// Writes the manifest version that lists `whole`, beside the shard's owner.
+    async fn list_again(&self, shard_id: ShardId, whole: &[SsTable]) -> Result<()> {
+        // On disk before a reader finds them, whatever the settings of the table are.
+        let store = self.writable_store(true).await?;
+        let manifests = self.manifests_of(store, shard_id).await?;
+        let change = |manifest: &mut ShardManifest| {
+            for sstable in whole {
+                let listed = &manifest.sstables;
+                let is_listed = listed.iter().any(|it| it.generation == sstable.generation);
+                if !is_listed && sstable.generation < manifest.current_generation {
+                    manifest.sstables.push(sstable.clone());
+                }
+            }
+            manifest.sstables.sort_by_key(|listed| listed.generation);
+        };
+        manifests.update_beside_owner(change).await?;
+        tracing::info!(table = self.uri(), %shard_id, sstables = whole.len(), "listed again");
+        Ok(())
+    }
+
+    /// Looks for the SSTables of the generations that are missing, and compares their files.
+    async fn find(
+        &self,
+        base: &Dataset,
+        manifest: &ShardManifest,
+        missing: &[MissingRange],
+    ) -> Result<Found> {
+        let shard_id = manifest.shard_id;
+        let folders = self.store().list_folders(&paths::shard(shard_id)).await?;
+        let folders: HashSet<String> = folders.into_iter().collect();
+        let mut by_name: BTreeMap<Generation, Vec<String>> = BTreeMap::new();
+        for name in folders.iter().filter(|name| !manifest.lists(name)) {
+            let generation = generation_of_folder(name).filter(|it| is_in(missing, *it));
+            if let Some(generation) = generation {
+                by_name.entry(generation).or_default().push(name.clone());
+            }
+        }
+        let recorded = self.recorded_sstables(manifest, missing).await?;
+        let generations: BTreeSet<Generation> =
+            recorded.keys().chain(by_name.keys()).copied().collect();
+        let mut found = Found::default();
+        for generation in generations {
+            let named = by_name.remove(&generation).unwrap_or_default();
+            let one = match (recorded.get(&generation), named.as_slice()) {
+                (Some(recorded), _) if folders.contains(&recorded.path) => Ok(recorded.clone()),
+                (Some(recorded), _) => Err(format!("the folder {} is gone", recorded.path)),
+                (None, [path]) => Ok(unmeasured(generation, path.clone())),
+                // An attempt that failed may have left one of them, with fewer rows.
+                (None, paths) => Err(format!(
+                    "no manifest version is left that lists one of the folders {}",
+                    paths.join(", ")
+                )),
+            };
+            let verified = match one {
+                Ok(sstable) => self.verified(base, shard_id, sstable).await?,
+                Err(reason) => Err(reason),
+            };
+            match verified {
+                Ok(sstable) => found.whole.push(sstable),
+                Err(reason) => {
+                    found.refused.insert(generation, reason);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What earlier manifest versions list for generations that are missing.
+    async fn recorded_sstables(
+        &self,
+        manifest: &ShardManifest,
+        missing: &[MissingRange],
+    ) -> Result<BTreeMap<Generation, SsTable>> {
+        let shard_id = manifest.shard_id;
+        let files = self.store().list_files(&paths::manifests(shard_id)).await?;
+        let mut versions: Vec<ManifestVersion> =
+            files.iter().filter_map(|name| paths::parse_manifest(name)).collect();
+        versions.retain(|version| *version < manifest.version);
+        versions.sort_unstable_by(|one, other| other.cmp(one));
+        let mut recorded = BTreeMap::new();
+        for version in versions {
+            let earlier = match self.read_manifest(shard_id, version).await {
+                Ok(Some(earlier)) => earlier,
+                Ok(None) => continue,
+                // It says nothing, and another version may.
+                Err(error) if error.kind() == ErrorKind::Corruption => continue,
+                Err(error) => return Err(error),
+            };
+            // Rows of another sharding would be looked for in another shard.
+            let is_other = match (&earlier.sharding, &manifest.sharding) {
+                (Some(there), Some(own)) => there != own,
+                _ => false,
+            };
+            if is_other || earlier.shard_id != shard_id {
+                continue;
+            }
+            let listed = earlier.sstables.into_iter();
+            for sstable in listed.filter(|it| is_in(missing, it.generation)) {
+                recorded.entry(sstable.generation).or_insert(sstable);
+            }
+        }
+        Ok(recorded)
+    }
+
+    /// The SSTable with its number of rows, where every file of it is as it was written and its
+    /// columns can be read as the table's; else why not.
+    async fn verified(
+        &self,
+        base: &Dataset,
+        shard_id: ShardId,
+        sstable: SsTable,
+    ) -> Result<std::result::Result<SsTable, String>> {
+        let report = self.check_run(shard_id, &sstable).await?;
+        if !report.damage.is_empty() {
+            return Ok(Err(format!("{}: {}", sstable.path, report.damage.join(", "))));
+        }
+        let opened = match self.sstables.open(base, shard_id, &sstable).await {
+            Err(error) if error.kind() == ErrorKind::Retry => return Err(error),
+            Err(error) => return Ok(Err(error.to_string())),
+            Ok(opened) => opened,
+        };
+        let rows = match sstable.physical_rows {
+            Some(rows) => rows,
+            None => opened.physical_and_hidden_rows().await?.0,
+        };
+        Ok(Ok(SsTable { physical_rows: Some(rows), ..sstable }))
+    }
+}
+
+/// A commit that changes nothing but what a base version counts as containing.
+fn progress_alone(compacted_sstables: Vec<CompactedSsTable>) -> Operation {
+    Operation::Update {
+        removed_fragment_ids: Vec::new(),
+        updated_fragments: Vec::new(),
+        new_fragments: Vec::new(),
+        fields_modified: Vec::new(),
+        compacted_sstables,
+        fields_for_preserving_frag_bitmap: Vec::new(),
+        update_mode: None,
+        inserted_rows_filter: None,
+        updated_fragment_offsets: None,
+    }
+}
+
+/// Through which generation shards have flushed what they do not list, where that is more than the
+/// base version of `compacted` counts as containing.
+fn emptied(
+    manifests: &[Arc<ShardManifest>],
+    compacted: &HashMap<ShardId, Generation>,
+) -> Vec<CompactedSsTable> {
+    let emptied = manifests.iter().filter_map(|manifest| {
+        let oldest = manifest.sstables.iter().map(|sstable| sstable.generation).min();
+        let through = oldest.unwrap_or(manifest.current_generation).get().saturating_sub(1);
+        let progress = compacted.get(&manifest.shard_id).copied().unwrap_or_default();
+        let is_more = through > progress.get();
+        is_more.then(|| CompactedSsTable::new(manifest.shard_id, through))
+    });
+    emptied.collect()
+}
+
+fn is_in(missing: &[MissingRange], generation: Generation) -> bool {
+    missing.iter().any(|range| range.contains(generation))
+}
+
+fn unmeasured(generation: Generation, path: String) -> SsTable {
+    SsTable {
+        generation,
+        path,
+        in_memory_bytes: None,
+        physical_rows: None,
+        primary_key_bytes: None,
+    }
+}

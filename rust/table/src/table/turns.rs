@@ -1,0 +1,155 @@
+//! The order of writes that claim a shard for one put, within this process and among processes.
+//!
+//! Owns: the queue of a process for each shard, what it knows of the shard's claims, and when a write
+//! that was fenced is tried again.
+//! Does not own: how long a claim of another process is left alone (the core's `turn`), or the write.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lancemem_core::shard::{ClaimTurn, EntryStanding, PlannedEntry};
+use lancemem_core::store::{Moment, Store};
+use lancemem_core::types::{Error, PerProcess, Result, ShardId, WriterEpoch};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How long a call tries to write to one shard beside others that do the same.
+const WRITE_LIMIT: Duration = Duration::from_secs(60);
+/// How long a claim without rows is left alone: as long as a claim and an entry take on a store that is far
+/// away.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long others are expected to claim a shard again that they have claimed.
+const CROWDED: Duration = Duration::from_secs(2);
+/// What a log says of an entry is certain for so long: a collector removes none that is younger.
+const CERTAIN: Duration = Duration::from_mins(10);
+/// Shards that are remembered although no call of this process is at them.
+const MOST_IDLE: usize = 4096;
+
+type Shards = Mutex<HashMap<(String, ShardId), Arc<ShardTurns>>>;
+
+static SHARDS: PerProcess<Shards> = PerProcess::new(Shards::default);
+
+/// What this process knows of the claims of one shard.
+#[derive(Debug, Default)]
+pub(super) struct ShardTurns {
+    /// Held by the one write of this process that may claim.
+    pub queue: tokio::sync::Mutex<()>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The newest claim of this process.
+    claimed: Option<WriterEpoch>,
+    /// When a claim of another process was found between two of this one.
+    crowded: Option<Instant>,
+}
+
+impl ShardTurns {
+    /// Those of a shard of the table at `home`.
+    pub fn of(home: String, shard_id: ShardId) -> Arc<Self> {
+        let mut shards = SHARDS.get().lock();
+        if shards.len() > MOST_IDLE {
+            shards.retain(|_, turns| Arc::strong_count(turns) > 1);
+        }
+        shards.entry((home, shard_id)).or_default().clone()
+    }
+
+    /// Remembers a claim of this process.
+    pub fn claimed(&self, epoch: WriterEpoch) {
+        let mut known = self.known.lock();
+        let is_next = known.claimed.is_none_or(|before| before.next() == epoch);
+        if !is_next {
+            known.crowded = Some(Instant::now());
+        }
+        known.claimed = known.claimed.max(Some(epoch));
+    }
+
+    fn turn(&self, begun: Instant) -> ClaimTurn {
+        let known = self.known.lock();
+        ClaimTurn {
+            claimed_here: known.claimed,
+            crowded: known.crowded.is_some_and(|seen| seen.elapsed() < CROWDED),
+            grace: GRACE,
+            until: begun + WRITE_LIMIT,
+            limit: WRITE_LIMIT,
+        }
+    }
+}
+
+/// One write to one shard, however often it has to claim the shard.
+#[derive(Debug)]
+pub(super) struct Attempts {
+    begun: Instant,
+    /// The same by the calendar too, which goes on while the machine is suspended.
+    asked: Moment,
+    /// An entry that may be in the log although its writer was fenced.
+    doubt: Option<PlannedEntry>,
+}
+
+impl Attempts {
+    pub fn begin() -> Self {
+        Self { begun: Instant::now(), asked: Moment::now(), doubt: None }
+    }
+
+    /// How the next claim is made.
+    pub fn turn(&self, turns: &ShardTurns) -> ClaimTurn {
+        turns.turn(self.begun)
+    }
+
+    /// Remembers the entry that is about to be written.
+    pub const fn plan(&mut self, entry: PlannedEntry) {
+        self.doubt = Some(entry);
+    }
+
+    /// Whether the entry of the last attempt is in the log, so that nothing is left to do. Asked behind a
+    /// fence that is newer than that attempt the answer is certain.
+    ///
+    /// # Errors
+    /// Poisoned, where that cannot be told any more; a storage error.
+    pub async fn is_written(&mut self, store: &Store, behind_fence: bool) -> Result<bool> {
+        let Some(entry) = self.doubt else { return Ok(false) };
+        match entry.standing(store).await? {
+            EntryStanding::Written => return Ok(true),
+            EntryStanding::Lost => self.doubt = None,
+            EntryStanding::Absent if behind_fence => return Err(unknown(entry)),
+            EntryStanding::Absent => {}
+        }
+        Ok(false)
+    }
+
+    /// What a write that failed with `error` does next: nothing where it is done all the same, or `true`
+    /// to try again.
+    ///
+    /// # Errors
+    /// `error`, unless the shard was lost to another writer; crowded, where the time is over.
+    pub async fn goes_on(&mut self, store: &Store, shard: ShardId, error: Error) -> Result<bool> {
+        let is_fenced = matches!(error, Error::Fenced { .. });
+        let may_be_written = is_fenced || matches!(error, Error::Crowded { .. });
+        if !may_be_written || self.asked.age() >= CERTAIN {
+            return Err(error);
+        }
+        if self.is_written(store, false).await? {
+            return Ok(false);
+        }
+        if is_fenced && self.begun.elapsed() < WRITE_LIMIT {
+            return Ok(true);
+        }
+        match self.doubt {
+            Some(entry) => Err(unknown(entry)),
+            None => Err(Error::Crowded { shard, seconds: WRITE_LIMIT.as_secs() }),
+        }
+    }
+}
+
+fn unknown(entry: PlannedEntry) -> Error {
+    Error::Poisoned {
+        shard: entry.shard_id,
+        reason: format!(
+            "another writer took the shard while entry {} of its log was written, and nothing stands \
+             there now, so whether the rows of this call are in the shard is not known",
+            entry.position
+        ),
+    }
+}

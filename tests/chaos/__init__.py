@@ -1,0 +1,1 @@
+"""Histories of a whole table: processes that write, read, maintain and commit beside each other."""

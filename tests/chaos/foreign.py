@@ -1,0 +1,197 @@
+"""pylance beside lancemem: commits to the base table as any program makes them.
+
+Owns: rows that only pylance writes, and their state in the oracle; restores, which are undone in
+the same step or by the next life. Does not own: what lancemem makes of them.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import lance
+import pyarrow as pa
+
+from .oracle import FOREIGN_ROWS, Foreign
+from .role import Role
+from .shape import FOREIGN_GROUP
+
+TASKS = {
+    "append": 4,
+    "delete": 3,
+    "update": 3,
+    "merge": 1,
+    "compact_files": 1,
+    "clean_up": 2,
+    "create_index": 1,
+    "optimize_indices": 1,
+    "tag": 1,
+    "columns": 1,
+    "restore": 1,
+}
+LONGEST_PAUSE_SECONDS = 0.05
+OLDEST_RESTORED = 6
+
+
+def restore(uri: str, version: int) -> None:
+    """Make an older version the newest."""
+    lance.dataset(uri, version=version).restore()  # type: ignore[no-untyped-call]
+
+
+class Pylance(Role):
+    """Commits, and knows of each of its rows what a reader may see."""
+
+    def prepare(self) -> None:
+        """Undo what a killed life has restored."""
+        self.marker = self.told.folder / "restoring"
+        self.rows: list[int] = []
+        self.restore_newest()
+
+    def step(self) -> None:
+        """Do one task; where it fails, its rows are unknown from then on."""
+        task = self.chance.choices(list(TASKS), list(TASKS.values()))[0]
+        self.rows = []
+        try:
+            getattr(self, task)()
+            self.counts[task] += 1
+        except Exception as error:  # noqa: BLE001 - pylance's errors are not the subject
+            self.set_states(Foreign.UNKNOWN)
+            self.met(task, error, (Exception,))
+        time.sleep(self.chance.uniform(0, LONGEST_PAUSE_SECONDS))
+
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        """Open the newest version."""
+        return lance.dataset(self.told.uri)
+
+    def set_states(self, state: Foreign) -> None:
+        """Record the state of the rows of this step."""
+        for row in self.rows:
+            self.oracle.states[row] = state
+
+    def some(self, state: Foreign, most: int) -> list[int]:
+        """Choose rows of a state."""
+        found = [row for row in range(FOREIGN_ROWS) if self.oracle.states[row] == state]
+        if state == Foreign.NEVER:
+            return found[: self.chance.randint(1, most)]
+        return self.chance.sample(found, min(len(found), self.chance.randint(1, most)))
+
+    def new_rows(self) -> pa.Table:
+        """Give new rows in the columns of now."""
+        self.rows = self.some(Foreign.NEVER, 30)
+        self.set_states(Foreign.APPENDING)
+        keys = [self.shape.foreign_key(row) for row in self.rows]
+        table = self.shape.rows([(key, FOREIGN_GROUP, 0, "pylance") for key in keys])
+        schema = self.dataset.schema
+        for column in schema:
+            if column.name not in table.column_names:
+                table = table.append_column(column, pa.nulls(table.num_rows, column.type))
+        return table.select(schema.names).cast(schema)
+
+    def append(self) -> None:
+        """Append rows."""
+        lance.write_dataset(self.new_rows(), self.told.uri, mode="append")
+        self.set_states(Foreign.THERE)
+
+    def merge(self) -> None:
+        """Insert rows with `merge_insert`."""
+        merge = self.dataset.merge_insert(self.shape.key_columns)
+        merge.when_matched_update_all().when_not_matched_insert_all().execute(self.new_rows())
+        self.set_states(Foreign.THERE)
+
+    def change(self) -> str:
+        """Begin to change some rows; give the condition that they meet."""
+        self.rows = self.some(Foreign.THERE, 6)
+        self.set_states(Foreign.CHANGING)
+        return " OR ".join(self.shape.condition(row) for row in self.rows)
+
+    def delete(self) -> None:
+        """Delete rows."""
+        if condition := self.change():
+            self.dataset.delete(condition)
+            self.set_states(Foreign.GONE)
+
+    def update(self) -> None:
+        """Update rows."""
+        if condition := self.change():
+            self.dataset.update({"n": "n + 1"}, where=condition)
+            for row in self.rows:
+                self.oracle.values[row] += 1
+            self.set_states(Foreign.THERE)
+
+    def compact_files(self) -> None:
+        """Rewrite fragments."""
+        self.dataset.optimize.compact_files(
+            materialize_deletions_threshold=self.chance.choice([0.0, 0.1]),
+            target_rows_per_fragment=self.chance.choice([1_000, 1 << 20]),
+        )
+
+    def clean_up(self) -> None:
+        """Remove old versions, at once."""
+        if self.shape.cleans_up:
+            self.dataset.cleanup_old_versions(
+                older_than=timedelta(seconds=self.chance.choice([0, 0, 1])),
+                error_if_tagged_old_versions=False,
+            )
+
+    def create_index(self) -> None:
+        """Index a column anew."""
+        column = self.chance.choice([self.shape.key_columns[0], "n"])
+        self.dataset.create_scalar_index(column, "BTREE", replace=True)
+
+    def optimize_indices(self) -> None:
+        """Bring indexes up to date."""
+        self.dataset.optimize.optimize_indices()
+
+    def tag(self) -> None:
+        """Tag a version, or remove the tag."""
+        dataset, name = self.dataset, f"t{self.chance.randrange(3)}"
+        if name in dataset.tags.list():
+            dataset.tags.delete(name)
+        else:
+            dataset.tags.create(name, dataset.version)
+
+    def columns(self) -> None:
+        """Add a column, or drop one that was added."""
+        if not self.shape.changes_columns:
+            return
+        dataset = self.dataset
+        added = [name for name in dataset.schema.names if name.startswith("extra")]
+        if added and self.chance.random() < 0.6:
+            dataset.drop_columns([self.chance.choice(added)])
+        else:
+            kind = self.chance.choice([pa.int32(), pa.string()])
+            dataset.add_columns(pa.field(f"extra{self.chance.randrange(4)}", kind))
+
+    def restore(self) -> None:
+        """Restore an old version and, after a moment, the newest one before it."""
+        if not self.shape.restores:
+            return
+        versions = [each["version"] for each in self.dataset.versions()]
+        old = self.chance.choice(versions[-OLDEST_RESTORED:])
+        self.marker.write_text("")
+        self.oracle.count_restore()
+        restore(self.told.uri, old)
+        time.sleep(self.chance.uniform(0, LONGEST_PAUSE_SECONDS))
+        self.restore_newest()
+
+    def restore_newest(self) -> None:
+        """Undo a restore, this life's or that of a life which was killed.
+
+        A restore is its own version's transaction. The version below it has every commit that came
+        first, so that version is the one to return to, unless something was committed above.
+        """
+        if not self.marker.exists():
+            return
+        dataset = self.dataset
+        version = dataset.version
+        transaction = dataset.read_transaction(version)
+        if isinstance(getattr(transaction, "operation", None), lance.LanceOperation.Restore):
+            restore(self.told.uri, version - 1)
+        else:
+            # Another commit came on top of the old version, which stays.
+            self.rows = [row for row in range(FOREIGN_ROWS) if self.oracle.states[row]]
+            self.set_states(Foreign.UNKNOWN)
+        self.marker.unlink()
+        if self.oracle.restores % 2:
+            self.oracle.count_restore()

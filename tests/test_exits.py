@@ -1,0 +1,242 @@
+"""The end of the interpreter while daemon threads are in calls of lancemem.
+
+Owns: that the process ends with exit code 0 and an empty stderr, whatever a daemon thread is in:
+Python that a call runs, or any public call. Not here: forks (test_forks), exits that skip the
+interpreter.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lancemem
+from tests.programs import run_python
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTable
+
+SET_UP = """
+import builtins, os, sys, threading
+import pyarrow as pa
+import lancemem
+
+table = lancemem.open_table(sys.argv[1])
+rows = pa.table({"id": range(2000), "name": ["a" * 50] * 2000, "value": [0.5] * 2000})
+table.upsert(rows)
+entered = threading.Event()
+
+class LetsGo:
+    # Torn down last: each call lets go of the GIL, which another thread then asks for.
+    def __del__(self, stat=os.stat):
+        for _ in range(2000):
+            stat("/")
+
+builtins.lets_go = LetsGo()
+
+def spin(*_, **__):
+    entered.set()
+    while True:
+        pass
+
+def at_the_end(*calls):
+    for call in calls:
+        threading.Thread(target=call, daemon=True).start()
+"""
+
+# Each has Python run below the frames of a call: what pyarrow, a producer, a file name, a log
+# handler or a list of keys may do.
+INNER = {
+    "to_table": "pa.table = spin; call = lambda: table.scan().to_table()",
+    "to_pandas": "pa.table = spin; call = lambda: table.scan().to_pandas()",
+    "to_polars": "import polars; polars.from_arrow = spin; call = lambda: table.scan().to_polars()",
+    "iteration": "pa.record_batch = spin; call = lambda: next(iter(table.scan()))",
+    "schema": "pa.schema = spin; call = lambda: table.schema",
+    "get": "pa.table = spin; call = lambda: table.get([1])",
+    "get of objects": "pa.array = spin; call = lambda: table.get([1])",
+    "pin.get": "view = table.pin(); pa.table = spin; call = lambda: view.get([1])",
+    "upsert of an object": """
+        class Rows:
+            __arrow_c_stream__ = spin
+        call = lambda: table.upsert(Rows())
+    """,
+    "upsert of a stream": """
+        def batches():
+            yield rows.to_batches()[0]
+            spin()
+        stream = pa.RecordBatchReader.from_batches(rows.schema, batches())
+        call = lambda: table.upsert(stream)
+    """,
+    "create_table": """
+        class Schema:
+            __arrow_c_schema__ = spin
+        call = lambda: lancemem.create_table(sys.argv[1] + "2", Schema(), primary_key="id")
+    """,
+    "open_table": """
+        class Place:
+            __fspath__ = spin
+        call = lambda: lancemem.open_table(Place())
+    """,
+    "a filter": """
+        class Filter:
+            to_substrait = spin
+        call = lambda: table.scan(filter=Filter())
+    """,
+    "a log handler": """
+        import logging
+        class Handler(logging.Handler):
+            emit = spin
+        logging.getLogger("lancemem").addHandler(Handler())
+        logging.getLogger("lancemem").setLevel(logging.INFO)
+        job = table.start_job(shard=0)
+        call = job.serve
+    """,
+}
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_a_thread_that_python_ends_below_a_call_does_not_abort_the_process(
+    inner: str, make_table: MakeTable
+) -> None:
+    body = textwrap.dedent(INNER[inner]) + "\nat_the_end(call)\nentered.wait()\nprint('the end')\n"
+    done = run_python(body, make_table().uri, before=SET_UP)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
+
+
+# Calls of one child, each in a thread of its own over and over. `view` is pinned, `again` is
+# another table.
+GROUPS = {
+    "scans": [
+        "table.scan().to_table()",
+        "table.scan().to_pandas()",
+        "table.scan().to_polars()",
+        "table.scan().count_rows()",
+        "list(table.scan())",
+        "list(table.scan().to_batches())",
+    ],
+    "reads": [
+        "pa.RecordBatchReader.from_stream(table.scan()).read_all()",
+        "table.scan().to_reader()",
+        "table.scan().schema",
+        "table.scan().explain()",
+        "table.get([1, 2, 3])",
+        "table.get_with_missing([1, -1])",
+    ],
+    "views": [
+        "table.pin()",
+        "view.scan().to_table()",
+        "view.get([1, 2])",
+        "view.get_with_missing([1, 2])",
+        "view.count_rows()",
+        "view.to_dataset().to_table()",
+        "table.to_dataset().to_table()",
+    ],
+    "writes": [
+        "table.upsert(rows)",
+        "table.delete([1, 2])",
+        "table.apply(rows, pa.array([False] * 2000))",
+        "lancemem.open_table(sys.argv[1])",
+        "lancemem.create_table(f'{sys.argv[1]}-{next(numbers)}', rows.schema, primary_key='id')",
+        "table.recorded(0, 'loader')",
+        "table.shard_ordinals(rows)",
+    ],
+    "jobs": [
+        "job.put(rows)",
+        "job.put(rows, durable=False)",
+        "job.delete([1])",
+        "job.apply(rows, pa.array([False] * 2000))",
+        "job.flush()",
+        "job.stats()",
+        "job.prometheus()",
+        "again.start_job(shard=0).close()",
+    ],
+    "endpoints": [
+        "job.serve().close()",
+        "lancemem.connect_job(endpoint.location, endpoint.token)",
+        "table.scan(consistency='live', jobs=[remote]).to_table()",
+        "job.put(rows)",
+    ],
+    "bulk": [
+        "again.link(staged(again))",
+        "again.discard(staged(again), write='w')",
+        "again.start_stage().upsert(rows)",
+        "again.start_stage().delete([1])",
+        "again.start_stage().apply(rows, pa.array([False] * 2000))",
+    ],
+    "maintenance": [
+        "table.compact()",
+        "table.collect_garbage()",
+        "table.rebuild_record_index()",
+        "table.check_record_index()",
+        "table.upsert(rows)",
+        "table.refresh()",
+        "table.cut_wal(0, from_position=1 << 40)",
+    ],
+    "descriptions": [
+        "table.shards()",
+        "table.stats()",
+        "table.history()",
+        "table.check_wal(0)",
+        "table.check_runs()",
+        "table.widen_column('value')",
+        "again.set_deletion_vectors(True)",
+        "again.write_deletion_vectors()",
+    ],
+}
+# Values that are at hand.
+NO_CALLS = {
+    *("uri", "primary_key", "sharding", "shard_id", "schema", "location", "token"),
+    *("deletion_vectors", "base_version", "base_fragments", "cut"),
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
+    group: str, make_table: MakeTable
+) -> None:
+    body = """
+    import itertools
+    numbers = itertools.count()
+    again = lancemem.create_table(sys.argv[1] + "-again", rows.schema, primary_key="id")
+    view = table.pin()
+    group = sys.argv[2]
+    job = table.start_job(shard=0) if group in ("jobs", "endpoints") else None
+    if group == "endpoints":
+        endpoint = job.serve()
+        remote = lancemem.connect_job(endpoint.location, endpoint.token)
+
+    def staged(table):
+        stage = table.start_stage()
+        stage.upsert(rows)
+        return stage.finish()
+
+    def over_and_over(text, inside):
+        call = compile(text, "<call>", "eval")
+        def run():
+            while True:
+                inside.release()
+                try:
+                    eval(call)
+                # Some take the shard from each other.
+                except lancemem.LancememError:
+                    pass
+        return run
+
+    inside = threading.Semaphore(0)
+    at_the_end(*(over_and_over(text, inside) for text in sys.argv[3:]))
+    for _ in range(8 * len(sys.argv[3:])):
+        inside.acquire()
+    print("the end")
+    """
+    done = run_python(body, make_table().uri, group, *GROUPS[group], before=SET_UP)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
+
+
+def test_every_public_call_is_among_those() -> None:
+    called = " ".join(call for calls in GROUPS.values() for call in calls) + " .finish("
+    kinds = (lancemem.Table, lancemem.Job, lancemem.ReadView, lancemem.Stage, lancemem.Scan)
+    for kind in (*kinds, lancemem.Endpoint, lancemem.RemoteJob):
+        names = {name for name in dir(kind) if not name.startswith("_")} - NO_CALLS
+        assert {name for name in names if f".{name}(" not in called} == set()
