@@ -88,9 +88,9 @@ INNER = {
         import logging
         class Handler(logging.Handler):
             emit = spin
+        job = table.start_job(shard=0)
         logging.getLogger("lancemem").addHandler(Handler())
         logging.getLogger("lancemem").setLevel(logging.INFO)
-        job = table.start_job(shard=0)
         call = job.serve
     """,
 }
@@ -183,6 +183,8 @@ GROUPS = {
         "table.widen_column('value')",
         "again.set_deletion_vectors(True)",
         "again.write_deletion_vectors()",
+        "table.relist_sstables()",
+        "table.abandon_generations(0, through_generation=1)",
     ],
 }
 # Values that are at hand.

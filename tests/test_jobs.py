@@ -8,9 +8,7 @@ pylance (test_cross_read).
 from __future__ import annotations
 
 import secrets
-import shutil
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -588,7 +586,7 @@ def test_a_job_by_its_ordinal_reads_no_manifest_of_another_shard(make_table: Mak
     of_one, of_other = (shard.shard_id for shard in table.shards()[:2])
     for manifest in Path(table.uri, "_mem_wal", of_other, "manifest").iterdir():
         manifest.write_bytes(b"damaged")
-    with lancemem.open_table(table.uri).start_job(shard=0) as job:
+    with table.start_job(shard=0) as job:
         assert job.shard_id == of_one
     assert table.check_wal(0).shard_id == of_one
     for call in (lambda: table.start_job(shard=1), table.shards):
@@ -597,16 +595,3 @@ def test_a_job_by_its_ordinal_reads_no_manifest_of_another_shard(make_table: Mak
     for ordinal in (8, -1):
         with pytest.raises(lancemem.CorruptionError):
             table.start_job(shard=ordinal)
-
-
-def test_a_shard_that_another_made_is_looked_at_before_a_job_starts_by_its_ordinal(
-    make_table: MakeTable,
-) -> None:
-    """It may hold the same bucket, and a key would be in two shards."""
-    table = make_table(sharding=lancemem.bucket("id", 2))
-    folder = Path(table.uri, "_mem_wal")
-    first = table.shards()[0].shard_id
-    foreign = str(uuid.UUID(int=7))
-    shutil.copytree(folder / first, folder / foreign)
-    with pytest.raises(lancemem.LancememError, match=f"{foreign}|{first}"):
-        table.start_job(shard=0)

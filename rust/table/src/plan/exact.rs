@@ -40,6 +40,8 @@ pub fn exact(expression: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -
 
 /// A cast, a sum or a call of constants as the constant that it gives. One that fails stays, for whoever
 /// resolves the types to say why.
+// Inlined, it would take its room on the stack at each level of a condition, as the next one.
+#[inline(never)]
 fn with_value(part: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -> Expr {
     if let Some(moment) = moment_of_text(&part) {
         return lit(moment);
@@ -104,6 +106,7 @@ fn names_zone(text: &ScalarValue) -> bool {
     here.is_some() && here == seconds("+01:00")
 }
 
+#[inline(never)]
 fn rewritten(part: &Expr, schema: &DFSchema) -> Option<Expr> {
     match part {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {

@@ -42,6 +42,10 @@ const MOST_WORDS: usize = 4 * MOST_IN_A_CHAIN;
 /// `NOT (` inside of each other: the parser takes twice as long for one more.
 const MOST_NOTS: usize = 16;
 
+/// What arrow says of a time that a zone skips or has twice.
+const NO_SUCH_TIME: [&str; 2] =
+    ["error computing timezone offset", "Cannot cast timezone to different timezone"];
+
 /// A condition on a table's columns with its types resolved.
 #[derive(Clone, Debug)]
 pub struct Filter {
@@ -184,10 +188,17 @@ fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> Plan
 /// What DataFusion says of a condition is about the condition, also where it takes it for a defect of
 /// its own, as it does a parameter that nobody gave.
 fn invalid(action: &str, error: &DataFusionError) -> Error {
-    match from_datafusion(action, error) {
-        Error::Internal(text) => Error::InvalidInput(text),
-        other => other,
+    let text = match from_datafusion(action, error) {
+        Error::Internal(text) | Error::InvalidInput(text) => text,
+        other => return other,
+    };
+    if NO_SUCH_TIME.iter().any(|words| text.contains(words)) {
+        return Error::InvalidInput(format!(
+            "{text}; the column's zone has no such time, or has it twice: write the instant, as in \
+             TIMESTAMPTZ '2024-01-01T00:00:00+01:00'"
+        ));
     }
+    Error::InvalidInput(text)
 }
 
 /// Arithmetic that fails where a result does not fit: a number that wraps meets other conditions.

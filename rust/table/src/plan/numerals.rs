@@ -78,6 +78,8 @@ pub fn settle(expression: Expr, schema: &DFSchema) -> PlanResult<Expr> {
     doubles(settled)
 }
 
+// Inlined, it would take its room on the stack at each level of a condition.
+#[inline(never)]
 fn settle_part(part: Expr, schema: &DFSchema) -> PlanResult<Transformed<Expr>> {
     match part {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_exact_arithmetic(op) => {
