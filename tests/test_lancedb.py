@@ -81,6 +81,6 @@ def test_lancedb_commits_to_a_table_that_was_only_opened_and_not_to_one_that_was
         lambda: there.delete("id = 0"),
     ]
     for commit in commits:
-        with pytest.raises(Exception, match=r"not support|flag|feature"):
+        with pytest.raises(Exception, match="cannot be written"):
             commit()
     assert sorted(names(table)) == [0, 1, 2, 3, 4]

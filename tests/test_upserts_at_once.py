@@ -99,9 +99,9 @@ def test_calls_of_several_processes_all_succeed_and_write_each_row_once(
 
 @pytest.mark.timeout(120)
 def test_calls_whose_shard_is_taken_by_jobs_write_each_row_once(table: lancemem.Table) -> None:
-    calls = 25
+    calls = 15
     writers = [started(WRITER, table.uri, me, calls, "upsert") for me in range(2)]
-    assert ended([*writers, started(JOBS, table.uri, 0, 40)]) == [calls, calls, 0]
+    assert ended([*writers, started(JOBS, table.uri, 0, 8)]) == [calls, calls, 0]
     assert table.scan().count_rows() == 2 * calls
     assert rows_written(table) == 2 * calls
 

@@ -383,15 +383,15 @@ impl Job {
     /// As [`ShardWriter::close`] without a flush.
     #[boxed]
     pub async fn close_brief(&self) -> Result<()> {
-        let flushed = self.flush_long_log().await;
+        let flushed = self.flush_log_of(1).await;
         self.close(flushed).await
     }
 
-    /// Flushes a long log; whether it was one, and is flushed.
-    pub(super) async fn flush_long_log(&self) -> bool {
+    /// Flushes a log that is so many times as long as a long one; whether it was, and is flushed.
+    pub(super) async fn flush_log_of(&self, times: u64) -> bool {
         let stats = self.stats();
-        let is_long =
-            stats.active_batches >= LONG_LOG_PUTS || stats.memtable_bytes > LONG_LOG_BYTES;
+        let is_long = stats.active_batches >= times * LONG_LOG_PUTS
+            || stats.memtable_bytes > times * LONG_LOG_BYTES;
         is_long && self.flush_or_warn().await
     }
 

@@ -221,8 +221,9 @@ impl Table {
             close(&job).await?;
             return Ok(part.written());
         }
-        // Others leave the claim alone until its rows are there, and no longer.
-        job.flush_long_log().await;
+        // Others leave the claim alone until its rows are there, and no longer: the flush behind those
+        // may have been fenced each time.
+        job.flush_log_of(2).await;
         attempts.plan(job.first_entry());
         let done = part.put(&job).await?;
         close(&job).await?;
