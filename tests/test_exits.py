@@ -47,7 +47,7 @@ def at_the_end(*calls):
 """
 
 # Each has Python run below the frames of a call: what pyarrow, a producer, a file name, a log
-# handler or a list of keys may do.
+# filter or a list of keys may do.
 INNER = {
     "to_table": "pa.table = spin; call = lambda: table.scan().to_table()",
     "to_pandas": "pa.table = spin; call = lambda: table.scan().to_pandas()",
@@ -84,12 +84,10 @@ INNER = {
             to_substrait = spin
         call = lambda: table.scan(filter=Filter())
     """,
-    "a log handler": """
+    "a log filter": """
         import logging
-        class Handler(logging.Handler):
-            emit = spin
         job = table.start_job(shard=0)
-        logging.getLogger("lancemem").addHandler(Handler())
+        logging.getLogger("lancemem").addFilter(spin)
         logging.getLogger("lancemem").setLevel(logging.INFO)
         call = job.serve
     """,

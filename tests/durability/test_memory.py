@@ -28,9 +28,11 @@ LARGE_BYTES = 512 * MIB
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["whole", "chunks", "stream"])
-def test_a_large_put_takes_its_rows_twice_beside_the_callers(tmp_path: Path, shape: str) -> None:
-    """As lancemem copied them, and in the entry of the log."""
+@pytest.mark.parametrize(("shape", "times"), [("whole", 2.5), ("chunks", 3.5), ("stream", 3.5)])
+def test_a_large_put_takes_its_rows_twice_beside_the_callers(
+    tmp_path: Path, shape: str, times: float
+) -> None:
+    """As lancemem copied them, and in the entry of the log; chunks once more, which are joined."""
     order = json.dumps([str(tmp_path / TABLE), LARGE_BYTES, shape])
     ended = subprocess.run(  # noqa: S603 - our own program
         command("large_put", order),
@@ -44,7 +46,7 @@ def test_a_large_put_takes_its_rows_twice_beside_the_callers(tmp_path: Path, sha
     told = json.loads(ended.stdout)
     taken = told["peak"] - told["before"]
     print(f"{taken / MIB:.0f} MiB, {told}")  # noqa: T201
-    assert taken <= LARGE_BYTES * 5 // 2
+    assert taken <= LARGE_BYTES * times
 
 
 @pytest.mark.slow

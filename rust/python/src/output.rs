@@ -19,6 +19,7 @@ use pyo3_arrow::ffi::{
 use tokio::runtime::Runtime;
 
 use crate::errors::InvalidInputError;
+use crate::finalization::outlive_interpreter;
 use crate::runtime::{Here, panicked};
 use crate::stack::with_room;
 
@@ -136,6 +137,7 @@ fn field_of(schema: &SchemaRef) -> FieldRef {
 
 /// `batch` as a `pyarrow.RecordBatch`.
 pub fn pyarrow_batch(py: Python<'_>, batch: RecordBatch) -> PyResult<Bound<'_, PyAny>> {
+    outlive_interpreter();
     let batch = Py::new(py, ArrowArray::of_batch(batch))?;
     py.import("pyarrow")?.call_method1("record_batch", (batch,))
 }
@@ -149,6 +151,7 @@ pub fn pyarrow_table_of(py: Python<'_>, rows: Vec<RecordBatch>) -> PyResult<Boun
 
 /// `schema` as a `pyarrow.Schema`.
 pub fn pyarrow_schema<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Bound<'py, PyAny>> {
+    outlive_interpreter();
     let stream = ArrowStream::new(
         schema.clone(),
         futures::stream::empty::<Result<_, Error>>(),
@@ -159,5 +162,6 @@ pub fn pyarrow_schema<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Boun
 
 /// `stream` read to its end as a `pyarrow.Table`.
 pub fn pyarrow_table(py: Python<'_>, stream: ArrowStream) -> PyResult<Bound<'_, PyAny>> {
+    outlive_interpreter();
     py.import("pyarrow")?.call_method1("table", (Py::new(py, stream)?,))
 }
