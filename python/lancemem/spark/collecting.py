@@ -59,8 +59,10 @@ def to_arrow_within(rows: DataFrame, most_bytes: int) -> pa.Table | None:
         f"cast(least(({' + '.join(['0L', *known])}) / {UNIT_BYTES}, {most}D) as int) as units",
     )
     filled = counted.selectExpr("*", "explode(sequence(units, 0, -1)) as unit")
-    values = [f"if(unit = 0, {name}, null) as {name}" for name in names]
-    found = to_arrow(filled.selectExpr(*values, "place", "unit = 0 as is_row").limit(most))
+    # Of a row that alone is too much, tasks need not make another copy.
+    is_row = f"unit = 0 and units < {most}"
+    values = [f"if({is_row}, {name}, null) as {name}" for name in names]
+    found = to_arrow(filled.selectExpr(*values, "place", f"{is_row} as is_row").limit(most))
     if found.num_rows == most:
         return None
     found = found.filter(found["is_row"]).sort_by("place").drop_columns(["place", "is_row"])
