@@ -477,7 +477,7 @@ def test_what_somebody_put_beside_decisions_about_staged_writes_stays(
 
 
 @pytest.mark.parametrize("fsync", [True, False])
-@pytest.mark.parametrize("folder", ["_mem_wal/*/*_gen_1", "data", "_transactions", "_lancemem"])
+@pytest.mark.parametrize("folder", ["_mem_wal/*/*_gen_1", "data", "_transactions", "_mem_wal/*/wal"])
 def test_a_pipe_in_a_folder_of_the_table_is_never_opened(
     make_table: MakeTable, folder: str, *, fsync: bool
 ) -> None:

@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 
 SECONDS = 12.0
+# The processes of a round are forked before any of them starts the engine.
+QUIET = "ignore:lance is not fork-safe"
 HERE = Path(__file__).parent
 TOP = HERE.parents[1]
 # A round, its last look and the processes that end late.
@@ -38,7 +40,7 @@ def compiled_clock(folder: Path) -> Path:
 def run(seed: str, seconds: float, folder: Path, clock: Path) -> subprocess.CompletedProcess[str]:
     """Run one round in a process of its own."""
     return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-m", __package__, "--one", seed, str(seconds), str(folder)],
+        [sys.executable, "-W", QUIET, "-m", __package__, "--one", seed, str(seconds), str(folder)],
         env=os.environ | {"LD_PRELOAD": str(clock), "LANCE_LOG": "error"},
         cwd=TOP,
         capture_output=True,

@@ -54,7 +54,8 @@ static void end_behind(const char *call, const char *path) {
     size_t above = strlen(root) + 1;
     if (!calls_left || strlen(path) < above || strcmp(call, last_call)) return;
     if (fnmatch(last_pattern, path + above, FNM_PATHNAME) == 0 && --calls_left == 0)
-        syscall(SYS_kill, getpid(), last_signal);
+        /* To this thread, which would go on for a moment where another one got it. */
+        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), last_signal);
 }
 
 static void record(const char *call, unsigned long inode, long offset, size_t length,

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS, WIDE = 1_200, "lorem ipsum " * 5_000
+ROWS, WIDE = 400, "lorem ipsum " * 5_000
 
 
 def small_looking(spark: SparkSession, folder: Path) -> DataFrame:
-    """Read a file of some KiB whose rows have seventy MiB."""
+    """Read a file of some KiB whose rows have 24 MiB."""
     folder.mkdir()
     rows = pa.table({"id": range(ROWS), "text": [WIDE] * ROWS})
     pq.write_table(rows, folder / "rows.parquet", compression="zstd", row_group_size=100)

@@ -139,14 +139,10 @@ async fn an_entry_is_in_the_log_or_never_will_be_once_a_successor_has_put_its_fe
 
 #[tokio::test]
 async fn an_entry_that_was_under_way_when_its_writer_was_fenced_is_found_where_it_landed() {
-    for (landed, effect) in [(false, true), (true, false)].map(|(landed, before)| {
-        let hold = gate();
-        let effect =
-            if before { Effect::Hold(hold.clone()) } else { Effect::HoldAnswer(hold.clone()) };
-        (landed, (hold, effect))
-    }) {
+    for lands in [false, true] {
         within(async {
-            let (hold, effect) = effect;
+            let hold = gate();
+            let effect = if lands { Effect::HoldAnswer } else { Effect::Hold }(hold.clone());
             let bench = Arc::new(Bench::new().await);
             let first = Arc::new(bench.open().await);
             let entry = first.first_entry();
@@ -155,10 +151,10 @@ async fn an_entry_that_was_under_way_when_its_writer_was_fenced_is_found_where_i
             hold.wait_for_visitors(1).await;
             bench.open().await;
             hold.open();
-            assert_eq!(put.await.unwrap().is_ok(), landed);
-            let expected = if landed { EntryStanding::Written } else { EntryStanding::Lost };
+            assert_eq!(put.await.unwrap().is_ok(), lands);
+            let expected = if lands { EntryStanding::Written } else { EntryStanding::Lost };
             assert_eq!(entry.standing(&bench.store()).await.unwrap(), expected);
-            let rows: &[(i64, i64)] = if landed { &[(1, 10)] } else { &[] };
+            let rows: &[(i64, i64)] = if lands { &[(1, 10)] } else { &[] };
             assert_eq!(bench.stored().await, bench.rows(rows));
         })
         .await;

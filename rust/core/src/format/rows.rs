@@ -11,7 +11,7 @@ use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::nullif::nullif;
 
-use super::cast::{item_of, lossless_cast};
+use super::cast::lossless_cast;
 use super::floats::whole_numbers;
 use super::hollow::{MOST, shows_too_many};
 use super::nulls::{null_part, null_row};

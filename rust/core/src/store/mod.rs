@@ -427,7 +427,7 @@ async fn on_disk<T: Send + 'static>(
 
 /// An error of the file system: damage where no call that is repeated can have another end.
 fn of_disk(verb: &str, path: &str, error: &io::Error) -> Error {
-    if local::is_no_file(error) {
+    if is_no_file(error) {
         return Error::corrupt(path, NO_FILE, error);
     }
     Error::storage(format!("{verb} {path}"), error)
@@ -440,11 +440,11 @@ fn failed(action: String, error: &object_store::Error) -> Error {
     let text = scrub(&text);
     let outermost = Some(error as &(dyn StdError + 'static));
     let mut causes = std::iter::successors(outermost, |cause| (*cause).source());
-    let is_no_file = causes.any(|cause| {
-        cause.downcast_ref().is_some_and(local::is_no_file)
+    let lasts = causes.any(|cause| {
+        cause.downcast_ref().is_some_and(is_no_file)
             || cause.to_string().starts_with(LINKS_IN_A_CIRCLE)
     });
-    if is_no_file {
+    if lasts {
         let path = action.strip_prefix("looking for ");
         let path = path.or_else(|| action.split_once(' ').map(|(_, path)| path));
         let what = path.unwrap_or(action.as_str()).to_owned();

@@ -38,8 +38,8 @@ pub fn exact(expression: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -
     Ok(expression.transform_up(rewrite)?.data)
 }
 
-/// A cast, a sum or a call of constants as the constant that it gives. One that fails stays, for whoever
-/// resolves the types to say why.
+/// A cast, a sum or a call of constants as the constant that it gives. One that fails stays, and the
+/// coercion of types names its fault.
 // Inlined, it would take its room on the stack at each level of a condition, as the next one.
 #[inline(never)]
 fn with_value(part: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -> Expr {

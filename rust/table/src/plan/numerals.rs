@@ -333,7 +333,7 @@ fn is_marked(expression: &Expr) -> bool {
     }
 }
 
-/// The exact value of a constant number, as a decimal; `None` where it is none, or too long.
+/// The exact value of a constant number, as a decimal; `None` for other expressions and for one that is too long.
 fn constant(expression: &Expr) -> Option<ScalarValue> {
     let (digits, scale) = constant_digits(expression)?;
     decimal(digits, scale)
