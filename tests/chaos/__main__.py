@@ -20,6 +20,8 @@ SECONDS = 12.0
 QUIET = "ignore:lance is not fork-safe"
 HERE = Path(__file__).parent
 TOP = HERE.parents[1]
+# However the tests call this package.
+PROGRAM = "tests.chaos"
 # A round, its last look and the processes that end late.
 ROUND_TIMEOUT_SECONDS = 900
 
@@ -40,7 +42,7 @@ def compiled_clock(folder: Path) -> Path:
 def run(seed: str, seconds: float, folder: Path, clock: Path) -> subprocess.CompletedProcess[str]:
     """Run one round in a process of its own."""
     return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-W", QUIET, "-m", __package__, "--one", seed, str(seconds), str(folder)],
+        [sys.executable, "-W", QUIET, "-m", PROGRAM, "--one", seed, str(seconds), str(folder)],
         env=os.environ | {"LD_PRELOAD": str(clock), "LANCE_LOG": "error"},
         cwd=TOP,
         capture_output=True,
