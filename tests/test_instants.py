@@ -220,7 +220,7 @@ def test_engines_that_hand_their_conditions_on_keep_the_instant(make_table: Make
     # polars hands on another instant than it means; it is the same over pyarrow's dataset.
     here = pl.lit(dt.datetime(2024, 1, 1, 13)).dt.replace_time_zone("Europe/Paris")  # noqa: DTZ001
     frames = [pl.scan_pyarrow_dataset(it) for it in (dataset, memory)]
-    found, right = (frame.filter(pl.col("t") >= here).collect()["id"].to_list() for frame in frames)
+    kept, right = (frame.filter(pl.col("t") >= here).collect()["id"].to_list() for frame in frames)
     assert sorted(kept) == right
     with duckdb.connect() as connection:
         connection.execute("SET timezone = 'UTC'")
