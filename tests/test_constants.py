@@ -269,7 +269,7 @@ def test_a_column_that_is_a_word_of_sql_is_named_with_its_quotes(make_table: Mak
     table.upsert(pa.table({"id": [1], "copy": [5], "explain": [5], "struct": [5]}))
     for name in names:
         with pytest.raises(lancemem.InvalidInputError, match=f'write the column as "{name}"'):
-            table.scan(filter=f"id = 1 AND {name} = 5")
+            table.scan(filter=f"{name} = 5 AND id = 1").count_rows()
         assert ids(table, f'id = 1 AND "{name}" = 5') == [1]
     with pytest.raises(lancemem.InvalidInputError, match="the filter 'copy === 5' is not valid"):
-        table.scan(filter="copy === 5")
+        table.scan(filter="copy === 5").count_rows()
