@@ -273,7 +273,7 @@ def a_collector_whose_clock_is_wrong(story: Story) -> None:
     for hours in (2, 24, 7 * 24):
         for sign in (1, -1):
             story.job.close()
-            # Takes the shard over, and so fences whoever had it.
+            # Takes the shard over, and so fences the writer before.
             story.restart()
             story.operate(5)
             story.job.flush()

@@ -354,7 +354,7 @@ mod tests {
         for name in ["socket", "loop", "device", "folder"] {
             let found = read(&at(name), MaxBytes::NOTE).unwrap();
             assert!(matches!(found, FileRead::NoFile(_)), "{name}: {found:?}");
-            assert!(exists(&at(name)).unwrap(), "{name}: whoever reads it is told");
+            assert!(exists(&at(name)).unwrap(), "{name}: its reader is told");
         }
         assert_eq!(folder_names(place.path()).unwrap(), ["folder"]);
         for (name, is_synced) in [("socket", false), ("device", false), ("folder", true)] {

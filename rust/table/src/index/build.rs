@@ -70,7 +70,7 @@ pub fn groups(fragments: impl IntoIterator<Item = Fragment>) -> Vec<Vec<Fragment
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Pages on their way to a run that nobody sees yet.
+/// Pages on their way to a run that is not published yet.
 pub(super) struct NewPages {
     name: String,
     store: Arc<ObjectStore>,
@@ -92,7 +92,7 @@ impl NewPages {
         })
     }
 
-    /// Writes the pages, and names the files. It takes pages for as long as somebody makes them.
+    /// Writes the pages, and names the files. It takes pages until their sender is dropped.
     pub async fn write(&self, stream: PageStream) -> LanceResult<Vec<Path>> {
         write_pages(self.store.clone(), &self.folder, stream).await
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the reads of whole files of a run or of the record index, each with a bound; the size of
 //! data files, which Lance reads whole where their manifest calls them small; and what stands in the
-//! place of a file and is none, which Lance would open.
+//! place of a file and is not a regular file, which Lance would open.
 //! Does not own: the bounds, or objects outside Lance's files (`lancemem_core::store`).
 
 use std::cmp::Ordering;
@@ -39,7 +39,7 @@ pub async fn read_whole(store: &ObjectStore, path: &Path, most: MaxBytes) -> Res
     }
 }
 
-/// Refuses what has the place of a file on a local disk and is none: a folder, a pipe, a device, a link
+/// Refuses what stands in the place of a file on a local disk: a folder, a pipe, a device, a link
 /// that leads to itself. The open of a pipe would wait for its other end.
 ///
 /// # Errors

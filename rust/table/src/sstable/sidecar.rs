@@ -137,7 +137,7 @@ impl PageMaker {
 
     fn send(&self, page: RecordBatch) -> Result<()> {
         // The index has failed, and its error is the one to tell.
-        let gone = |_| Error::internal("nobody takes the pages of the key index");
+        let gone = |_| Error::internal("the writer of the key index has ended before its pages");
         self.pages.blocking_send(page).map_err(gone)
     }
 }
