@@ -73,7 +73,7 @@ def test_an_error_of_spark_that_a_user_gets_leads_to_lancemems(
     bad = spark.sql("select 1L id, 300 n, 5L x").write.format("lancemem").mode("append")
     for call, message in (
         (lambda: bad.save(table.uri), "row 0 has 300"),
-        (lambda: bad.save(table.uri + "2"), "no table"),
+        (lambda: bad.save(table.uri + "2"), "was not found"),
         (lambda: table.toDF(where="1 / x = 1").collect(), "ivide"),
         (
             lambda: (

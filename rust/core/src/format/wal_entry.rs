@@ -315,6 +315,8 @@ fn without_entry_metadata(batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use arrow_array::{
         Array, ArrayRef, Int64Array, LargeListArray, NullArray, RecordBatchOptions, StringArray,
         StructArray,
@@ -351,7 +353,7 @@ mod tests {
     #[test]
     fn a_large_put_is_encoded_in_pieces_that_hold_its_rows_in_their_order() {
         let whole = batch(&(0..1_000).collect::<Vec<_>>());
-        assert_eq!(pieces(&whole, payload_bytes(&whole)), [whole.clone()]);
+        assert_eq!(pieces(&whole, payload_bytes(&whole)), slice::from_ref(&whole));
         let parts = pieces(&whole, payload_bytes(&whole) / 7);
         assert!((7..=9).contains(&parts.len()), "{}", parts.len());
         let read = encode(&parts, PLACE, WriterEpoch(7), Generation(3)).unwrap();
@@ -363,7 +365,8 @@ mod tests {
     fn the_buffer_of_an_entry_does_not_grow_while_it_is_encoded() {
         for rows in [1, 7, 1_000, 100_000] {
             let batch = batch(&(0..rows).collect::<Vec<_>>());
-            let encoded = encode(&[batch.clone()], PLACE, WriterEpoch(7), Generation(3)).unwrap();
+            let encoded =
+                encode(slice::from_ref(&batch), PLACE, WriterEpoch(7), Generation(3)).unwrap();
             assert!(encoded.len() <= encoded_bytes(&batch) + HEAD_BYTES, "{rows} rows");
         }
     }
