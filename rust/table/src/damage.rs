@@ -151,9 +151,8 @@ impl BaseFile {
     async fn checked(self, whole: bool) -> Option<Found> {
         let file = self.name.clone();
         let why = match tokio::spawn(self.read(whole)).await {
-            Ok(Ok(())) => return None,
             Ok(Err(error)) if is_damage(&error) => without_path(&error),
-            Ok(Err(_)) => return None,
+            Ok(Ok(()) | Err(_)) => return None,
             Err(ended) => {
                 let panic = ended.try_into_panic().ok()?;
                 let text = text_of(&*panic);

@@ -327,13 +327,12 @@ fn listed(list: &InList, schema: &DFSchema) -> Option<Expr> {
             Some(Place::At(constant)) => values.push(lit(constant)),
             Some(_) => {}
             None if is_same(value) => values.push(value.clone()),
-            None => match compared(expr, Operator::Eq, value, schema) {
-                Some(equal) => others.push(equal),
-                None => {
-                    is_exact = false;
-                    others.push(binary_expr((**expr).clone(), Operator::Eq, value.clone()));
-                }
-            },
+            None => {
+                let equal = compared(expr, Operator::Eq, value, schema);
+                is_exact &= equal.is_some();
+                let plain = || binary_expr((**expr).clone(), Operator::Eq, value.clone());
+                others.push(equal.unwrap_or_else(plain));
+            }
         }
     }
     // What cannot be told apart here is DataFusion's, as a whole.

@@ -130,7 +130,7 @@ mod tests {
         let places = Arc::new(Semaphore::new(1));
         let permit = places.clone().acquire_owned().await.unwrap();
         let (_ends, ended) = watch::channel(false);
-        let mut read = bounded(messages(), permit, ended, Duration::from_secs(3_600));
+        let mut read = bounded(messages(), permit, ended, Duration::from_hours(1));
         for _ in 0..4 {
             assert!(read.next().await.unwrap().is_ok());
         }
@@ -158,7 +158,7 @@ mod tests {
         let places = Arc::new(Semaphore::new(1));
         let permit = places.clone().acquire_owned().await.unwrap();
         let (ends, ended) = watch::channel(false);
-        let mut read = bounded(messages(), permit, ended, Duration::from_secs(3_600));
+        let mut read = bounded(messages(), permit, ended, Duration::from_hours(1));
         assert!(read.next().await.unwrap().is_ok());
         ends.send_replace(true);
         let refused = read.next().await.unwrap().unwrap_err();

@@ -227,17 +227,17 @@ pub async fn sync_folders(store: &ObjectStore, folders: &[Path]) -> Result<()> {
 }
 
 /// How one file or folder is synced.
-type SyncOne = fn(PathBuf) -> Result<()>;
+type SyncOne = fn(&LocalPath) -> Result<()>;
 
-fn sync_one(path: PathBuf) -> Result<()> {
-    sync_opened(&path, open_to_sync(&path))
+fn sync_one(path: &LocalPath) -> Result<()> {
+    sync_opened(path, open_to_sync(path))
 }
 
 /// For a folder in which others work: what is missing was a file on its way to its name.
-fn sync_if_there(path: PathBuf) -> Result<()> {
-    match open_to_sync(&path) {
+fn sync_if_there(path: &LocalPath) -> Result<()> {
+    match open_to_sync(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        opened => sync_opened(&path, opened),
+        opened => sync_opened(path, opened),
     }
 }
 
@@ -257,7 +257,7 @@ fn no_file(path: &LocalPath) -> Error {
 
 async fn sync_paths(paths: Vec<PathBuf>, sync: SyncOne) -> Result<()> {
     stream::iter(paths)
-        .map(|path| tokio::task::spawn_blocking(move || sync(path)))
+        .map(|path| tokio::task::spawn_blocking(move || sync(&path)))
         .buffer_unordered(CONCURRENT_SYNCS)
         .map(|synced| synced?)
         .try_collect()

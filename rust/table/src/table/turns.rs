@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How long a call tries to write to one shard beside others that do the same.
-const WRITE_LIMIT: Duration = Duration::from_secs(60);
+const WRITE_LIMIT: Duration = Duration::from_mins(1);
 /// How long a claim without rows is left alone: as long as a claim and an entry take on a store that is far
 /// away.
 const GRACE: Duration = Duration::from_secs(3);
