@@ -4,6 +4,11 @@
 //! Does not own: decisions. Every call extracts its arguments, lets go of the GIL, calls one
 //! function of the crate `lancemem` and wraps what it returns.
 
+#![expect(
+    clippy::doc_markdown,
+    reason = "docstrings come from the stub, where Python names errors and arguments without backticks"
+)]
+
 mod allocator;
 mod arguments;
 mod config;
