@@ -90,7 +90,7 @@ def test_a_map_whose_values_do_not_fit_is_refused(make_table: MakeTable) -> None
     wide = pa.schema([schema.field("id"), pa.field("counts", pa.map_(pa.string(), pa.int64()))])
     with table.start_job(shard=0) as job:
         job.put(pa.Table.from_pylist([{"id": 1, "counts": [("a", 7)]}], schema=wide))
-        with pytest.raises(lancemem.InvalidInputError, match="column 'counts' is of type Map"):
+        with pytest.raises(lancemem.InvalidInputError, match="column 'counts' is of type map<"):
             job.put(pa.Table.from_pylist([{"id": 1, "counts": [("a", 1 << 40)]}], schema=wide))
     assert table.scan().to_table().to_pylist() == [{"id": 1, "counts": [("a", 7)]}]
 
@@ -136,7 +136,7 @@ def test_lists_inside_others_become_vectors_whatever_their_items_are_called(
     for name, row in {
         "s": {"a": 3, "v": [1.0]},
         "l": [[1.0]],
-        "m": [("k", [0.1, 2.0])],
+        "m": [("k", [1e300, 2.0])],
         "f": [[1.0]],
     }.items():
         wrong = {other: pa.nulls(1, it[1]) for other, it in values.items()}
