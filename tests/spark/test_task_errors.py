@@ -71,12 +71,9 @@ def test_an_error_of_spark_that_a_user_gets_leads_to_lancemems(
 ) -> None:
     table.upsert(spark.sql("select 1L id, 3 n, 0L x"))
     bad = spark.sql("select 1L id, 300 n, 5L x").write.format("lancemem").mode("append")
-    for call, message in (
-        (lambda: bad.save(table.uri), "row 0 has 300"),
-        (lambda: bad.save(table.uri + "2"), "was not found"),
-    ):
+    for uri, message in ((table.uri, "row 0 has 300"), (table.uri + "2", "was not found")):
         with pytest.raises(Exception, match=message) as raised:
-            call()
+            bad.save(uri)
         error = error_of(raised.value)
         assert error is not None
         assert message in str(error)
