@@ -455,7 +455,11 @@ DEEP = functools.reduce(lambda inner, _: pa.list_(inner), range(60), pa.int32())
         ("c", pa.list_(pa.dictionary(pa.int16(), pa.string())), "indices of 32 bits"),
         ("c", pa.struct([("empty", pa.struct([]))]), "a struct without fields"),
         ("c", pa.list_(pa.string(), 2), "no lists of a fixed size of string"),
-        ("c", pa.list_(pa.struct([("a", pa.int8())]), 2), "no lists of a fixed size of struct<a: int8>"),
+        (
+            "c",
+            pa.list_(pa.struct([("a", pa.int8())]), 2),
+            "no lists of a fixed size of struct<a: int8>",
+        ),
         ("c", pa.struct([("a", pa.int8()), ("a", pa.int16())]), "field 'a' is there twice"),
         ("c", pa.dictionary(pa.int32(), pa.null()), "without a type has no values"),
         ("c", DEEP, "types inside of 48 others"),
