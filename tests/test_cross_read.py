@@ -6,6 +6,7 @@ lancemem reading itself (test_model), foreign tables being adopted (test_open).
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -143,6 +144,33 @@ def test_pylance_replays_a_put_of_ours_that_is_larger_than_its_memtable(
     writer.close()
     assert sorted(found) == list(range(150_000))
     assert table.scan(consistency="flushed").count_rows() == 150_000
+
+
+def test_pylance_replays_a_put_of_ours_that_its_entry_holds_in_pieces(
+    make_table: MakeTable,
+) -> None:
+    """One of more than 64 MiB is several batches of one entry (docs/format.md)."""
+    table = make_table(schema_of("int64"))
+    ids = [*range(70_000), 3, 69_999]
+    columns = {"id": ids, "name": [f"{row:1000}" for row in range(len(ids))]}
+    put = pa.table(columns | {"value": pa.nulls(len(ids))}).cast(schema_of("int64"))
+    with table.start_job(shard=0) as job:
+        job.put(put)
+        assert job.stats().wal_entries == 1
+    shard = table.shards()[0]
+    [*_, entry] = sorted(
+        Path(table.uri).glob(f"_mem_wal/{shard.shard_id}/wal/*.arrow"), key=os.path.getsize
+    )
+    with pa.memory_map(str(entry)) as stream, pa.ipc.open_stream(stream) as pieces:
+        assert sum(1 for _ in pieces) == 2
+
+    expected = in_order(
+        pa.concat_tables([put.slice(0, 3), put.slice(4, 69_995), put.slice(70_000)])
+    )
+    assert in_order(table.scan().to_table()) == expected
+    writer = lance.dataset(table.uri).mem_wal_writer(shard.shard_id, **AT_ONCE)
+    assert in_order(writer.lsm_scanner().to_table()) == expected
+    writer.close()
 
 
 @pytest.mark.parametrize("kind", KEYS)

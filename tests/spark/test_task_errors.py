@@ -15,6 +15,8 @@ import lancemem
 from lancemem.spark import LancememTable, error_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 SCHEMA = pa.schema(
@@ -71,9 +73,16 @@ def test_an_error_of_spark_that_a_user_gets_leads_to_lancemems(
 ) -> None:
     table.upsert(spark.sql("select 1L id, 3 n, 0L x"))
     bad = spark.sql("select 1L id, 300 n, 5L x").write.format("lancemem").mode("append")
-    for uri, message in ((table.uri, "row 0 has 300"), (table.uri + "2", "was not found")):
+    read = spark.read.format("lancemem").option("where", "1 / x = 1")
+    cases: list[tuple[Callable[[], object], str]] = [
+        (lambda: bad.save(table.uri), "row 0 has 300"),
+        (lambda: bad.save(table.uri + "2"), "there is no table"),
+        (lambda: table.toDF(where="1 / x = 1").collect(), "ivide"),
+        (lambda: read.load(table.uri).count(), "ivide"),
+    ]
+    for call, message in cases:
         with pytest.raises(Exception, match=message) as raised:
-            bad.save(uri)
+            call()
         error = error_of(raised.value)
         assert error is not None
         assert message in str(error)

@@ -125,7 +125,8 @@ def scan_batches(
     # A whole read leaves behind what makes the next one quicker; a part cannot.
     part = None if split.part[1] == 1 else split.part
     scan = view.scan(columns=list(names), filter=where, part=part)
-    for batch in pa.RecordBatchReader.from_stream(scan.to_reader()):
+    # Across Arrow's C stream an error of the engine would lose its type.
+    for batch in scan.to_batches():
         if batch.num_rows:
             yield cast_batch(batch, schema)
 

@@ -414,7 +414,7 @@ def _deletes_of_all(uri: str) -> list[lancemem.StagedRun]:
     table = lancemem.open_table(uri)
     stage = table.start_stage()
     scan = table.scan(columns=table.primary_key)
-    for keys in pa.RecordBatchReader.from_stream(scan.to_reader()):
+    for keys in scan.to_batches():
         if keys.num_rows:
             stage.delete(keys)
     return stage.finish()

@@ -33,7 +33,6 @@ def error_of(error: BaseException) -> lancemem.LancememError | None:
     For errors of what Spark runs later, such as an action on `toDF()`, a write of
     `format("lancemem")` or `query.exception()`: Spark raises its own exception for them, with the
     traceback of the task as text. The verbs of `LancememTable` raise lancemem's by themselves.
-    A condition that fails while rows stream to Spark is Arrow's error, and gives None.
     """
     if isinstance(error, lancemem.LancememError):
         return error

@@ -4,6 +4,7 @@
 //! Does not own: what an application counts as its versions.
 
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use arrow_array::BooleanArray;
 use lancemem_core::format::{ShardManifest, SsTable, TOMBSTONE};
@@ -206,6 +207,41 @@ async fn marks_of_several_generations_reach_the_manifest_with_their_rows() {
         writer.flush().await.unwrap();
         assert_eq!(bench.manifest().await.marks.get("query"), Some(4));
         assert_eq!(bench.manifest().await.current_generation, Generation(5));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn names_that_write_once_expire_by_the_clock_of_the_store_and_queries_stay() {
+    within(async {
+        let bench = Bench::new().await;
+        let writer = bench.open().await;
+        let now = bench.store().read_clock().await.unwrap().stored;
+        let named = |days: u64| {
+            let written = now.duration_since(UNIX_EPOCH).unwrap() - Duration::from_hours(24 * days);
+            format!("{ONCE}{:016x}-00c0ffee", written.as_nanos())
+        };
+        let ahead = format!("{ONCE}7000000000000000-00c0ffee");
+        for (row, name) in [named(90), named(13), named(0), "query".into()].iter().enumerate() {
+            let rows = bench.shape.rows(&[(i64::try_from(row).unwrap(), 10)]);
+            let mark = Mark::new(name.as_str(), 1).unwrap();
+            writer.put_marked(&rows, WriteMode::default(), Some(&mark)).await.unwrap();
+        }
+        writer.flush().await.unwrap();
+        let names = async || -> Vec<String> {
+            let manifest = bench.manifest().await;
+            manifest.marks.iter().map(|(name, _)| name.to_owned()).collect()
+        };
+        let all = [named(90), named(13), named(0), "query".into()];
+        assert_eq!(names().await, all, "what a flush brings it keeps");
+        let rows = bench.shape.rows(&[(9, 10)]);
+        let mark = Mark::new(ahead.as_str(), 1).unwrap();
+        writer.put_marked(&rows, WriteMode::default(), Some(&mark)).await.unwrap();
+        writer.flush().await.unwrap();
+        let kept = [named(13), named(0), ahead.clone(), "query".into()];
+        assert_eq!(names().await, kept, "a name of the far future takes none that is young");
+        assert_eq!(writer.mark(&named(90)), None, "the job forgets with the manifest");
+        writer.close(true).await.unwrap();
     })
     .await;
 }

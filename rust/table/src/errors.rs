@@ -318,7 +318,9 @@ fn missing_path<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a str> {
 /// passing fault: whoever repeats the call repeats it for ever.
 pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
     if is_absent(error) {
-        return Error::NoTable(format!("{action}: {}", without_path(error)));
+        let told = without_path(error);
+        let told = if told.contains(NO_BUCKET) { told } else { "there is no table".to_owned() };
+        return Error::NoTable(format!("{action}: {told}"));
     }
     match from_create(action, error) {
         // Not a manifest, or half of one.

@@ -10,6 +10,7 @@ use parking_lot::MutexGuard;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::marks::expiry;
 use super::memtable_layout;
 use super::state::LiveMemTable;
 use super::stats::Counters;
@@ -147,6 +148,7 @@ impl Shared {
         let rows = oldest.memtable.view(oldest.memtable.batches());
         let sstable = self.sink.write(&rows).await?;
         let marks = self.marks.lock().of(generation);
+        let now = expiry(&self.manifests, &self.state().manifest.marks, &marks).await;
         let manifest = self
             .manifests
             .update(self.epoch, |manifest: &mut ShardManifest| {
@@ -156,7 +158,7 @@ impl Shared {
                 }
                 manifest.sstables.push(sstable.clone());
                 manifest.marks.merge(&marks);
-                manifest.marks.forget_old(&marks);
+                manifest.marks.forget_old(&marks, now);
                 manifest.current_generation = generation.next();
                 manifest.replay_after_wal_entry_position = covered;
                 manifest.wal_entry_position_last_seen =
@@ -169,7 +171,7 @@ impl Shared {
             self.publish(state);
         }
         self.last_positions.lock().remove(&generation);
-        self.marks.lock().flushed(generation);
+        self.marks.lock().flushed(generation, now);
         let bytes = oldest.memtable.bytes();
         self.admission.release(bytes);
         Counters::add(&self.counters.flushes, 1);

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use arrow_array::RecordBatch;
 
+use super::marks::expiry;
 use super::memtable_layout;
 use super::writer::{ShardWriter, Shared};
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
@@ -82,6 +83,7 @@ impl ShardWriter {
         for (_, mark) in &runs {
             brought.record(mark.application(), mark.version());
         }
+        let now = expiry(&shared.manifests, &listed.marks, &brought).await;
         let change = |manifest: &mut ShardManifest| {
             for (run, mark) in &to_list {
                 // An earlier attempt landed although nobody saw its answer; a compaction may have
@@ -94,7 +96,7 @@ impl ShardWriter {
                 manifest.current_generation = generation.next();
             }
             manifest.marks.merge(&brought);
-            manifest.marks.forget_old(&brought);
+            manifest.marks.forget_old(&brought, now);
         };
         shared.stop_where_fenced(shared.manifests.update(shared.epoch, change).await)?;
         Ok(to_list.iter().map(|(run, _)| run.path.clone()).collect())

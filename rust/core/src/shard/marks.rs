@@ -6,6 +6,7 @@
 //! version that lists a generation carries the marks of the generation's rows.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use crate::format::ShardManifest;
 use crate::store::{ManifestStore, Store};
@@ -61,11 +62,12 @@ impl JobMarks {
         self.unflushed.get(&generation).cloned().unwrap_or_default()
     }
 
-    /// Lets go of what the manifest has from now on, and of what it has forgotten.
-    pub fn flushed(&mut self, generation: Generation) {
+    /// Lets go of what the manifest has from now on, and of what it has forgotten, `now` where
+    /// names have expired.
+    pub fn flushed(&mut self, generation: Generation, now: Option<SystemTime>) {
         let mut kept = self.unflushed.remove(&generation).unwrap_or_default();
         self.unflushed.values().for_each(|marks| kept.merge(marks));
-        self.recorded.forget_old(&kept);
+        self.recorded.forget_old(&kept, now);
     }
 }
 
@@ -97,6 +99,22 @@ pub(super) fn take_back_newest(marks: &mut Marks) {
 fn names_run(application: &str) -> bool {
     let name = application.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
     name.is_some_and(|(_, folder)| folder.ends_with("_gen_0"))
+}
+
+/// The time by which names in `recorded` and `brought` may have expired; None where none has, or
+/// where no clock tells. The store's clock is asked, so that no writer whose own is ahead takes a name
+/// from another; while it gives no answer, everything stays.
+pub(super) async fn expiry(
+    manifests: &ManifestStore,
+    recorded: &Marks,
+    brought: &Marks,
+) -> Option<SystemTime> {
+    let mut all = recorded.clone();
+    all.merge(brought);
+    if !all.may_expire() {
+        return None;
+    }
+    manifests.store().read_clock().await.ok().map(|reading| reading.earlier())
 }
 
 /// The marks of everything that is durable in a shard, read beside its owner.

@@ -56,6 +56,12 @@ impl ManifestStore {
         Self { store, shard_id, scan_batch, last: Mutex::new(None) }
     }
 
+    /// Where they are.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The newest manifest in storage; `None` for a shard that was never created.
     ///
     /// Starts at the hint, or at the newest listed version, and goes forward while a later one

@@ -4,6 +4,7 @@
 //! Does not own: where marks are stored, or what an application counts.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Error, Result};
 
@@ -11,6 +12,8 @@ use super::{Error, Result};
 pub const ONCE: &str = "once:";
 /// How many of those a shard remembers. Their names sort by age.
 const ONCE_KEPT: usize = 128;
+/// After which no task of such a write comes any more, nor a link of a staged run.
+const ONCE_AGE: Duration = Duration::from_hours(14 * 24);
 const NAME_BYTES: usize = 256;
 
 /// Says of a write that it is version `version` of what `application` writes, all of it that
@@ -95,15 +98,38 @@ impl Marks {
         }
     }
 
-    /// Forgets the oldest of the applications that write once, where there are many, but none of
-    /// `brought`: by the clock of its writer a mark may be older than all others when it comes.
-    pub fn forget_old(&mut self, brought: &Self) {
+    /// Forgets the oldest of the applications that write once where there are many, and those that
+    /// have expired `now`, but none of `brought`: by the clock of its writer a mark may be older than
+    /// all others when it comes.
+    pub fn forget_old(&mut self, brought: &Self, now: Option<SystemTime>) {
+        if let Some(now) = now {
+            self.expire(now, brought);
+        }
         let once: Vec<&String> = self.0.keys().filter(|name| name.starts_with(ONCE)).collect();
         let old = once.len().saturating_sub(ONCE_KEPT);
         let old = once.into_iter().filter(|name| !brought.0.contains_key(*name)).take(old);
         for name in old.cloned().collect::<Vec<String>>() {
             self.0.remove(&name);
         }
+    }
+
+    /// Whether applications that write once may have expired: the newest of their names is that much
+    /// younger than the oldest. What the clock of a writer made of it, only the store's clock tells.
+    #[must_use]
+    pub fn may_expire(&self) -> bool {
+        let times = || self.0.keys().filter_map(|name| written_at(name));
+        let newest = times().max();
+        let age = times().min().and_then(|oldest| newest?.duration_since(oldest).ok());
+        age.is_some_and(|age| age > ONCE_AGE)
+    }
+
+    /// Forgets the applications that write once and were named two weeks before `now`, but none of
+    /// `brought`. Where a name tells no time, it stays.
+    fn expire(&mut self, now: SystemTime, brought: &Self) {
+        self.0.retain(|name, _| {
+            let age = written_at(name).and_then(|written| now.duration_since(written).ok());
+            brought.0.contains_key(name) || age.is_none_or(|age| age <= ONCE_AGE)
+        });
     }
 
     /// Makes the newest version of every application that `is_meant` new again, and only that.
@@ -130,9 +156,56 @@ impl Marks {
     }
 }
 
+/// When an application that writes once was named: its name has the nanoseconds since 1970, in
+/// sixteen hexadecimal digits.
+fn written_at(application: &str) -> Option<SystemTime> {
+    let (digits, _) = application.strip_prefix(ONCE)?.split_once('-')?;
+    let is_time = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let nanoseconds = is_time.then(|| u64::from_str_radix(digits, 16).ok())??;
+    UNIX_EPOCH.checked_add(Duration::from_nanos(nanoseconds))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn now() -> SystemTime {
+        UNIX_EPOCH + Duration::from_hours(500_000)
+    }
+
+    /// As a write, or a link of a staged run, names itself.
+    fn once(hours_ago: u64) -> String {
+        let written = now().duration_since(UNIX_EPOCH).unwrap() - Duration::from_hours(hours_ago);
+        format!("{ONCE}{:016x}-00c0ffee", written.as_nanos())
+    }
+
+    #[test]
+    fn an_application_that_writes_once_expires_after_two_weeks_and_any_other_never() {
+        let mut marks = Marks::default();
+        let kept =
+            [once(14 * 24), once(0), "stream:q".into(), format!("{ONCE}none"), "app:once".into()];
+        for name in [once(14 * 24 + 1), once(90 * 24)].iter().chain(&kept) {
+            marks.record(name, 7);
+        }
+        assert!(marks.may_expire());
+        marks.forget_old(&Marks::default(), Some(now()));
+        let mut left: Vec<&str> = marks.iter().map(|(name, _)| name).collect();
+        let mut wanted: Vec<&str> = kept.iter().map(String::as_str).collect();
+        left.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(left, wanted);
+        assert!(!marks.may_expire());
+    }
+
+    #[test]
+    fn a_name_that_a_late_clock_made_stays_as_it_comes() {
+        let mut brought = Marks::default();
+        brought.record(&once(1_000), 0);
+        let mut marks = brought.clone();
+        marks.record(&once(0), 0);
+        marks.forget_old(&brought, Some(now()));
+        assert_eq!(marks.iter().count(), 2);
+    }
 
     #[test]
     fn a_mark_is_new_recorded_or_stale_by_the_newest_version_of_its_application() {
@@ -154,7 +227,7 @@ mod tests {
         for number in 0..ONCE_KEPT + 10 {
             marks.record(&format!("{ONCE}{number:08}"), 0);
         }
-        marks.forget_old(&Marks::default());
+        marks.forget_old(&Marks::default(), None);
         assert_eq!(marks.iter().count(), ONCE_KEPT + 1);
         assert_eq!(marks.get(&format!("{ONCE}{:08}", 9)), None);
         assert_eq!(marks.get(&format!("{ONCE}{:08}", 10)), Some(0));
@@ -169,7 +242,7 @@ mod tests {
         let mut brought = Marks::default();
         brought.record(&format!("{ONCE}{:08}", 1), 0);
         marks.merge(&brought);
-        marks.forget_old(&brought);
+        marks.forget_old(&brought, None);
         assert_eq!(marks.iter().count(), ONCE_KEPT);
         assert_eq!(marks.get(&format!("{ONCE}{:08}", 1)), Some(0));
         assert_eq!(marks.get(&format!("{ONCE}{:08}", 10)), None);
