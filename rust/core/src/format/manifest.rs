@@ -1,13 +1,13 @@
 //! The shard manifest: the versioned protobuf that is the source of truth of a shard.
 //!
 //! Owns: the message (the field numbers are the format) and its Rust value.
-//! Does not own: its checksum (`seal`), which version is the newest, or who may write one.
+//! Does not own: its checksum (`checksummed`), which version is the newest, or who may write one.
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 
-use super::{paths, seal};
+use super::{checksummed, paths};
 use crate::types::{
     Error, Generation, ManifestVersion, Marks, Result, ShardId, WalPosition, WriterEpoch,
 };
@@ -140,7 +140,7 @@ impl ShardManifest {
                 .collect(),
             status: i32::from(self.status == ShardStatus::Sealed),
         };
-        seal::seal(&message.encode_to_vec())
+        checksummed::seal(&message.encode_to_vec())
     }
 
     /// Reads the bytes of one version; `what` names the file in errors.
@@ -149,7 +149,7 @@ impl ShardManifest {
     /// Damage: another checksum, undecodable bytes, no shard id, a counter that nothing can follow,
     /// or an SSTable path that leaves the shard's folder.
     pub fn decode(bytes: &[u8], what: &str) -> Result<Self> {
-        let message = ShardManifestMessage::decode(seal::unseal(bytes, what)?)
+        let message = ShardManifestMessage::decode(checksummed::unseal(bytes, what)?)
             .map_err(|error| Error::corrupt(what, "not a shard manifest", error))?;
         message.check_counters(what)?;
         let uuid = message.shard_id.map(|id| id.uuid).unwrap_or_default();
@@ -310,7 +310,7 @@ mod tests {
 
     use super::*;
     use crate::format::Sharding;
-    use crate::format::frame::tests::assert_damage_is_found;
+    use crate::format::framed_file::tests::assert_damage_is_found;
 
     const MESSAGE: &str = "08071003180c200f30044216080312\
         0e63633835633339375f67656e5f331864200a50015a120a10\

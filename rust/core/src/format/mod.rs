@@ -6,26 +6,26 @@
 //! Does not own: object storage, clocks, or when something is written.
 
 mod cast;
+pub mod checksummed;
 mod floats;
-mod frame;
-mod hollow;
+mod framed_file;
+pub mod fsync_note;
 pub mod key;
 mod key_values;
 pub mod key_view;
 pub mod manifest;
-mod nulls;
+mod null_check;
 pub mod paths;
 pub mod reconcile;
 pub mod record_index;
 pub mod rows;
 pub mod run_vectors;
-pub mod seal;
 pub mod sharding;
 pub mod size;
-mod trailer;
-pub mod unsynced;
 pub mod version_hint;
 pub mod wal_entry;
+mod wal_trailer;
+mod zero_width;
 
 pub use floats::round_floats;
 pub use key::KeyEncoder;
@@ -37,5 +37,5 @@ pub use record_index::{IndexedFragment, PAGE_BLOCK_BYTES, PageFile, RecordIndexR
 pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};
 pub use run_vectors::{FragmentVector, OlderRunVector, RunVectors};
 pub use sharding::Sharding;
-pub use trailer::{Place, TRAILER_BYTES};
 pub use wal_entry::WalEntry;
+pub use wal_trailer::{Place, TRAILER_BYTES};

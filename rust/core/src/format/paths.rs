@@ -52,7 +52,7 @@ pub fn dropped_entry(shard: ShardId, epoch: WriterEpoch, position: WalPosition) 
 }
 
 /// Says that jobs of this shard may have left files to the system's caches, and through which epoch they are
-/// on disk: see [`super::unsynced`].
+/// on disk: see [`super::fsync_note`].
 #[must_use]
 pub fn unsynced(shard: ShardId) -> String {
     format!("{LANCEMEM}/unsynced/{}", shard.as_hyphenated())

@@ -6,7 +6,7 @@
 
 use prost::Message;
 
-use super::frame::{self, Framed};
+use super::framed_file::{self, Framed};
 use super::paths;
 use crate::types::Result;
 
@@ -87,7 +87,7 @@ impl RecordIndexRun {
             fragments: fragments.collect(),
             page_files: page_files.collect(),
         };
-        frame::encode(&message)
+        framed_file::encode(&message)
     }
 
     /// Reads the bytes of the file `name`.
@@ -95,7 +95,7 @@ impl RecordIndexRun {
     /// # Errors
     /// Damage, or a format of a later version.
     pub fn decode(bytes: &[u8], name: &str) -> Result<Self> {
-        let message: RunMessage = frame::decode(bytes, &paths::record_index_run(name))?;
+        let message: RunMessage = framed_file::decode(bytes, &paths::record_index_run(name))?;
         let fragments = message.fragments.into_iter().map(|fragment| IndexedFragment {
             in_run: fragment.in_run,
             id: fragment.id,
@@ -169,7 +169,7 @@ struct FragmentMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::frame::tests::{assert_damage_is_found, assert_format_2_is_refused};
+    use crate::format::framed_file::tests::{assert_damage_is_found, assert_format_2_is_refused};
 
     fn run() -> RecordIndexRun {
         RecordIndexRun {

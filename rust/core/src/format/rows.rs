@@ -13,10 +13,10 @@ use arrow_select::nullif::nullif;
 
 use super::cast::lossless_cast;
 use super::floats::whole_numbers;
-use super::hollow::{MOST, shows_too_many};
-use super::nulls::{null_part, null_row};
+use super::null_check::{null_part, null_row};
 use super::reconcile::{StoredPlaces, refuse_other_key};
 use super::size::{arrays_of, column_bytes, payload_bytes};
+use super::zero_width::{MOST, shows_too_many};
 use super::{KeyEncoder, Reconcile, Sharding};
 use crate::types::{Error, KeyBlock, Result, TypeName};
 

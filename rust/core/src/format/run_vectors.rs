@@ -6,7 +6,7 @@
 
 use prost::Message;
 
-use super::frame::{self, Framed};
+use super::framed_file::{self, Framed};
 use crate::types::Result;
 
 /// Rows that one run supersedes or deletes, by position. Never changes once it is written.
@@ -69,7 +69,7 @@ impl RunVectors {
             runs: runs.map(|run| RunMessage { path: run.path, dead: run.dead }).collect(),
             tombstones: self.tombstones.clone(),
         };
-        frame::encode(&message)
+        framed_file::encode(&message)
     }
 
     /// Reads the bytes of the file at `path`.
@@ -77,7 +77,7 @@ impl RunVectors {
     /// # Errors
     /// Damage, or a format of a later version.
     pub fn decode(bytes: &[u8], path: &str) -> Result<Self> {
-        let message: VectorsMessage = frame::decode(bytes, path)?;
+        let message: VectorsMessage = framed_file::decode(bytes, path)?;
         let fragments = message.fragments.into_iter().map(|fragment| FragmentVector {
             id: fragment.id,
             physical_rows: fragment.physical_rows,
@@ -144,7 +144,7 @@ struct RunMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::frame::tests::{assert_damage_is_found, assert_format_2_is_refused};
+    use crate::format::framed_file::tests::{assert_damage_is_found, assert_format_2_is_refused};
 
     fn vectors() -> RunVectors {
         RunVectors {

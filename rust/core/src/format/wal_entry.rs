@@ -1,7 +1,7 @@
 //! A WAL entry: one Arrow IPC stream, followed by what other readers skip.
 //!
 //! Owns: encoding, decoding and the recognition of damage.
-//! Does not own: the bytes behind the stream ([`trailer`]), or fencing decisions.
+//! Does not own: the bytes behind the stream ([`wal_trailer`]), or fencing decisions.
 //!
 //! Layout: the IPC stream with `writer_epoch` and `generation` in its schema metadata, its
 //! end-of-stream marker, and the trailer. Arrow readers stop at the marker, so lance reads such an
@@ -20,9 +20,9 @@ use arrow_schema::{DataType, FieldRef, Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
 use super::cast::item_of;
-use super::hollow::{brings_too_many, holds_rows};
 use super::size::{arrays_of, payload_bytes};
-use super::trailer::{self, Place};
+use super::wal_trailer::{self, Place};
+use super::zero_width::{brings_too_many, holds_rows};
 use crate::types::{Error, Generation, Marks, Result, WriterEpoch};
 
 const WRITER_EPOCH: &str = "writer_epoch";
@@ -91,7 +91,7 @@ pub fn encode_marked(
     metadata.insert(WRITER_EPOCH.to_owned(), writer_epoch.to_string());
     metadata.insert(GENERATION.to_owned(), generation.to_string());
     let mut bytes = encode_stream(first.schema_ref().fields().clone(), metadata, batches)?;
-    trailer::append(&mut bytes, marks, place);
+    wal_trailer::append(&mut bytes, marks, place);
     Ok(bytes.into())
 }
 
@@ -105,7 +105,7 @@ pub fn encode_sentinel(place: Place, writer_epoch: WriterEpoch) -> Result<Bytes>
         (FENCE_SENTINEL.to_owned(), "true".to_owned()),
     ]);
     let mut bytes = encode_stream(Fields::empty(), metadata, &[])?;
-    trailer::append(&mut bytes, &Marks::default(), place);
+    wal_trailer::append(&mut bytes, &Marks::default(), place);
     Ok(bytes.into())
 }
 
@@ -184,7 +184,7 @@ pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
     if bytes.is_empty() {
         return Err(Error::corrupt(what, "zero length", "an entry is never empty"));
     }
-    let split = trailer::split(bytes, what)?;
+    let split = wal_trailer::split(bytes, what)?;
     if !split.stream.ends_with(&END_OF_STREAM) && !mutant!("B19-cut") {
         let kind = if bytes.iter().all(|byte| *byte == 0) { "zero filled" } else { "cut short" };
         return Err(Error::corrupt(
@@ -201,7 +201,7 @@ pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 /// # Errors
 /// Damage that leaves nothing to say.
 pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
-    decode_stream(trailer::split_unchecked(bytes, what), what)
+    decode_stream(wal_trailer::split_unchecked(bytes, what), what)
 }
 
 /// Schema and batches of an IPC stream.
@@ -273,8 +273,8 @@ fn split_message(stream: &[u8]) -> Option<(Message<'_>, &[u8])> {
     Some((message, rest.get(body..)?))
 }
 
-fn decode_stream(entry: trailer::Split, what: &str) -> Result<WalEntry> {
-    let trailer::Split { stream, marks, place } = entry;
+fn decode_stream(entry: wal_trailer::Split, what: &str) -> Result<WalEntry> {
+    let wal_trailer::Split { stream, marks, place } = entry;
     let (schema, batches) = read_stream(stream, what)?;
     let number = |key: &str| -> Result<Option<u64>> {
         let Some(value) = schema.metadata().get(key) else { return Ok(None) };

@@ -14,7 +14,7 @@ use futures::FutureExt;
 use tokio::sync::OwnedMutexGuard;
 
 use super::stats::Counters;
-use super::task_end::TaskEnd;
+use super::task_guard::TaskEnd;
 use super::writer::Shared;
 use crate::store::may_wait_here;
 use crate::types::{Generation, Marks, WalPosition};

@@ -14,7 +14,7 @@ use super::marks::expiry;
 use super::memtable_layout;
 use super::state::LiveMemTable;
 use super::stats::Counters;
-use super::task_end::TaskEnd;
+use super::task_guard::TaskEnd;
 use super::writer::Shared;
 use crate::format::ShardManifest;
 use crate::memtable::MemTable;

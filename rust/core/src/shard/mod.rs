@@ -5,30 +5,30 @@
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
 //! Reading order: `writer` (the put path), `state`, `admission`, `marks`, `flush`, `adopt`,
-//! `recover`, `claim`, `turn`, `link`, `beside`, `repair`.
+//! `recover`, `claim`, `turn`, `ingest`, `observer`, `repair`.
 
 mod admission;
 mod adopt;
 mod append;
-mod beside;
 mod claim;
 mod flush;
-mod link;
+mod ingest;
 mod marks;
+mod observer;
 mod recover;
 mod repair;
 mod state;
 mod stats;
-mod task_end;
+mod task_guard;
 mod turn;
 mod writer;
 
 use async_trait::async_trait;
 
-pub use beside::JobWatch;
 pub use claim::ShardIdentity;
-pub use link::{MarkedRun, unlisted_rows};
+pub use ingest::{MarkedRun, unlisted_rows};
 pub use marks::{is_new, recorded_marks};
+pub use observer::JobWatch;
 pub use recover::{Look, Replay, Replayed};
 pub use repair::{
     WalDamage, WalFinding, WalReport, check_empty, check_wal, cut_wal, retire, take_over,

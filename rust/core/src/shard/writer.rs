@@ -17,7 +17,7 @@ use super::flush::FlushProgress;
 use super::marks::JobMarks;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{Counters, JobStats};
-use super::task_end::TaskEnd;
+use super::task_guard::TaskEnd;
 use super::turn::PlannedEntry;
 use super::{ShardIdentity, SsTableSink};
 use crate::format::{AcceptedRows, RowSchema};

@@ -5,15 +5,15 @@
 //! of a store may say; changes that outlive whoever asked for them.
 //! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
 
-mod changes;
+mod blocking;
 mod clock;
+mod detached;
+mod elapsed;
 mod listing;
 mod local;
 mod manifests;
-mod moment;
 mod replace;
 mod secrets;
-mod thread;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -29,14 +29,14 @@ use object_store::path::Path;
 use object_store::{GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-pub use changes::{Changes, change};
+pub use blocking::{may_wait_here, waiting_here};
 pub use clock::ClockReading;
+pub use detached::{Changes, change};
+pub use elapsed::Moment;
 pub use listing::Listed;
 pub use local::{is_no_file, open_file, open_to_sync};
 pub use manifests::ManifestStore;
-pub use moment::Moment;
 pub use secrets::{hide, scrub};
-pub use thread::{may_wait_here, waiting_here};
 
 use crate::format::paths;
 use crate::types::{Error, MaxBytes, Result};

@@ -16,7 +16,7 @@ use lance_table::format::{Fragment, IndexMetadata, Manifest, Transaction};
 use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
 };
-use lancemem_core::format::{paths, seal};
+use lancemem_core::format::{checksummed, paths};
 use lancemem_core::types::MaxBytes;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -89,7 +89,7 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ve
     let damaged = |what: &str| Error::corrupt_file(file.clone(), what);
     let message = ManifestFile::of(&bytes).map(|file| file.message);
     let message = message.ok_or_else(|| damaged("it is not a whole manifest"))?;
-    let unsealed = match seal::unseal(message, path) {
+    let unsealed = match checksummed::unseal(message, path) {
         Ok(unsealed) => unsealed,
         Err(_) if context.verifies => return Err(damaged("its checksum is that of other bytes")),
         Err(error) => {
@@ -127,7 +127,7 @@ impl<'a> ManifestFile<'a> {
 /// A manifest file with its message sealed: to Lance the seal is fields that it does not know.
 pub(super) fn sealed(file: &[u8]) -> Option<Vec<u8>> {
     let ManifestFile { before, message, footer } = ManifestFile::of(file)?;
-    let message = seal::seal(message);
+    let message = checksummed::seal(message);
     let length = u32::try_from(message.len()).ok()?.to_le_bytes();
     Some([before, &length, &message, footer].concat())
 }
@@ -166,7 +166,7 @@ impl CommitHandler for OnlyVersion {
 
 #[cfg(test)]
 mod tests {
-    use lancemem_core::format::seal;
+    use lancemem_core::format::checksummed;
 
     use super::{ManifestFile, sealed};
 
@@ -202,7 +202,7 @@ mod tests {
         file.extend(6_u64.to_le_bytes());
         file.extend(b"\0\0\x02\0LANC");
         let sealed = sealed(&file).unwrap();
-        assert_eq!(seal::unseal(message_of(&sealed).unwrap(), "x").unwrap(), b"abc");
+        assert_eq!(checksummed::unseal(message_of(&sealed).unwrap(), "x").unwrap(), b"abc");
         assert!(sealed.starts_with(b"before") && sealed.ends_with(b"LANC"));
     }
 }

@@ -11,7 +11,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use lance::Dataset;
-use lancemem_core::format::{RowSchema, ShardManifest, SsTable, paths, round_floats, unsynced};
+use lancemem_core::format::{RowSchema, ShardManifest, SsTable, fsync_note, paths, round_floats};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
     Acknowledged, ClaimTurn, JobStats, PlannedEntry, ShardIdentity, ShardSnapshot, ShardWriter,
@@ -162,7 +162,7 @@ impl Table {
         let note = paths::unsynced(shard_id);
         if is_local && !fsync && !store.exists(&note).await? {
             let synced = self.writable_store(true).await?;
-            let nothing = unsynced::encode(shard_id, WriterEpoch(0));
+            let nothing = fsync_note::encode(shard_id, WriterEpoch(0));
             synced.put_if_absent(&note, nothing.into()).await?;
         }
         let schema = base.schema.rows.clone();
@@ -219,7 +219,7 @@ impl Table {
             sync_table(base).await.context("syncing the table")?;
         }
         if through.is_some() {
-            let note = unsynced::encode(shard_id, epoch);
+            let note = fsync_note::encode(shard_id, epoch);
             store.put(&paths::unsynced(shard_id), note.into()).await?;
         }
         Ok(())
@@ -232,7 +232,7 @@ impl Table {
         match note {
             // It says nothing, and there is one.
             Err(Error::Corrupt { .. }) => Ok(Some(WriterEpoch(0))),
-            note => Ok(note?.map(|bytes| unsynced::decode(&bytes, shard_id))),
+            note => Ok(note?.map(|bytes| fsync_note::decode(&bytes, shard_id))),
         }
     }
 

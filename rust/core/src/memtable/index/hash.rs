@@ -2,7 +2,7 @@
 //!
 //! Owns: for every key its newest row, and for every row the previous one of its key.
 //! Does not own: key order, which is made by one sort when a flush asks for it; keys that only
-//! rise (`rising`), which are in order already and need no table.
+//! rise (`monotonic`), which are in order already and need no table.
 //!
 //! Open addressing, at most half full. A slot is one word, so a reader sees a whole one:
 //!
@@ -32,7 +32,7 @@ use foldhash::fast::RandomState;
 #[cfg(lancemem_schedules)]
 use shuttle::sync::atomic::AtomicU64;
 
-use super::rising::Rising;
+use super::monotonic::Rising;
 use super::{KeyIndex, position};
 use crate::memtable::rows::{Place, Rows};
 

@@ -7,7 +7,7 @@
 //! Measured against each other in `benches/put.rs`; docs/decisions/0006 has the choice.
 
 mod hash;
-mod rising;
+mod monotonic;
 mod skip_list;
 
 use std::fmt::Debug;
