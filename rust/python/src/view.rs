@@ -159,8 +159,8 @@ impl ReadView {
     }
 }
 
-fn pinned_shard(shard: &lancemem::view::ShardView) -> PinnedShard {
-    let memtable = |rows: &lancemem::view::MemTableView| PinnedMemTable {
+fn pinned_shard(shard: &lancemem::snapshot::ShardView) -> PinnedShard {
+    let memtable = |rows: &lancemem::snapshot::MemTableView| PinnedMemTable {
         generation: rows.generation().get(),
         rows: rows.rows(),
     };

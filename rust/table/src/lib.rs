@@ -5,17 +5,18 @@
 //! running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `index`, `view`, `merge`,
-//! `plan`, `vectors`, `lookup`, `compact`; `provider` for SQL over a table, `serve` last.
+//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `index`, `snapshot`, `merge`,
+//! `plan`, `deletion_vectors`, `lookup`, `compact`; `provider` for SQL over a table, `serve` last.
 //! `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
-pub mod collect;
 pub mod compact;
 mod damage;
+pub mod deletion_vectors;
 mod errors;
+pub mod garbage;
 mod holds;
 pub mod index;
 mod lance_threads;
@@ -25,16 +26,15 @@ pub mod plan;
 pub mod provider;
 pub mod schema;
 pub mod serve;
+pub mod snapshot;
 pub mod sstable;
 pub mod table;
-pub mod vectors;
-pub mod view;
 
-pub use collect::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use compact::{
     CompactedRun, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
 };
 pub use errors::{FEW_THREADS, NO_THREAD};
+pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use index::RecordIndexReport;
 pub use lance_threads::start_lance_threads;
 pub use lancemem_core::format::Sharding;
@@ -50,8 +50,8 @@ pub use lookup::Found;
 pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
+pub use snapshot::{Consistency, CutName, KeptStats, ReadView};
 pub use table::{
     DeletionVectorResult, Job, LinkResult, LiveJob, Location, MaintenanceStats, RelistReport,
     RunReport, Scan, ScanOptions, Shard, Stage, StagedRun, Table, TableVersion, Verb, WriteResult,
 };
-pub use view::{Consistency, CutName, KeptStats, ReadView};

@@ -20,7 +20,7 @@ use super::runs::KeysOfRuns;
 use super::throttle::Throttle;
 use crate::errors::{BaseContext, Context};
 use crate::index::{RecordIndex, fragment_of};
-use crate::merge::{Pace, found_rows};
+use crate::merge::{Pace, fragment_probe};
 
 const LOOKING: &str = "looking up the base rows of a compaction";
 /// Fragments whose keys are looked at at the same time.

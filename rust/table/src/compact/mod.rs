@@ -6,16 +6,16 @@
 //! (`table`). It never fences a writer and needs none to stop.
 //!
 //! Reading order: `policy` (which way a run goes), `runs` (which rows are alive),
-//! `base` (which base rows die), `adopt`, `rewrite`, `commit`, then `debt` and `indexes`, which
+//! `base` (which base rows die), `adopt`, `rewrite`, `commit`, then `rewrite_fragments` and `indexes`, which
 //! follow as commits of their own.
 
 mod adopt;
 mod base;
 mod commit;
-mod debt;
 mod indexes;
 mod policy;
 mod rewrite;
+mod rewrite_fragments;
 mod runs;
 mod throttle;
 
@@ -32,15 +32,15 @@ use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
 pub use commit::{commit_exactly, committing};
-pub use debt::{Rewritten, rewrite_dead_fragments};
 pub use indexes::update_indexes;
 pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatment, decide};
+pub use rewrite_fragments::{Rewritten, rewrite_dead_fragments};
 
+use crate::deletion_vectors::Cover;
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
+use crate::snapshot::{ReadView, SsTableCache};
 use crate::sstable::files_of_fragments;
-use crate::vectors::Cover;
-use crate::view::{ReadView, SsTableCache};
 use base::DeadRows;
 use runs::{Run, Runs};
 use throttle::Throttle;
@@ -109,7 +109,7 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Plans to move every run of `view`, a cut without rows in memory over a base version that has
+    /// Plans to move every run of `snapshot`, a cut without rows in memory over a base version that has
     /// of each shard what `compacted` says; its dead rows are known where `cover` has them. Runs are
     /// opened in `open`.
     ///

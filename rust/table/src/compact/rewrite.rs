@@ -25,7 +25,7 @@ use super::runs::{ROW_ADDRESS, Run, split_address};
 use super::throttle::Throttle;
 use crate::errors::{Context, RunContext, external};
 use crate::schema::{StoredColumns, TableSchema};
-use crate::view::set_batches;
+use crate::snapshot::set_batches;
 
 /// Rows of a batch, as Lance's scans have it.
 const BATCH_ROWS: usize = 8_192;

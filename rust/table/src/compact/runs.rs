@@ -12,9 +12,9 @@ use lancemem_core::mutant;
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
+use crate::deletion_vectors::RunCover;
 use crate::merge::{NewerKeys, SourceKeys};
-use crate::vectors::RunCover;
-use crate::view::{ReadView, RunKeys, SsTableHandle};
+use crate::snapshot::{ReadView, RunKeys, SsTableHandle};
 
 /// The column of row addresses in lance's scans.
 pub const ROW_ADDRESS: &str = "_rowaddr";
@@ -127,7 +127,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Reads the keys of every run of `view`.
+    /// Reads the keys of every run of `snapshot`.
     ///
     /// # Errors
     /// A storage error, or damage of a run.
@@ -173,7 +173,7 @@ impl Runs {
         Ok(Self { runs, keys: None })
     }
 
-    /// Every key that a run of `view` has a row or a tombstone of.
+    /// Every key that a run of `snapshot` has a row or a tombstone of.
     ///
     /// # Errors
     /// A storage error, or damage of a run.

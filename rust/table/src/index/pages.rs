@@ -69,7 +69,7 @@ struct Touched {
 }
 
 impl Pages {
-    /// Opens the pages in `folder`, of a key of `columns` columns.
+    /// Opens the pages in `folder`, of a key of `schema_rules` columns.
     ///
     /// # Errors
     /// A storage error, or files that are no index.

@@ -2,7 +2,7 @@
 //!
 //! Owns: which fragments are asked through keys in memory, through the record index, through the
 //! scalar index on the key column, or by a scan; the deleted rows, which answer nothing.
-//! Does not own: what is kept of the base table (`view`).
+//! Does not own: what is kept of the base table (`snapshot`).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
 use crate::errors::{BaseContext, Context};
 use crate::index::fragment_of;
-use crate::view::{BaseFragment, OpenBase, ReadView, RunKeys};
+use crate::snapshot::{BaseFragment, OpenBase, ReadView, RunKeys};
 
 const ACTION: &str = "looking up keys in the base table";
 /// Keys that are looked up in the index one by one, a page each. More share the pages.

@@ -15,7 +15,7 @@ use super::pieces::{Answers, Pieces};
 use super::take::Columns;
 use super::wanted::Wanted;
 use crate::errors::Context;
-use crate::view::{ReadView, Source};
+use crate::snapshot::{ReadView, Source};
 
 /// Answers what MemTables can answer; `open` keeps the rows of the call whose keys they lack.
 pub(super) fn find(

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Owns: which source answers for each key of a call, and the rows in the order of the call.
-//! Does not own: what the cut contains (`view`), or what is kept in memory of it.
+//! Does not own: what the cut contains (`snapshot`), or what is kept in memory of it.
 
 mod base;
 mod memory;
@@ -26,7 +26,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::{Error, Result};
 
-use crate::view::ReadView;
+use crate::snapshot::ReadView;
 use pieces::{Answers, Pieces};
 use take::Columns;
 use wanted::Wanted;
@@ -57,7 +57,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Asks the base table of `view` for all keys.
+    /// Asks the base table of `snapshot` for all keys.
     ///
     /// # Errors
     /// As [`find`].
@@ -78,7 +78,7 @@ async fn all<T>(reads: Vec<BoxFuture<'_, Result<T>>>) -> Result<Vec<T>> {
 }
 
 /// The newest rows of the keys in `keys`, which has the view's key columns in their types, with
-/// `columns`.
+/// `schema_rules`.
 ///
 /// # Errors
 /// An input error for an unknown column or a view without a primary key; a storage error.

@@ -16,7 +16,7 @@ use crate::errors::Context;
 /// The columns of some rows that are not in the call, and the rows of the call that they answer.
 pub(super) struct Answers {
     pub columns: Vec<ArrayRef>,
-    /// Row of the call, row in `columns`.
+    /// Row of the call, row in `schema_rules`.
     pub of: Vec<(u32, usize)>,
 }
 

@@ -1,7 +1,7 @@
 //! Keys in SSTables.
 //!
 //! Owns: whether a run's filter, its keys in memory or its key index is asked, and the rows.
-//! Does not own: what may be believed of a run (`sstable`), or what is kept of it (`view`).
+//! Does not own: what may be believed of a run (`sstable`), or what is kept of it (`snapshot`).
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::pieces::Answers;
 use super::take::{Columns, take};
 use super::wanted::Wanted;
 use crate::errors::RunContext;
+use crate::snapshot::{ReadView, RunKeys, Source, SsTableHandle};
 use crate::sstable::KeyIndex;
-use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
 
 /// Rows that answer a call, all in one run, tombstones included.
 pub(super) struct InRun {

@@ -17,7 +17,7 @@ use lancemem_core::types::{Error, Result};
 
 use crate::errors::{Context, is_overflow};
 use crate::schema::{StoredColumns, TableSchema};
-use crate::view::{MemTableView, ReadView, RowReaders, SsTableHandle};
+use crate::snapshot::{MemTableView, ReadView, RowReaders, SsTableHandle};
 
 /// Field metadata of types that Lance stores in another form than it gives.
 const EXTENSION: &str = "ARROW:extension:name";

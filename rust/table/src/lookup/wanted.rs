@@ -10,7 +10,7 @@ use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::Result;
 
 use crate::errors::Context;
-use crate::view::RunKeys;
+use crate::snapshot::RunKeys;
 
 /// The keys that a call asks for, by row of the call.
 pub(super) struct Wanted {

@@ -3,7 +3,7 @@
 //! Owns: the flushed runs of the last view, compared by key, and the dead rows of the last view that
 //! was read to its end: those of the very view, and those of what it had flushed, which hold for
 //! other rows in memory too. Each is kept for one view, the newest, and only up to a size.
-//! Does not own: open runs (`view`), or when a view is worth a mask (`plan`).
+//! Does not own: open runs (`snapshot`), or when a view is worth a mask (`plan`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use lancemem_core::types::ShardId;
 use parking_lot::Mutex;
 
 use super::ComparedRuns;
-use super::dead_rows::ViewMask;
-use crate::view::{ReadView, Source};
+use super::superseded_rows::ViewMask;
+use crate::snapshot::{ReadView, Source};
 
 /// What is larger is dropped with the scan that made it.
 const KEPT_BYTES: usize = 256 << 20;
@@ -75,7 +75,7 @@ struct ViewId {
 }
 
 impl MergeCache {
-    /// The runs of `view`, compared.
+    /// The runs of `snapshot`, compared.
     pub fn runs(&self, view: &ReadView) -> Option<Arc<ComparedRuns>> {
         let id = runs_of(view);
         let kept = self.kept.lock();
@@ -84,7 +84,7 @@ impl MergeCache {
         found.map(|(_, runs)| runs.clone())
     }
 
-    /// Keeps the runs of `view`, compared.
+    /// Keeps the runs of `snapshot`, compared.
     pub fn keep_runs(&self, view: &ReadView, runs: ComparedRuns) -> Arc<ComparedRuns> {
         let runs = Arc::new(runs);
         if runs.heap_bytes() <= KEPT_BYTES {
@@ -98,14 +98,14 @@ impl MergeCache {
         *self.kept.lock() = Kept::default();
     }
 
-    /// What is known of the dead rows of `view`.
+    /// What is known of the dead rows of `snapshot`.
     pub fn mask(&self, view: &ReadView) -> Option<KnownRows> {
         let found = self.known(view);
         count(found.is_some(), &self.mask_hits, &self.mask_misses);
         found
     }
 
-    /// The rows of `view`, where an earlier scan of the very view counted them.
+    /// The rows of `snapshot`, where an earlier scan of the very view counted them.
     pub fn rows(&self, view: &ReadView) -> Option<usize> {
         match self.mask(view)? {
             KnownRows::Exact(mask) => mask.live_rows,
@@ -122,12 +122,12 @@ impl MergeCache {
         exact.or_else(|| of(&kept.flushed, &flushed_id(view)).map(KnownRows::Flushed))
     }
 
-    /// Whether anything is known of the dead rows of `view`. Counts as no scan.
+    /// Whether anything is known of the dead rows of `snapshot`. Counts as no scan.
     pub fn has_mask(&self, view: &ReadView) -> bool {
         self.known(view).is_some()
     }
 
-    /// Keeps what is known of the dead rows of `view`.
+    /// Keeps what is known of the dead rows of `snapshot`.
     pub fn keep_mask(&self, view: &ReadView, known: KnownRows) {
         let (KnownRows::Exact(mask) | KnownRows::Flushed(mask)) = &known;
         if mask.heap_bytes() > KEPT_BYTES {

@@ -5,23 +5,23 @@
 //! same sources the comparison.
 //! Does not own: filters of the user, or where rows come from.
 
+mod bitmap_keys;
+mod bucketed_keys;
 mod cache;
-mod choice;
-mod dead_rows;
-mod dense_numbers;
-mod far_numbers;
-mod found_rows;
-mod head_start;
-mod key_bits;
-mod newer_keys;
+mod first_rows;
+mod fragment_probe;
+mod key_filter;
+mod key_map;
 mod newest_rows;
+mod newest_source;
 mod selector;
+mod superseded_rows;
 
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
-pub use choice::{ComparedRuns, KeyChoice, LazyChoice, RunId};
-pub use dead_rows::{DeadRows, MaskRecorder, Noted, ViewMask};
-pub use found_rows::{Pace, found_rows};
-pub use head_start::{HeadStart, Turn};
-pub use newer_keys::{NewerKeys, SourceKeys};
+pub use first_rows::{HeadStart, Turn};
+pub use fragment_probe::{Pace, found_rows};
+pub use key_map::{NewerKeys, SourceKeys};
 pub use newest_rows::{NewestRowsExec, ScannedRun};
+pub use newest_source::{ComparedRuns, KeyChoice, LazyChoice, RunId};
 pub use selector::Newest;
+pub use superseded_rows::{DeadRows, MaskRecorder, Noted, ViewMask};

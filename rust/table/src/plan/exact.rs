@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 use super::filter::{either, is_comparison};
-use super::narrowing::{is_utc, keeps_all};
+use super::lossy_cast::{is_utc, keeps_all};
 use super::values::{Place, decimal_of, is_placed, nearest_double, place};
 
 /// Functions whose arguments take one common type.

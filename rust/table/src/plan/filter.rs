@@ -24,8 +24,8 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use lancemem_core::types::{Error, Result};
 
 use super::exact::exact;
-use super::narrowing::hide;
-use super::zeros::with_both_zeros;
+use super::lossy_cast::hide;
+use super::signed_zero::with_both_zeros;
 use super::{numerals, words};
 use crate::errors::{Context, from_datafusion};
 

@@ -17,7 +17,7 @@ use futures::stream::BoxStream;
 use lancemem_core::format::size::payload_bytes;
 use lancemem_core::memtable::MemTableView;
 
-use super::leaf::Leaf;
+use super::source_exec::Leaf;
 use crate::errors::external;
 use crate::schema::StoredColumns;
 
@@ -34,7 +34,7 @@ pub struct MemTableScan {
 }
 
 impl MemTableScan {
-    /// Reads `columns` of the table, which the rows may have under an older schema.
+    /// Reads `schema_rules` of the table, which the rows may have under an older schema.
     #[must_use]
     pub fn new(view: MemTableView, columns: StoredColumns) -> Self {
         Self { view, columns: Arc::new(columns) }

@@ -48,18 +48,18 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::mutant;
 use lancemem_core::types::{Error, Freshness, Result};
 
-use super::leaf::LeafExec;
+use super::first_rows::Turns;
 use super::memtable_scan::MemTableScan;
 use super::prune::{Pruned, prune};
 use super::run_keys_scan::RunKeysScan;
-use super::turns::Turns;
+use super::source_exec::LeafExec;
 use super::{Filter, ReadPart};
 use crate::errors::{Context, RunContext, from_base};
 use crate::merge::{
     KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedRun,
 };
 use crate::schema::{ReconcileExec, StoredColumns};
-use crate::view::{ReadView, Source, SsTableHandle, bytes_of, set_batches};
+use crate::snapshot::{ReadView, Source, SsTableHandle, bytes_of, set_batches};
 
 /// What errors name.
 const PLANNING: &str = "planning a scan";
@@ -452,7 +452,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The fragments of `part` that have a row which `newest` may keep; `None` for all of `dataset`.
+/// The fragments of `partition` that have a row which `latest` may keep; `None` for all of `dataset`.
 fn fragments_to_read(
     dataset: &Dataset,
     newest: &Newest,

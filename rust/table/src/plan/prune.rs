@@ -2,7 +2,7 @@
 //!
 //! Owns: [`prune`], which finds them by the condition on the key: a shard whose bucket holds no
 //! such key, a run or a MemTable that has none.
-//! Does not own: what a condition leaves of a column (`domain`), or the plan.
+//! Does not own: what a condition leaves of a column (`key_range`), or the plan.
 //!
 //! Only the key is asked. A source without any key that meets the condition has neither a row of
 //! the result nor a newer row for one, so it is left out twice: as a source, and from the keys
@@ -23,9 +23,9 @@ use lancemem_core::format::{KeyEncoder, Sharding};
 use lancemem_core::types::{KeyBlock, Result, ShardId};
 
 use super::Filter;
-use super::domain::Domain;
+use super::key_range::Domain;
 use crate::errors::Context;
-use crate::view::{MemTableView, ReadView, ShardView, Source, SsTableHandle};
+use crate::snapshot::{MemTableView, ReadView, ShardView, Source, SsTableHandle};
 
 const ACTION: &str = "planning a scan";
 /// Most keys that each source is asked for.
@@ -53,7 +53,7 @@ impl fmt::Display for Pruned {
     }
 }
 
-/// The sources of `view` that hold no key which meets `filter`.
+/// The sources of `snapshot` that hold no key which meets `filter`.
 ///
 /// # Errors
 /// A storage error while a run's bloom filter is read.

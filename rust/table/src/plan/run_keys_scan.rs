@@ -20,9 +20,9 @@ use lancemem_core::format::{TOMBSTONE, key_values};
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
-use super::leaf::Leaf;
+use super::source_exec::Leaf;
 use crate::errors::external;
-use crate::view::{RunKeys, SsTableHandle};
+use crate::snapshot::{RunKeys, SsTableHandle};
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 32_768;

@@ -23,8 +23,8 @@ use tokio::runtime::Handle;
 use self::own_errors::OwnErrors;
 use crate::errors::external;
 use crate::plan::{self, ScanRequest, pushdown};
+use crate::snapshot::{Consistency, ReadView};
 use crate::table::{LiveJob, Table};
-use crate::view::{Consistency, ReadView};
 
 /// A table, or one cut of it, as a source of rows for DataFusion.
 pub struct TableSource {

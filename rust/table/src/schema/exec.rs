@@ -37,7 +37,7 @@ pub struct ReconcileExec {
 }
 
 impl ReconcileExec {
-    /// The columns `columns` of the rows of `input`, then the columns `extra`.
+    /// The columns `schema_rules` of the rows of `input`, then the columns `extra`.
     ///
     /// # Errors
     /// An internal error where the input lacks one of `extra`.

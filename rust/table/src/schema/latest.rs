@@ -183,7 +183,7 @@ pub fn replaced(uri: &str) -> Error {
     ))
 }
 
-/// Whether the table of `newest` has had a version. One that was cleaned up is trusted.
+/// Whether the table of `latest` has had a version. One that was cleaned up is trusted.
 async fn had(newest: &Dataset, stamp: VersionStamp) -> Result<bool> {
     match newest.checkout_version(stamp.number).await {
         Ok(there) => Ok(VersionStamp::of(&there) == stamp),

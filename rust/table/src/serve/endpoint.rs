@@ -1,7 +1,7 @@
 //! The socket that a job is offered on.
 //!
 //! Owns: binding, TLS, the token in front of every call, and the end: with the job, or earlier.
-//! Does not own: what a call answers (`service`), or who may be connected (`strangers`).
+//! Does not own: what a call answers (`service`), or who may be connected (`connection_limit`).
 
 use std::fmt;
 use std::future::pending;
@@ -24,8 +24,8 @@ use tonic::{Request, Status};
 
 use super::address::Address;
 use super::bounded::end_of;
+use super::connection_limit::{Connections, Standing, accepted};
 use super::service::{JobService, Limits, refuse_large_lists};
-use super::strangers::{Connections, Standing, accepted};
 use super::token::Token;
 use crate::table::Job;
 

@@ -4,16 +4,16 @@
 //! elsewhere holds it.
 //! Does not own: the cut, which is the job's own snapshot, or the read over it (`table`).
 //!
-//! Reading order: `wire` (what is asked and answered), `token`, `address`, `newest`, `bounded`,
-//! `service`, `strangers`, `endpoint`, then `remote`, the other end.
+//! Reading order: `wire` (what is asked and answered), `token`, `address`, `latest`, `bounded`,
+//! `service`, `connection_limit`, `endpoint`, then `remote`, the other end.
 
 mod address;
 mod bounded;
+mod connection_limit;
 mod endpoint;
-mod newest;
+mod latest;
 mod remote;
 mod service;
-mod strangers;
 mod token;
 mod wire;
 

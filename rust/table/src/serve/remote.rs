@@ -351,7 +351,7 @@ impl LocalCopy {
         }
     }
 
-    /// The MemTable that `part` goes on with.
+    /// The MemTable that `partition` goes on with.
     fn memtable(&mut self, part: &Part, rows: &RowSchema) -> Arc<MemTable> {
         let new = || {
             let layout = memtable_layout(rows, KeyIndexKind::default());

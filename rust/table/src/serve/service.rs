@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::bounded::bounded;
-use super::newest::{self, NewestRows};
+use super::latest::{self, NewestRows};
 use super::wire::{Ask, Header, Part, ROWS, SNAPSHOT};
 use crate::sstable::Chunks;
 use crate::table::Job;
@@ -70,7 +70,7 @@ impl JobService {
         match ask {
             Ask::Rows => {
                 let rows = job.row_schema();
-                let schema = newest::columns(&rows);
+                let schema = latest::columns(&rows);
                 refuse_large_lists(&schema).map_err(|error| refusal(&error))?;
                 let columns = schema.clone();
                 let choose = move || NewestRows::of(columns, rows, snapshot.memtables);
@@ -95,7 +95,7 @@ impl JobService {
         let job = self.job()?;
         let header = Header::of_job(&job);
         let schema = match name {
-            ROWS => newest::columns(&job.row_schema()),
+            ROWS => latest::columns(&job.row_schema()),
             SNAPSHOT => job.row_schema().storage().clone(),
             _ => return Err(Status::not_found("this endpoint has 'rows' and 'snapshot'")),
         };
@@ -222,7 +222,7 @@ impl FlightService for JobService {
         if name_of(request.get_ref()) != ROWS {
             return Err(Status::not_found("this endpoint has the schema of 'rows'"));
         }
-        let (schema, options) = (newest::columns(&job.row_schema()), IpcWriteOptions::default());
+        let (schema, options) = (latest::columns(&job.row_schema()), IpcWriteOptions::default());
         SchemaResult::try_from(SchemaAsIpc::new(&schema, &options))
             .map(Response::new)
             .map_err(|error| Status::internal(error.to_string()))

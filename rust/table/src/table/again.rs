@@ -9,7 +9,7 @@ use lancemem_core::types::{ErrorKind, Result};
 
 use super::Table;
 use crate::damage::naming_damage;
-use crate::view::ReadView;
+use crate::snapshot::ReadView;
 
 /// Reads that may find a file missing although another program commits and cleans up beside them.
 const ATTEMPTS: u32 = 4;

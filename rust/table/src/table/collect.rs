@@ -2,7 +2,7 @@
 //!
 //! Owns: the facts of each shard out of storage, the syncs before a removal, and the removal of
 //! files and folders below the table's own folder.
-//! Does not own: the conditions (`collect`).
+//! Does not own: the conditions (`garbage`).
 //!
 //! Removing is repeatable: what is gone counts as removed, and nothing names what is half gone.
 
@@ -20,14 +20,14 @@ use lancemem_core::store::{Listed, NO_FILE, Store, change, is_no_file};
 use lancemem_core::types::{Error, Generation, MaxBytes, Result, ShardId, WalPosition};
 
 use super::{Table, compacted_of};
-use crate::collect::{
+use crate::errors::Context;
+use crate::garbage::{
     CollectionResult, CollectionSettings, CoveredEntry, Garbage, GarbageKind, ManifestFile,
     RunFolder, ShardFacts, VectorFile, garbage_of, generation_of_folder, present,
 };
-use crate::errors::Context;
 use crate::holds::{Hold, pass};
+use crate::snapshot::is_pinned;
 use crate::sstable::{local_path, sync_base, sync_table};
-use crate::view::is_pinned;
 
 /// Where lance keeps the files of a table.
 const BASE_FOLDERS: [&str; 5] = ["data", "_deletions", "_indices", "_transactions", "_versions"];

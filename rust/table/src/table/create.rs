@@ -2,7 +2,7 @@
 //!
 //! Owns: the MemWAL index, the identity that it gives the table, the ids of shards and their first
 //! manifests.
-//! Does not own: what happens after the table is open, or which columns it may have (`columns`).
+//! Does not own: what happens after the table is open, or which columns it may have (`schema_rules`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -24,9 +24,9 @@ use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
-use super::columns::{check_key_field, refuse_unstorable, with_key};
-use super::loads::session;
+use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
+use super::single_flight::session;
 use super::turns::ShardTurns;
 use super::{Location, Table, details_of};
 use crate::compact::committing;

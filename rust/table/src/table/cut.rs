@@ -1,7 +1,7 @@
 //! A cut that another process pinned, pinned here.
 //!
 //! Owns: reading exactly the manifests, log positions and base version that a name says.
-//! Does not own: the name (`view`), or a new cut (`read`).
+//! Does not own: the name (`snapshot`), or a new cut (`read`).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use lancemem_core::wal::WalTail;
 
 use super::Table;
 use super::read::{ShardParts, Sources, views_of};
-use crate::view::{CutName, LogPart, ReadView, ShardCut};
+use crate::snapshot::{CutName, LogPart, ReadView, ShardCut};
 
 impl Table {
     /// Pins the cut of this name, which [`ReadView::cut`] gave in this process or another. The

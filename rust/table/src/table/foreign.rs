@@ -21,13 +21,13 @@ use lancemem_core::shard::memtable_layout;
 use lancemem_core::types::{Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId};
 
 use super::Table;
+use super::compact::Moved;
 use super::create::SHARDING_FIELD;
-use super::maintain::Moved;
 use super::read::{Purpose, Reading, Sources};
 use crate::compact::CompactionSettings;
 use crate::errors::{Context, RunContext};
 use crate::merge::{KeyChoice, LazyChoice};
-use crate::view::{Consistency, ReadView, ShardView, SsTableHandle};
+use crate::snapshot::{Consistency, ReadView, ShardView, SsTableHandle};
 
 /// Rows of other shards that a reader holds in memory.
 const MOST_BYTES: usize = 1 << 30;

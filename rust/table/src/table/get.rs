@@ -15,7 +15,7 @@ use super::read::{Purpose, Sources};
 use super::{LiveJob, Table};
 use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, Found};
-use crate::view::{Consistency, KeptStats, ReadView};
+use crate::snapshot::{Consistency, KeptStats, ReadView};
 
 impl Table {
     /// The newest rows of `keys`, a batch with the key columns, in the order of the keys.

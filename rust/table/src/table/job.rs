@@ -23,16 +23,16 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::Table;
-use super::columns::refuse_unwritable;
+use super::background::{Maintenance, MaintenanceStats};
 use super::create::with_own_field_ids;
-use super::maintenance::{Maintenance, MaintenanceStats};
+use super::schema_rules::refuse_unwritable;
 use super::turns::ShardTurns;
 use crate::errors::Context;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp};
+use crate::snapshot::is_compacted;
 use crate::sstable::{
     BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
 };
-use crate::view::is_compacted;
 
 /// A log of more puts or bytes than this is long: whoever starts the next job, or reads the shard in
 /// another process, opens a file for each put and indexes every row again.
@@ -448,7 +448,7 @@ impl Job {
         self.writer.epoch()
     }
 
-    /// Whether rows that were refused under `columns` may fit by now: the table's have changed.
+    /// Whether rows that were refused under `schema_rules` may fit by now: the table's have changed.
     /// Another put, or a flush, may have taken them up already.
     async fn fits_now<T>(&self, done: &Result<T>, columns: &Arc<RowSchema>) -> Result<bool> {
         let Err(Error::InvalidInput(_)) = done else { return Ok(false) };

@@ -2,7 +2,7 @@
 //!
 //! Owns: the URI with its storage options, and the one way from them to lance's object store and
 //! to the engine's, so that base table and shards share credentials and settings.
-//! Does not own: what the options mean; lance documents them, and `settings` looks at a few.
+//! Does not own: what the options mean; lance documents them, and `store_options` looks at a few.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,8 +17,8 @@ use lance_io::object_store::{
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Result};
 
-use super::loads::session;
-use super::settings::{check_settings, hide_secrets};
+use super::single_flight::session;
+use super::store_options::{check_settings, hide_secrets};
 use crate::errors::{Context, from_base, from_create, from_open, has_no_file, is_absent};
 use crate::schema::{keep_indexes, read_newest};
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: which generations of a shard are missing, their error, and what a job's cut lacks of what was
 //! listed again beside the job.
-//! Does not own: the rule (`view`), or the repair (`relist`).
+//! Does not own: the rule (`snapshot`), or the repair (`relist`).
 //!
 //! A version from before a compaction was restored, or the base was copied before its shards: the
 //! rows of a generation that was compacted since are in no place where a reader looks.
@@ -20,7 +20,7 @@ use super::create::shard_id_of;
 use super::read::ShardParts;
 use super::repair::RunReport;
 use super::shards::Shard;
-use crate::view::{LogPart, MissingRange, missing_generations};
+use crate::snapshot::{LogPart, MissingRange, missing_generations};
 
 /// Ranges that a message names.
 const MOST_NAMED: usize = 5;

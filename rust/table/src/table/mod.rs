@@ -5,30 +5,30 @@
 //! Does not own: running jobs; a caller holds those and passes them to a scan.
 
 mod again;
+mod alter_column;
+mod background;
 mod collect;
-mod columns;
+mod compact;
 mod create;
 mod cut;
 mod foreign;
 mod get;
 mod history;
 mod job;
-mod loads;
 mod location;
-mod maintain;
-mod maintenance;
 mod missing;
 mod read;
 mod record_index;
 mod relist;
 mod repair;
 mod scan;
-mod settings;
+mod schema_rules;
 mod shards;
+mod single_flight;
 mod stage;
+mod store_options;
 mod turns;
 mod vectors;
-mod widen;
 mod write;
 
 use std::collections::HashMap;
@@ -46,11 +46,11 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+pub use background::MaintenanceStats;
 pub use create::CreateOptions;
 pub use history::TableVersion;
 pub use job::{Job, LiveJob};
 pub use location::Location;
-pub use maintenance::MaintenanceStats;
 pub use relist::RelistReport;
 pub use repair::RunReport;
 pub use scan::{Scan, ScanOptions};
@@ -59,12 +59,12 @@ pub use stage::{LinkResult, Stage, StagedRun};
 pub use vectors::DeletionVectorResult;
 pub use write::{Verb, WriteResult};
 
+use crate::deletion_vectors::VectorFiles;
 use crate::errors::Context;
 use crate::merge::MergeCache;
 pub(crate) use crate::schema::VersionStamp;
 use crate::schema::{BaseVersion, LatestBase, key_of};
-use crate::vectors::VectorFiles;
-use crate::view::{CutName, ReadView, SsTableCache};
+use crate::snapshot::{CutName, ReadView, SsTableCache};
 use read::TailCache;
 
 /// Newest compacted generation of each shard.
@@ -93,7 +93,7 @@ pub struct Table {
     /// The newest base version whose files are known to be on disk.
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
-    maintenance: tokio::sync::Mutex<maintenance::Turn>,
+    maintenance: tokio::sync::Mutex<background::Turn>,
     /// The cut that was last pinned by its name.
     named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
     /// The shard whose missing generations the caller has given up, in a handle made for that.
@@ -264,7 +264,7 @@ impl Table {
         &self.store
     }
 
-    const fn maintenance_turn(&self) -> &tokio::sync::Mutex<maintenance::Turn> {
+    const fn maintenance_turn(&self) -> &tokio::sync::Mutex<background::Turn> {
         &self.maintenance
     }
 

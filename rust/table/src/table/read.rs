@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use super::shards::uncompacted;
 use super::{Compacted, LiveJob, Table, compacted_in, create, index_of};
 use crate::schema::{BaseVersion, TableSchema, replaced};
-use crate::view::{Consistency, LogPart, ReadView, ShardView, is_compacted, read_ahead};
+use crate::snapshot::{Consistency, LogPart, ReadView, ShardView, is_compacted, read_ahead};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
 /// fetches only new entries.

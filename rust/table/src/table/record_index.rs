@@ -17,7 +17,7 @@ use lancemem_core::store::Store;
 use lancemem_core::types::Result;
 
 use super::Table;
-use crate::collect::{Garbage, GarbageKind};
+use crate::garbage::{Garbage, GarbageKind};
 use crate::index::{
     IndexRuns, Merged, OpenRun, RecordIndex, RecordIndexReport, RunSize, adopt, build, check, due,
     groups, is_ours_to_adopt, merge,

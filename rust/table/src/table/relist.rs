@@ -19,9 +19,9 @@ use lancemem_core::types::{Error, ErrorKind, Generation, ManifestVersion, Result
 
 use super::Table;
 use super::missing::ranges_text;
-use crate::collect::generation_of_folder;
 use crate::compact::CompactionSettings;
-use crate::view::{MissingRange, is_compacted};
+use crate::garbage::generation_of_folder;
+use crate::snapshot::{MissingRange, is_compacted};
 
 /// Commits that may come first before the generations are given up.
 const ATTEMPTS: usize = 50;

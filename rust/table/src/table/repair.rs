@@ -18,8 +18,8 @@ use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPos
 use super::{Shard, Table};
 use crate::damage::naming_damage;
 use crate::errors::{Context, RunContext};
+use crate::snapshot::remember;
 use crate::sstable::{Compared, RunFiles, SsTableContext, compare, open_sstable};
-use crate::view::remember;
 
 /// What a look at the files of a run found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use super::{LiveJob, Table};
 use crate::damage::{naming_damage, naming_damage_of};
 use crate::errors::BaseContext;
 use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
-use crate::view::{Consistency, ReadView};
+use crate::snapshot::{Consistency, ReadView};
 
 /// What to read.
 #[derive(Clone, Debug, Default)]

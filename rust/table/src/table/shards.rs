@@ -19,7 +19,7 @@ use super::turns::ShardTurns;
 use super::{Table, compacted_of};
 use crate::damage::naming_damage;
 use crate::errors::BaseContext;
-use crate::view::is_compacted;
+use crate::snapshot::is_compacted;
 
 /// One shard as its manifest and the base table describe it.
 #[derive(Clone, Debug)]

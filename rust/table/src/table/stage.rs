@@ -25,15 +25,15 @@ use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Result, ShardId};
 
 use super::collect::Remover;
-use super::columns::refuse_unwritable;
 use super::job::LanceSink;
+use super::schema_rules::refuse_unwritable;
 use super::turns::{Attempts, ShardTurns};
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
-use crate::collect::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
 use crate::errors::{Context, RunContext};
+use crate::garbage::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
+use crate::snapshot::is_pinned;
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable, routed_by};
-use crate::view::is_pinned;
 
 const LINK: &[u8] = b"link\n";
 const DISCARD: &[u8] = b"discard\n";

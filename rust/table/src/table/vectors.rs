@@ -2,7 +2,7 @@
 //!
 //! Owns: the switch, which is a key in the base table's configuration; the step that looks up what
 //! is missing; and the dead rows of a cut for whoever plans a scan of it.
-//! Does not own: what the files say or cover (`vectors`), or the scan.
+//! Does not own: what the files say or cover (`deletion_vectors`), or the scan.
 //!
 //! A file is published by its creation and never changed. Readers believe only what covers their
 //! cut, and compare keys where something is missing, so the order of writers, readers and the
@@ -18,10 +18,10 @@ use lancemem_core::format::paths;
 use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 
 use super::Table;
+use crate::deletion_vectors::{Cover, Gap, gaps, is_on, switch};
 use crate::index::new_name;
 use crate::merge::KnownRows;
-use crate::vectors::{Cover, Gap, gaps, is_on, switch};
-use crate::view::{Consistency, ReadView};
+use crate::snapshot::{Consistency, ReadView};
 
 /// Commits of others that may come first.
 const ATTEMPTS: usize = 50;
@@ -139,7 +139,7 @@ impl Table {
         Ok(())
     }
 
-    /// Makes the dead rows of `view` known to the scan that is planned next, where the table has
+    /// Makes the dead rows of `snapshot` known to the scan that is planned next, where the table has
     /// the mode and its files cover the view.
     pub(super) async fn take_dead_rows(&self, view: &ReadView) {
         if !self.merges.has_mask(view)

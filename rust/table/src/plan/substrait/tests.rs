@@ -40,7 +40,7 @@ async fn refusal(message: &ExtendedExpression) -> String {
     error.to_string()
 }
 
-/// A message whose whole expression is `part`.
+/// A message whose whole expression is `partition`.
 fn of_part(part: Option<RexType>) -> ExtendedExpression {
     let mut message = message(&col("id").is_null());
     let expression = Expression { rex_type: part };

@@ -13,8 +13,8 @@ use super::key_types::Key;
 use super::support::{Run, Table, listed};
 use super::{BASE, PUTS};
 use crate::errors::RunContext;
+use crate::snapshot::SsTableCache;
 use crate::sstable::{Compared, DamagedFile, RunFiles, compare, open_sstable};
-use crate::view::SsTableCache;
 
 /// The files below `folder`, each with its path there.
 fn files(folder: &Path) -> Vec<(String, PathBuf)> {

@@ -16,8 +16,8 @@ use lancemem_core::types::{Error, ErrorKind};
 use super::BASE;
 use super::key_types::Key;
 use super::support::{Table, listed, write_table};
+use crate::snapshot::{SsTableCache, SsTableHandle};
 use crate::sstable::SsTableContext;
-use crate::view::{SsTableCache, SsTableHandle};
 
 const FOLDER: &str = "0badcafe_gen_1";
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the scalar index on the key column and the record index, each with the fragments that it
 //! covers, and the keys of fragments where somebody found them worth their memory.
-//! Does not own: when which of them is asked (`lookup`), or how long keys stay (`kept`).
+//! Does not own: when which of them is asked (`lookup`), or how long keys stay (`cache`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use lancemem_core::types::{Error, KeyBlock, Result};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use super::kept::{Kept, KeptBound};
+use super::cache::{Kept, KeptBound};
 use super::row_readers::RowReaders;
 use super::run_keys::RunKeys;
 use super::sstables::with_table;

@@ -1,7 +1,7 @@
 //! What a process keeps open of a table, shared by all its views: SSTables first of all.
 //!
 //! Owns: one handle per run, and what is kept of the run once somebody needed it.
-//! Does not own: which runs a view reads, or which kept thing goes when room is short (`kept`).
+//! Does not own: which runs a view reads, or which kept thing goes when room is short (`cache`).
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::base::BaseCache;
-use super::kept::{Kept, KeptBound, KeptStats};
-use super::pins;
+use super::cache::{Kept, KeptBound, KeptStats};
+use super::readers;
 use super::row_readers::RowReaders;
 use super::run_columns::{read_hidden, read_keys, read_tombstones};
 use super::run_keys::RunKeys;
@@ -475,7 +475,7 @@ impl SsTableCache {
     ) -> (SsTableHandle, usize) {
         let bytes = size_of::<Dataset>() + dataset.manifest().deep_size_of();
         let dataset = Arc::new(dataset);
-        pins::remember(&dataset);
+        readers::remember(&dataset);
         let handle = SsTableHandle {
             shard_id,
             generation,

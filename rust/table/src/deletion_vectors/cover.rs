@@ -13,7 +13,7 @@ use roaring::RoaringBitmap;
 use super::RunFile;
 use crate::index::key_ids;
 use crate::merge::{DeadRows, ViewMask};
-use crate::view::{ReadView, SsTableHandle};
+use crate::snapshot::{ReadView, SsTableHandle};
 
 /// The one fragment of a run.
 const RUN_FRAGMENT: u32 = 0;
@@ -86,7 +86,7 @@ pub struct RunCover {
 }
 
 impl Cover {
-    /// What the files say of `view`; `None` where some run says nothing of some source.
+    /// What the files say of `snapshot`; `None` where some run says nothing of some source.
     #[must_use]
     pub fn of(view: &ReadView, files: &[Arc<RunFile>]) -> Option<Self> {
         let by_run = ByRun::new(files);

@@ -5,9 +5,9 @@
 //! number is there is then mostly one line of memory. What costs is waiting for that line, so the
 //! lines of many numbers are read first, one behind the other without a branch between them, and
 //! the processor waits for all at once. A few bits a number turn away most that are not
-//! there (`key_bits`), before their line is read. Many numbers are laid by several threads, each
+//! there (`key_filter`), before their line is read. Many numbers are laid by several threads, each
 //! of which has a part of the hashes.
-//! Does not own: numbers that lie close together (`dense_numbers`).
+//! Does not own: numbers that lie close together (`bitmap_keys`).
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -18,7 +18,7 @@ use arrow_buffer::{BooleanBuffer, Buffer};
 use foldhash::fast::RandomState;
 use roaring::RoaringBitmap;
 
-use super::key_bits::{KeyBits, maybe};
+use super::key_filter::{KeyBits, maybe};
 
 const SLOTS: usize = 8;
 /// Numbers of a bucket on average.

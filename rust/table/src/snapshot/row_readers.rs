@@ -63,7 +63,7 @@ struct OpenReader {
 
 impl RowReaders {
     /// The rows at `offsets`, which ascend and are not deleted, of a fragment of `dataset`, with
-    /// the columns of `columns`.
+    /// the columns of `schema_rules`.
     ///
     /// # Errors
     /// A storage error.

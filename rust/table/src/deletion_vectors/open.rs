@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::index::has_keys_of;
-use crate::view::{Kept, KeptBound};
+use crate::snapshot::{Kept, KeptBound};
 
 /// A file of deletion vectors, decoded. Every bitmap lies within its source.
 #[derive(Debug)]

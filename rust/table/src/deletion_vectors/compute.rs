@@ -13,8 +13,8 @@ use roaring::RoaringBitmap;
 
 use super::Gap;
 use crate::index::{RecordIndex, fragment_of, key_files, key_ids};
-use crate::merge::{NewerKeys, SourceKeys, found_rows};
-use crate::view::{ReadView, RunKeys};
+use crate::merge::{NewerKeys, SourceKeys, fragment_probe};
+use crate::snapshot::{ReadView, RunKeys};
 
 const ACTION: &str = "looking up the rows that a run supersedes";
 

@@ -40,7 +40,7 @@ pub struct LeafExec<L> {
 }
 
 impl<L: Leaf> LeafExec<L> {
-    /// The node of `leaf`.
+    /// The node of `source_exec`.
     #[must_use]
     pub fn new(leaf: L) -> Self {
         let properties = Arc::new(PlanProperties::new(

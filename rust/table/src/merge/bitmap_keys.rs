@@ -5,7 +5,7 @@
 //! ask neighbouring words. The bits are those of a bitmap with ranks (Jacobson, "Space-efficient
 //! Static Trees and Graphs", FOCS 1989): a number's place among the sources is how many numbers
 //! are there below it.
-//! Does not own: numbers that lie far apart (`far_numbers`).
+//! Does not own: numbers that lie far apart (`bucketed_keys`).
 
 use arrow_buffer::BooleanBuffer;
 use roaring::RoaringBitmap;
@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::merge::far_numbers::places_of_older;
+    use crate::merge::bucketed_keys::places_of_older;
 
     #[test]
     fn numbers_far_apart_are_left_to_the_hash_table() {

@@ -25,8 +25,8 @@ use crate::compact::{
 };
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
+use crate::snapshot::{Consistency, is_compacted};
 use crate::sstable::{sync_base, sync_version_of};
-use crate::view::{Consistency, is_compacted};
 
 /// Commits that may come first before a compaction gives up. Each costs it the look-up of the
 /// keys in what that commit added, not the whole plan.

@@ -1,9 +1,9 @@
 //! The keys of a group of sources, each with the newest source that holds it.
 //!
 //! Owns: one table over keys, built once and then only read, by any number of threads. Integers
-//! that lie close together are bits (`dense_numbers`), others have buckets (`far_numbers`);
+//! that lie close together are bits (`bitmap_keys`), others have buckets (`bucketed_keys`);
 //! other keys are hashed, with a few bits a key before the table that turn most other keys away
-//! (`key_bits`). Whole keys are compared: two keys of one hash never stand for each other.
+//! (`key_filter`). Whole keys are compared: two keys of one hash never stand for each other.
 //! Does not own: which sources there are, or what a reader does with the answer.
 //!
 //! Most rows of a scan have no newer row, and their keys are not here.
@@ -18,9 +18,9 @@ use lancemem_core::format::{KeyForm, KeyView};
 use lancemem_core::types::{Error, Freshness, KeyBlock, Result};
 use roaring::RoaringBitmap;
 
-use super::dense_numbers::DenseNumbers;
-use super::far_numbers::FarNumbers;
-use super::key_bits::{KeyBits, maybe};
+use super::bitmap_keys::DenseNumbers;
+use super::bucketed_keys::FarNumbers;
+use super::key_filter::{KeyBits, maybe};
 
 /// Bytes of a key for which room is made at first: an integer's.
 const USUAL_KEY_BYTES: usize = 9;

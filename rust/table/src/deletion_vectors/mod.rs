@@ -12,8 +12,8 @@
 //! is compared by key, as without the mode.
 //! Does not own: when files are made or go (`table`), or how a scan is planned.
 
+mod compute;
 mod cover;
-mod fill;
 mod open;
 
 use std::collections::HashMap;

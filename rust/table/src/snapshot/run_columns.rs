@@ -2,7 +2,7 @@
 //!
 //! Owns: reading both from the run's data file, by row position and without the rows that the run's
 //! own deletion vector hides, and which those are.
-//! Does not own: how long they stay in memory (`kept`).
+//! Does not own: how long they stay in memory (`cache`).
 
 use std::sync::Arc;
 

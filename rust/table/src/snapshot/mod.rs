@@ -5,15 +5,15 @@
 
 mod base;
 mod batches;
-mod cut;
-mod kept;
+mod cache;
 mod local_files;
 mod missing;
-mod pins;
+mod readers;
 mod row_readers;
 mod run_columns;
 mod run_keys;
 mod sstables;
+mod token;
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
 pub use batches::{bytes_of, set_batches};
-pub use cut::{CutName, ShardCut};
-pub use kept::{Kept, KeptBound, KeptStats};
+pub use cache::{Kept, KeptBound, KeptStats};
 pub use missing::{MissingRange, missing_generations};
-pub use pins::{is_pinned, remember};
+pub use readers::{is_pinned, remember};
 pub use row_readers::RowReaders;
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle, read_ahead};
+pub use token::{CutName, ShardCut};
 
 use crate::schema::TableSchema;
 

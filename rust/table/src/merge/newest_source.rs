@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinError;
 
 use super::{DeadRows, MergeCache, NewerKeys, SourceKeys};
-use crate::view::{ReadView, RunKeys, Source, SsTableHandle};
+use crate::snapshot::{ReadView, RunKeys, Source, SsTableHandle};
 
 /// A run has one fragment.
 const THE_FRAGMENT: u32 = 0;
@@ -35,7 +35,7 @@ pub struct KeyChoice {
 }
 
 impl KeyChoice {
-    /// The choice over all sources of `view`.
+    /// The choice over all sources of `snapshot`.
     ///
     /// # Errors
     /// A storage error while keys of an SSTable are read.
@@ -51,12 +51,12 @@ impl KeyChoice {
         Ok(Self { runs, memory: Arc::new(keys_in_memory(view)?) })
     }
 
-    /// The choice among the MemTables of `view` alone.
+    /// The choice among the MemTables of `snapshot` alone.
     fn of_memory(view: &ReadView) -> Result<Self> {
         Ok(Self { runs: Arc::default(), memory: Arc::new(keys_in_memory(view)?) })
     }
 
-    /// The choice over the sources that `part` has of those of `whole`.
+    /// The choice over the sources that `partition` has of those of `whole`.
     async fn of_part(whole: &ReadView, part: &ReadView, cache: &MergeCache) -> Result<Self> {
         let runs = match cache.runs(whole) {
             Some(runs) => runs,
@@ -139,20 +139,20 @@ impl From<LazySource> for LazyChoice {
 }
 
 impl LazyChoice {
-    /// The choice over `view`, with what `cache` has of it.
+    /// The choice over `snapshot`, with what `cache` has of it.
     #[must_use]
     pub fn new(view: Arc<ReadView>, cache: Arc<MergeCache>) -> Self {
         LazySource::Whole(view, cache).into()
     }
 
-    /// The choice over the sources of `part`, which has every source of `view` that may hold a
+    /// The choice over the sources of `partition`, which has every source of `snapshot` that may hold a
     /// key of the rows in question.
     #[must_use]
     pub fn of_part(view: Arc<ReadView>, part: Arc<ReadView>, cache: Arc<MergeCache>) -> Self {
         LazySource::Part(view, part, cache).into()
     }
 
-    /// The choice among the MemTables of `view`. Reads nothing.
+    /// The choice among the MemTables of `snapshot`. Reads nothing.
     #[must_use]
     pub fn of_memory(view: Arc<ReadView>) -> Self {
         LazySource::Memory(view).into()

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::{KnownRows, MergeCache};
-use crate::view::{ReadView, Source};
+use crate::snapshot::{ReadView, Source};
 
 /// Dead rows of one dataset: offsets by fragment, as in Lance's deletion vectors.
 #[derive(Debug, Default)]

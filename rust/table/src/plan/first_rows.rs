@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::merge::{HeadStart, Turn};
-use crate::view::ReadView;
+use crate::snapshot::ReadView;
 
 /// A scan of fewer bytes ends before anybody has waited for its first rows.
 const LARGE_BYTES: usize = 256 << 20;
@@ -20,7 +20,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// The turns in a scan of `view` that reads about `row_bytes` of a row of the base table, and
+    /// The turns in a scan of `snapshot` that reads about `row_bytes` of a row of the base table, and
     /// not the sources that `is_left_out` names by their place.
     pub fn of(view: &ReadView, row_bytes: usize, is_left_out: impl Fn(usize) -> bool) -> Self {
         let rows: usize = view.base.fragments().iter().filter_map(|it| it.physical_rows).sum();

@@ -112,7 +112,7 @@ async fn a_commit_below_the_newest_version_does_not_count() {
     let (switched, ()) = futures::join!(table.set_deletion_vectors(true), meanwhile);
     assert_eq!(switched.unwrap(), number + 3);
     let newest = open(folder.path()).await;
-    assert!(crate::vectors::is_on(&newest));
+    assert!(crate::deletion_vectors::is_on(&newest));
     assert_eq!(newest.version().version, number + 3);
     job.close(false).await.unwrap();
 }

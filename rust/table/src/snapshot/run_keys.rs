@@ -1,7 +1,7 @@
 //! The keys of one run, in memory.
 //!
 //! Owns: the newest row of each key of a run, and the way from a key to its row.
-//! Does not own: how the keys are read from storage, or how long they stay (`kept`).
+//! Does not own: how the keys are read from storage, or how long they stay (`cache`).
 
 use std::hash::{BuildHasher, Hasher};
 use std::mem::size_of;

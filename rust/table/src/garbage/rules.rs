@@ -10,7 +10,7 @@ use lancemem_core::store::Listed;
 use lancemem_core::types::{Generation, ManifestVersion};
 
 use super::{CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, VectorFile, shard_name};
-use crate::view::{is_compacted, missing_generations};
+use crate::snapshot::{is_compacted, missing_generations};
 
 /// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
 /// would put its next entry: as long as it stands, that writer cannot be told that rows behind
@@ -228,7 +228,7 @@ mod tests {
     use lancemem_core::types::{ShardId, WalPosition};
 
     use super::*;
-    use crate::collect::generation_of_folder;
+    use crate::garbage::generation_of_folder;
 
     const HOUR: Duration = Duration::from_hours(1);
 
