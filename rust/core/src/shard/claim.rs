@@ -15,12 +15,12 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use super::admission::Admission;
-use super::adopt::newest_schema;
 use super::flush::FlushProgress;
-use super::marks::JobMarks;
+use super::follow::newest_schema;
 use super::recover::{Replay, Replayed};
 use super::state::{LiveMemTable, ShardState};
 use super::stats::Counters;
+use super::transactions::JobMarks;
 use super::turn::ClaimTurn;
 use super::writer::{ShardWriter, Shared};
 use super::{SsTableSink, memtable_layout};

@@ -10,11 +10,11 @@ use parking_lot::MutexGuard;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::marks::expiry;
 use super::memtable_layout;
 use super::state::LiveMemTable;
 use super::stats::Counters;
 use super::task_guard::TaskEnd;
+use super::transactions::expiry;
 use super::writer::Shared;
 use crate::format::ShardManifest;
 use crate::memtable::MemTable;

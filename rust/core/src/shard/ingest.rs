@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use arrow_array::RecordBatch;
 
-use super::marks::expiry;
 use super::memtable_layout;
+use super::transactions::expiry;
 use super::writer::{ShardWriter, Shared};
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
 use crate::memtable::{MemTable, MemTableView};

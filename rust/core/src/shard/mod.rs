@@ -4,22 +4,22 @@
 //! same process pin.
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
-//! Reading order: `writer` (the put path), `state`, `admission`, `marks`, `flush`, `adopt`,
+//! Reading order: `writer` (the put path), `state`, `admission`, `transactions`, `flush`, `follow`,
 //! `recover`, `claim`, `turn`, `ingest`, `observer`, `repair`.
 
 mod admission;
-mod adopt;
 mod append;
 mod claim;
 mod flush;
+mod follow;
 mod ingest;
-mod marks;
 mod observer;
 mod recover;
 mod repair;
 mod state;
 mod stats;
 mod task_guard;
+mod transactions;
 mod turn;
 mod writer;
 
@@ -27,7 +27,6 @@ use async_trait::async_trait;
 
 pub use claim::ShardIdentity;
 pub use ingest::{MarkedRun, unlisted_rows};
-pub use marks::{is_new, recorded_marks};
 pub use observer::JobWatch;
 pub use recover::{Look, Replay, Replayed};
 pub use repair::{
@@ -35,6 +34,7 @@ pub use repair::{
 };
 pub use state::ShardSnapshot;
 pub use stats::JobStats;
+pub use transactions::{is_new, recorded_marks};
 pub use turn::{ClaimTurn, EntryStanding, PlannedEntry};
 pub use writer::{Acknowledged, ShardWriter, WriteMode};
 

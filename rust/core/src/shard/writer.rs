@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::flush::FlushProgress;
-use super::marks::JobMarks;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{Counters, JobStats};
 use super::task_guard::TaskEnd;
+use super::transactions::JobMarks;
 use super::turn::PlannedEntry;
 use super::{ShardIdentity, SsTableSink};
 use crate::format::{AcceptedRows, RowSchema};
@@ -131,7 +131,7 @@ impl ShardWriter {
         self.put_marked(rows, mode, None).await
     }
 
-    /// [`Self::put_with`] of all rows that `mark` has in this shard. They become durable with
+    /// [`Self::put_with`] of all rows that `txn` has in this shard. They become durable with
     /// the mark or not at all, and only where it is not recorded yet. A put without rows records
     /// nothing.
     ///
@@ -165,7 +165,7 @@ impl ShardWriter {
         self.delete_marked(keys, mode, None).await
     }
 
-    /// [`Self::delete_with`] of all keys that `mark` deletes in this shard, as
+    /// [`Self::delete_with`] of all keys that `txn` deletes in this shard, as
     /// [`Self::put_marked`].
     ///
     /// # Errors

@@ -91,7 +91,7 @@ impl WalAppender {
         self.sentinel
     }
 
-    /// Makes `batches`, and with them `marks`, durable as one entry and returns its position.
+    /// Makes `batches`, and with them `transactions`, durable as one entry and returns its position.
     ///
     /// # Errors
     /// Fenced where the position belongs to a successor, or where this call learned that the shard was

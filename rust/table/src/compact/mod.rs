@@ -6,13 +6,13 @@
 //! (`table`). It never fences a writer and needs none to stop.
 //!
 //! Reading order: `policy` (which way a run goes), `runs` (which rows are alive),
-//! `base` (which base rows die), `adopt`, `rewrite`, `commit`, then `rewrite_fragments` and `indexes`, which
+//! `base` (which base rows die), `link`, `rewrite`, `commit`, then `rewrite_fragments` and `indexes`, which
 //! follow as commits of their own.
 
-mod adopt;
 mod base;
 mod commit;
 mod indexes;
+mod link;
 mod policy;
 mod rewrite;
 mod rewrite_fragments;
@@ -253,7 +253,7 @@ impl Compaction {
         let mut copied_bytes = 0;
         for run in self.that_are(Treatment::Adopt) {
             let id = first_id + fragments.len() as u64;
-            let adopted = adopt::adopt(base, run, id, &self.throttle).await?;
+            let adopted = link::adopt(base, run, id, &self.throttle).await?;
             copied_bytes += adopted.copied_bytes;
             fragments.push(adopted.fragment);
         }
@@ -311,7 +311,7 @@ impl Compaction {
                 physical_rows: run.physical_rows,
                 live_rows: run.live_rows(),
                 tombstones: run.tombstones,
-                bytes: adopt::file_bytes(run),
+                bytes: link::file_bytes(run),
                 decision: decision.clone(),
             })
             .collect();
@@ -369,8 +369,8 @@ fn facts(base: &Dataset, runs: &[Run]) -> Vec<RunFacts> {
     let facts = runs.iter().map(|run| RunFacts {
         physical_rows: run.physical_rows,
         live_rows: run.live_rows(),
-        bytes: adopt::file_bytes(run),
-        misfit: adopt::misfit(base, run),
+        bytes: link::file_bytes(run),
+        misfit: link::misfit(base, run),
     });
     facts.collect()
 }

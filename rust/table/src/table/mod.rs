@@ -7,11 +7,12 @@
 mod again;
 mod alter_column;
 mod background;
-mod collect;
+mod bulk;
 mod compact;
 mod create;
-mod cut;
+mod deletion_vectors;
 mod foreign;
+mod garbage;
 mod get;
 mod history;
 mod job;
@@ -25,10 +26,9 @@ mod scan;
 mod schema_rules;
 mod shards;
 mod single_flight;
-mod stage;
 mod store_options;
+mod truncate;
 mod turns;
-mod vectors;
 mod write;
 
 use std::collections::HashMap;
@@ -47,7 +47,9 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 pub use background::MaintenanceStats;
+pub use bulk::{LinkResult, Stage, StagedRun};
 pub use create::CreateOptions;
+pub use deletion_vectors::DeletionVectorResult;
 pub use history::TableVersion;
 pub use job::{Job, LiveJob};
 pub use location::Location;
@@ -55,8 +57,6 @@ pub use relist::RelistReport;
 pub use repair::RunReport;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
-pub use stage::{LinkResult, Stage, StagedRun};
-pub use vectors::DeletionVectorResult;
 pub use write::{Verb, WriteResult};
 
 use crate::deletion_vectors::VectorFiles;

@@ -1,16 +1,16 @@
 //! A damaged log: what is wrong with it, and the way to go on without the part that is lost.
 //!
-//! Owns: the report that a person decides by; `check`, which writes nothing, `cut`, which drops
+//! Owns: the report that a person decides by; `check`, which writes nothing, `truncate`, which drops
 //! exactly what it was told to, and `retire`, which fences a shard that holds nothing.
 //! Does not own: the decision, or rows that a running job still has in memory.
 
 mod check;
-mod cut;
 mod retire;
+mod truncate;
 
 pub use check::check_wal;
-pub use cut::cut_wal;
 pub use retire::{check_empty, retire, take_over};
+pub use truncate::cut_wal;
 
 use crate::types::{Generation, ShardId, WalPosition, WriterEpoch};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::check::inspect;
 use super::{WalFinding, WalReport};
 use crate::format::ShardManifest;
-use crate::shard::marks::take_back_newest;
+use crate::shard::transactions::take_back_newest;
 use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Result, WriterConfig};
 use crate::wal::{WalAppender, highest_position};

@@ -75,7 +75,7 @@ impl Marks {
         self.0.get(application).copied()
     }
 
-    /// How `mark` stands to these.
+    /// How `txn` stands to these.
     #[must_use]
     pub fn standing(&self, mark: &Mark) -> Standing {
         match self.get(&mark.application) {

@@ -42,7 +42,7 @@ impl JobMarks {
         self.recorded.get(application)
     }
 
-    /// Whether the write of `mark` is still to be done.
+    /// Whether the write of `txn` is still to be done.
     ///
     /// # Errors
     /// Stale where a newer version is written.
@@ -71,7 +71,7 @@ impl JobMarks {
     }
 }
 
-/// Whether the write of `mark` is still to be done where `recorded` is.
+/// Whether the write of `txn` is still to be done where `recorded` is.
 ///
 /// # Errors
 /// Stale where a newer version is written.

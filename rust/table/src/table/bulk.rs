@@ -24,7 +24,7 @@ use lancemem_core::shard::{MarkedRun, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
 use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Result, ShardId};
 
-use super::collect::Remover;
+use super::garbage::Remover;
 use super::job::LanceSink;
 use super::schema_rules::refuse_unwritable;
 use super::turns::{Attempts, ShardTurns};
