@@ -187,22 +187,22 @@ def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_row
     assert names(table) == {0: "b0", 1: "b1", 2: "c2", 3: "c3", 4: "c4"}
 
 
-@pytest.mark.parametrize("mark", [("load", 1), None])
+@pytest.mark.parametrize("txn", [("load", 1), None])
 def test_a_link_is_repeated_after_its_runs_were_compacted_and_collected(
-    table: lancemem.Table, mark: tuple[str, int] | None
+    table: lancemem.Table, txn: tuple[str, int] | None
 ) -> None:
     stage = table.start_stage()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
-    assert table.link(staged, mark=mark).runs == 1
+    assert table.link(staged, txn=txn).runs == 1
     table.compact()
     table.upsert(rows(table.schema, range(1), "b"))
     make_old(table, 8 * DAY)
     assert kinds(table.collect_garbage())["orphan run"] == 1
-    assert table.link(staged, mark=mark).already_written == 1
+    assert table.link(staged, txn=txn).already_written == 1
     assert names(table) == {0: "b0", 1: "a1", 2: "a2"}
     with pytest.raises(lancemem.InvalidInputError, match="is not there"):
-        table.link(staged, mark=("other", 1))
+        table.link(staged, txn=("other", 1))
 
 
 def test_what_was_decided_about_a_staged_write_of_last_week_goes(table: lancemem.Table) -> None:

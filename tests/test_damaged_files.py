@@ -1,7 +1,7 @@
 """Six kinds of damage at many positions of each small file beside log and runs: no wrong row.
 
 Owns: pages and publications of the record index, deletion vectors of runs, and files whose bytes
-nobody believes. Does not own: staged writes and marks (`test_damaged_writes`), damage behind an
+nobody believes. Does not own: staged writes and transaction ids (`test_damaged_writes`), damage behind an
 open handle (`test_damaged_since`), log entries and shard manifests (`damage_everywhere` of the
 core), files of runs (`sstable::tests::damage`), or the base table (`test_damaged_base`).
 """

@@ -1,7 +1,7 @@
 """Six kinds of damage at many positions of what keeps a write from being done twice or undone.
 
-Owns: decisions about staged writes, staged runs before they are linked, and marks in log entries
-and in shard manifests. Does not own: entries and manifests without marks (`damage_everywhere` of
+Owns: decisions about staged writes, staged runs before they are linked, and transaction ids in log entries
+and in shard manifests. Does not own: entries and manifests without transaction ids (`damage_everywhere` of
 the core), or the files of a listed run (`sstable::tests::damage`).
 """
 
@@ -16,7 +16,7 @@ import pytest
 import lancemem
 from tests.damages import damaged, unnamed
 
-MARK = ("load", 7)
+TXN = ("load", 7)
 
 
 def rows(numbers: range, value: float) -> pa.Table:
@@ -73,16 +73,16 @@ def test_a_damaged_decision_is_named_and_neither_linked_nor_discarded(
 def test_of_a_link_whose_decision_was_damaged_since_nobody_says_that_it_was_discarded(
     table: lancemem.Table, staged: lancemem.StagedRun
 ) -> None:
-    table.link([staged], write="w", mark=MARK)
+    table.link([staged], write="w", txn=TXN)
     linked, owner, said = read(table), epoch(table), []
     assert linked.num_rows == 30
     for damage in damaged(file_of(table, "_lancemem/staged/w")):
-        told = unnamed("_lancemem/staged/w", opened(table).link, [staged], write="w", mark=MARK)
+        told = unnamed("_lancemem/staged/w", opened(table).link, [staged], write="w", txn=TXN)
         said += [f"{damage}: {told}"] if told else []
         assert read(table) == linked, damage
         assert epoch(table) == owner, damage
     assert said == []
-    assert table.link([staged], write="w", mark=MARK).already_written == 1
+    assert table.link([staged], write="w", txn=TXN).already_written == 1
 
 
 def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
@@ -122,7 +122,7 @@ def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
 def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
     table: lancemem.Table,
 ) -> None:
-    table.upsert(rows(range(20), 1.0), mark=MARK)
+    table.upsert(rows(range(20), 1.0), txn=TXN)
     entries = Path(table.uri).rglob("wal/*.arrow")
     [path] = [path for path in entries if b"lmemmrk1" in path.read_bytes()]
     again, owner, name = rows(range(20), 2.0), epoch(table), "WAL entry 2 of shard"
@@ -131,16 +131,16 @@ def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
     for damage in damaged(path):
         if not damage.startswith(f"cut at {end} "):
             other = opened(table)
-            assert unnamed(name, other.recorded, 0, MARK[0]) == "", damage
-            assert unnamed(name, other.upsert, again, mark=MARK) == "", damage
+            assert unnamed(name, other.recorded, 0, TXN[0]) == "", damage
+            assert unnamed(name, other.upsert, again, txn=TXN) == "", damage
     assert epoch(table) == owner
-    assert opened(table).upsert(again, mark=MARK).already_written == 1
+    assert opened(table).upsert(again, txn=TXN).already_written == 1
 
 
 def test_damage_anywhere_in_a_manifest_with_a_mark_is_named_and_repeats_no_write(
     table: lancemem.Table,
 ) -> None:
-    table.upsert(rows(range(20), 1.0), mark=MARK)
+    table.upsert(rows(range(20), 1.0), txn=TXN)
     table.start_job(shard=0).close(flush=True)
     versions = Path(table.uri).rglob("manifest/*.binpb")
     path = max(versions, key=lambda version: int(version.stem[::-1], 2))
@@ -148,7 +148,7 @@ def test_damage_anywhere_in_a_manifest_with_a_mark_is_named_and_repeats_no_write
     again = rows(range(20), 2.0)
     for damage in damaged(path):
         other = opened(table)
-        assert unnamed(path.name, other.recorded, 0, MARK[0]) == "", damage
-        assert unnamed(path.name, other.upsert, again, mark=MARK) == "", damage
-    assert opened(table).upsert(again, mark=MARK).already_written == 1
+        assert unnamed(path.name, other.recorded, 0, TXN[0]) == "", damage
+        assert unnamed(path.name, other.upsert, again, txn=TXN) == "", damage
+    assert opened(table).upsert(again, txn=TXN).already_written == 1
     assert set(read(table)["value"].to_pylist()) == {1.0}

@@ -377,16 +377,16 @@ def test_a_write_that_was_interrupted_is_completed_under_another_sharding(
     whole = rows(range(40), "new")
     done = [key_of(table, 0)]
     with table.start_job(shard=0) as job:
-        job.put(rows(done, "old"), mark=("app", 4))
-        job.put(rows(done, "new"), mark=("app", 5))
+        job.put(rows(done, "old"), txn=("app", 4))
+        job.put(rows(done, "new"), txn=("app", 5))
     drain(table)
     lance.dataset(table.uri).drop_index(INDEX)
     again = lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2))
-    with pytest.raises(lancemem.StaleMarkError):
-        again.upsert(rows(done, "old"), mark=("app", 3))
-    assert again.upsert(rows(done, "old"), mark=("app", 4)).already_written == 1
-    assert again.upsert(whole, mark=("app", 5)).rows == 40
-    assert again.upsert(whole, mark=("app", 5)).already_written == 2
+    with pytest.raises(lancemem.StaleTxnError):
+        again.upsert(rows(done, "old"), txn=("app", 3))
+    assert again.upsert(rows(done, "old"), txn=("app", 4)).already_written == 1
+    assert again.upsert(whole, txn=("app", 5)).rows == 40
+    assert again.upsert(whole, txn=("app", 5)).already_written == 2
     assert names(again) == dict.fromkeys(range(40), "new")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTable
 
 PLAN = writing.WritePlan(("id", "name", "value"), ("id",))
-MARK = ("app:load", 1)
+TXN = ("app:load", 1)
 BUSY = lancemem.RetryableError("the storage is busy")
 TAKEN = lancemem.WriterFencedError("another writer took the shard")
 
@@ -73,7 +73,7 @@ def let_fail(monkeypatch: pytest.MonkeyPatch, call: str, faults: Faults) -> None
 
 
 def writer_of(table: lancemem.Table, *, overwrite: bool = False) -> source._BatchWriter:
-    return source._BatchWriter(source._Write(table.uri, PLAN, overwrite=overwrite), MARK)
+    return source._BatchWriter(source._Write(table.uri, PLAN, overwrite=overwrite), TXN)
 
 
 def test_a_commit_outlives_passing_faults_of_the_storage(
@@ -125,7 +125,7 @@ def test_many_rows_that_lose_their_turn_at_a_shard_are_written_once(
     faults: Faults = [("before", TAKEN), ("before", BUSY), ("behind", TAKEN)]
     failing: Any = Failing(table, "start_stage", faults)
     given = pa.Table.from_batches([rows(range(8), "a")])
-    done = writing.write_here(failing, PLAN, given, None, MARK, None)
+    done = writing.write_here(failing, PLAN, given, None, TXN, None)
     assert faults == []
     assert [(report["runs"], report["wal_entries"]) for report in done] == [(1, 0)] * 2
     assert found(table) == dict.fromkeys(range(8), "a")

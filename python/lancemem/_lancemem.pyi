@@ -55,7 +55,7 @@ __all__ = [
     "SsTable",
     "Stage",
     "StagedRun",
-    "StaleMarkError",
+    "StaleTxnError",
     "Table",
     "TableNotFoundError",
     "TableStats",
@@ -91,7 +91,7 @@ _Data: TypeAlias = _Stream | _Array
 _Keys: TypeAlias = _Data | Iterable[Any]
 _Filter: TypeAlias = str | pc.Expression
 # An application, such as the id of a streaming query, and the version of what it writes.
-_Mark: TypeAlias = tuple[str, int]
+_Txn: TypeAlias = tuple[str, int]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 
 class LancememError(Exception):
@@ -106,8 +106,8 @@ class TableNotFoundError(InvalidInputError):
 class WriterFencedError(LancememError):
     """Another job took the shard. Stop, or start a job to take it back."""
 
-class StaleMarkError(LancememError):
-    """A newer version of the mark's application is written. Stop: this write comes too late."""
+class StaleTxnError(LancememError):
+    """A newer version of the application is written. Stop: this write comes too late."""
 
 class JobStoppedError(LancememError):
     """The job cannot go on. Start a new one: it replays everything that is durable."""
@@ -327,7 +327,7 @@ class Table:
         """
 
     def upsert(
-        self, data: _Data, *, mark: _Mark | None = None, round_floats: bool = False
+        self, data: _Data, *, txn: _Txn | None = None, round_floats: bool = False
     ) -> WriteResult:
         """Add or replace rows by key, routed to their shards. Returns when all are durable.
 
@@ -336,9 +336,9 @@ class Table:
         `round_floats`. A `double` column whose values are whole numbers goes into an integer
         column, as pandas makes one where a value is missing.
 
-        With a `mark` each shard takes its rows once: they are durable together with the mark,
-        and a shard that has recorded it takes nothing. Raises `StaleMarkError` where a shard has
-        a newer version of the mark's application. Of applications whose name starts with
+        With a `txn` each shard takes its rows once: they are durable together with the transaction id,
+        and a shard that has recorded it takes nothing. Raises `StaleTxnError` where a shard has
+        a newer version of the application. Of applications whose name starts with
         "once:" a shard remembers the 128 whose names sort last.
 
         Claims each shard for the length of the call, in turn with other calls of any process; a
@@ -352,8 +352,8 @@ class Table:
             JobStoppedError: whether the rows of a shard are written is not known.
         """
 
-    def delete(self, keys: _Keys, *, mark: _Mark | None = None) -> WriteResult:
-        """Delete the rows with these keys, whether they exist or not; `mark` as in `upsert`.
+    def delete(self, keys: _Keys, *, txn: _Txn | None = None) -> WriteResult:
+        """Delete the rows with these keys, whether they exist or not; `txn` as in `upsert`.
 
         `keys` as in `get`.
         """
@@ -363,12 +363,12 @@ class Table:
         data: _Data,
         deletes: _Array,
         *,
-        mark: _Mark | None = None,
+        txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> WriteResult:
         """Delete the keys of the rows whose value in `deletes` is true, and upsert the others.
 
-        Rows take effect in their order. Of a row that deletes only the key counts. `mark` and
+        Rows take effect in their order. Of a row that deletes only the key counts. `txn` and
         `round_floats` as in `upsert`.
         """
 
@@ -379,14 +379,14 @@ class Table:
         """Start to write rows that nobody sees before they are linked. Claims no shard."""
 
     def link(
-        self, runs: Sequence[StagedRun], *, write: str | None = None, mark: _Mark | None = None
+        self, runs: Sequence[StagedRun], *, write: str | None = None, txn: _Txn | None = None
     ) -> LinkResult:
         """Take staged runs into their shards, in their order and newer than every row there.
 
         In each shard they appear all at once, durably; shards follow one another. A job that
-        runs in one of them is fenced. `mark` as in `upsert`. `write`, at most 200 bytes, names the
+        runs in one of them is fenced. `txn` as in `upsert`. `write`, at most 200 bytes, names the
         staged write where somebody may also `discard` it: the first of the two calls decides.
-        Without a mark a run that was linked before stays where it is, also where it was compacted;
+        Without a transaction id a run that was linked before stays where it is, also where it was compacted;
         a shard remembers the newest 128.
         Raises `InvalidInputError` where it was discarded, or a run is not there or was written more
         than six days ago: `collect_garbage` removes staged runs after a week.
@@ -667,12 +667,12 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
-        mark: _Mark | None = None,
+        txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
         """Add or replace rows of this shard, all of them or none.
 
-        With a `mark` the rows are written only where the shard has not recorded it; see
+        With a `txn` the rows are written only where the shard has not recorded it; see
         `Table.upsert`, also for `round_floats`.
 
         `durable` and `sync_index` replace the job's settings for this put; docs/write-path.md
@@ -686,7 +686,7 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
-        mark: _Mark | None = None,
+        txn: _Txn | None = None,
     ) -> Acknowledged:
         """Delete keys of this shard, whether they exist or not; otherwise as `put`."""
 
@@ -697,7 +697,7 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
-        mark: _Mark | None = None,
+        txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
         """Put and delete in one step, in the order of the rows; see `Table.apply` and `put`."""
@@ -887,7 +887,7 @@ class StagedRun:
 
 @final
 class LinkResult:
-    """What a link did; `already_written` counts shards that had recorded its mark or all runs."""
+    """What a link did; `already_written` counts shards that had recorded its transaction id or all runs."""
 
     @property
     def rows(self) -> int: ...
@@ -999,7 +999,7 @@ class ArrowArray:
 class WriteResult:
     """What a write did: rows, shards that took them, WAL entries that hold them.
 
-    `already_written` counts shards that had recorded its mark, and took nothing.
+    `already_written` counts shards that had recorded its transaction id, and took nothing.
     """
 
     @property
@@ -1018,7 +1018,7 @@ class WriteResult:
 class Acknowledged:
     """What a put promised when it returned.
 
-    `already_written`: its mark said that this was written before, and nothing was.
+    `already_written`: its transaction id said that this was written before, and nothing was.
     """
 
     @property

@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 from pyspark import TaskContext
 
 import lancemem
-from lancemem.spark import LancememTable, marks, writing
+from lancemem.spark import LancememTable, transactions, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ def test_a_task_that_dies_behind_its_write_is_repeated_and_writes_nothing(
     assert write(11)["already_written"]
     zombie = writing.shard_writer(table.uri, plan, ("app:x", 0))
     task = zombie
-    with pytest.raises(lancemem.StaleMarkError, match="too late"):
+    with pytest.raises(lancemem.StaleTxnError, match="too late"):
         write(12)
     assert stored(table) == {1: 10}
 
@@ -296,9 +296,9 @@ def test_a_stream_whose_log_lost_the_last_batch_writes_it_once(
     run()
     assert stored(table) == expected | {5: -5, 99: 99}
     # A zombie of an earlier batch.
-    late = marks.of_micro_batch(query_id, 1)
-    with pytest.raises(lancemem.StaleMarkError):
-        table._table.upsert(pa.table({"id": [1], "v": [0], "seq": [0]}, schema=SCHEMA), mark=late)
+    late = transactions.of_micro_batch(query_id, 1)
+    with pytest.raises(lancemem.StaleTxnError):
+        table._table.upsert(pa.table({"id": [1], "v": [0], "seq": [0]}, schema=SCHEMA), txn=late)
     shutil.rmtree(checkpoint)
 
 

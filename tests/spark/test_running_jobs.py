@@ -140,7 +140,7 @@ def test_a_refused_write_leaves_the_jobs_running(spark: SparkSession, table: Lan
         table.upsert(rows(spark, range(4), 1), txn_app_id="load", txn_version=7)
         again = table.upsert(rows(spark, range(4), 2), txn_app_id="load", txn_version=7)
         assert (again.already_written, again.wal_entries) == (2, 0)
-        with pytest.raises(lancemem.StaleMarkError, match="load"):
+        with pytest.raises(lancemem.StaleTxnError, match="load"):
             table.upsert(rows(spark, range(4), 3), txn_app_id="load", txn_version=6)
         table.upsert(rows(spark, range(4, 6), 4))
         assert epochs(table) == [1, 1]

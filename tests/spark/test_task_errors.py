@@ -52,7 +52,7 @@ def test_a_verb_raises_what_its_task_raised_with_sparks_error_as_cause(
         ),
         (
             lambda: table.upsert(good, txn_app_id="load", txn_version=6),
-            lancemem.StaleMarkError,
+            lancemem.StaleTxnError,
             "too late",
         ),
         (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import lancemem
-from lancemem.spark import marks
+from lancemem.spark import transactions
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def look_up(spark: SparkSession, table: lancemem.Table) -> int:
         return 0
 
     def look_up_shards(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        marks.check_version(version)
+        transactions.check_version(version)
         done = 0
         for batch in batches:
             for place in batch["id"].to_pylist():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 import lancemem
-from lancemem.spark import marks, reading
+from lancemem.spark import transactions, reading
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
 from lancemem.spark.assigning import Target, assigned
 from lancemem.spark.sizing import estimated_bytes
@@ -49,7 +49,7 @@ class MergeResult:
     # False where every source row is written whether it matches or not: nothing was read then,
     # and updates count as inserted.
     matched: bool = True
-    # Shards that had the merge's mark, and took nothing.
+    # Shards that had the merge's transaction id, and took nothing.
     already_written: int = 0
 
 
@@ -142,7 +142,7 @@ class MergeBuilder:
         """
         if not self._clauses:
             raise lancemem.InvalidInputError("a merge needs at least one when... clause")
-        mark = marks.of_application(txn_app_id, txn_version)
+        txn = transactions.of_application(txn_app_id, txn_version)
         columns = tuple(self._table.refresh().schema.names)
         plan = WritePlan(
             columns,
@@ -161,7 +161,7 @@ class MergeBuilder:
         else:
             rows, matched = self._changes(round_floats=round_floats), True
         reports = self._table._write(  # noqa: SLF001 - the same package
-            rows, plan, None, mark, size=estimated_bytes(self._source)
+            rows, plan, None, txn, size=estimated_bytes(self._source)
         )
         deleted = sum(report["deletes"] for report in reports)
         inserted = sum(report["inserts"] for report in reports)

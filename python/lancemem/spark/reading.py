@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 import lancemem
-from lancemem.spark import marks
+from lancemem.spark import transactions
 from lancemem.spark.arrow_types import (
     cast_batch,
     spark_arrow_schema,
@@ -78,7 +78,7 @@ def _whole_scan(
     version = lancemem.__version__
 
     def scan(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        marks.check_version(version)
+        transactions.check_version(version)
         for row in rows:
             if row.num_rows:
                 yield from scan_batches(split, names, where, consistency, schema)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     _Tls: TypeAlias = tuple[str | PathLike[str], str | PathLike[str]]
 
 # Of these a job is as good as before: they were told before anything was written.
-_HARMLESS = (lancemem.InvalidInputError, lancemem.StaleMarkError)
+_HARMLESS = (lancemem.InvalidInputError, lancemem.StaleTxnError)
 
 
 class _Running:

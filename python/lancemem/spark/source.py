@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import catalogue, marks, reading
+from lancemem.spark import catalogue, transactions, reading
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
 from lancemem.spark.tables import open_cached
 from lancemem.spark.writing import FAULTS, WritePlan, change_of, try_again
@@ -97,8 +97,8 @@ class LancememDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> _BatchWriter:
         """Make the writer of a batch."""
         write = self._write(schema, overwrite=overwrite)
-        mark = marks.of_application(self.options.get("txnAppId"), self.options.get("txnVersion"))
-        return _BatchWriter(write, marks.once() if mark is None else mark)
+        txn = transactions.of_application(self.options.get("txnAppId"), self.options.get("txnVersion"))
+        return _BatchWriter(write, transactions.once() if txn is None else txn)
 
     def streamReader(self, schema: StructType) -> Never:  # noqa: N802, ARG002 - Spark's names
         """Refuse: a table is no stream of changes."""
@@ -296,7 +296,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         split = cast("_Split", partition).split
-        marks.check_version(self._read.driver_version)
+        transactions.check_version(self._read.driver_version)
         read, schema = self._read, self._read.schema
         return reading.scan_batches(split, schema.names, read.where, read.consistency, schema)
 
@@ -326,7 +326,7 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         plan = self._write.plan
-        marks.check_version(plan.driver_version)
+        transactions.check_version(plan.driver_version)
         table = open_cached(self._write.uri)
         schema = pa.schema(table.schema)
         # It may take empty shards of another sharding from tasks that do the same.
@@ -341,16 +341,16 @@ class _Writer:
                 else:
                     stage.upsert(change.rows, round_floats=plan.round_floats)
         context = TaskContext.get()
-        query_id = context.getLocalProperty(marks.QUERY_ID) if context else None
+        query_id = context.getLocalProperty(transactions.QUERY_ID) if context else None
         return _Staged(stage.finish(), query_id)
 
-    def _link(self, runs: list[lancemem.StagedRun], name: str, mark: marks.Mark) -> None:
+    def _link(self, runs: list[lancemem.StagedRun], name: str, txn: transactions.Txn) -> None:
         if not runs:
             return
         uri = self._write.uri
         # Another writer of a shard may come between its claim and its manifest, and Spark commits
-        # what all tasks staged once, whatever the storage says; the mark tells what was linked.
-        try_again(lambda: lancemem.open_table(uri).link(runs, write=name, mark=mark), FAULTS)
+        # what all tasks staged once, whatever the storage says; the transaction id tells what was linked.
+        try_again(lambda: lancemem.open_table(uri).link(runs, write=name, txn=txn), FAULTS)
 
     def _discard(self, messages: Iterable[WriterCommitMessage | None], name: str) -> None:
         runs = _runs_of(messages)
@@ -361,9 +361,9 @@ class _Writer:
 class _BatchWriter(_Writer, DataSourceArrowWriter):
     """A batch: all tasks stage, one commit links."""
 
-    def __init__(self, write: _Write, mark: marks.Mark) -> None:
+    def __init__(self, write: _Write, txn: transactions.Txn) -> None:
         super().__init__(write)
-        self._mark = mark
+        self._txn = txn
         self._name = secrets.token_hex(16)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -371,7 +371,7 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
         if self._write.overwrite:
             # What a failed try has staged is never linked.
             runs = try_again(lambda: _deletes_of_all(self._write.uri), FAULTS) + runs
-        self._link(runs, self._name, self._mark)
+        self._link(runs, self._name, self._txn)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # Spark calls this after a commit that raised, too; the engine knows which came first.
@@ -379,7 +379,7 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A stream: each micro-batch is a batch whose mark is the query's id and its number."""
+    """A stream: each micro-batch is a batch whose transaction id is the query's id and its number."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = [message for message in messages if isinstance(message, _Staged) and message.runs]
@@ -388,8 +388,8 @@ class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
         query_id = staged[0].query_id
         if query_id is None:
             raise lancemem.InternalError("a task of a stream did not know its query")
-        mark = marks.of_micro_batch(query_id, batchId)
-        self._link(_runs_of(messages), _name_of(messages), mark)
+        txn = transactions.of_micro_batch(query_id, batchId)
+        self._link(_runs_of(messages), _name_of(messages), txn)
 
     def abort(
         self,

@@ -2,7 +2,7 @@
 
 Owns the query that `stream_upsert` starts, and what its progress says of each micro-batch. Spark
 gives a repeated micro-batch its old number and a restarted query its old id, and the two are the
-mark of the batch in every shard. It writes no rows itself.
+transaction id of the batch in every shard. It writes no rows itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
-from lancemem.spark import marks
+from lancemem.spark import transactions
 from lancemem.spark.sizing import UNKNOWN_BYTES, is_estimated, quoted
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
     size = None if is_estimated(rows, output_mode) else UNKNOWN_BYTES
 
     def write_batch(batch: DataFrame, batch_id: int) -> None:
-        mark = marks.of_micro_batch(marks.streaming_query_id(batch.sparkSession), batch_id)
-        table._write(batch, plan, sequence_by, mark, size=size)  # noqa: SLF001 - the same package
+        txn = transactions.of_micro_batch(transactions.streaming_query_id(batch.sparkSession), batch_id)
+        table._write(batch, plan, sequence_by, txn, size=size)  # noqa: SLF001 - the same package
 
     observed = _observed(rows, sequence_by)
     writer = observed.writeStream.foreachBatch(write_batch).outputMode(output_mode)

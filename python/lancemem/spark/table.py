@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, VariantType
 
 import lancemem
-from lancemem.spark import maintaining, marks, reading, routing, streaming, writing
+from lancemem.spark import maintaining, transactions, reading, routing, streaming, writing
 from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.collecting import map_in_arrow, to_arrow_within
 from lancemem.spark.merging import MergeBuilder, MergeResult
@@ -63,7 +63,7 @@ class UpsertResult:
     """What an upsert wrote. Which rows were new is not known at write time.
 
     `wal_entries` and `runs` say where the rows are: in the log, or in flushed runs.
-    `already_written` counts shards that had the write's mark, and took nothing.
+    `already_written` counts shards that had the write's transaction id, and took nothing.
     """
 
     rows: int
@@ -214,12 +214,12 @@ class LancememTable:
         with `round_floats`.
 
         `txn_app_id` and `txn_version`, as Delta has them: a shard that has taken this version of
-        the application takes nothing, and a newer one there raises `StaleMarkError`.
+        the application takes nothing, and a newer one there raises `StaleTxnError`.
         """
         names = self.refresh().schema.names
         plan = writing.WritePlan(tuple(names), tuple(self.primary_key), round_floats=round_floats)
-        mark = marks.of_application(txn_app_id, txn_version)
-        reports = self._write(rows, plan, sequence_by, mark)
+        txn = transactions.of_application(txn_app_id, txn_version)
+        reports = self._write(rows, plan, sequence_by, txn)
         return UpsertResult(_sum(reports, "rows"), *_where(reports))
 
     def delete(
@@ -235,9 +235,9 @@ class LancememTable:
         """
         key = self._key("delete")
         plan = writing.WritePlan(key, key, deletes=True)
-        mark = marks.of_application(txn_app_id, txn_version)
+        txn = transactions.of_application(txn_app_id, txn_version)
         self._check_has(keys, key)
-        reports = self._write(keys.select(*key), plan, None, mark)
+        reports = self._write(keys.select(*key), plan, None, txn)
         return DeleteResult(_sum(reports, "deletes"), *_where(reports))
 
     def merge(self, source: DataFrame, condition: str) -> MergeBuilder:
@@ -280,8 +280,8 @@ class LancememTable:
         plan = self._changes_plan(
             op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
         )
-        mark = marks.of_application(txn_app_id, txn_version)
-        reports = self._write(changes, plan, sequence_by, mark)
+        txn = transactions.of_application(txn_app_id, txn_version)
+        reports = self._write(changes, plan, sequence_by, txn)
         deletes = _sum(reports, "deletes")
         return ChangesResult(
             _sum(reports, "rows") - deletes, deletes, *_where(reports), late=_sum(reports, "late")
@@ -469,7 +469,7 @@ class LancememTable:
         rows: DataFrame,
         plan: writing.WritePlan,
         sequence_by: str | None,
-        mark: marks.Mark | None = None,
+        txn: transactions.Txn | None = None,
         *,
         size: int | None = None,
     ) -> list[Report]:
@@ -486,14 +486,14 @@ class LancememTable:
                 f"table {self.uri} has no sharding, so its rows cannot be routed"
             )
         rows = rows.select(*map(quoted, needed))
-        if mark is None:
-            mark = marks.once()
+        if txn is None:
+            txn = transactions.once()
         jobs = self._running_jobs()
         size = estimated_bytes(rows) if size is None else size
         with own_errors(), _few_rows(rows, size, peek=jobs is not None) as (rows, few):
             if few is not None:
                 # Two shuffled stages with Python workers take longer than rows of one micro-batch.
-                return writing.write_here(self._table, plan, few, sequence_by, mark, jobs)
+                return writing.write_here(self._table, plan, few, sequence_by, txn, jobs)
             if jobs is not None:
                 # The tasks claim the shards.
                 jobs.release()
@@ -503,7 +503,7 @@ class LancememTable:
             routed = routing.partition_by_shard(
                 rows, self.uri, self.primary_key, sharding.shards, sequence_by
             )
-            task = writing.shard_writer(self.uri, plan, mark)
+            task = writing.shard_writer(self.uri, plan, txn)
             written = map_in_arrow(routed, task, writing.REPORT_DDL)
             return [report.asDict() for report in written.collect()]
 

@@ -1,7 +1,7 @@
 """What a Spark task does with the rows of its shard: all of them written at once, and once.
 
 Owns the task side of every verb and the counts that a task reports. The rows of a task become
-durable in one step together with the write's mark: as one put, or where they are many as runs
+durable in one step together with the write's transaction id: as one put, or where they are many as runs
 that are linked. So a task may be repeated, copied or woken too late, and a fenced one may try
 again. It does not route rows; it refuses rows of a second shard instead.
 """
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lancemem
-from lancemem.spark import marks, ops
+from lancemem.spark import transactions, ops
 from lancemem.spark.arrow_types import cast_column, table_batch
 from lancemem.spark.claiming import claimed
 from lancemem.spark.reading import key_batch, places_of
@@ -112,12 +112,12 @@ class _Counts:
 
 
 def shard_writer(
-    uri: str, plan: WritePlan, mark: marks.Mark
+    uri: str, plan: WritePlan, txn: transactions.Txn
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function for mapInArrow that writes one shard and reports one row."""
 
     def write_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        marks.check_version(plan.driver_version)
+        transactions.check_version(plan.driver_version)
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
@@ -129,7 +129,7 @@ def shard_writer(
         # No change, no claim: a claim would fence whoever owns the shard for nothing.
         if change is None:
             return
-        counts = _write(table, shard, plan, chain([change], changes), mark)
+        counts = _write(table, shard, plan, chain([change], changes), txn)
         report = {name: getattr(counts, name) for name in _REPORT_SCHEMA.names[1:]}
         yield pa.RecordBatch.from_pylist([{"shard": shard, **report}], schema=_REPORT_SCHEMA)
 
@@ -141,7 +141,7 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     plan: WritePlan,
     rows: pa.Table,
     sequence_by: str | None,
-    mark: marks.Mark,
+    txn: transactions.Txn,
     jobs: ShardJobs | None,
 ) -> list[dict[str, int]]:
     """Write few rows in this process, all shards at once; report as the tasks would.
@@ -170,7 +170,7 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             for change, of_change in zip(changes, ordinals, strict=True)
         )
         # A task that fails is started again by Spark; here nobody else does it.
-        counts = _write(table, shard, plan, parts, mark, jobs, faults=FAULTS)
+        counts = _write(table, shard, plan, parts, txn, jobs, faults=FAULTS)
         return {"shard": shard} | {n: getattr(counts, n) for n in _REPORT_SCHEMA.names[1:]}
 
     shards = pc.unique(pa.chunked_array(ordinals)).to_pylist()
@@ -221,7 +221,7 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     shard: int,
     plan: WritePlan,
     changes: Iterator[_Change],
-    mark: marks.Mark,
+    txn: transactions.Txn,
     jobs: ShardJobs | None = None,
     *,
     faults: int = 0,
@@ -234,23 +234,23 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         # To leave out late rows, and to find a key twice, all rows are needed side by side.
         if counts.bytes > SINGLE_PUT_BYTES and not (plan.newer_by or plan.unique_keys):
             runs = _stage(table, plan, waiting, changes, counts, faults)
-            _link(table, runs, mark, counts, faults)
+            _link(table, runs, txn, counts, faults)
             return counts
     whole = _joined(waiting)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, [whole])
-    try_again(lambda: _put(table, shard, plan, whole, mark, counts, jobs), faults)
+    try_again(lambda: _put(table, shard, plan, whole, txn, counts, jobs), faults)
     return counts
 
 
 def _link(
     table: lancemem.Table,
     runs: list[lancemem.StagedRun],
-    mark: marks.Mark,
+    txn: transactions.Txn,
     counts: _Counts,
     faults: int,
 ) -> None:
-    linked = try_again(lambda: table.link(runs, mark=mark), faults)
+    linked = try_again(lambda: table.link(runs, txn=txn), faults)
     counts.already_written = linked.already_written > 0
     counts.runs = linked.runs
 
@@ -283,13 +283,13 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     shard: int,
     plan: WritePlan,
     change: _Change,
-    mark: marks.Mark,
+    txn: transactions.Txn,
     counts: _Counts,
     jobs: ShardJobs | None,
 ) -> None:
     if jobs is not None and jobs.closed:
         jobs = None
-    if (jobs is None or not jobs.runs(shard)) and _is_written(table, shard, mark):
+    if (jobs is None or not jobs.runs(shard)) and _is_written(table, shard, txn):
         counts.already_written = True
         return
     with claimed(table, shard) if jobs is None else jobs.lend(shard) as job:
@@ -302,19 +302,19 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             change.rows,
             change.deletes,
             durable=True,
-            mark=mark,
+            txn=txn,
             round_floats=plan.round_floats,
         )
         counts.already_written = done.already_written
         counts.wal_entries = job.stats().wal_entries - entries
 
 
-def _is_written(table: lancemem.Table, shard: int, mark: marks.Mark) -> bool:
+def _is_written(table: lancemem.Table, shard: int, txn: transactions.Txn) -> bool:
     """Whether a shard has a write; asked before a claim, which would fence who works there."""
-    application, version = mark
+    application, version = txn
     recorded = table.recorded(shard, application)
     if recorded is not None and recorded > version:
-        raise lancemem.StaleMarkError(
+        raise lancemem.StaleTxnError(
             f"version {version} of application {application!r} comes too late for shard {shard}: "
             f"version {recorded} is written already"
         )
@@ -322,7 +322,7 @@ def _is_written(table: lancemem.Table, shard: int, mark: marks.Mark) -> bool:
 
 
 def try_again(write: Callable[[], _T], faults: int = 0) -> _T:
-    """Repeat a write that lost its shard to another one: its mark makes that harmless.
+    """Repeat a write that lost its shard to another one: its transaction id makes that harmless.
 
     And one that met a passing fault of the storage, at most `faults` times.
     """

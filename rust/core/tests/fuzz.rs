@@ -167,7 +167,7 @@ fn examples_of_log_entries_are_rows_of_the_table_that_they_are_taken_for() {
     assert_eq!(
         rows,
         [0, 3, 0, 1, 1, 1, 3, 0, 1, 1],
-        "but for marks without a checksum, and sentinels"
+        "but for transaction ids without a checksum, and sentinels"
     );
 }
 

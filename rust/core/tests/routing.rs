@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lancemem_core::format::Sharding;
 use lancemem_core::shard::{ShardIdentity, WriteMode, check_empty, retire, take_over};
-use lancemem_core::types::{ErrorKind, ManifestVersion, Mark, ONCE, Standing};
+use lancemem_core::types::{ErrorKind, ManifestVersion, ONCE, Standing, Txn};
 
 use crate::bench::{Bench, quick, within};
 
@@ -191,7 +191,7 @@ async fn a_shard_of_a_sharding_is_not_claimed_for_a_table_without_one() {
     .await;
 }
 
-/// Under another sharding the rows of one mark may belong to other shards: those of the newest may be
+/// Under another sharding the rows of one transaction id may belong to other shards: those of the newest may be
 /// missing there, those of an older one were overtaken.
 #[tokio::test]
 async fn under_another_sharding_the_newest_version_of_an_application_is_written_once_more() {
@@ -199,11 +199,11 @@ async fn under_another_sharding_the_newest_version_of_an_application_is_written_
         let bench = Bench::new().await;
         let own = own_key(&bench);
         let writer = bench.try_open_as(of(&bench, 4), quick()).await.unwrap();
-        let mark = |version| Mark::new("app", version).unwrap();
+        let txn = |version| Txn::new("app", version).unwrap();
         let run = format!("{ONCE}{:016x}-0123abcd_gen_0", 7);
-        for mark in [mark(5), Mark::new("first", i64::MIN).unwrap(), Mark::new(&run, 0).unwrap()] {
+        for txn in [txn(5), Txn::new("first", i64::MIN).unwrap(), Txn::new(&run, 0).unwrap()] {
             let rows = bench.shape.rows(&[(own, 1)]);
-            writer.put_marked(&rows, WriteMode::default(), Some(&mark)).await.unwrap();
+            writer.put_txn(&rows, WriteMode::default(), Some(&txn)).await.unwrap();
         }
         writer.close(true).await.unwrap();
         let manifests = Arc::new(bench.manifests());
@@ -211,17 +211,14 @@ async fn under_another_sharding_the_newest_version_of_an_application_is_written_
         for _ in 0..2 {
             retire(&bench.store(), &manifests, &bucket_of(4)).await.unwrap();
         }
-        assert_eq!(manifests.existing().await.unwrap().marks.get("app"), Some(5), "the same");
+        assert_eq!(manifests.existing().await.unwrap().txns.get("app"), Some(5), "the same");
         for _ in 0..2 {
             retire(&bench.store(), &manifests, &bucket_of(3)).await.unwrap();
         }
-        let marks = manifests.existing().await.unwrap().marks.clone();
-        assert_eq!(
-            (marks.get("app"), marks.get("first"), marks.get(&run)),
-            (Some(4), None, Some(0))
-        );
-        assert_eq!(marks.standing(&mark(5)), Standing::New);
-        assert_eq!(marks.standing(&mark(3)), Standing::Stale(4));
+        let txns = manifests.existing().await.unwrap().txns.clone();
+        assert_eq!((txns.get("app"), txns.get("first"), txns.get(&run)), (Some(4), None, Some(0)));
+        assert_eq!(txns.standing(&txn(5)), Standing::New);
+        assert_eq!(txns.standing(&txn(3)), Standing::Stale(4));
     })
     .await;
 }

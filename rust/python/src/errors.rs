@@ -34,9 +34,9 @@ create_exception!(
 );
 create_exception!(
     lancemem,
-    StaleMarkError,
+    StaleTxnError,
     LancememError,
-    "A newer version of the mark's application is written. Stop: this write comes too late."
+    "A newer version of the application is written. Stop: this write comes too late."
 );
 create_exception!(
     lancemem,
@@ -73,7 +73,7 @@ pub fn to_py(error: &Error) -> PyErr {
     match error.kind() {
         ErrorKind::InvalidInput => InvalidInputError::new_err(text),
         ErrorKind::Fenced => WriterFencedError::new_err(text),
-        ErrorKind::Stale => StaleMarkError::new_err(text),
+        ErrorKind::Stale => StaleTxnError::new_err(text),
         ErrorKind::Reopen => JobStoppedError::new_err(text),
         ErrorKind::Retry => RetryableError::new_err(text),
         ErrorKind::Corruption => CorruptionError::new_err(text),
@@ -112,7 +112,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("InvalidInputError", py.get_type::<InvalidInputError>())?;
     module.add("TableNotFoundError", py.get_type::<TableNotFoundError>())?;
     module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
-    module.add("StaleMarkError", py.get_type::<StaleMarkError>())?;
+    module.add("StaleMarkError", py.get_type::<StaleTxnError>())?;
     module.add("JobStoppedError", py.get_type::<JobStoppedError>())?;
     module.add("RetryableError", py.get_type::<RetryableError>())?;
     module.add("CorruptionError", py.get_type::<CorruptionError>())?;

@@ -47,49 +47,49 @@ impl Job {
 
     #[doc = docstring!("Job.put")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
-    #[pyo3(signature = (data, *, durable=None, sync_index=None, mark=None, round_floats=false))]
+    #[pyo3(signature = (data, *, durable=None, sync_index=None, txn=None, round_floats=false))]
     fn put(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         durable: Option<bool>,
         sync_index: Option<bool>,
-        mark: Option<(String, i64)>,
+        txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
-        let mark = stage::mark(mark)?;
+        let txn = stage::txn(txn)?;
         let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move {
             let rows = if round_floats { job.round_floats(&rows)? } else { rows };
-            job.put_marked(&rows, mode, mark.as_ref()).await
+            job.put_txn(&rows, mode, txn.as_ref()).await
         })
         .map(Acknowledged::from)
     }
 
     #[doc = docstring!("Job.delete")]
-    #[pyo3(signature = (keys, *, durable=None, sync_index=None, mark=None))]
+    #[pyo3(signature = (keys, *, durable=None, sync_index=None, txn=None))]
     fn delete(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         durable: Option<bool>,
         sync_index: Option<bool>,
-        mark: Option<(String, i64)>,
+        txn: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
-        let mark = stage::mark(mark)?;
+        let txn = stage::txn(txn)?;
         let keys = keys::batch(keys, &self.key)?;
         let mode = WriteMode { durable, sync_index, alone: true };
-        run_on(py, &self.uri, async move { job.delete_marked(&keys, mode, mark.as_ref()).await })
+        run_on(py, &self.uri, async move { job.delete_txn(&keys, mode, txn.as_ref()).await })
             .map(Acknowledged::from)
     }
 
     #[doc = docstring!("Job.apply")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
-        signature = (data, deletes, *, durable=None, sync_index=None, mark=None, round_floats=false)
+        signature = (data, deletes, *, durable=None, sync_index=None, txn=None, round_floats=false)
     )]
     fn apply(
         &self,
@@ -98,17 +98,17 @@ impl Job {
         deletes: &Bound<'_, PyAny>,
         durable: Option<bool>,
         sync_index: Option<bool>,
-        mark: Option<(String, i64)>,
+        txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
-        let mark = stage::mark(mark)?;
+        let txn = stage::txn(txn)?;
         let deletes = stage::deletes(deletes)?;
         let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move {
             let rows = if round_floats { job.round_floats(&rows)? } else { rows };
-            job.apply(&rows, &deletes, mode, mark.as_ref()).await
+            job.apply(&rows, &deletes, mode, txn.as_ref()).await
         })
         .map(Acknowledged::from)
     }

@@ -1,14 +1,14 @@
-//! `Stage`, `StagedRun` and marks: writes that are linked later, and writes that happen once.
+//! `Stage`, `StagedRun` and transaction ids: writes that are linked later, and writes that happen once.
 //!
 //! Owns: their Python shape.
-//! Does not own: what linking or a mark means; the stub documents it.
+//! Does not own: what linking or a transaction id means; the stub documents it.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::DataType;
-use lancemem::{Mark, ShardId, TypeName, Verb};
+use lancemem::{ShardId, Txn, TypeName, Verb};
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
@@ -18,10 +18,10 @@ use crate::input;
 use crate::runtime::{Here, run_on};
 use crate::values::{Repr, value};
 
-/// The mark of a write from its two parts.
-pub fn mark(parts: Option<(String, i64)>) -> PyResult<Option<Mark>> {
-    let mark = parts.map(|(application, version)| Mark::new(application, version)).transpose();
-    mark.map_err(|error| to_py(&error))
+/// The transaction id of a write from its two parts.
+pub fn txn(parts: Option<(String, i64)>) -> PyResult<Option<Txn>> {
+    let txn = parts.map(|(app_id, version)| Txn::new(app_id, version)).transpose();
+    txn.map_err(|error| to_py(&error))
 }
 
 /// The values that say which rows delete their key.

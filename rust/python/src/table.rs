@@ -66,12 +66,12 @@ impl Table {
         py: Python<'_>,
         rows: RecordBatch,
         change: &Change,
-        mark: Option<(String, i64)>,
+        txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<WriteResult> {
-        let (table, mark) = (self.inner()?, stage::mark(mark)?);
+        let (table, txn) = (self.inner()?, stage::txn(txn)?);
         let rows = if round_floats { self.run(py, table.round_floats(&rows))? } else { rows };
-        self.run(py, table.write(&rows, change.verb(), mark.as_ref())).map(WriteResult::from)
+        self.run(py, table.write(&rows, change.verb(), txn.as_ref())).map(WriteResult::from)
     }
 }
 
@@ -179,53 +179,48 @@ impl Table {
     }
 
     #[doc = docstring!("Table.upsert")]
-    #[pyo3(signature = (data, *, mark=None, round_floats=false))]
+    #[pyo3(signature = (data, *, txn=None, round_floats=false))]
     fn upsert(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        mark: Option<(String, i64)>,
+        txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<WriteResult> {
-        self.write(py, input::batch(data)?, &Change::Upsert, mark, round_floats)
+        self.write(py, input::batch(data)?, &Change::Upsert, txn, round_floats)
     }
 
     #[doc = docstring!("Table.delete")]
-    #[pyo3(signature = (keys, *, mark=None))]
+    #[pyo3(signature = (keys, *, txn=None))]
     fn delete(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
-        mark: Option<(String, i64)>,
+        txn: Option<(String, i64)>,
     ) -> PyResult<WriteResult> {
         let keys = keys::batch(keys, self.inner()?.primary_key())?;
-        self.write(py, keys, &Change::Delete, mark, false)
+        self.write(py, keys, &Change::Delete, txn, false)
     }
 
     #[doc = docstring!("Table.apply")]
-    #[pyo3(signature = (data, deletes, *, mark=None, round_floats=false))]
+    #[pyo3(signature = (data, deletes, *, txn=None, round_floats=false))]
     fn apply(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         deletes: &Bound<'_, PyAny>,
-        mark: Option<(String, i64)>,
+        txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<WriteResult> {
         let change = Change::Apply(stage::deletes(deletes)?);
-        self.write(py, input::batch(data)?, &change, mark, round_floats)
+        self.write(py, input::batch(data)?, &change, txn, round_floats)
     }
 
     #[doc = docstring!("Table.recorded")]
-    fn recorded(
-        &self,
-        py: Python<'_>,
-        shard: ShardName,
-        application: &str,
-    ) -> PyResult<Option<i64>> {
+    fn recorded(&self, py: Python<'_>, shard: ShardName, app_id: &str) -> PyResult<Option<i64>> {
         let table = self.inner()?;
         let shard_id = repair::existing_shard(py, &table, shard)?;
-        self.run(py, table.recorded(shard_id, application))
+        self.run(py, table.recorded(shard_id, app_id))
     }
 
     #[doc = docstring!("Table.start_stage")]
@@ -237,17 +232,17 @@ impl Table {
 
     #[doc = docstring!("Table.link")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
-    #[pyo3(signature = (runs, *, write=None, mark=None))]
+    #[pyo3(signature = (runs, *, write=None, txn=None))]
     fn link(
         &self,
         py: Python<'_>,
         runs: Vec<Py<StagedRun>>,
         write: Option<String>,
-        mark: Option<(String, i64)>,
+        txn: Option<(String, i64)>,
     ) -> PyResult<LinkResult> {
-        let (table, mark) = (self.inner()?, stage::mark(mark)?);
+        let (table, txn) = (self.inner()?, stage::txn(txn)?);
         let runs = stage::staged_runs(&runs)?;
-        self.run(py, async move { table.link(&runs, write.as_deref(), mark.as_ref()).await })
+        self.run(py, async move { table.link(&runs, write.as_deref(), txn.as_ref()).await })
             .map(LinkResult::from)
     }
 

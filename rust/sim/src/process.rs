@@ -174,7 +174,7 @@ impl Process {
                 let keys: Vec<i64> =
                     (0..=world.chance.below(2)).map(|_| register(&world)).collect();
                 self.call(&world, false, |id| {
-                    keys.iter().copied().chain([rows::mark(id)]).map(|key| (key, None)).collect()
+                    keys.iter().copied().chain([rows::txn(id)]).map(|key| (key, None)).collect()
                 })
                 .await
             } else {

@@ -4,7 +4,7 @@
 //! Does not own: the batches' columns, which are the testkit's.
 //!
 //! A value is `put << 20 | number`. A delete has no values, so it also deletes a key that nobody
-//! uses, `MARK + put`: its last row.
+//! uses, `TXN + put`: its last row.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
@@ -29,7 +29,7 @@ pub const KEYS: usize = 22;
 /// What each account starts with.
 pub const DEPOSIT: i64 = 100;
 
-const MARK: i64 = 1_000_000;
+const TXN: i64 = 1_000_000;
 const NUMBER_BITS: u32 = 20;
 
 /// The value of `number` in the put `id`.
@@ -43,8 +43,8 @@ pub const fn number(value: i64) -> i64 {
 }
 
 /// The key by which the delete `id` is recognised.
-pub fn mark(id: PutId) -> i64 {
-    MARK + i64::from(id)
+pub fn txn(id: PutId) -> i64 {
+    TXN + i64::from(id)
 }
 
 /// An empty table.
@@ -78,7 +78,7 @@ pub fn decode(shape: KeyShape, batch: &RecordBatch) -> Vec<Row> {
 pub fn put_of(rows: &[Row]) -> Option<PutId> {
     let id = match rows.last()? {
         (_, Some(value)) => value >> NUMBER_BITS,
-        (key, None) => key - MARK,
+        (key, None) => key - TXN,
     };
     PutId::try_from(id).ok()
 }

@@ -16,7 +16,7 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{
-    Error, Generation, ManifestVersion, Mark, ShardId, WalPosition, WriterConfig,
+    Error, Generation, ManifestVersion, Txn, ShardId, WalPosition, WriterConfig,
 };
 use lancemem_testkit::{Effect, Fault, FaultyStore, Gate, KeyShape, MemorySink, Request};
 
@@ -200,7 +200,7 @@ async fn a_link_that_learns_late_that_it_is_done_lists_no_run_again() {
     shard.storage.inject(Fault::new(Request::Put, &shard.manifest(claimed.next()), effect));
     let task = {
         let (linking, run) = (linking.clone(), run.clone());
-        tokio::spawn(async move { linking.link(&[(run, Mark::new("query", 1).unwrap())]).await })
+        tokio::spawn(async move { linking.link(&[(run, Txn::new("query", 1).unwrap())]).await })
     };
     arrived(&hold).await;
     assert!(shard.manifests().latest().await.unwrap().unwrap().lists(&run.path));

@@ -43,7 +43,7 @@ pub use lancemem_core::shard::{
 };
 pub use lancemem_core::store::{scrub, waiting_here};
 pub use lancemem_core::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, MAX_PUT_BYTES, Mark, PerProcess, Result, ShardId,
+    Error, ErrorKind, Generation, KeyIndexKind, MAX_PUT_BYTES, PerProcess, Result, ShardId, Txn,
     TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::Found;

@@ -19,7 +19,7 @@ use lancemem_core::format::{
     FragmentVector, IndexedFragment, OlderRunVector, PageFile, Place, RecordIndexRun, RowSchema,
     RunVectors, ShardManifest, SsTable, TOMBSTONE, TRAILER_BYTES, paths, version_hint, wal_entry,
 };
-use lancemem_core::types::{Generation, ManifestVersion, Marks, ShardId, WalPosition, WriterEpoch};
+use lancemem_core::types::{Generation, ManifestVersion, ShardId, Txns, WalPosition, WriterEpoch};
 use roaring::RoaringBitmap;
 
 /// A bitmap of more rows is not counted row by row.
@@ -87,11 +87,11 @@ pub fn log_entry(bytes: &[u8]) -> bool {
     if let Some(generation) = entry.generation.filter(|_| !entry.batches.is_empty()) {
         let (place, epoch) = (entry.place.unwrap_or_default(), entry.writer_epoch);
         let again =
-            wal_entry::encode_marked(&entry.batches, place, epoch, generation, &entry.marks);
+            wal_entry::encode_with_txns(&entry.batches, place, epoch, generation, &entry.txns);
         let again = wal_entry::decode_at(&again.unwrap(), place).unwrap();
         assert_eq!(
-            (again.writer_epoch, again.generation, again.marks),
-            (entry.writer_epoch, entry.generation, entry.marks)
+            (again.writer_epoch, again.generation, again.txns),
+            (entry.writer_epoch, entry.generation, entry.txns)
         );
         assert_eq!(again.batches, entry.batches);
     }
@@ -197,18 +197,19 @@ fn log_entries() -> Vec<Vec<u8>> {
         let ids = Int64Array::from_iter_values(0..count);
         RecordBatch::try_new(schema.clone(), vec![Arc::new(ids), Arc::new(names)]).unwrap()
     };
-    let mut marks = Marks::default();
-    marks.record("a stream", 7);
-    let encode = |batches: &[RecordBatch], marks: &Marks| {
-        let bytes = wal_entry::encode_marked(batches, PLACE, WriterEpoch(7), Generation(3), marks);
+    let mut txns = Txns::default();
+    txns.record("a stream", 7);
+    let encode = |batches: &[RecordBatch], txns: &Txns| {
+        let bytes =
+            wal_entry::encode_with_txns(batches, PLACE, WriterEpoch(7), Generation(3), txns);
         bytes.unwrap().to_vec()
     };
     let sealed = [
-        encode(&[batch(1)], &marks),
-        encode(&[batch(40), batch(3), batch(17)], &Marks::default()),
+        encode(&[batch(1)], &txns),
+        encode(&[batch(40), batch(3), batch(17)], &Txns::default()),
         wal_entry::encode_sentinel(PLACE, WriterEpoch(2)).unwrap().to_vec(),
-        encode(&[stored(ROWS.storage())], &Marks::default()),
-        encode(&[stored(&narrower())], &Marks::default()),
+        encode(&[stored(ROWS.storage())], &Txns::default()),
+        encode(&[stored(&narrower())], &Txns::default()),
     ];
     let bare = sealed.iter().map(|entry| entry[..entry.len() - TRAILER_BYTES].to_vec());
     bare.chain(sealed.clone()).collect()
@@ -269,7 +270,7 @@ fn manifests() -> Vec<Vec<u8>> {
         });
     }
     full.replay_after_wal_entry_position = WalPosition(u64::MAX - 1);
-    full.marks.record("a stream", 7);
+    full.txns.record("a stream", 7);
     let sealed = [first.encode(), full.encode()];
     let bare = sealed.iter().map(|manifest| manifest[8..manifest.len() - 8].to_vec());
     bare.chain(sealed.clone()).collect()

@@ -427,8 +427,8 @@ fn has_absolute_path(line: &str, folder: &str) -> bool {
 
 /// The text up to `#[cfg(test)] mod tests {`, if there is one.
 fn without_test_module(text: &str) -> &str {
-    let inline = text.match_indices("#[cfg(test)]").find(|(at, mark)| {
-        let rest = text[at + mark.len()..].trim_start();
+    let inline = text.match_indices("#[cfg(test)]").find(|(at, txn)| {
+        let rest = text[at + txn.len()..].trim_start();
         let declared = rest.lines().next().unwrap_or_default();
         rest.starts_with("mod ") && declared.contains('{')
     });
@@ -438,11 +438,11 @@ fn without_test_module(text: &str) -> &str {
 /// The first name after each `crate::`, with its line; a group `{a, b::c}` gives several.
 fn crate_imports(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for (at, mark) in code.match_indices("crate::") {
+    for (at, txn) in code.match_indices("crate::") {
         if code[..at].chars().next_back().is_some_and(|before| is_word(before) || before == '$') {
             continue;
         }
-        let rest = &code[at + mark.len()..];
+        let rest = &code[at + txn.len()..];
         let line = line_of(code, at);
         if rest.starts_with('{') {
             found.extend(group_heads(rest).into_iter().map(|name| (line, name)));

@@ -9,12 +9,12 @@ use prost::Message;
 
 use super::{checksummed, paths};
 use crate::types::{
-    Error, Generation, ManifestVersion, Marks, Result, ShardId, WalPosition, WriterEpoch,
+    Error, Generation, ManifestVersion, Result, ShardId, Txns, WalPosition, WriterEpoch,
 };
 
 /// Followed by the application: a shard field entry that is no value of a sharding field. lance
 /// carries it along like any other.
-const MARK: &str = "lancemem:mark:";
+const TXN: &str = "lancemem:mark:";
 /// A shard field entry of the same kind, whose value is [`ShardManifest::sharding`].
 const SHARDING: &str = "lancemem:sharding";
 
@@ -32,8 +32,8 @@ pub struct ShardManifest {
     /// The sharding under which its rows were put, as [`Sharding::record`](super::Sharding::record)
     /// says it. None in shards of lance, of manual ones and of before it was recorded.
     pub sharding: Option<String>,
-    /// Marks of all writes whose rows are in runs of this version or of an earlier one.
-    pub marks: Marks,
+    /// Transaction ids of all writes whose rows are in runs of this version or of an earlier one.
+    pub txns: Txns,
     /// Fencing token of the present owner.
     pub writer_epoch: WriterEpoch,
     /// Replay starts after this WAL entry.
@@ -93,7 +93,7 @@ impl ShardManifest {
             shard_spec_id,
             shard_field_values,
             sharding: None,
-            marks: Marks::default(),
+            txns: Txns::default(),
             writer_epoch: WriterEpoch(0),
             replay_after_wal_entry_position: WalPosition(0),
             wal_entry_position_last_seen: WalPosition(0),
@@ -133,8 +133,8 @@ impl ShardManifest {
                     field_id: SHARDING.to_owned(),
                     value: sharding.as_bytes().to_vec(),
                 }))
-                .chain(self.marks.iter().map(|(application, version)| ShardFieldEntryMessage {
-                    field_id: format!("{MARK}{application}"),
+                .chain(self.txns.iter().map(|(app_id, version)| ShardFieldEntryMessage {
+                    field_id: format!("{TXN}{app_id}"),
                     value: version.to_le_bytes().to_vec(),
                 }))
                 .collect(),
@@ -161,10 +161,10 @@ impl ShardManifest {
             .map(|sstable| sstable.check(what))
             .collect::<Result<Vec<_>>>()?;
         let mut shard_field_values = BTreeMap::new();
-        let (mut sharding, mut marks) = (None, Marks::default());
+        let (mut sharding, mut txns) = (None, Txns::default());
         for entry in message.shard_field_entries {
-            if let Some(application) = entry.field_id.strip_prefix(MARK) {
-                marks.record(application, entry.mark_version(what)?);
+            if let Some(app_id) = entry.field_id.strip_prefix(TXN) {
+                txns.record(app_id, entry.txn_version(what)?);
             } else if entry.field_id == SHARDING {
                 sharding = Some(entry.sharding(what)?);
             } else {
@@ -177,7 +177,7 @@ impl ShardManifest {
             shard_spec_id: message.shard_spec_id,
             shard_field_values,
             sharding,
-            marks,
+            txns,
             writer_epoch: WriterEpoch(message.writer_epoch),
             replay_after_wal_entry_position: WalPosition(message.replay_after_wal_entry_position),
             wal_entry_position_last_seen: WalPosition(message.wal_entry_position_last_seen),
@@ -217,10 +217,10 @@ struct SsTableMessage {
 }
 
 impl ShardFieldEntryMessage {
-    fn mark_version(&self, what: &str) -> Result<i64> {
+    fn txn_version(&self, what: &str) -> Result<i64> {
         let bytes = self.value.as_slice().try_into().map_err(|_| {
             let detail = format!("{} has {} bytes, 8 expected", self.field_id, self.value.len());
-            Error::corrupt(what, "undecodable mark", detail)
+            Error::corrupt(what, "undecodable transaction id", detail)
         })?;
         Ok(i64::from_le_bytes(bytes))
     }

@@ -23,7 +23,7 @@ use super::cast::item_of;
 use super::size::{arrays_of, payload_bytes};
 use super::wal_trailer::{self, Place};
 use super::zero_width::{brings_too_many, holds_rows};
-use crate::types::{Error, Generation, Marks, Result, WriterEpoch};
+use crate::types::{Error, Generation, Result, Txns, WriterEpoch};
 
 const WRITER_EPOCH: &str = "writer_epoch";
 const GENERATION: &str = "generation";
@@ -43,8 +43,8 @@ pub struct WalEntry {
     pub writer_epoch: WriterEpoch,
     /// Generation of its rows; absent in entries of writers without a MemTable.
     pub generation: Option<Generation>,
-    /// The marks of its rows' writes.
-    pub marks: Marks,
+    /// The transaction ids of its rows' writes.
+    pub txns: Txns,
     /// Where it belongs; absent in entries of lance.
     pub place: Option<Place>,
     /// Its rows in arrival order; empty for a fence sentinel.
@@ -70,19 +70,19 @@ pub fn encode(
     writer_epoch: WriterEpoch,
     generation: Generation,
 ) -> Result<Bytes> {
-    encode_marked(batches, place, writer_epoch, generation, &Marks::default())
+    encode_with_txns(batches, place, writer_epoch, generation, &Txns::default())
 }
 
-/// [`encode`] with the marks of the writes that brought these rows.
+/// [`encode`] with the transaction ids of the writes that brought these rows.
 ///
 /// # Errors
 /// As [`encode`].
-pub fn encode_marked(
+pub fn encode_with_txns(
     batches: &[RecordBatch],
     place: Place,
     writer_epoch: WriterEpoch,
     generation: Generation,
-    marks: &Marks,
+    txns: &Txns,
 ) -> Result<Bytes> {
     let Some(first) = batches.first() else {
         return Err(Error::Internal("a WAL entry needs at least one batch".to_owned()));
@@ -91,7 +91,7 @@ pub fn encode_marked(
     metadata.insert(WRITER_EPOCH.to_owned(), writer_epoch.to_string());
     metadata.insert(GENERATION.to_owned(), generation.to_string());
     let mut bytes = encode_stream(first.schema_ref().fields().clone(), metadata, batches)?;
-    wal_trailer::append(&mut bytes, marks, place);
+    wal_trailer::append(&mut bytes, txns, place);
     Ok(bytes.into())
 }
 
@@ -105,7 +105,7 @@ pub fn encode_sentinel(place: Place, writer_epoch: WriterEpoch) -> Result<Bytes>
         (FENCE_SENTINEL.to_owned(), "true".to_owned()),
     ]);
     let mut bytes = encode_stream(Fields::empty(), metadata, &[])?;
-    wal_trailer::append(&mut bytes, &Marks::default(), place);
+    wal_trailer::append(&mut bytes, &Txns::default(), place);
     Ok(bytes.into())
 }
 
@@ -274,7 +274,7 @@ fn split_message(stream: &[u8]) -> Option<(Message<'_>, &[u8])> {
 }
 
 fn decode_stream(entry: wal_trailer::Split, what: &str) -> Result<WalEntry> {
-    let wal_trailer::Split { stream, marks, place } = entry;
+    let wal_trailer::Split { stream, txns, place } = entry;
     let (schema, batches) = read_stream(stream, what)?;
     let number = |key: &str| -> Result<Option<u64>> {
         let Some(value) = schema.metadata().get(key) else { return Ok(None) };
@@ -288,7 +288,7 @@ fn decode_stream(entry: wal_trailer::Split, what: &str) -> Result<WalEntry> {
     Ok(WalEntry {
         writer_epoch: WriterEpoch(writer_epoch),
         generation: number(GENERATION)?.map(Generation),
-        marks,
+        txns,
         place,
         batches: without_entry_metadata(batches),
     })
@@ -390,12 +390,12 @@ mod tests {
 
     #[test]
     fn an_entry_reads_back_with_its_marks_and_the_rows_do_not_carry_them() {
-        let mut marks = Marks::default();
-        marks.record("query: \u{e9}", -3);
-        marks.record("b", i64::MAX);
-        let bytes = encode_marked(&[batch(&[1])], PLACE, WriterEpoch(7), Generation(3), &marks);
+        let mut txns = Txns::default();
+        txns.record("query: \u{e9}", -3);
+        txns.record("b", i64::MAX);
+        let bytes = encode_with_txns(&[batch(&[1])], PLACE, WriterEpoch(7), Generation(3), &txns);
         let read = decode_at(&bytes.unwrap(), PLACE).unwrap();
-        assert_eq!(read.marks, marks);
+        assert_eq!(read.txns, txns);
         assert_eq!(read.batches, [batch(&[1])]);
     }
 
@@ -423,15 +423,15 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_golden_file_and_those_of_before_entries_had_a_place_are_read() {
-        let mut marks = Marks::default();
-        marks.record("stream", 4);
+        let mut txns = Txns::default();
+        txns.record("stream", 4);
         let rows = [batch(&[1, 2])];
-        let bytes = encode_marked(&rows, PLACE, WriterEpoch(7), Generation(3), &marks).unwrap();
+        let bytes = encode_with_txns(&rows, PLACE, WriterEpoch(7), Generation(3), &txns).unwrap();
         let golden: &[u8] = include_bytes!("golden/wal_entry.arrow");
         assert_eq!(bytes, golden);
         let before: &[u8] = include_bytes!("golden/wal_entry_unplaced.arrow");
         let read = decode_at(&Bytes::from_static(before), PLACE).unwrap();
-        assert_eq!((read.place, read.marks, &read.batches[..]), (None, marks, &rows[..]));
+        assert_eq!((read.place, read.txns, &read.batches[..]), (None, txns, &rows[..]));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! What stands behind the stream of a WAL entry: the marks of its rows, its place, a checksum.
+//! What stands behind the stream of a WAL entry: the transaction ids of its rows, its place, a checksum.
 //!
 //! Owns: these bytes and their checks.
 //! Does not own: the stream, or what becomes of an entry that stands in another's place.
 //!
-//! Layout, numbers little-endian: the marks if there are some; the shard's 16 bytes, the position and
+//! Layout, numbers little-endian: the transaction ids if there are some; the shard's 16 bytes, the position and
 //! the magic `lmempos1`; the magic `lmemcrc1`, CRC-32 (IEEE) of all before it and the stream's length
 //! modulo 2^32. Before entries had a place, they ended with the magic `lmemcrc1` and what is behind it alone.
 
@@ -11,16 +11,16 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::types::{Error, Marks, Result, ShardId, WalPosition};
+use crate::types::{Error, Result, ShardId, Txns, WalPosition};
 
-/// Bytes of a trailer without marks.
+/// Bytes of a trailer without transaction ids.
 pub const TRAILER_BYTES: usize = PLACE_BYTES + CHECKSUM_BYTES;
 
 const CHECKSUM_MAGIC: &[u8; 8] = b"lmemcrc1";
 pub(super) const CHECKSUM_BYTES: usize = 16;
 const PLACE_MAGIC: &[u8; 8] = b"lmempos1";
 const PLACE_BYTES: usize = 32;
-const MARKS_MAGIC: &[u8; 8] = b"lmemmrk1";
+const TXNS_MAGIC: &[u8; 8] = b"lmemmrk1";
 
 /// Where an entry stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl fmt::Display for Place {
 pub(super) struct Split {
     /// Everything before the trailer.
     pub stream: Bytes,
-    pub marks: Marks,
+    pub txns: Txns,
     pub place: Option<Place>,
 }
 
@@ -50,9 +50,9 @@ pub(super) struct Split {
 ///
 /// In the metadata of the stream's schema its words would keep lance from replaying the entry: it compares
 /// schemas. Behind the stream no Arrow reader looks.
-pub(super) fn append(bytes: &mut Vec<u8>, marks: &Marks, place: Place) {
+pub(super) fn append(bytes: &mut Vec<u8>, txns: &Txns, place: Place) {
     let length = low_word(bytes.len());
-    append_marks(bytes, marks);
+    append_txns(bytes, txns);
     bytes.extend_from_slice(place.shard_id.as_bytes());
     bytes.extend_from_slice(&place.position.get().to_le_bytes());
     bytes.extend_from_slice(PLACE_MAGIC);
@@ -62,19 +62,19 @@ pub(super) fn append(bytes: &mut Vec<u8>, marks: &Marks, place: Place) {
     bytes.extend_from_slice(&length.to_le_bytes());
 }
 
-fn append_marks(bytes: &mut Vec<u8>, marks: &Marks) {
-    if marks.is_empty() {
+fn append_txns(bytes: &mut Vec<u8>, txns: &Txns) {
+    if txns.is_empty() {
         return;
     }
     let start = bytes.len();
-    for (application, version) in marks.iter() {
-        bytes.extend_from_slice(&low_word(application.len()).to_le_bytes());
-        bytes.extend_from_slice(application.as_bytes());
+    for (app_id, version) in txns.iter() {
+        bytes.extend_from_slice(&low_word(app_id.len()).to_le_bytes());
+        bytes.extend_from_slice(app_id.as_bytes());
         bytes.extend_from_slice(&version.to_le_bytes());
     }
     let length = low_word(bytes.len() - start);
     bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(MARKS_MAGIC);
+    bytes.extend_from_slice(TXNS_MAGIC);
 }
 
 fn low_word(number: usize) -> u32 {
@@ -90,7 +90,7 @@ fn low_word(number: usize) -> u32 {
 pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
     // What is shorter than a checksum has none, whatever it begins with.
     let Some((body, stored, length)) = split_checksum(bytes) else {
-        return Ok(Split { stream: bytes.clone(), marks: Marks::default(), place: None });
+        return Ok(Split { stream: bytes.clone(), txns: Txns::default(), place: None });
     };
     let computed = crc32fast::hash(&body);
     if stored != computed && !mutant!("B19-checksum") {
@@ -98,20 +98,20 @@ pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
         return Err(Error::corrupt(what, "checksum", detail));
     }
     let (body, place) = split_place(body);
-    let (stream, marks) = split_marks(body, what)?;
+    let (stream, txns) = split_txns(body, what)?;
     if length != low_word(stream.len()) {
         let detail = format!("its length is {length}, that of its stream {}", stream.len());
         return Err(Error::corrupt(what, "checksum", detail));
     }
-    Ok(Split { stream, marks, place })
+    Ok(Split { stream, txns, place })
 }
 
 /// The parts of an entry that is damaged, as far as they can be told apart.
 pub(super) fn split_unchecked(bytes: &Bytes, what: &str) -> Split {
     let body = split_checksum(bytes).map_or_else(|| bytes.clone(), |(body, ..)| body);
     let (body, place) = split_place(body);
-    let (stream, marks) = split_marks(body.clone(), what).unwrap_or((body, Marks::default()));
-    Split { stream, marks, place }
+    let (stream, txns) = split_txns(body.clone(), what).unwrap_or((body, Txns::default()));
+    Split { stream, txns, place }
 }
 
 /// All before the checksum, the checksum, and the stream's length behind it.
@@ -137,14 +137,14 @@ fn split_place(body: Bytes) -> (Bytes, Option<Place>) {
     (body.slice(..rest.len()), Some(place))
 }
 
-/// The stream of `body` and the marks behind it.
-fn split_marks(body: Bytes, what: &str) -> Result<(Bytes, Marks)> {
-    let mut marks = Marks::default();
-    if !body.ends_with(MARKS_MAGIC) {
-        return Ok((body, marks));
+/// The stream of `body` and the transaction ids behind it.
+fn split_txns(body: Bytes, what: &str) -> Result<(Bytes, Txns)> {
+    let mut txns = Txns::default();
+    if !body.ends_with(TXNS_MAGIC) {
+        return Ok((body, txns));
     }
-    let broken = || Error::corrupt(what, "undecodable", "its marks are cut short");
-    let mut end = body.len() - MARKS_MAGIC.len();
+    let broken = || Error::corrupt(what, "undecodable", "its transaction ids are cut short");
+    let mut end = body.len() - TXNS_MAGIC.len();
     let length: [u8; 4] = take_end(&body, &mut end).ok_or_else(broken)?;
     let start = end.checked_sub(u32::from_le_bytes(length) as usize).ok_or_else(broken)?;
     let mut rest = &body[start..end];
@@ -154,10 +154,10 @@ fn split_marks(body: Bytes, what: &str) -> Result<(Bytes, Marks)> {
         let (name, after) = after.split_at_checked(length).ok_or_else(broken)?;
         let (version, after) = after.split_first_chunk::<8>().ok_or_else(broken)?;
         let name = std::str::from_utf8(name).map_err(|_| broken())?;
-        marks.record(name, i64::from_le_bytes(*version));
+        txns.record(name, i64::from_le_bytes(*version));
         rest = after;
     }
-    Ok((body.slice(..start), marks))
+    Ok((body.slice(..start), txns))
 }
 
 fn take_end<const N: usize>(bytes: &[u8], end: &mut usize) -> Option<[u8; N]> {

@@ -17,7 +17,7 @@ use super::stats::Counters;
 use super::task_guard::TaskEnd;
 use super::writer::Shared;
 use crate::store::may_wait_here;
-use crate::types::{Generation, Marks, WalPosition};
+use crate::types::{Generation, Txns, WalPosition};
 use crate::wal::{Queued, WalAppender};
 
 /// An entry of so many bytes takes hardly longer than one of fewer. Larger ones are worth beginning:
@@ -139,9 +139,9 @@ impl Shared {
         let group = self.queue.take_group();
         let Some(generation) = group.first().map(|queued| queued.generation) else { return true };
         let bytes = group.iter().map(|queued| queued.bytes).sum();
-        let marks = marks_of(&group);
+        let txns = txns_of(&group);
         let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
-        match appender.append(&batches, generation, &marks).await {
+        match appender.append(&batches, generation, &txns).await {
             Ok(position) => self.appended(generation, position, batches.len(), bytes),
             Err(error) => {
                 tracing::error!(shard = %self.shard_id, %error, "the job stops");
@@ -170,10 +170,10 @@ impl Shared {
     }
 }
 
-fn marks_of(group: &[Queued]) -> Marks {
-    let mut marks = Marks::default();
-    for mark in group.iter().filter_map(|queued| queued.mark.as_ref()) {
-        marks.record(mark.application(), mark.version());
+fn txns_of(group: &[Queued]) -> Txns {
+    let mut txns = Txns::default();
+    for txn in group.iter().filter_map(|queued| queued.txn.as_ref()) {
+        txns.record(txn.app_id(), txn.version());
     }
-    marks
+    txns
 }

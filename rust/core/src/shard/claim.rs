@@ -20,7 +20,7 @@ use super::follow::newest_schema;
 use super::recover::{Replay, Replayed};
 use super::state::{LiveMemTable, ShardState};
 use super::stats::Counters;
-use super::transactions::JobMarks;
+use super::transactions::JobTxns;
 use super::turn::ClaimTurn;
 use super::writer::{ShardWriter, Shared};
 use super::{SsTableSink, memtable_layout};
@@ -169,7 +169,7 @@ impl ShardWriter {
         // A later claim explains whatever the log has become.
         manifests.check_fenced(epoch).await?;
         let (rest, schema) = rest?;
-        let marks = JobMarks::recovered(&manifest, &rest);
+        let txns = JobTxns::recovered(&manifest, &rest);
         let (state, last_positions) = recovered_state(manifest, &schema, config.key_index, &rest);
         let recovered_bytes = state.memtables().map(|live| live.memtable.bytes()).sum();
 
@@ -193,7 +193,7 @@ impl ShardWriter {
             placing: Mutex::new(()),
             state: RwLock::new(Arc::new(state)),
             last_positions: Mutex::new(last_positions),
-            marks: Mutex::new(marks),
+            txns: Mutex::new(txns),
             admission: Admission::with_recovered(recovered_bytes),
             acknowledged: AtomicU64::new(0),
             unindexed: Notify::new(),
@@ -333,7 +333,7 @@ fn append_again(queue: &WalQueue, state: &ShardState) {
     for live in state.memtables() {
         let generation = live.memtable.generation();
         for batch in live.memtable.view(usize::MAX).batches().cloned() {
-            queue.push(Queued { generation, batch, bytes: 0, mark: None });
+            queue.push(Queued { generation, batch, bytes: 0, txn: None });
         }
     }
 }

@@ -147,8 +147,8 @@ impl Shared {
         let started = Instant::now();
         let rows = oldest.memtable.view(oldest.memtable.batches());
         let sstable = self.sink.write(&rows).await?;
-        let marks = self.marks.lock().of(generation);
-        let now = expiry(&self.manifests, &self.state().manifest.marks, &marks).await;
+        let txns = self.txns.lock().of(generation);
+        let now = expiry(&self.manifests, &self.state().manifest.txns, &txns).await;
         let manifest = self
             .manifests
             .update(self.epoch, |manifest: &mut ShardManifest| {
@@ -157,8 +157,8 @@ impl Shared {
                     return;
                 }
                 manifest.sstables.push(sstable.clone());
-                manifest.marks.merge(&marks);
-                manifest.marks.forget_old(&marks, now);
+                manifest.txns.merge(&txns);
+                manifest.txns.forget_old(&txns, now);
                 manifest.current_generation = generation.next();
                 manifest.replay_after_wal_entry_position = covered;
                 manifest.wal_entry_position_last_seen =
@@ -171,7 +171,7 @@ impl Shared {
             self.publish(state);
         }
         self.last_positions.lock().remove(&generation);
-        self.marks.lock().flushed(generation, now);
+        self.txns.lock().flushed(generation, now);
         let bytes = oldest.memtable.bytes();
         self.admission.release(bytes);
         Counters::add(&self.counters.flushes, 1);

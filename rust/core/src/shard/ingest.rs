@@ -1,7 +1,7 @@
 //! Runs that were written elsewhere, taken into a shard.
 //!
 //! Owns: their place in the order of generations, and that all of them appear at once, together
-//! with their mark.
+//! with their transaction id.
 //! Does not own: writing a run. Whoever wrote these needed no claim, because a run that no
 //! manifest lists means nothing.
 
@@ -15,11 +15,11 @@ use super::transactions::expiry;
 use super::writer::{ShardWriter, Shared};
 use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
 use crate::memtable::{MemTable, MemTableView};
-use crate::types::{Generation, Mark, Marks, Result, Standing, WriterConfig};
+use crate::types::{Generation, Result, Standing, Txn, Txns, WriterConfig};
 
 /// A run to link, and what its shard remembers of that, so that a link that is repeated does nothing,
-/// also where a compaction has taken the run out of the manifest meanwhile. Runs may share a mark.
-pub type MarkedRun = (SsTable, Mark);
+/// also where a compaction has taken the run out of the manifest meanwhile. Runs may share a transaction id.
+pub type IngestedSsTable = (SsTable, Txn);
 
 /// Rows of a run that no manifest lists yet, as a sink takes them; their generation is 0 until
 /// the run is linked.
@@ -42,16 +42,16 @@ pub fn unlisted_rows(
 
 impl ShardWriter {
     /// Takes `runs` into the shard, in their order and newer than every row in it, and ends the
-    /// job. Returns the folders of those that it listed: none where their marks say that this was done
+    /// job. Returns the folders of those that it listed: none where their transaction ids say that this was done
     /// before, or all of them are there.
     ///
     /// Rows in the log are flushed first: their generation is below those of the runs. One
-    /// manifest version then lists all runs and the marks.
+    /// manifest version then lists all runs and the transaction ids.
     ///
     /// # Errors
     /// Fenced, or why the flush or the manifest could not be written; the runs are then either
-    /// all listed or none is. Stale where a newer version than a mark's is written.
-    pub async fn link(&self, runs: &[MarkedRun]) -> Result<Vec<String>> {
+    /// all listed or none is. Stale where a newer version than a transaction's is written.
+    pub async fn link(&self, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
         let shared = &self.shared;
         {
             let _placing = shared.placing.lock();
@@ -59,7 +59,7 @@ impl ShardWriter {
             shared.closed.store(true, Ordering::Release);
         }
         let linked = self.link_closed(runs).await;
-        // Without it a put whose mark made this call needless might not be durable yet.
+        // Without it a put whose transaction id made this call needless might not be durable yet.
         let closed = self.close(false).await;
         match linked {
             Ok(linked) if linked.is_empty() => closed.map(|()| linked),
@@ -67,7 +67,7 @@ impl ShardWriter {
         }
     }
 
-    async fn link_closed(&self, runs: &[MarkedRun]) -> Result<Vec<String>> {
+    async fn link_closed(&self, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
         let shared = &self.shared;
         let runs = new_runs(shared, runs)?;
         if runs.is_empty() {
@@ -76,36 +76,36 @@ impl ShardWriter {
         shared.queue.hurry();
         shared.queue.wait_durable(shared.queue.queued()).await?;
         shared.flush_all().await?;
-        // Runs of an older call may be listed, without the marks of this one: those are recorded now.
+        // Runs of an older call may be listed, without the transaction ids of this one: those are recorded now.
         let listed = shared.state().manifest.clone();
         let to_list: Vec<_> = runs.iter().filter(|(run, _)| !listed.lists(&run.path)).collect();
-        let mut brought = Marks::default();
-        for (_, mark) in &runs {
-            brought.record(mark.application(), mark.version());
+        let mut brought = Txns::default();
+        for (_, txn) in &runs {
+            brought.record(txn.app_id(), txn.version());
         }
-        let now = expiry(&shared.manifests, &listed.marks, &brought).await;
+        let now = expiry(&shared.manifests, &listed.txns, &brought).await;
         let change = |manifest: &mut ShardManifest| {
-            for (run, mark) in &to_list {
+            for (run, txn) in &to_list {
                 // An earlier attempt landed although nobody saw its answer; a compaction may have
                 // taken its runs out since.
-                if manifest.lists(&run.path) || manifest.marks.standing(mark) != Standing::New {
+                if manifest.lists(&run.path) || manifest.txns.standing(txn) != Standing::New {
                     continue;
                 }
                 let generation = manifest.current_generation;
                 manifest.sstables.push(SsTable { generation, ..(*run).clone() });
                 manifest.current_generation = generation.next();
             }
-            manifest.marks.merge(&brought);
-            manifest.marks.forget_old(&brought, now);
+            manifest.txns.merge(&brought);
+            manifest.txns.forget_old(&brought, now);
         };
         shared.stop_where_fenced(shared.manifests.update(shared.epoch, change).await)?;
         Ok(to_list.iter().map(|(run, _)| run.path.clone()).collect())
     }
 
-    /// The newest version of `application` in the shard, of writes that may not be durable yet.
+    /// The newest version of `app_id` in the shard, of writes that may not be durable yet.
     #[must_use]
-    pub fn mark(&self, application: &str) -> Option<i64> {
-        self.shared.marks.lock().get(application)
+    pub fn txn(&self, app_id: &str) -> Option<i64> {
+        self.shared.txns.lock().get(app_id)
     }
 
     /// Rows and deletes in one put, in the order of the rows: a row whose value in `deletes` is
@@ -118,18 +118,18 @@ impl ShardWriter {
         rows: &RecordBatch,
         deletes: &arrow_array::BooleanArray,
         mode: super::WriteMode,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<super::Acknowledged> {
         self.shared.check_open()?;
         let schema = self.shared.schema();
         let rows = schema.accept_changes(rows, deletes)?;
-        self.shared.place(&schema, rows, mode, mark).await
+        self.shared.place(&schema, rows, mode, txn).await
     }
 }
 
 /// Those of `runs` that the shard does not remember.
-fn new_runs<'a>(shared: &Shared, runs: &'a [MarkedRun]) -> Result<Vec<&'a MarkedRun>> {
-    let recorded = shared.marks.lock();
+fn new_runs<'a>(shared: &Shared, runs: &'a [IngestedSsTable]) -> Result<Vec<&'a IngestedSsTable>> {
+    let recorded = shared.txns.lock();
     let mut new = Vec::with_capacity(runs.len());
     for run in runs {
         if recorded.is_new(shared.shard_id, &run.1)? {

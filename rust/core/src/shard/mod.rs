@@ -26,7 +26,7 @@ mod writer;
 use async_trait::async_trait;
 
 pub use claim::ShardIdentity;
-pub use ingest::{MarkedRun, unlisted_rows};
+pub use ingest::{IngestedSsTable, unlisted_rows};
 pub use observer::JobWatch;
 pub use recover::{Look, Replay, Replayed};
 pub use repair::{
@@ -34,7 +34,7 @@ pub use repair::{
 };
 pub use state::ShardSnapshot;
 pub use stats::JobStats;
-pub use transactions::{is_new, recorded_marks};
+pub use transactions::{is_new, recorded_txns};
 pub use turn::{ClaimTurn, EntryStanding, PlannedEntry};
 pub use writer::{Acknowledged, ShardWriter, WriteMode};
 

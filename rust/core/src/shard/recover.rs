@@ -15,7 +15,7 @@ use crate::format::{AcceptedRows, RowSchema, ShardManifest, WalEntry};
 use crate::memtable::MemTable;
 use crate::store::ManifestStore;
 use crate::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, Marks, Result, ShardId, WalPosition, WriterEpoch,
+    Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId, Txns, WalPosition, WriterEpoch,
 };
 use crate::wal::{WalTail, entry_name};
 
@@ -38,8 +38,8 @@ pub struct Replayed {
     pub memtable: Arc<MemTable>,
     /// The newest entry with rows of this generation.
     pub last_position: WalPosition,
-    /// The marks of those rows' writes.
-    pub marks: Marks,
+    /// The transaction ids of those rows' writes.
+    pub txns: Txns,
 }
 
 /// What a reader that is not the writer sees of a shard first.
@@ -76,7 +76,7 @@ struct PreparedRows {
     /// Who wrote the entry, if it has rows.
     author: Option<WriterEpoch>,
     generation: Option<Generation>,
-    marks: Marks,
+    txns: Txns,
     batches: Vec<AcceptedRows>,
     has_other_columns: bool,
 }
@@ -192,7 +192,7 @@ impl Replay {
                 return Ok(PreparedRows {
                     author,
                     generation,
-                    marks: Marks::default(),
+                    txns: Txns::default(),
                     batches: Vec::new(),
                     has_other_columns: false,
                 });
@@ -207,7 +207,7 @@ impl Replay {
                 }
                 other => other,
             })?;
-            Ok(PreparedRows { author, generation, marks: entry.marks, batches, has_other_columns })
+            Ok(PreparedRows { author, generation, txns: entry.txns, batches, has_other_columns })
         }
     }
 
@@ -227,8 +227,8 @@ impl Replay {
         if newest != Some(generation) {
             let layout = memtable_layout(&self.schema, self.index);
             let memtable = Arc::new(MemTable::new(generation, layout));
-            let marks = Marks::default();
-            self.memtables.push(Replayed { memtable, last_position: position, marks });
+            let txns = Txns::default();
+            self.memtables.push(Replayed { memtable, last_position: position, txns });
         }
         let Some(replayed) = self.memtables.last_mut() else { return Ok(()) };
         for rows in rows.batches {
@@ -237,7 +237,7 @@ impl Replay {
             replayed.memtable.index_through(batches);
         }
         replayed.last_position = position;
-        replayed.marks.merge(&rows.marks);
+        replayed.txns.merge(&rows.txns);
         Ok(())
     }
 

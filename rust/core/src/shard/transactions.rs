@@ -1,16 +1,16 @@
-//! Marks of one shard: what is recorded, by whom it is asked, and when it is kept for good.
+//! Transaction ids of one shard: what is recorded, by whom it is asked, and when it is kept for good.
 //!
-//! Owns: the marks that a job knows, those of each generation that is not flushed, and reading
+//! Owns: the transaction ids that a job knows, those of each generation that is not flushed, and reading
 //! them without a claim.
-//! Does not own: the bytes. An entry of the log carries the marks of its rows; the manifest
-//! version that lists a generation carries the marks of the generation's rows.
+//! Does not own: the bytes. An entry of the log carries the transaction ids of its rows; the manifest
+//! version that lists a generation carries the transaction ids of the generation's rows.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use crate::format::ShardManifest;
 use crate::store::{ManifestStore, Store};
-use crate::types::{Error, Generation, Mark, Marks, ONCE, Result, ShardId, Standing};
+use crate::types::{Error, Generation, ONCE, Result, ShardId, Standing, Txn, Txns};
 use crate::wal::WalTail;
 
 use super::recover::Replayed;
@@ -18,47 +18,47 @@ use super::recover::Replayed;
 /// How often a read starts again because the owner flushed meanwhile.
 const READS: usize = 8;
 
-/// The marks that a job knows.
+/// The transaction ids that a job knows.
 #[derive(Debug, Default)]
-pub(super) struct JobMarks {
-    recorded: Marks,
+pub(super) struct JobTxns {
+    recorded: Txns,
     /// Of rows whose generation the manifest does not list.
-    unflushed: BTreeMap<Generation, Marks>,
+    unflushed: BTreeMap<Generation, Txns>,
 }
 
-impl JobMarks {
+impl JobTxns {
     /// What the manifest and the log hold when a job begins.
     pub fn recovered(manifest: &ShardManifest, memtables: &[Replayed]) -> Self {
-        let mut marks = Self { recorded: manifest.marks.clone(), unflushed: BTreeMap::new() };
-        for replayed in memtables.iter().filter(|replayed| !replayed.marks.is_empty()) {
-            marks.recorded.merge(&replayed.marks);
-            marks.unflushed.insert(replayed.memtable.generation(), replayed.marks.clone());
+        let mut txns = Self { recorded: manifest.txns.clone(), unflushed: BTreeMap::new() };
+        for replayed in memtables.iter().filter(|replayed| !replayed.txns.is_empty()) {
+            txns.recorded.merge(&replayed.txns);
+            txns.unflushed.insert(replayed.memtable.generation(), replayed.txns.clone());
         }
-        marks
+        txns
     }
 
-    /// The newest version of `application`.
-    pub fn get(&self, application: &str) -> Option<i64> {
-        self.recorded.get(application)
+    /// The newest version of `app_id`.
+    pub fn get(&self, app_id: &str) -> Option<i64> {
+        self.recorded.get(app_id)
     }
 
     /// Whether the write of `txn` is still to be done.
     ///
     /// # Errors
     /// Stale where a newer version is written.
-    pub fn is_new(&self, shard: ShardId, mark: &Mark) -> Result<bool> {
-        is_new(&self.recorded, shard, mark)
+    pub fn is_new(&self, shard: ShardId, txn: &Txn) -> Result<bool> {
+        is_new(&self.recorded, shard, txn)
     }
 
-    /// Remembers the mark of rows that go into the MemTable of `generation`.
-    pub fn record(&mut self, generation: Generation, mark: &Mark) {
-        self.recorded.record(mark.application(), mark.version());
+    /// Remembers the transaction id of rows that go into the MemTable of `generation`.
+    pub fn record(&mut self, generation: Generation, txn: &Txn) {
+        self.recorded.record(txn.app_id(), txn.version());
         let unflushed = self.unflushed.entry(generation).or_default();
-        unflushed.record(mark.application(), mark.version());
+        unflushed.record(txn.app_id(), txn.version());
     }
 
-    /// The marks of the rows of `generation`.
-    pub fn of(&self, generation: Generation) -> Marks {
+    /// The transaction ids of the rows of `generation`.
+    pub fn of(&self, generation: Generation) -> Txns {
         self.unflushed.get(&generation).cloned().unwrap_or_default()
     }
 
@@ -66,7 +66,7 @@ impl JobMarks {
     /// names have expired.
     pub fn flushed(&mut self, generation: Generation, now: Option<SystemTime>) {
         let mut kept = self.unflushed.remove(&generation).unwrap_or_default();
-        self.unflushed.values().for_each(|marks| kept.merge(marks));
+        self.unflushed.values().for_each(|txns| kept.merge(txns));
         self.recorded.forget_old(&kept, now);
     }
 }
@@ -75,29 +75,29 @@ impl JobMarks {
 ///
 /// # Errors
 /// Stale where a newer version is written.
-pub fn is_new(recorded: &Marks, shard: ShardId, mark: &Mark) -> Result<bool> {
-    match recorded.standing(mark) {
+pub fn is_new(recorded: &Txns, shard: ShardId, txn: &Txn) -> Result<bool> {
+    match recorded.standing(txn) {
         Standing::New => Ok(true),
         Standing::Recorded => Ok(false),
         Standing::Stale(recorded) => Err(Error::Stale {
             shard,
-            application: mark.application().to_owned(),
-            version: mark.version(),
+            app_id: txn.app_id().to_owned(),
+            version: txn.version(),
             recorded,
         }),
     }
 }
 
 /// Lets the newest version of every application be written once more: one that was overtaken is over,
-/// but of the newest some rows may be missing. What a shard has linked without a mark it goes on to
+/// but of the newest some rows may be missing. What a shard has linked without a transaction id it goes on to
 /// remember.
-pub(super) fn take_back_newest(marks: &mut Marks) {
-    marks.take_back_newest(|application| !names_run(application));
+pub(super) fn take_back_newest(txns: &mut Txns) {
+    txns.take_back_newest(|app_id| !names_run(app_id));
 }
 
-/// Whether a shard remembers a staged run by this name (docs/format.md, "Marks").
-fn names_run(application: &str) -> bool {
-    let name = application.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
+/// Whether a shard remembers a staged run by this name (docs/format.md, "Transactions").
+fn names_run(app_id: &str) -> bool {
+    let name = app_id.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
     name.is_some_and(|(_, folder)| folder.ends_with("_gen_0"))
 }
 
@@ -106,8 +106,8 @@ fn names_run(application: &str) -> bool {
 /// from another; while it gives no answer, everything stays.
 pub(super) async fn expiry(
     manifests: &ManifestStore,
-    recorded: &Marks,
-    brought: &Marks,
+    recorded: &Txns,
+    brought: &Txns,
 ) -> Option<SystemTime> {
     let mut all = recorded.clone();
     all.merge(brought);
@@ -117,16 +117,16 @@ pub(super) async fn expiry(
     manifests.store().read_clock().await.ok().map(|reading| reading.earlier())
 }
 
-/// The marks of everything that is durable in a shard, read beside its owner.
+/// The transaction ids of everything that is durable in a shard, read beside its owner.
 ///
 /// # Errors
 /// A storage error, or damage of the log.
-pub async fn recorded_marks(store: &Store, manifests: &ManifestStore) -> Result<Marks> {
+pub async fn recorded_txns(store: &Store, manifests: &ManifestStore) -> Result<Txns> {
     let mut manifest = manifests.existing().await?;
     let mut reads = 1;
     loop {
-        let error = match marks_above(store, &manifest).await {
-            Ok(marks) => return Ok(marks),
+        let error = match txns_above(store, &manifest).await {
+            Ok(txns) => return Ok(txns),
             Err(error) => error,
         };
         // The owner may have flushed: what looked like damage counts only while the manifest
@@ -140,14 +140,14 @@ pub async fn recorded_marks(store: &Store, manifests: &ManifestStore) -> Result<
     }
 }
 
-async fn marks_above(store: &Store, manifest: &ShardManifest) -> Result<Marks> {
-    let mut marks = manifest.marks.clone();
+async fn txns_above(store: &Store, manifest: &ShardManifest) -> Result<Txns> {
+    let mut txns = manifest.txns.clone();
     let after = manifest.replay_after_wal_entry_position;
     let mut tail = WalTail::new(store.clone(), manifest.shard_id, after);
-    let take = |_, entry_marks| {
-        marks.merge(&entry_marks);
+    let take = |_, entry_txns| {
+        txns.merge(&entry_txns);
         Ok(())
     };
-    tail.read_new(|_, entry| Ok(entry.marks), take).await?;
-    Ok(marks)
+    tail.read_new(|_, entry| Ok(entry.txns), take).await?;
+    Ok(txns)
 }

@@ -17,14 +17,14 @@ use super::flush::FlushProgress;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{Counters, JobStats};
 use super::task_guard::TaskEnd;
-use super::transactions::JobMarks;
+use super::transactions::JobTxns;
 use super::turn::PlannedEntry;
 use super::{ShardIdentity, SsTableSink};
 use crate::format::{AcceptedRows, RowSchema};
 use crate::memtable::MemTable;
 use crate::store::ManifestStore;
 use crate::types::{
-    Error, ErrorKind, Generation, MAX_PUT_BYTES, Mark, Result, ShardId, WalPosition, WriterConfig,
+    Error, ErrorKind, Generation, MAX_PUT_BYTES, Result, ShardId, Txn, WalPosition, WriterConfig,
     WriterEpoch,
 };
 use crate::wal::{Queued, WalAppender, WalQueue};
@@ -55,7 +55,7 @@ pub struct Acknowledged {
     pub durable: bool,
     /// Whether the key index has them; without it reads that need the index add them first.
     pub indexed: bool,
-    /// Whether the put's mark said that this was written before; then nothing was.
+    /// Whether the put's transaction id said that this was written before; then nothing was.
     pub already_written: bool,
 }
 
@@ -91,8 +91,8 @@ pub(super) struct Shared {
     pub state: RwLock<Arc<ShardState>>,
     /// The newest entry of every generation that is not flushed.
     pub last_positions: Mutex<BTreeMap<Generation, WalPosition>>,
-    /// Taken inside the placing lock where a put records its mark.
-    pub marks: Mutex<JobMarks>,
+    /// Taken inside the placing lock where a put records its transaction id.
+    pub txns: Mutex<JobTxns>,
     pub admission: Admission,
     /// Batches that a put which did not wait for the log has acknowledged: readable all the same.
     pub acknowledged: AtomicU64,
@@ -128,25 +128,25 @@ impl ShardWriter {
     /// # Errors
     /// As [`Self::put`].
     pub async fn put_with(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        self.put_marked(rows, mode, None).await
+        self.put_txn(rows, mode, None).await
     }
 
     /// [`Self::put_with`] of all rows that `txn` has in this shard. They become durable with
-    /// the mark or not at all, and only where it is not recorded yet. A put without rows records
+    /// the transaction id or not at all, and only where it is not recorded yet. A put without rows records
     /// nothing.
     ///
     /// # Errors
-    /// As [`Self::put`]; stale where a newer version of the mark's application is written.
-    pub async fn put_marked(
+    /// As [`Self::put`]; stale where a newer version of the application is written.
+    pub async fn put_txn(
         &self,
         rows: &RecordBatch,
         mode: WriteMode,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<Acknowledged> {
         self.shared.check_open()?;
         let schema = self.shared.schema();
         let rows = schema.accept(rows)?;
-        self.shared.place(&schema, rows, mode, mark).await
+        self.shared.place(&schema, rows, mode, txn).await
     }
 
     /// Deletes the rows with these keys, whether they exist or not.
@@ -162,24 +162,24 @@ impl ShardWriter {
     /// # Errors
     /// As [`Self::put`].
     pub async fn delete_with(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        self.delete_marked(keys, mode, None).await
+        self.delete_txn(keys, mode, None).await
     }
 
     /// [`Self::delete_with`] of all keys that `txn` deletes in this shard, as
-    /// [`Self::put_marked`].
+    /// [`Self::put_txn`].
     ///
     /// # Errors
-    /// As [`Self::put_marked`].
-    pub async fn delete_marked(
+    /// As [`Self::put_txn`].
+    pub async fn delete_txn(
         &self,
         keys: &RecordBatch,
         mode: WriteMode,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<Acknowledged> {
         self.shared.check_open()?;
         let schema = self.shared.schema();
         let rows = schema.accept_keys(keys)?;
-        self.shared.place(&schema, rows, mode, mark).await
+        self.shared.place(&schema, rows, mode, txn).await
     }
 
     /// Flushes everything that was put before the call; returns when the manifest lists it.
@@ -301,7 +301,7 @@ impl Drop for ShardWriter {
 /// Where a put's rows are.
 enum Outcome {
     Placed(Placed),
-    /// The mark is recorded; its rows are among the first so many batches of the job's log.
+    /// The transaction id is recorded; its rows are among the first so many batches of the job's log.
     AlreadyWritten(u64),
 }
 
@@ -336,7 +336,7 @@ impl Shared {
         schema: &RowSchema,
         rows: AcceptedRows,
         mode: WriteMode,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<Acknowledged> {
         let durable = mode.durable.unwrap_or(self.config.durable_write);
         let indexed = mode.sync_index.unwrap_or(self.config.sync_indexed_write);
@@ -354,7 +354,7 @@ impl Shared {
         let keys = (indexed && schema.has_key()).then(|| schema.encode_keys(&rows));
         let bytes = rows.memory_bytes();
         let admitted = self.admit(bytes).await?;
-        let placed = match self.push(AcceptedRows { keys, ..rows }, bytes, mark)? {
+        let placed = match self.push(AcceptedRows { keys, ..rows }, bytes, txn)? {
             Outcome::Placed(placed) => placed,
             Outcome::AlreadyWritten(queued) => {
                 let asked_at = Instant::now();
@@ -389,13 +389,13 @@ impl Shared {
     }
 
     /// One short lock from memory to log, so that the log's order is the rows' order.
-    fn push(&self, rows: AcceptedRows, bytes: usize, mark: Option<&Mark>) -> Result<Outcome> {
+    fn push(&self, rows: AcceptedRows, bytes: usize, txn: Option<&Txn>) -> Result<Outcome> {
         let placing = self.placing.lock();
         self.check_open()?;
         self.check_schema()?;
         let rows = self.schema().conform_accepted(rows)?;
-        if let Some(mark) = mark
-            && !self.marks.lock().is_new(self.shard_id, mark)?
+        if let Some(txn) = txn
+            && !self.txns.lock().is_new(self.shard_id, txn)?
         {
             return Ok(Outcome::AlreadyWritten(self.queue.queued()));
         }
@@ -407,10 +407,10 @@ impl Shared {
             generation: memtable.generation(),
             batch: rows.batch.clone(),
             bytes: rows.payload_bytes,
-            mark: mark.cloned(),
+            txn: txn.cloned(),
         };
-        if let Some(mark) = mark {
-            self.marks.lock().record(queued.generation, mark);
+        if let Some(txn) = txn {
+            self.txns.lock().record(queued.generation, txn);
         }
         let batches = memtable.push(rows.batch, rows.keys, bytes);
         Ok(Outcome::Placed(Placed { batches, queued: self.queue.push(queued), memtable }))

@@ -13,7 +13,7 @@ thread_local! {
 
 /// Runs `work`, as a rule the poll of a future, on a thread that may wait for a disk.
 pub fn waiting_here<T>(work: impl FnOnce() -> T) -> T {
-    let _mark = Mark(MAY_WAIT.replace(true));
+    let _txn = Txn(MAY_WAIT.replace(true));
     work()
 }
 
@@ -24,9 +24,9 @@ pub fn may_wait_here() -> bool {
 }
 
 /// Puts back what was there before, whatever ends the work.
-struct Mark(bool);
+struct Txn(bool);
 
-impl Drop for Mark {
+impl Drop for Txn {
     fn drop(&mut self) {
         MAY_WAIT.set(self.0);
     }

@@ -322,7 +322,7 @@ impl ManifestStore {
         if bytes.len() as u64 > MaxBytes::MANIFEST.get() {
             return Err(Error::input(format!(
                 "{path} would have {} bytes, and a shard manifest has at most {}: compact the \
-                 table, or mark writes with fewer applications",
+                 table, or write with fewer application ids",
                 bytes.len(),
                 MaxBytes::MANIFEST.get()
             )));

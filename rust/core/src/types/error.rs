@@ -53,14 +53,14 @@ pub enum Error {
     },
     /// A newer version of the same application is written.
     #[error(
-        "version {version} of application '{application}' comes too late for shard {shard}: \
+        "version {version} of application '{app_id}' comes too late for shard {shard}: \
          version {recorded} is written already, so this one must not be written again"
     )]
     Stale {
         /// The shard.
         shard: ShardId,
         /// Whose versions.
-        application: String,
+        app_id: String,
         /// The version that was to be written.
         version: i64,
         /// The newest version that is written.

@@ -1,7 +1,7 @@
-//! Marks: which version of an application's data a shard holds already.
+//! Transaction ids: which version of an application's data a shard holds already.
 //!
-//! Owns: the comparison of a write's mark with those recorded, and how long a mark is kept.
-//! Does not own: where marks are stored, or what an application counts.
+//! Owns: the comparison of a write's transaction id with those recorded, and how long a transaction id is kept.
+//! Does not own: where transaction ids are stored, or what an application counts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,34 +16,34 @@ const ONCE_KEPT: usize = 128;
 const ONCE_AGE: Duration = Duration::from_hours(14 * 24);
 const NAME_BYTES: usize = 256;
 
-/// Says of a write that it is version `version` of what `application` writes, all of it that
+/// Says of a write that it is version `version` of what `app_id` writes, all of it that
 /// belongs to one shard. Versions of an application only go up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
-    application: String,
+pub struct Txn {
+    app_id: String,
     version: i64,
 }
 
-impl Mark {
-    /// A mark of `application`, such as the id of a streaming query.
+impl Txn {
+    /// A transaction id of `app_id`, such as the id of a streaming query.
     ///
     /// # Errors
     /// An input error for a name that is empty or longer than 256 bytes.
-    pub fn new(application: impl Into<String>, version: i64) -> Result<Self> {
-        let application = application.into();
-        if application.is_empty() || application.len() > NAME_BYTES {
+    pub fn new(app_id: impl Into<String>, version: i64) -> Result<Self> {
+        let app_id = app_id.into();
+        if app_id.is_empty() || app_id.len() > NAME_BYTES {
             return Err(Error::input(format!(
-                "the application of a mark has 1 to {NAME_BYTES} bytes, got {}",
-                application.len()
+                "the application id of a transaction has 1 to {NAME_BYTES} bytes, got {}",
+                app_id.len()
             )));
         }
-        Ok(Self { application, version })
+        Ok(Self { app_id, version })
     }
 
     /// The application.
     #[must_use]
-    pub fn application(&self) -> &str {
-        &self.application
+    pub fn app_id(&self) -> &str {
+        &self.app_id
     }
 
     /// The version.
@@ -53,7 +53,7 @@ impl Mark {
     }
 }
 
-/// How a write's mark stands to those that a shard has recorded.
+/// How a write's transaction id stands to those that a shard has recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Nothing, or an older version: write.
@@ -66,40 +66,40 @@ pub enum Standing {
 
 /// The newest version of every application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marks(BTreeMap<String, i64>);
+pub struct Txns(BTreeMap<String, i64>);
 
-impl Marks {
-    /// The newest version of `application`.
+impl Txns {
+    /// The newest version of `app_id`.
     #[must_use]
-    pub fn get(&self, application: &str) -> Option<i64> {
-        self.0.get(application).copied()
+    pub fn get(&self, app_id: &str) -> Option<i64> {
+        self.0.get(app_id).copied()
     }
 
     /// How `txn` stands to these.
     #[must_use]
-    pub fn standing(&self, mark: &Mark) -> Standing {
-        match self.get(&mark.application) {
-            Some(recorded) if recorded > mark.version => Standing::Stale(recorded),
-            Some(recorded) if recorded == mark.version => Standing::Recorded,
+    pub fn standing(&self, txn: &Txn) -> Standing {
+        match self.get(&txn.app_id) {
+            Some(recorded) if recorded > txn.version => Standing::Stale(recorded),
+            Some(recorded) if recorded == txn.version => Standing::Recorded,
             _ => Standing::New,
         }
     }
 
     /// Adds a version; an older one than that recorded changes nothing.
-    pub fn record(&mut self, application: &str, version: i64) {
-        let recorded = self.0.entry(application.to_owned()).or_insert(version);
+    pub fn record(&mut self, app_id: &str, version: i64) {
+        let recorded = self.0.entry(app_id.to_owned()).or_insert(version);
         *recorded = version.max(*recorded);
     }
 
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
-        for (application, version) in other.iter() {
-            self.record(application, version);
+        for (app_id, version) in other.iter() {
+            self.record(app_id, version);
         }
     }
 
     /// Forgets the oldest of the applications that write once where there are many, and those that
-    /// have expired `now`, but none of `brought`: by the clock of its writer a mark may be older than
+    /// have expired `now`, but none of `brought`: by the clock of its writer a transaction id may be older than
     /// all others when it comes.
     pub fn forget_old(&mut self, brought: &Self, now: Option<SystemTime>) {
         if let Some(now) = now {
@@ -134,8 +134,8 @@ impl Marks {
 
     /// Makes the newest version of every application that `is_meant` new again, and only that.
     pub fn take_back_newest(&mut self, is_meant: impl Fn(&str) -> bool) {
-        self.0.retain(|application, version| {
-            if !is_meant(application) {
+        self.0.retain(|app_id, version| {
+            if !is_meant(app_id) {
                 return true;
             }
             let before = version.checked_sub(1);
@@ -146,7 +146,7 @@ impl Marks {
 
     /// Every application with its newest version, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
-        self.0.iter().map(|(application, version)| (application.as_str(), *version))
+        self.0.iter().map(|(app_id, version)| (app_id.as_str(), *version))
     }
 
     /// Whether nothing is recorded.
@@ -158,8 +158,8 @@ impl Marks {
 
 /// When an application that writes once was named: its name has the nanoseconds since 1970, in
 /// sixteen hexadecimal digits.
-fn written_at(application: &str) -> Option<SystemTime> {
-    let (digits, _) = application.strip_prefix(ONCE)?.split_once('-')?;
+fn written_at(app_id: &str) -> Option<SystemTime> {
+    let (digits, _) = app_id.strip_prefix(ONCE)?.split_once('-')?;
     let is_time = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let nanoseconds = is_time.then(|| u64::from_str_radix(digits, 16).ok())??;
     UNIX_EPOCH.checked_add(Duration::from_nanos(nanoseconds))
@@ -181,76 +181,76 @@ mod tests {
 
     #[test]
     fn an_application_that_writes_once_expires_after_two_weeks_and_any_other_never() {
-        let mut marks = Marks::default();
+        let mut txns = Txns::default();
         let kept =
             [once(14 * 24), once(0), "stream:q".into(), format!("{ONCE}none"), "app:once".into()];
         for name in [once(14 * 24 + 1), once(90 * 24)].iter().chain(&kept) {
-            marks.record(name, 7);
+            txns.record(name, 7);
         }
-        assert!(marks.may_expire());
-        marks.forget_old(&Marks::default(), Some(now()));
-        let mut left: Vec<&str> = marks.iter().map(|(name, _)| name).collect();
+        assert!(txns.may_expire());
+        txns.forget_old(&Txns::default(), Some(now()));
+        let mut left: Vec<&str> = txns.iter().map(|(name, _)| name).collect();
         let mut wanted: Vec<&str> = kept.iter().map(String::as_str).collect();
         left.sort_unstable();
         wanted.sort_unstable();
         assert_eq!(left, wanted);
-        assert!(!marks.may_expire());
+        assert!(!txns.may_expire());
     }
 
     #[test]
     fn a_name_that_a_late_clock_made_stays_as_it_comes() {
-        let mut brought = Marks::default();
+        let mut brought = Txns::default();
         brought.record(&once(1_000), 0);
-        let mut marks = brought.clone();
-        marks.record(&once(0), 0);
-        marks.forget_old(&brought, Some(now()));
-        assert_eq!(marks.iter().count(), 2);
+        let mut txns = brought.clone();
+        txns.record(&once(0), 0);
+        txns.forget_old(&brought, Some(now()));
+        assert_eq!(txns.iter().count(), 2);
     }
 
     #[test]
     fn a_mark_is_new_recorded_or_stale_by_the_newest_version_of_its_application() {
-        let mut marks = Marks::default();
-        marks.record("query", 7);
-        marks.record("query", 5);
-        let standing = |version| marks.standing(&Mark::new("query", version).unwrap());
+        let mut txns = Txns::default();
+        txns.record("query", 7);
+        txns.record("query", 5);
+        let standing = |version| txns.standing(&Txn::new("query", version).unwrap());
         assert_eq!(
             [standing(6), standing(7), standing(8)],
             [Standing::Stale(7), Standing::Recorded, Standing::New]
         );
-        assert_eq!(marks.standing(&Mark::new("other", 1).unwrap()), Standing::New);
+        assert_eq!(txns.standing(&Txn::new("other", 1).unwrap()), Standing::New);
     }
 
     #[test]
     fn of_the_applications_that_write_once_the_newest_are_kept_and_of_others_all() {
-        let mut marks = Marks::default();
-        marks.record("a query", 1);
+        let mut txns = Txns::default();
+        txns.record("a query", 1);
         for number in 0..ONCE_KEPT + 10 {
-            marks.record(&format!("{ONCE}{number:08}"), 0);
+            txns.record(&format!("{ONCE}{number:08}"), 0);
         }
-        marks.forget_old(&Marks::default(), None);
-        assert_eq!(marks.iter().count(), ONCE_KEPT + 1);
-        assert_eq!(marks.get(&format!("{ONCE}{:08}", 9)), None);
-        assert_eq!(marks.get(&format!("{ONCE}{:08}", 10)), Some(0));
+        txns.forget_old(&Txns::default(), None);
+        assert_eq!(txns.iter().count(), ONCE_KEPT + 1);
+        assert_eq!(txns.get(&format!("{ONCE}{:08}", 9)), None);
+        assert_eq!(txns.get(&format!("{ONCE}{:08}", 10)), Some(0));
     }
 
     #[test]
     fn a_mark_that_comes_with_an_old_name_is_not_forgotten_as_it_comes() {
-        let mut marks = Marks::default();
+        let mut txns = Txns::default();
         for number in 10..10 + ONCE_KEPT {
-            marks.record(&format!("{ONCE}{number:08}"), 0);
+            txns.record(&format!("{ONCE}{number:08}"), 0);
         }
-        let mut brought = Marks::default();
+        let mut brought = Txns::default();
         brought.record(&format!("{ONCE}{:08}", 1), 0);
-        marks.merge(&brought);
-        marks.forget_old(&brought, None);
-        assert_eq!(marks.iter().count(), ONCE_KEPT);
-        assert_eq!(marks.get(&format!("{ONCE}{:08}", 1)), Some(0));
-        assert_eq!(marks.get(&format!("{ONCE}{:08}", 10)), None);
+        txns.merge(&brought);
+        txns.forget_old(&brought, None);
+        assert_eq!(txns.iter().count(), ONCE_KEPT);
+        assert_eq!(txns.get(&format!("{ONCE}{:08}", 1)), Some(0));
+        assert_eq!(txns.get(&format!("{ONCE}{:08}", 10)), None);
     }
 
     #[test]
     fn a_mark_without_a_name_is_refused() {
-        assert!(Mark::new("", 1).is_err());
-        assert!(Mark::new("x".repeat(257), 1).is_err());
+        assert!(Txn::new("", 1).is_err());
+        assert!(Txn::new("x".repeat(257), 1).is_err());
     }
 }

@@ -14,7 +14,7 @@ use super::highest_position;
 use crate::format::{Place, ShardManifest, paths, wal_entry};
 use crate::store::{Created, ManifestStore, Moment, Store};
 use crate::types::{
-    Error, Generation, Marks, MaxBytes, Result, ShardId, WalPosition, WriterConfig, WriterEpoch,
+    Error, Generation, MaxBytes, Result, ShardId, Txns, WalPosition, WriterConfig, WriterEpoch,
 };
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -101,10 +101,10 @@ impl WalAppender {
         &mut self,
         batches: &[RecordBatch],
         generation: Generation,
-        marks: &Marks,
+        txns: &Txns,
     ) -> Result<WalPosition> {
         let place = Place { shard_id: self.shard_id, position: self.next };
-        let bytes = wal_entry::encode_marked(batches, place, self.epoch, generation, marks)?;
+        let bytes = wal_entry::encode_with_txns(batches, place, self.epoch, generation, txns)?;
         if mutant!("B1") {
             return self.append_entry(bytes).await;
         }
@@ -289,7 +289,7 @@ mod tests {
 
     async fn append(appender: &mut WalAppender) -> Result<WalPosition> {
         let rows = KeyShape::Int64.rows(&[(1, 10)]);
-        appender.append(&[rows], Generation(1), &Marks::default()).await
+        appender.append(&[rows], Generation(1), &Txns::default()).await
     }
 
     fn assert_fenced(appended: Result<WalPosition>) {

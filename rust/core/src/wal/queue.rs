@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::types::{Error, Generation, MAX_PUT_BYTES, Mark, Result};
+use crate::types::{Error, Generation, MAX_PUT_BYTES, Result, Txn};
 
 /// A batch on its way into the log.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ pub struct Queued {
     pub batch: RecordBatch,
     /// Their bytes.
     pub bytes: usize,
-    /// The mark of the put.
-    pub mark: Option<Mark>,
+    /// The transaction id of the put.
+    pub txn: Option<Txn>,
 }
 
 /// How far the log has come, counted in batches since the job started, and its end if it failed.
@@ -276,7 +276,7 @@ mod tests {
         let batch = RecordBatch::new_empty(Schema::empty().into());
         for bytes in [MAX_PUT_BYTES, 1, MAX_PUT_BYTES - 1, 2] {
             let (generation, batch) = (Generation(1), batch.clone());
-            queue.push(Queued { generation, batch, bytes, mark: None });
+            queue.push(Queued { generation, batch, bytes, txn: None });
         }
         let taken = || queue.take_group().iter().map(|queued| queued.bytes).collect::<Vec<_>>();
         assert_eq!(taken(), [MAX_PUT_BYTES]);

@@ -307,8 +307,8 @@ impl<'a> Planner<'a> {
         if self.whole.is_some() || !is_enough || !is_there {
             return Ok(None);
         }
-        let marks = !matches!(newest, Newest::ByPosition { .. });
-        let rows = RunKeysScan::try_new(run.clone(), key.clone(), &self.view.schema, &names, marks);
+        let txns = !matches!(newest, Newest::ByPosition { .. });
+        let rows = RunKeysScan::try_new(run.clone(), key.clone(), &self.view.schema, &names, txns);
         Ok(Some(Arc::new(LeafExec::new(rows.context(PLANNING)?))))
     }
 

@@ -82,14 +82,14 @@ fn note_tombstones(
     first: u32,
     name: &str,
 ) -> Result<()> {
-    let marks = batch
+    let txns = batch
         .column_by_name(TOMBSTONE)
         .ok_or_else(|| Error::Internal(format!("{name} was read without {TOMBSTONE}")))?
         .as_boolean_opt()
         .ok_or_else(|| {
             Error::corrupt(name, "misshapen", format!("{TOMBSTONE} is no column of booleans"))
         })?;
-    for row in marks.values().set_indices() {
+    for row in txns.values().set_indices() {
         tombstones.insert(first + position(row, name)?);
     }
     Ok(())

@@ -20,9 +20,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths, round_floats};
-use lancemem_core::shard::{MarkedRun, SsTableSink, is_new, unlisted_rows};
+use lancemem_core::shard::{IngestedSsTable, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
-use lancemem_core::types::{Error, Generation, Mark, Marks, MaxBytes, ONCE, Result, ShardId};
+use lancemem_core::types::{Error, Generation, MaxBytes, ONCE, Result, ShardId, Txn, Txns};
 
 use super::garbage::Remover;
 use super::job::LanceSink;
@@ -62,7 +62,7 @@ pub struct LinkResult {
     pub shards: usize,
     /// Runs that were linked, each a generation of its shard.
     pub runs: usize,
-    /// Shards in which the mark was recorded already, or all runs were linked, so that nothing was
+    /// Shards in which the transaction id was recorded already, or all runs were linked, so that nothing was
     /// linked now.
     pub already_written: usize,
 }
@@ -106,20 +106,20 @@ impl Table {
     /// each shard all of them at once. A job that runs in one of these shards is fenced.
     ///
     /// `write` names the staged write where somebody may also [discard](Self::discard) it: the
-    /// first of the two calls decides. With a `mark` a shard that has recorded it takes nothing;
+    /// first of the two calls decides. With a `txn` a shard that has recorded it takes nothing;
     /// without one it takes none of the runs that it took before and remembers: the newest 128.
     ///
     /// # Errors
     /// An input error where the write was discarded or a run is not there, and corruption where
     /// what was decided of the write is damaged; with nothing linked. Stale as [`Self::write`].
     /// Otherwise each shard has all of its runs or none of them, and the call can be repeated with
-    /// the same mark.
+    /// the same transaction id.
     #[boxed]
     pub async fn link(
         &self,
         runs: &[StagedRun],
         write: Option<&str>,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<LinkResult> {
         // A table that was removed since it was opened does not get a folder again.
         let base = self.latest_base().await?;
@@ -128,12 +128,12 @@ impl Table {
         {
             return Err(Error::input(format!("the staged write {write} was discarded")));
         }
-        let by_shard = self.not_linked(runs, mark).await?;
+        let by_shard = self.not_linked(runs, txn).await?;
         let written = self.check_staged(&base, by_shard.values().flatten().copied()).await?;
         let mut written = written.into_iter();
         let links = by_shard.into_iter().map(|(shard_id, runs)| {
             let runs = runs.into_iter().zip(written.by_ref()).collect();
-            self.link_shard(shard_id, runs, mark)
+            self.link_shard(shard_id, runs, txn)
         });
         let linked = try_join_all(links).await?;
         Ok(linked.into_iter().fold(LinkResult::default(), |sum, shard| LinkResult {
@@ -183,7 +183,7 @@ impl Table {
                 .any(|manifest| manifest.shard_id == run.shard_id && manifest.lists(&run.path));
             let is_linked = is_listed
                 || is_pinned(base, &folder_of(run))
-                || run.is_remembered(&self.marks_of(run.shard_id).await?);
+                || run.is_remembered(&self.txns_of(run.shard_id).await?);
             if is_linked {
                 return Err(Error::input(format!(
                     "run {} of shard {} of table {} is linked and cannot be discarded",
@@ -201,7 +201,7 @@ impl Table {
     async fn not_linked<'a>(
         &self,
         runs: &'a [StagedRun],
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<BTreeMap<ShardId, Vec<&'a StagedRun>>> {
         let mut by_shard: BTreeMap<ShardId, Vec<&StagedRun>> = BTreeMap::new();
         for run in runs {
@@ -212,9 +212,9 @@ impl Table {
             }
         }
         let shards = by_shard.into_iter().map(|(shard_id, mut runs)| async move {
-            let recorded = self.marks_of(shard_id).await?;
-            match mark {
-                Some(mark) if is_new(&recorded, shard_id, mark)? => {}
+            let recorded = self.txns_of(shard_id).await?;
+            match txn {
+                Some(txn) if is_new(&recorded, shard_id, txn)? => {}
                 Some(_) => runs.clear(),
                 None => runs.retain(|run| !run.is_remembered(&recorded)),
             }
@@ -320,7 +320,7 @@ impl Table {
         &self,
         shard_id: ShardId,
         runs: Vec<(&StagedRun, Duration)>,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<LinkResult> {
         let already = LinkResult { already_written: 1, ..LinkResult::default() };
         // A link that has nothing to do must not fence whoever works there.
@@ -328,10 +328,10 @@ impl Table {
             return Ok(already);
         }
         let marked = runs.iter().map(|(run, written)| {
-            let mark = mark.map_or_else(|| run.mark(*written), |mark| Ok(mark.clone()))?;
-            Ok((run.as_listed(), mark))
+            let txn = txn.map_or_else(|| run.txn(*written), |txn| Ok(txn.clone()))?;
+            Ok((run.as_listed(), txn))
         });
-        let marked = marked.collect::<Result<Vec<MarkedRun>>>()?;
+        let marked = marked.collect::<Result<Vec<IngestedSsTable>>>()?;
         let linked = self.link_in_turn(shard_id, &marked).await?;
         if linked.is_empty() {
             return Ok(already);
@@ -341,9 +341,13 @@ impl Table {
         Ok(LinkResult { rows, shards: 1, runs: linked.len(), already_written: 0 })
     }
 
-    /// Links, and again where another writer took the shard before: the marks of the runs make that
+    /// Links, and again where another writer took the shard before: the transaction ids of the runs make that
     /// harmless.
-    async fn link_in_turn(&self, shard_id: ShardId, marked: &[MarkedRun]) -> Result<Vec<String>> {
+    async fn link_in_turn(
+        &self,
+        shard_id: ShardId,
+        marked: &[IngestedSsTable],
+    ) -> Result<Vec<String>> {
         let turns = ShardTurns::of(self.location().home(), shard_id);
         let _turn = turns.queue.lock().await;
         let mut attempts = Attempts::begin();
@@ -395,19 +399,19 @@ impl StagedRun {
         }
     }
 
-    /// What its shard remembers it by, once it is linked: such marks sort by age. `written` is when
+    /// What its shard remembers it by, once it is linked: such transaction ids sort by age. `written` is when
     /// it was, since 1970.
-    fn mark(&self, written: Duration) -> Result<Mark> {
-        Mark::new(format!("{ONCE}{:016x}-{}", written.as_nanos(), self.path), 0)
+    fn txn(&self, written: Duration) -> Result<Txn> {
+        Txn::new(format!("{ONCE}{:016x}-{}", written.as_nanos(), self.path), 0)
     }
 
-    /// Whether a shard has recorded [`Self::mark`], whenever the run was written.
-    fn is_remembered(&self, recorded: &Marks) -> bool {
-        let is_own = |application: &str| {
-            let name = application.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
+    /// Whether a shard has recorded [`Self::txn`], whenever the run was written.
+    fn is_remembered(&self, recorded: &Txns) -> bool {
+        let is_own = |app_id: &str| {
+            let name = app_id.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
             name.is_some_and(|(_, path)| path == self.path)
         };
-        recorded.iter().any(|(application, _)| is_own(application))
+        recorded.iter().any(|(app_id, _)| is_own(app_id))
     }
 }
 
@@ -537,7 +541,7 @@ impl Job {
     ///
     /// # Errors
     /// As there.
-    pub(crate) async fn link(&self, runs: &[MarkedRun]) -> Result<Vec<String>> {
+    pub(crate) async fn link(&self, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
         self.writer.link(runs).await
     }
 }

@@ -18,7 +18,7 @@ use lancemem_core::shard::{
     SsTableSink, WriteMode,
 };
 use lancemem_core::store::Store;
-use lancemem_core::types::{Error, Mark, MaxBytes, Result, ShardId, WriterConfig, WriterEpoch};
+use lancemem_core::types::{Error, MaxBytes, Result, ShardId, Txn, WriterConfig, WriterEpoch};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -291,40 +291,40 @@ impl Job {
         round_floats(rows, self.row_schema().logical())
     }
 
-    /// Adds or replaces rows with their mark; see [`ShardWriter::put_marked`].
+    /// Adds or replaces rows with their transaction id; see [`ShardWriter::put_txn`].
     ///
     /// # Errors
-    /// As [`ShardWriter::put_marked`].
+    /// As [`ShardWriter::put_txn`].
     #[boxed]
-    pub async fn put_marked(
+    pub async fn put_txn(
         &self,
         rows: &RecordBatch,
         mode: WriteMode,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<Acknowledged> {
         let columns = self.row_schema();
-        let done = self.writer.put_marked(rows, mode, mark).await;
+        let done = self.writer.put_txn(rows, mode, txn).await;
         if self.fits_now(&done, &columns).await? {
-            return self.writer.put_marked(rows, mode, mark).await;
+            return self.writer.put_txn(rows, mode, txn).await;
         }
         done
     }
 
-    /// Deletes keys with their mark; see [`ShardWriter::delete_marked`].
+    /// Deletes keys with their transaction id; see [`ShardWriter::delete_txn`].
     ///
     /// # Errors
-    /// As [`ShardWriter::delete_marked`].
+    /// As [`ShardWriter::delete_txn`].
     #[boxed]
-    pub async fn delete_marked(
+    pub async fn delete_txn(
         &self,
         keys: &RecordBatch,
         mode: WriteMode,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<Acknowledged> {
         let columns = self.row_schema();
-        let done = self.writer.delete_marked(keys, mode, mark).await;
+        let done = self.writer.delete_txn(keys, mode, txn).await;
         if self.fits_now(&done, &columns).await? {
-            return self.writer.delete_marked(keys, mode, mark).await;
+            return self.writer.delete_txn(keys, mode, txn).await;
         }
         done
     }
@@ -339,12 +339,12 @@ impl Job {
         rows: &RecordBatch,
         deletes: &BooleanArray,
         mode: WriteMode,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<Acknowledged> {
         let columns = self.row_schema();
-        let done = self.writer.apply_with(rows, deletes, mode, mark).await;
+        let done = self.writer.apply_with(rows, deletes, mode, txn).await;
         if self.fits_now(&done, &columns).await? {
-            return self.writer.apply_with(rows, deletes, mode, mark).await;
+            return self.writer.apply_with(rows, deletes, mode, txn).await;
         }
         done
     }

@@ -1,6 +1,6 @@
 //! Writing to a table without holding a job: rows are routed, written and acknowledged.
 //!
-//! Owns: routing rows to shards, the short-lived jobs that write them, and which marks the
+//! Owns: routing rows to shards, the short-lived jobs that write them, and which transaction ids the
 //! shards have recorded.
 //! Does not own: throughput; a program that writes often starts jobs of its own.
 
@@ -13,8 +13,8 @@ use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::format::round_floats;
-use lancemem_core::shard::{Acknowledged, WriteMode, is_new, recorded_marks};
-use lancemem_core::types::{Error, Mark, Marks, Result, ShardId, WriterConfig};
+use lancemem_core::shard::{Acknowledged, WriteMode, is_new, recorded_txns};
+use lancemem_core::types::{Error, Result, ShardId, Txn, Txns, WriterConfig};
 
 use super::turns::{Attempts, ShardTurns};
 use super::{Job, Table};
@@ -29,7 +29,7 @@ pub struct WriteResult {
     pub shards: usize,
     /// WAL entries that hold them.
     pub wal_entries: u64,
-    /// Shards in which the write's mark was recorded already, so that nothing was written.
+    /// Shards in which the write's transaction id was recorded already, so that nothing was written.
     pub already_written: usize,
 }
 
@@ -50,7 +50,7 @@ struct Part<'a> {
     rows: &'a RecordBatch,
     positions: UInt32Array,
     verb: Verb<'a>,
-    mark: Option<&'a Mark>,
+    txn: Option<&'a Txn>,
 }
 
 impl Part<'_> {
@@ -66,11 +66,11 @@ impl Part<'_> {
         let rows = rows.context("routing rows")?;
         let mode = WriteMode::default();
         match self.verb {
-            Verb::Upsert => job.put_marked(&rows, mode, self.mark).await,
-            Verb::Delete => job.delete_marked(&rows, mode, self.mark).await,
+            Verb::Upsert => job.put_txn(&rows, mode, self.txn).await,
+            Verb::Delete => job.delete_txn(&rows, mode, self.txn).await,
             Verb::Apply(deletes) => {
                 let deletes = take(deletes, &self.positions, None).context("routing rows")?;
-                job.apply(&rows, deletes.as_boolean(), mode, self.mark).await
+                job.apply(&rows, deletes.as_boolean(), mode, self.txn).await
             }
         }
     }
@@ -127,35 +127,35 @@ impl Table {
         sharding.ordinals(&self.row_schema().with_column_types(rows, sharding)?)
     }
 
-    /// The newest version that `application` has written to a shard, durably; read beside its
+    /// The newest version that `app_id` has written to a shard, durably; read beside its
     /// job.
     ///
     /// # Errors
     /// An input error for a shard that does not exist; damage of its log.
     #[boxed]
-    pub async fn recorded(&self, shard_id: ShardId, application: &str) -> Result<Option<i64>> {
-        Ok(self.marks_of(shard_id).await?.get(application))
+    pub async fn recorded(&self, shard_id: ShardId, app_id: &str) -> Result<Option<i64>> {
+        Ok(self.txns_of(shard_id).await?.get(app_id))
     }
 
-    /// Writes `rows`, those of each shard in one put. With a `mark` each shard takes them only
-    /// where it has not recorded the mark, and records it together with them.
+    /// Writes `rows`, those of each shard in one put. With a `txn` each shard takes them only
+    /// where it has not recorded the transaction id, and records it together with them.
     ///
     /// # Errors
-    /// As [`Self::upsert`]; stale where a shard has a newer version of the mark's application.
+    /// As [`Self::upsert`]; stale where a shard has a newer version of the application.
     pub fn write<'a>(
         &'a self,
         rows: &'a RecordBatch,
         verb: Verb<'a>,
-        mark: Option<&'a Mark>,
+        txn: Option<&'a Txn>,
     ) -> BoxFuture<'a, Result<WriteResult>> {
-        self.write_routed(rows, verb, mark).boxed()
+        self.write_routed(rows, verb, txn).boxed()
     }
 
     async fn write_routed(
         &self,
         rows: &RecordBatch,
         verb: Verb<'_>,
-        mark: Option<&Mark>,
+        txn: Option<&Txn>,
     ) -> Result<WriteResult> {
         if rows.num_rows() == 0 {
             return Ok(WriteResult::default());
@@ -169,7 +169,7 @@ impl Table {
         let routing = self.routing().await?;
         let writes = self.route(rows)?.into_iter().map(|(ordinal, positions)| {
             let shard_id = shard_of(&routing, ordinal);
-            async move { self.write_shard(shard_id?, &Part { rows, positions, verb, mark }).await }
+            async move { self.write_shard(shard_id?, &Part { rows, positions, verb, txn }).await }
         });
         let written = try_join_all(writes).await?;
         Ok(written.into_iter().fold(WriteResult::default(), |sum, shard| WriteResult {
@@ -205,13 +205,13 @@ impl Table {
         attempts: &mut Attempts,
     ) -> Result<WriteResult> {
         let already = WriteResult { already_written: 1, ..WriteResult::default() };
-        // Before the mark, which would be that of the own entry.
+        // Before the transaction id, which would be that of the own entry.
         if attempts.is_written(self.store(), false).await? {
             return Ok(part.written());
         }
         // Before the claim: a write that has nothing to do must not fence whoever works there.
-        if let Some(mark) = part.mark
-            && !is_new(&self.marks_of(shard_id).await?, shard_id, mark)?
+        if let Some(txn) = part.txn
+            && !is_new(&self.txns_of(shard_id).await?, shard_id, txn)?
         {
             return Ok(already);
         }
@@ -235,8 +235,8 @@ impl Table {
     }
 
     /// What is durable in a shard, without a claim.
-    pub(super) async fn marks_of(&self, shard_id: ShardId) -> Result<Marks> {
-        recorded_marks(self.store(), &self.manifest_store(shard_id)).await
+    pub(super) async fn txns_of(&self, shard_id: ShardId) -> Result<Txns> {
+        recorded_txns(self.store(), &self.manifest_store(shard_id)).await
     }
 
     /// The positions of the rows of each ordinal, in their order.

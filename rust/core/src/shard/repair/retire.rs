@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 8;
 
 /// Fences the writer of a shard without rows, which is one of `sharding` from then on.
 ///
-/// Where it was one of another, rows of one mark may have gone to other shards than now: the newest
+/// Where it was one of another, rows of one transaction id may have gone to other shards than now: the newest
 /// version of each application can be written once more.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ async fn retire_where(
         // Not with the claim: rows that came until the fence stood are still of the other sharding.
         let change = |manifest: &mut ShardManifest| {
             manifest.sharding = Some(sharding.to_owned());
-            take_back_newest(&mut manifest.marks);
+            take_back_newest(&mut manifest.txns);
         };
         manifests.update(manifest.writer_epoch, change).await?;
     }

@@ -1,4 +1,4 @@
-"""Marks and staged runs: a write that says which version it is happens once.
+"""Transaction ids and staged runs: a write that says which version it is happens once.
 
 Owns: the table's side, routed over shards, and that pylance reads and goes on writing such a
 table. Not here: every step of one shard between put and manifest (the core's tests), Spark.
@@ -41,16 +41,16 @@ def table(make_table: MakeTable) -> lancemem.Table:
 
 
 def test_a_marked_write_is_done_once_and_a_late_one_is_refused(table: lancemem.Table) -> None:
-    first = table.upsert(rows(range(100), 1), mark=("query", 7))
+    first = table.upsert(rows(range(100), 1), txn=("query", 7))
     assert (first.rows, first.shards, first.already_written) == (100, 4, 0)
-    again = lancemem.open_table(table.uri).upsert(rows(range(100), 2), mark=("query", 7))
+    again = lancemem.open_table(table.uri).upsert(rows(range(100), 2), txn=("query", 7))
     assert (again.rows, again.shards, again.wal_entries, again.already_written) == (0, 0, 0, 4)
     epochs = [shard.writer_epoch for shard in table.shards()]
-    with pytest.raises(lancemem.StaleMarkError, match="version 6 of application 'query'"):
-        table.upsert(rows(range(100), 3), mark=("query", 6))
+    with pytest.raises(lancemem.StaleTxnError, match="version 6 of application 'query'"):
+        table.upsert(rows(range(100), 3), txn=("query", 6))
     assert [shard.writer_epoch for shard in table.shards()] == epochs, "nobody was fenced"
-    assert table.upsert(rows(range(50), 4), mark=("query", 8)).rows == 50
-    assert table.upsert(rows(range(50, 60), 5), mark=("other", 1)).rows == 10
+    assert table.upsert(rows(range(50), 4), txn=("query", 8)).rows == 50
+    assert table.upsert(rows(range(50, 60), 5), txn=("other", 1)).rows == 10
     expected = dict.fromkeys(range(50), 4.0) | dict.fromkeys(range(50, 60), 5.0)
     assert stored(table) == expected | dict.fromkeys(range(60, 100), 1.0)
 
@@ -58,7 +58,7 @@ def test_a_marked_write_is_done_once_and_a_late_one_is_refused(table: lancemem.T
 def test_marks_survive_flush_compaction_and_the_loss_of_the_log(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
-    table.upsert(rows(range(100), 1), mark=("query", 7))
+    table.upsert(rows(range(100), 1), txn=("query", 7))
     for shard in range(4):
         table.start_job(shard=shard).close(flush=True)
     table.compact()
@@ -66,7 +66,7 @@ def test_marks_survive_flush_compaction_and_the_loss_of_the_log(
         entry.unlink()
     again = lancemem.open_table(table.uri)
     assert [again.recorded(shard, "query") for shard in range(4)] == [7] * 4
-    assert again.upsert(rows(range(100), 2), mark=("query", 7)).already_written == 4
+    assert again.upsert(rows(range(100), 2), txn=("query", 7)).already_written == 4
     assert stored(table) == dict.fromkeys(range(100), 1.0)
 
 
@@ -78,9 +78,9 @@ def test_a_write_that_reached_some_shards_is_completed_by_its_repetition(
     for shard in (0, 2):
         part = data.filter([ordinal == shard for ordinal in ordinals])
         with table.start_job(shard=shard) as job:
-            assert not job.put(part, mark=("query", 1)).already_written
+            assert not job.put(part, txn=("query", 1)).already_written
     table.delete(data.slice(0, 4).select(["id"]))
-    done = table.upsert(data, mark=("query", 1))
+    done = table.upsert(data, txn=("query", 1))
     assert (done.shards, done.already_written) == (2, 2)
     written = {n for n, ordinal in enumerate(ordinals) if ordinal in (1, 3) or n >= 4}
     assert set(stored(table)) == written
@@ -97,7 +97,7 @@ def test_puts_and_deletes_of_one_call_take_effect_in_their_order(table: lancemem
         }
     )
     deletes = pa.array([True, False, True, True, False, False])
-    assert table.apply(changes, deletes, mark=("cdc", 1)).rows == 6
+    assert table.apply(changes, deletes, txn=("cdc", 1)).rows == 6
     kept = dict.fromkeys((0, 4, 5, 6, 7, 8, 9), 1.0)
     assert stored(table) == kept | {3: 6.0, 11: 7.0}
     with pytest.raises(lancemem.InvalidInputError, match="expected bool"):
@@ -112,7 +112,7 @@ def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.
     second.upsert(rows(range(25, 35), 3))
     runs = pickle.loads(pickle.dumps(first.finish() + second.finish()))  # noqa: S301 - our own
     assert stored(table) == dict.fromkeys(range(20), 1.0)
-    linked = lancemem.open_table(table.uri).link(runs, mark=("load", 1))
+    linked = lancemem.open_table(table.uri).link(runs, txn=("load", 1))
     assert (linked.rows, linked.shards, linked.runs) == (35, 4, len(runs))
     expected = dict.fromkeys(range(5, 10), 1.0) | dict.fromkeys(range(10, 25), 2.0)
     expected |= dict.fromkeys(range(25, 35), 3.0)
@@ -120,7 +120,7 @@ def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.
     table.upsert(rows(range(30, 31), 9))
     table.compact()
     assert stored(table) == expected | {30: 9.0}
-    assert table.link(runs, mark=("load", 1)).already_written == 4
+    assert table.link(runs, txn=("load", 1)).already_written == 4
     assert stored(table) == expected | {30: 9.0}
 
 
@@ -153,12 +153,12 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
     from tests.upstream import flushed_rows  # noqa: PLC0415 - pylance may be missing
 
     table = make_table()
-    table.upsert(rows(range(10), 1), mark=("flushed", 1))
+    table.upsert(rows(range(10), 1), txn=("flushed", 1))
     table.start_job(shard=0).close(flush=True)
     staged = table.start_stage()
     staged.upsert(rows(range(5, 15), 2))
-    table.link(staged.finish(), mark=("linked", 2))
-    table.upsert(rows(range(20, 25), 3), mark=("logged", 3))
+    table.link(staged.finish(), txn=("linked", 2))
+    table.upsert(rows(range(20, 25), 3), txn=("logged", 3))
     shard = table.shards()[0]
 
     dataset = lance.dataset(table.uri)

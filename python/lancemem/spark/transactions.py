@@ -1,7 +1,7 @@
-"""Marks of Spark's writes: what makes a repeated task, batch or query write once.
+"""Transaction ids of Spark's writes: what makes a repeated task, batch or query write once.
 
-Owns how marks are named, and the version that every process of a Spark application must share.
-What a mark does is the engine's: see `lancemem.Table.upsert`.
+Owns how transaction ids are named, and the version that every process of a Spark application must share.
+What a transaction id does is the engine's: see `lancemem.Table.upsert`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import lancemem
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Mark = tuple[str, int]
+Txn = tuple[str, int]
 
-# Of a mark, as the engine takes them.
+# Of a transaction id, as the engine takes them.
 VERSIONS = 1 << 63
 MOST_NAME_BYTES = 256
 
@@ -27,8 +27,8 @@ QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 
 
-def once() -> Mark:
-    """Make the mark of a write that has no name of its own.
+def once() -> Txn:
+    """Make the transaction id of a write that has no name of its own.
 
     It guards the tasks of one call against their own retries, speculative copies and zombies. A
     shard remembers the newest ones only, by name, so the name starts with the time.
@@ -36,8 +36,8 @@ def once() -> Mark:
     return f"once:{time.time_ns():016x}-{secrets.token_hex(8)}", 0
 
 
-def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Mark | None:
-    """Make the mark that a user named by Delta's two options, or None where there is none."""
+def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Txn | None:
+    """Make the transaction id that a user named by Delta's two options, or None where there is none."""
     if txn_app_id is None and txn_version is None:
         return None
     if txn_app_id is None or txn_version is None:
@@ -62,8 +62,8 @@ def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Mar
     return name, version
 
 
-def of_micro_batch(query_id: str, batch_id: int) -> Mark:
-    """Make the mark of a micro-batch; the id of a query stays when it restarts."""
+def of_micro_batch(query_id: str, batch_id: int) -> Txn:
+    """Make the transaction id of a micro-batch; the id of a query stays when it restarts."""
     return f"stream:{query_id}", batch_id
 
 

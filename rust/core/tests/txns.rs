@@ -1,6 +1,6 @@
-//! Marks: a write that says which version it is happens once, whatever is repeated or comes late.
+//! Transaction ids: a write that says which version it is happens once, whatever is repeated or comes late.
 //!
-//! Owns: where a mark is kept at every step from put to flushed run, and runs that are linked.
+//! Owns: where a transaction id is kept at every step from put to flushed run, and runs that are linked.
 //! Does not own: what an application counts as its versions.
 
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use std::time::{Duration, UNIX_EPOCH};
 use arrow_array::BooleanArray;
 use lancemem_core::format::{ShardManifest, SsTable, TOMBSTONE};
 use lancemem_core::shard::{
-    MarkedRun, ShardWriter, SsTableSink, WriteMode, cut_wal, recorded_marks, unlisted_rows,
+    IngestedSsTable, ShardWriter, SsTableSink, WriteMode, cut_wal, recorded_txns, unlisted_rows,
 };
-use lancemem_core::types::{ErrorKind, Generation, Mark, ONCE, WalPosition, WriterConfig};
+use lancemem_core::types::{ErrorKind, Generation, ONCE, Txn, WalPosition, WriterConfig};
 use lancemem_core::{Error, Result};
 use lancemem_testkit::{Effect, Fault, Request};
 
 use crate::bench::{Bench, gate, quick, tiny, within};
 
-fn mark(version: i64) -> Mark {
-    Mark::new("query", version).unwrap()
+fn txn(version: i64) -> Txn {
+    Txn::new("query", version).unwrap()
 }
 
-/// The runs of a call with a mark.
-fn of_call(runs: &[SsTable], version: i64) -> Vec<MarkedRun> {
-    runs.iter().map(|run| (run.clone(), mark(version))).collect()
+/// The runs of a call with a transaction id.
+fn of_call(runs: &[SsTable], version: i64) -> Vec<IngestedSsTable> {
+    runs.iter().map(|run| (run.clone(), txn(version))).collect()
 }
 
 /// The runs of a call without one: each has its own, of this name.
-fn once(runs: &[SsTable], names: &[&str]) -> Vec<MarkedRun> {
-    let mark = |name| Mark::new(format!("{ONCE}{name}"), 0).unwrap();
-    runs.iter().zip(names).map(|(run, name)| (run.clone(), mark(name))).collect()
+fn once(runs: &[SsTable], names: &[&str]) -> Vec<IngestedSsTable> {
+    let txn = |name| Txn::new(format!("{ONCE}{name}"), 0).unwrap();
+    runs.iter().zip(names).map(|(run, name)| (run.clone(), txn(name))).collect()
 }
 
-async fn link(bench: &Bench, runs: &[MarkedRun]) -> Result<Vec<String>> {
+async fn link(bench: &Bench, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
     bench.open().await.link(runs).await
 }
 
@@ -47,12 +47,12 @@ async fn put(
     version: i64,
 ) -> Result<bool> {
     let rows = bench.shape.rows(rows);
-    let done = writer.put_marked(&rows, WriteMode::default(), Some(&mark(version))).await?;
+    let done = writer.put_txn(&rows, WriteMode::default(), Some(&txn(version))).await?;
     Ok(!done.already_written)
 }
 
 async fn recorded(bench: &Bench) -> Option<i64> {
-    recorded_marks(&bench.store(), &bench.manifests()).await.unwrap().get("query")
+    recorded_txns(&bench.store(), &bench.manifests()).await.unwrap().get("query")
 }
 
 /// A run of these rows that no manifest lists.
@@ -87,17 +87,17 @@ async fn a_mark_is_found_in_the_log_in_the_manifest_and_while_both_have_some() {
         let writer = bench.open().await;
         put(&bench, &writer, &[(1, 10)], 1).await.unwrap();
         assert_eq!(
-            (recorded(&bench).await, bench.manifest().await.marks.get("query")),
+            (recorded(&bench).await, bench.manifest().await.txns.get("query")),
             (Some(1), None)
         );
         writer.flush().await.unwrap();
-        assert_eq!(bench.manifest().await.marks.get("query"), Some(1));
+        assert_eq!(bench.manifest().await.txns.get("query"), Some(1));
         put(&bench, &writer, &[(1, 20)], 2).await.unwrap();
         assert_eq!(recorded(&bench).await, Some(2));
-        assert_eq!(bench.manifest().await.marks.get("query"), Some(1), "of flushed rows only");
+        assert_eq!(bench.manifest().await.txns.get("query"), Some(1), "of flushed rows only");
         drop(writer);
         let again = bench.open().await;
-        assert_eq!(again.mark("query"), Some(2));
+        assert_eq!(again.txn("query"), Some(2));
         assert!(!put(&bench, &again, &[(1, 30)], 2).await.unwrap());
         again.close(true).await.unwrap();
         // A collector may now take the log: the manifest has it all.
@@ -140,9 +140,9 @@ async fn an_append_that_landed_without_an_answer_counts_for_the_retry() {
         let first = Arc::new(first);
         let waiting = {
             let (writer, rows) = (first.clone(), bench.shape.rows(&[(1, 10)]));
-            tokio::spawn(async move {
-                writer.put_marked(&rows, WriteMode::default(), Some(&mark(3))).await
-            })
+            tokio::spawn(
+                async move { writer.put_txn(&rows, WriteMode::default(), Some(&txn(3))).await },
+            )
         };
         hold.wait_for_visitors(1).await;
         bench.storage.clear_faults();
@@ -166,13 +166,13 @@ async fn a_crash_between_run_and_manifest_leaves_the_mark_in_the_log() {
         drop(writer);
         bench.storage.clear_faults();
         assert_eq!(
-            (recorded(&bench).await, bench.manifest().await.marks.get("query")),
+            (recorded(&bench).await, bench.manifest().await.txns.get("query")),
             (Some(4), None)
         );
         let again = bench.open().await;
         assert!(!put(&bench, &again, &[(1, 11)], 4).await.unwrap());
         again.close(true).await.unwrap();
-        assert_eq!(bench.manifest().await.marks.get("query"), Some(4));
+        assert_eq!(bench.manifest().await.txns.get("query"), Some(4));
     })
     .await;
 }
@@ -205,7 +205,7 @@ async fn marks_of_several_generations_reach_the_manifest_with_their_rows() {
             put(&bench, &writer, &[(version, 10)], version).await.unwrap();
         }
         writer.flush().await.unwrap();
-        assert_eq!(bench.manifest().await.marks.get("query"), Some(4));
+        assert_eq!(bench.manifest().await.txns.get("query"), Some(4));
         assert_eq!(bench.manifest().await.current_generation, Generation(5));
     })
     .await;
@@ -224,23 +224,23 @@ async fn names_that_write_once_expire_by_the_clock_of_the_store_and_queries_stay
         let ahead = format!("{ONCE}7000000000000000-00c0ffee");
         for (row, name) in [named(90), named(13), named(0), "query".into()].iter().enumerate() {
             let rows = bench.shape.rows(&[(i64::try_from(row).unwrap(), 10)]);
-            let mark = Mark::new(name.as_str(), 1).unwrap();
-            writer.put_marked(&rows, WriteMode::default(), Some(&mark)).await.unwrap();
+            let txn = Txn::new(name.as_str(), 1).unwrap();
+            writer.put_txn(&rows, WriteMode::default(), Some(&txn)).await.unwrap();
         }
         writer.flush().await.unwrap();
         let names = async || -> Vec<String> {
             let manifest = bench.manifest().await;
-            manifest.marks.iter().map(|(name, _)| name.to_owned()).collect()
+            manifest.txns.iter().map(|(name, _)| name.to_owned()).collect()
         };
         let all = [named(90), named(13), named(0), "query".into()];
         assert_eq!(names().await, all, "what a flush brings it keeps");
         let rows = bench.shape.rows(&[(9, 10)]);
-        let mark = Mark::new(ahead.as_str(), 1).unwrap();
-        writer.put_marked(&rows, WriteMode::default(), Some(&mark)).await.unwrap();
+        let txn = Txn::new(ahead.as_str(), 1).unwrap();
+        writer.put_txn(&rows, WriteMode::default(), Some(&txn)).await.unwrap();
         writer.flush().await.unwrap();
         let kept = [named(13), named(0), ahead.clone(), "query".into()];
         assert_eq!(names().await, kept, "a name of the far future takes none that is young");
-        assert_eq!(writer.mark(&named(90)), None, "the job forgets with the manifest");
+        assert_eq!(writer.txn(&named(90)), None, "the job forgets with the manifest");
         writer.close(true).await.unwrap();
     })
     .await;
@@ -339,7 +339,7 @@ async fn puts_and_deletes_of_one_batch_take_effect_in_the_order_of_its_rows() {
         let rows = bench.shape.rows(&[(1, 10), (2, 20), (1, 0), (3, 30), (2, 0), (2, 21)]);
         let deletes = BooleanArray::from(vec![false, false, true, false, true, false]);
         let done =
-            writer.apply_with(&rows, &deletes, WriteMode::default(), Some(&mark(1))).await.unwrap();
+            writer.apply_with(&rows, &deletes, WriteMode::default(), Some(&txn(1))).await.unwrap();
         assert_eq!((done.rows, done.already_written), (6, false));
         assert_eq!(bench.stored().await, bench.rows(&[(2, 21), (3, 30)]));
         let entry = &bench.data_entries().await[0].1;
