@@ -1,7 +1,7 @@
 """A departure board: a stream of flight messages into a table, and a live query beside it.
 
 The messages come as files, one micro-batch each, as they would from a queue. The board is read
-while the stream writes; every read is one consistent cut.
+while the stream writes; every read is one consistent snapshot.
 """
 
 from __future__ import annotations

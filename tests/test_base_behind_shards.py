@@ -86,7 +86,7 @@ ASKS: dict[str, Callable[[lancemem.Table], object]] = {
     "count": lambda table: table.scan().count_rows(),
     "get": lambda table: table.get([1]),
     "get of a missing key": lambda table: table.get([2]),
-    "view": lambda table: table.pin(),
+    "view": lambda table: table.snapshot(),
     "upsert": lambda table: table.upsert(rows([4], "lost")),
     "delete": lambda table: table.delete([1]),
     "job": lambda table: table.start_job(shard=0),
@@ -478,7 +478,7 @@ def test_a_table_that_is_compacted_and_flushed_beside_its_readers_is_never_calle
         for number in range(6):
             job.put(rows([number], "a"))
             job.flush()
-            view = reader.pin()
+            view = reader.snapshot()
             table.compact()
             assert view.scan().count_rows() == number + 1
             assert len(names(reader, consistency="live", jobs=[job])) == number + 1

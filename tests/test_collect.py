@@ -114,13 +114,13 @@ def test_a_run_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table
     flush(table, range(10), "a")
     make_old(table, 2 * 3600)
     flush(table, range(20), "b")
-    view = lancemem.open_table(table.uri).pin(consistency="flushed")
-    cut = view.cut
-    del view
+    snapshot = lancemem.open_table(table.uri).snapshot(consistency="flushed")
+    token = snapshot.token
+    del snapshot
     table.compact()
     assert "compacted run" not in kinds(table.collect_garbage())
-    # Another process may hold no more than the name of a cut.
-    again = lancemem.open_table(table.uri).pin(cut=cut)
+    # Another process may hold no more than the name of a snapshot.
+    again = lancemem.open_table(table.uri).snapshot(token=token)
     assert again.scan().count_rows() == 20
     del again
     make_old(table, 2 * 3600)
@@ -131,10 +131,10 @@ def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
     table: lancemem.Table,
 ) -> None:
     flush(table, range(10), "a")
-    first = table.pin(cut=table.pin(consistency="flushed").cut)
+    first = table.snapshot(token=table.snapshot(consistency="flushed").token)
     table.compact()
     make_old(table, 2 * 3600)
-    assert table.collect_garbage().pinned_runs == 1
+    assert table.collect_garbage().pinned_sstables == 1
     assert first.scan().count_rows() == 10
     del first
     assert kinds(table.collect_garbage())["compacted run"] == 1
@@ -281,7 +281,7 @@ def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> No
     other = lancemem.open_table(table.uri)
     other.compact()
     pinned = other.collect_garbage(older_than=NOW)
-    assert pinned.pinned_runs == 2
+    assert pinned.pinned_sstables == 2
     assert len(run_folders(table)) == 2
     assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
     del stream, first
@@ -293,15 +293,15 @@ def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     flush(table, range(10), "a")
-    view = table.pin(consistency="flushed")
+    snapshot = table.snapshot(consistency="flushed")
     link = tmp_path / "link"
     link.symlink_to(table.uri, target_is_directory=True)
     for name in (str(link), f"file://{link}"):
         other = lancemem.open_table(name)
         other.compact()
-        assert other.collect_garbage(older_than=NOW).pinned_runs == 1
-        assert view.scan().to_table().num_rows == 10
-    del view
+        assert other.collect_garbage(older_than=NOW).pinned_sstables == 1
+        assert snapshot.scan().to_table().num_rows == 10
+    del snapshot
     table.scan(consistency="flushed").count_rows()
     assert kinds(other.collect_garbage(older_than=NOW))["compacted run"] == 1
 
@@ -317,7 +317,7 @@ def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(
     first = stream.read_next_batch()
     del scan
     table.compact()
-    assert table.collect_garbage(older_than=NOW).pinned_runs == 2
+    assert table.collect_garbage(older_than=NOW).pinned_sstables == 2
     assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
     del stream, first
     assert kinds(table.collect_garbage(older_than=NOW))["compacted run"] == 2

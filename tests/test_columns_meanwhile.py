@@ -32,7 +32,7 @@ def test_a_handle_that_has_read_reads_on_after_a_column_was_widened(make_table: 
         lambda table: table.scan().to_table().num_rows,
         lambda table: table.scan().count_rows(),
         lambda table: table.get([1, 2]).num_rows,
-        lambda table: table.pin().count_rows(),
+        lambda table: table.snapshot().count_rows(),
         lambda table: int(table.to_dataset().to_table().num_rows),
     ]
     table = make_table(narrow)

@@ -190,7 +190,7 @@ def test_a_compaction_stops_at_a_damaged_file_and_commits_nothing(uri: str) -> N
 
 def test_a_view_of_a_version_that_was_cleaned_up_says_what_to_read(uri: str) -> None:
     table = lancemem.open_table(uri)
-    view = table.pin()
+    view = table.snapshot()
     dataset = lance.dataset(uri)
     dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
     dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)

@@ -238,7 +238,7 @@ def test_counts_parts_and_compactions_do_without_damaged_deletion_vectors(
         table = opened(vectored)
         assert table.scan(consistency="flushed").count_rows() == 130, damage
         assert table.scan(filter="value > 1", consistency="flushed").count_rows() == 50, damage
-        cut = table.pin(consistency="flushed")
+        cut = table.snapshot(consistency="flushed")
         parts = [cut.scan(part=(place, 3)).to_table() for place in range(3)]
         assert pa.concat_tables(parts).sort_by("id") == expected, damage
         check_written_down(partial(copy_of, vectored), expected, damage)

@@ -2,7 +2,7 @@
 
 Owns: the switch, the look-up beside a job, by call and by command, what may happen to the base
 table and to the files, and their collection. Not here: dead rows that a scan leaves in memory
-(test_read_view), random programs (test_compaction_model).
+(test_snapshots), random programs (test_compaction_model).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Model(KeyedRows):
         assert table.scan(consistency="flushed").count_rows() == len(self.rows)
         where = table.scan(filter="value >= 'b'", consistency="flushed").to_table()
         assert where.num_rows == sum(value >= "b" for value in self.rows.values())
-        cut = table.pin(consistency="flushed")
+        cut = table.snapshot(consistency="flushed")
         parts = [cut.scan(part=(i, 3)).to_table() for i in range(3)]
         assert sum(part.num_rows for part in parts) == len(self.rows)
 

@@ -236,7 +236,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
 
 def test_every_public_call_is_among_those() -> None:
     called = " ".join(call for calls in GROUPS.values() for call in calls) + " .finish("
-    kinds = (lancemem.Table, lancemem.Job, lancemem.ReadView, lancemem.Stage, lancemem.Scan)
+    kinds = (lancemem.Table, lancemem.Job, lancemem.Snapshot, lancemem.Stage, lancemem.Scan)
     for kind in (*kinds, lancemem.Endpoint, lancemem.RemoteJob):
         names = {name for name in dir(kind) if not name.startswith("_")} - NO_CALLS
         assert {name for name in names if f".{name}(" not in called} == set()

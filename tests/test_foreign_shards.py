@@ -79,7 +79,7 @@ def test_a_key_of_an_own_and_of_another_shard_is_shown_once_as_the_own_one_has_i
         assert names(handle, filter="name = 'other'") == dict.fromkeys(range(5, 8), "other")
         assert names(handle, filter="id = 4") == {4: "own"}
         assert names(handle, columns=["name", "id"], filter="id = 6") == {6: "other"}
-    pinned = table.pin()
+    pinned = table.snapshot()
     table.upsert(rows(range(8), "later"))
     assert names(pinned) == wanted
 

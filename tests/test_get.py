@@ -1,4 +1,4 @@
-"""Rows by key: every source of a cut against a Python dict.
+"""Rows by key: every source of a snapshot against a Python dict.
 
 Owns: `Table.get` and `get_with_missing`, with rows in the base table, in runs and in MemTables,
 indexes on the base table and runs of pylance. Not here: what keys are accepted (test_input).
@@ -244,12 +244,12 @@ def test_keys_of_one_column_come_as_values_an_array_or_rows(make_table: MakeTabl
         pa.chunked_array([[3], [9, 0]], pa.int64()),
         pa.table({"id": [3, 9, 0]}),
     ]
-    view = table.pin()
+    snapshot = table.snapshot()
     for form in forms:
         found, missing = table.get_with_missing(form, ["name"])
         assert (found["name"].to_pylist(), missing) == (["three", "zero"], [1])
-        assert view.get_with_missing(form, ["name"]) == (found, missing)
-        assert view.get(form, ["name"]) == found
+        assert snapshot.get_with_missing(form, ["name"]) == (found, missing)
+        assert snapshot.get(form, ["name"]) == found
     table.delete([3])
     assert table.get([3, 0])["name"].to_pylist() == ["zero"]
     assert table.get(pa.chunked_array([], pa.int64())).num_rows == 0

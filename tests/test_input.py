@@ -220,7 +220,7 @@ def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
         with pytest.raises(lancemem.InvalidInputError, match=f"no shard {beyond}; it has 1"):
             table.start_job(shard=beyond)
     name: Any = "id"
-    for read in (table.scan, table.pin().scan, lambda it: table.get(pa.table({"id": [1]}), it)):
+    for read in (table.scan, table.snapshot().scan, lambda it: table.get(pa.table({"id": [1]}), it)):
         with pytest.raises(TypeError, match=r"'columns': expected a list of names .*, got str"):
             read(name)
         with pytest.raises(TypeError, match=r"'columns': expected names .* in the list, got int"):
@@ -661,7 +661,7 @@ def _serve_patiently(table: lancemem.Table, milliseconds: int) -> None:
 NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "limit": ("limit", lambda table, number: table.scan(limit=number)),
     "offset": ("offset", lambda table, number: table.scan(offset=number)),
-    "limit of a view": ("limit", lambda table, number: table.pin().scan(limit=number)),
+    "limit of a view": ("limit", lambda table, number: table.snapshot().scan(limit=number)),
     "rate": ("bytes_per_second", lambda table, number: table.compact(bytes_per_second=number)),
     "versions": ("limit", lambda table, number: table.history(number)),
     "position": ("from_position", lambda table, number: table.cut_wal(0, from_position=number)),
@@ -716,7 +716,7 @@ def test_a_job_says_which_it_is(table: lancemem.Table) -> None:
     [
         lambda table: table.upsert(pa.table({"id": [None]})),
         lambda table: table.scan(filter="nope = 1").to_table(),
-        lambda table: table.pin().scan(["nope"]).to_table(),
+        lambda table: table.snapshot().scan(["nope"]).to_table(),
         lambda table: table.get(["text"]),
         lambda table: table.start_job(shard=0).put(pa.table({"id": [1.5]})),
         lambda table: table.start_stage().upsert(pa.table({"nope": [1]})),

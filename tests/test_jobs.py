@@ -203,8 +203,8 @@ def test_a_level_that_shows_no_rows_of_jobs_takes_none(table: lancemem.Table) ->
     with table.start_job(shard=0) as job:
         reads: list[Callable[[], object]] = [
             lambda: table.scan(jobs=[job]),
-            lambda: table.pin(consistency="flushed", jobs=[job]),
-            lambda: table.pin(cut=table.pin().cut, consistency="live", jobs=[job]),
+            lambda: table.snapshot(consistency="flushed", jobs=[job]),
+            lambda: table.snapshot(cut=table.snapshot().cut, consistency="live", jobs=[job]),
             lambda: table.to_dataset(jobs=[job]),
             lambda: table.get(key, jobs=[job]),
             lambda: table.get_with_missing(key, jobs=[job]),

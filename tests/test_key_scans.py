@@ -72,7 +72,7 @@ def test_parts_and_limits_of_a_scan_of_keys_add_up(make_table: MakeTable) -> Non
     model, job = layered(make_table, "two columns")
     with job:
         table = lancemem.open_table(model.table.uri)
-        cut = table.pin(consistency="live", jobs=[job])
+        cut = table.snapshot(consistency="live", jobs=[job])
         for _ in ("nothing in memory", "keys in memory"):
             parts = [cut.scan(["b"], part=(part, 3)).to_table() for part in range(3)]
             assert sum(part.num_rows for part in parts) == len(model.rows)

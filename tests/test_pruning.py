@@ -243,8 +243,8 @@ def test_fragments_and_runs_without_a_live_row_are_not_read_again(
     assert read() == expected
     assert read("value > 25") == {key: value for key, value in expected.items() if value > 25}
     assert table.scan().count_rows() == len(expected)
-    view = table.pin()
-    parts = [view.scan(part=(part, 3)).to_table().num_rows for part in range(3)]
+    snapshot = table.snapshot()
+    parts = [snapshot.scan(part=(part, 3)).to_table().num_rows for part in range(3)]
     assert sum(parts) == len(expected)
     table.upsert(rows(range(50), 9))
     expected |= {number: (9 + number) % 50 for number in range(50)}

@@ -245,13 +245,13 @@ def test_readers_that_hold_merged_runs_keep_working(ints: Model) -> None:
     keys = ints.keys(range(0, 600, 5))
     with_index = reader.get(keys).num_rows
     old = published(ints.table)
-    view = reader.pin()
+    snapshot = reader.snapshot()
     add_runs(ints, 1, 60, first=5_000)
     assert not old & published(ints.table)
-    assert (view.get(keys).num_rows, reader.get(keys).num_rows) == (with_index, with_index)
+    assert (snapshot.get(keys).num_rows, reader.get(keys).num_rows) == (with_index, with_index)
     for name in old:
         shutil.rmtree(folder(ints.table) / name)
-    assert (view.get(keys).num_rows, reader.get(keys).num_rows) == (with_index, with_index)
+    assert (snapshot.get(keys).num_rows, reader.get(keys).num_rows) == (with_index, with_index)
     assert lancemem.open_table(ints.table.uri).get(keys).num_rows == with_index
 
 

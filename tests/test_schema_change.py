@@ -558,11 +558,11 @@ def test_a_read_of_a_pinned_view_keeps_its_columns(tmp_path: Path) -> None:
     table = create(tmp_path)
     on_every_level(table)
     want = expected(range(10))
-    view = table.pin()
+    snapshot = table.snapshot()
     all_at_once(table, expected(range(10)))
     check(table, _after(all_at_once, tmp_path), "durable", [])
-    assert seen(view.scan().to_table()) == want
-    assert seen(view.get(pa.table({"id": pa.array(range(10), pa.int64())}))) == want
+    assert seen(snapshot.scan().to_table()) == want
+    assert seen(snapshot.get(pa.table({"id": pa.array(range(10), pa.int64())}))) == want
 
 
 def _after(change: Callable[[lancemem.Table, Rows], None], folder: Path) -> Rows:

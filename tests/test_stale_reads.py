@@ -167,8 +167,8 @@ def test_a_pinned_cut_taken_after_an_acknowledged_put_holds_it_whoever_wrote(
         writing = pool.submit(write)
         while not writing.done():
             floor = acknowledged[0]
-            view = reader.pin()
-            ids = view.scan(["id"]).to_table().column("id").to_pylist()
+            snapshot = reader.snapshot()
+            ids = snapshot.scan(["id"]).to_table().column("id").to_pylist()
             assert set(range(floor)) <= set(ids)
             assert len(ids) == len(set(ids))
         writing.result()

@@ -83,7 +83,7 @@ def test_a_log_entry_is_named_by_readers_by_the_next_owner_and_by_a_check(
     path = file_of(full, f"_mem_wal/*/wal/{f'{position:064b}'[::-1]}.arrow")
     stretch(path)
     name = f"WAL entry {position} of shard {full.shards()[0].shard_id} is damaged (too large)"
-    for call in (opened(full).scan().to_table, opened(full).pin):
+    for call in (opened(full).scan().to_table, opened(full).snapshot):
         assert unnamed(name, call) == "", call
     assert unnamed(name, opened(full).start_job, shard=0) == ""
     report = full.check_wal(0)
@@ -114,7 +114,7 @@ def test_a_shard_manifest_is_named_by_readers_and_by_the_next_owner(full: lancem
     newest = max(path.parent.glob("*.binpb"), key=lambda path: int(path.stem[::-1], 2))
     stretch(newest)
     table = opened(full)
-    for call in (table.scan().to_table, table.pin, table.shards, table.compact):
+    for call in (table.scan().to_table, table.snapshot, table.shards, table.compact):
         assert unnamed(f"{newest.name} is damaged (too large)", call) == "", call
     assert unnamed(f"{newest.name} is damaged (too large)", table.start_job, shard=0) == ""
 

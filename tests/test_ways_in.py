@@ -1,7 +1,7 @@
 """Every way to read a table, on rows in the base table, in a run and in the log.
 
 Owns: what each way gives, what engines push into the scan, streaming, and that what cannot be done
-says so. Not here: conditions of our own calls (test_filters), views (test_read_view).
+says so. Not here: conditions of our own calls (test_filters), views (test_snapshots).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def test_duckdb_gives_the_newest_rows(sql: str, board: lancemem.Table) -> None:
 
 
 def test_duckdb_reads_one_cut_of_a_pinned_dataset(board: lancemem.Table) -> None:
-    flights = board.pin().to_dataset()
+    flights = board.snapshot().to_dataset()
     assert isinstance(flights, pds.Dataset)
     board.upsert(rows(range(20, 30), "new"))
     sql = "SELECT count(*) FROM flights a JOIN flights b USING (id)"
@@ -427,7 +427,7 @@ def test_datafusion_sees_what_was_written_since_and_a_view_does_not(
     session: Any,  # noqa: ANN401
 ) -> None:
     session.register_table("board", board)
-    session.register_table("pinned", board.pin())
+    session.register_table("pinned", board.snapshot())
     board.upsert(rows(range(50, 55), "new"))
     assert results(session, "SELECT count(*) FROM board") == [(15,)]
     assert results(session, "SELECT count(*) FROM pinned") == [(10,)]

@@ -1,6 +1,6 @@
 """Scans with newer rows above the base, beside a plain Lance scan and beside pylance's LSM scan.
 
-Owns: all columns, the key alone and the count, in a process that reads the cut for the first time
+Owns: all columns, the key alone and the count, in a process that reads the snapshot for the first time
 and again; deletes beside Lance's own deletion vectors; a selective filter on an indexed column.
 Does not own: the tables.
 """
@@ -59,7 +59,7 @@ def _scan(
 
 
 def _first(uri: str, what: str, jobs: list[lancemem.Job], expected: int) -> Sample:
-    """Read a cut that this handle has not read, with the keys of its runs in memory."""
+    """Read a snapshot that this handle has not read, with the keys of its runs in memory."""
     table = lancemem.open_table(uri)
     columns = READS[what]
     table.scan(["id"], "tag < 0", consistency="flushed").count_rows()
@@ -155,7 +155,7 @@ def _by_position(
     dataset = lance.dataset(uri)
 
     def first() -> Sample:
-        cut = lancemem.open_table(uri).pin(consistency="flushed")
+        cut = lancemem.open_table(uri).snapshot(consistency="flushed")
         return _timed(_ours(cut.scan(READS[what]), what), base_rows)
 
     sides: dict[str, Callable[[Path], Sample]] = {

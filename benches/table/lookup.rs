@@ -61,17 +61,17 @@ async fn table(kind: Kind) {
     let table = built(kind, folder.path().join("t.lance").to_str().unwrap()).await;
     let columns = ["id".to_owned(), "text".to_owned()];
     let mut numbers = Numbers(7);
-    let view = table.read_view(Consistency::Durable, &[]).await.unwrap();
+    let snapshot = table.snapshot(Consistency::Durable, &[]).await.unwrap();
 
     let mut one = Vec::new();
     let mut call = Vec::new();
     let mut pins = Vec::new();
     for _ in 0..ONE_KEY_CALLS {
         let keys = keys(kind, [numbers.below(BASE_ROWS)]);
-        one.push(timed(|| lookup::find(&view, &keys, &columns)).await);
+        one.push(timed(|| lookup::find(&snapshot, &keys, &columns)).await);
         call.push(timed(|| table.get(&keys, None, Consistency::Durable, &[])).await);
         let started = Instant::now();
-        table.read_view(Consistency::Durable, &[]).await.unwrap();
+        table.snapshot(Consistency::Durable, &[]).await.unwrap();
         pins.push(started.elapsed().as_secs_f64() * 1e6);
     }
     print(kind, "one key, pinned cut", one);
@@ -81,7 +81,7 @@ async fn table(kind: Kind) {
     let (mut many, mut call) = (Vec::new(), Vec::new());
     for _ in 0..MANY_KEYS_CALLS {
         let keys = keys(kind, (0..MANY_KEYS).map(|_| numbers.below(BASE_ROWS)));
-        many.push(timed(|| lookup::find(&view, &keys, &columns)).await);
+        many.push(timed(|| lookup::find(&snapshot, &keys, &columns)).await);
         call.push(timed(|| table.get(&keys, None, Consistency::Durable, &[])).await);
     }
     print(kind, "1,000 keys, pinned cut", many);
@@ -215,16 +215,16 @@ fn memtable(kind: Kind) {
             let batch = accept.accept(&rows(kind, numbers.iter().copied())).unwrap().batch;
             memtable.push(batch, None, 0);
         }
-        let view = memtable.view(usize::MAX);
+        let snapshot = memtable.view(usize::MAX);
         let mut order = Numbers(3);
         let asked = keys(kind, (0..MEMTABLE_ROWS).map(|_| order.below(MEMTABLE_ROWS)));
         let asked =
             KeyEncoder::new(asked.schema_ref(), &["id".to_owned()]).unwrap().encode_block(&asked);
-        find_all(&view, &asked);
+        find_all(&snapshot, &asked);
         let (mut one, mut two) = (Vec::new(), Vec::new());
         for _ in 0..9 {
-            one.push(threads(&view, &asked, 1));
-            two.push(threads(&view, &asked, 2));
+            one.push(threads(&snapshot, &asked, 1));
+            two.push(threads(&snapshot, &asked, 2));
         }
         let (one, two) = (median(one), median(two));
         println!(
@@ -235,20 +235,20 @@ fn memtable(kind: Kind) {
 }
 
 /// Nanoseconds of a get, over all threads together.
-fn threads(view: &MemTableView, asked: &KeyBlock, threads: usize) -> f64 {
+fn threads(snapshot: &MemTableView, asked: &KeyBlock, threads: usize) -> f64 {
     let started = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| find_all(view, asked));
+            scope.spawn(|| find_all(snapshot, asked));
         }
     });
     started.elapsed().as_secs_f64() * 1e9 / (asked.len() * threads) as f64
 }
 
-fn find_all(view: &MemTableView, asked: &KeyBlock) {
+fn find_all(snapshot: &MemTableView, asked: &KeyBlock) {
     let mut rows = 0;
     for key in asked.iter() {
-        let (batch, row) = view.locate(view.newest(key).unwrap());
+        let (batch, row) = snapshot.locate(snapshot.newest(key).unwrap());
         rows += usize::from(row < batch.num_rows());
     }
     assert_eq!(rows, asked.len());

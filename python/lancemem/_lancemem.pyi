@@ -436,17 +436,17 @@ class Table:
         closed raises `JobStoppedError`.
         """
 
-    def pin(
+    def snapshot(
         self,
         *,
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
-        cut: str | None = None,
-    ) -> ReadView:
-        """Pin a cut of the table, to read it more than once.
+        token: str | None = None,
+    ) -> Snapshot:
+        """Take a snapshot of the table, to read it more than once.
 
-        `cut` is the name of one that was pinned before, here or in another process
-        (`ReadView.cut`). It can be pinned again as long as `collect_garbage` and Lance's clean-up
+        `token` is the name of one that was taken before, here or in another process
+        (`Snapshot.token`). It can be opened again as long as `collect_garbage` and Lance's clean-up
         leave its files: after `older_than` it may raise `InvalidInputError`. This handle keeps the
         newest one open until it collects.
         """
@@ -460,13 +460,13 @@ class Table:
         """Return the table as a `pyarrow.dataset.Dataset`, for DuckDB, polars and pyarrow.
 
         Columns and conditions of their queries are pushed into the scan. Every scan of the
-        dataset reads a cut of its own; `pin().to_dataset()` reads one.
+        dataset reads a snapshot of its own; `snapshot().to_dataset()` reads one.
         """
 
     def __datafusion_table_provider__(self, session: object) -> object:
         """Serve the queries of a DataFusion session: `session.register_table("board", table)`.
 
-        Each scan of a query reads a cut of its own, with every acknowledged durable write of any
+        Each scan of a query reads a snapshot of its own, with every acknowledged durable write of any
         process. Needs the package datafusion, version 54.
         """
 
@@ -752,8 +752,8 @@ class Job:
     ) -> bool: ...
 
 @final
-class ReadView:
-    """One consistent cut of a table. Its reads agree, whatever is written meanwhile.
+class Snapshot:
+    """One consistent snapshot of a table. Its reads agree, whatever is written meanwhile.
 
     It holds the rows that were in memory and the open files of the others, as long as it lives.
     """
@@ -769,14 +769,14 @@ class ReadView:
         """Fragments of the base table, which are what a read can be divided by."""
 
     @property
-    def shards(self) -> list[PinnedShard]:
+    def shards(self) -> list[SnapshotShard]:
         """What lies above the base table."""
 
     @property
-    def cut(self) -> str | None:
-        """The name by which any process can pin this cut: `table.pin(cut=...)`.
+    def token(self) -> str | None:
+        """The token by which any process can open this snapshot: `table.snapshot(token=...)`.
 
-        None where the cut shows rows of a running job that storage does not have.
+        None where the snapshot shows rows of a running job that storage does not have.
         """
 
     def scan(
@@ -788,10 +788,10 @@ class ReadView:
         *,
         part: tuple[int, int] | None = None,
     ) -> Scan:
-        """Prepare a read of the cut; arguments as for `Table.scan`.
+        """Prepare a read of the snapshot; arguments as for `Table.scan`.
 
         `part=(i, n)` reads part i of n, counted from 0. The n parts have all rows, each once, and
-        can be read by different processes that pinned the cut by its name. `limit` and `offset`
+        can be read by different processes that open the snapshot by its token. `limit` and `offset`
         count within the part.
         """
 
@@ -807,14 +807,14 @@ class ReadView:
         """Count the rows that meet `filter`."""
 
     def to_dataset(self) -> TableDataset:
-        """Return the cut as a `pyarrow.dataset.Dataset`."""
+        """Return the snapshot as a `pyarrow.dataset.Dataset`."""
 
     def __datafusion_table_provider__(self, session: object) -> object:
-        """Serve the queries of a DataFusion session from this cut."""
+        """Serve the queries of a DataFusion session from this snapshot."""
 
 @final
-class PinnedShard:
-    """What a read view pinned of one shard: a manifest version, generations of its SSTables."""
+class SnapshotShard:
+    """What a snapshot pinned of one shard: a manifest version, generations of its SSTables."""
 
     @property
     def shard_id(self) -> str: ...
@@ -823,14 +823,14 @@ class PinnedShard:
     @property
     def sstables(self) -> list[int]: ...
     @property
-    def memtables(self) -> list[PinnedMemTable]: ...
+    def memtables(self) -> list[SnapshotMemTable]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
 @final
-class PinnedMemTable:
-    """Rows in memory that a read view pinned; `rows` counts superseded rows and tombstones."""
+class SnapshotMemTable:
+    """Rows in memory that a snapshot pinned; `rows` counts superseded rows and tombstones."""
 
     @property
     def generation(self) -> int: ...
@@ -941,7 +941,7 @@ class RemoteJob:
 class Scan:
     """A read that has not begun.
 
-    Every call below pins a consistent cut of its own; a scan of a `ReadView` reads that cut.
+    Every call below takes a consistent snapshot of its own; a scan of a `Snapshot` reads that snapshot.
     """
 
     @property
@@ -1064,7 +1064,7 @@ class Garbage:
 class CollectionResult:
     """What a collection removed, or with `dry_run` would remove.
 
-    `pinned_runs` counts runs that would go but are read in this process right now.
+    `pinned_sstables` counts runs that would go but are read in this process right now.
     """
 
     @property
@@ -1072,7 +1072,7 @@ class CollectionResult:
     @property
     def bytes(self) -> int: ...
     @property
-    def pinned_runs(self) -> int: ...
+    def pinned_sstables(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""A table or a pinned view as a `pyarrow.dataset.Dataset`, for engines that read those.
+"""A table or a snapshot as a `pyarrow.dataset.Dataset`, for engines that read those.
 
 Owns what such an engine asks for: columns and conditions go into lancemem's scan, batches come back
 as a stream. Does not own the scan. Loaded by `Table.to_dataset`, because pyarrow is not loaded by
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 import pyarrow.fs
 
-from lancemem._lancemem import InvalidInputError, ReadView, Table
+from lancemem._lancemem import InvalidInputError, Snapshot, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,14 +38,14 @@ _INSTEAD = (
 class TableDataset(pds.UnionDataset):  # type: ignore[misc]
     """Rows of a table for DuckDB, polars and pyarrow. Made by `Table.to_dataset`.
 
-    Every scanner reads a new cut; over a `ReadView` all read that one. It has no fragments and
+    Every scanner reads a new snapshot; over a `Snapshot` all read that one. It has no fragments and
     its rows have no order. `batch_size` is the most rows of a batch; pyarrow's other options go to
     its scanner.
     """
 
     def __init__(
         self,
-        source: Table | ReadView,
+        source: Table | Snapshot,
         *,
         consistency: str | None = None,
         jobs: Sequence[Job | RemoteJob] | None = None,

@@ -2,7 +2,7 @@
 
 Owns: that accelerators, a flush, a compaction and a collection change no row, that pylance reads
 the same rows, and that a version from before a compaction is refused. Does not own: the reads
-beside other processes (`reading`).
+beside other processes (`reads`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import lance
 import lancemem
 
 from .foreign import restore
-from .reading import Reader
+from .reads import Reader
 from .role import READ, fault, say
 from .shape import FOREIGN_GROUP, Row
 

@@ -1,7 +1,7 @@
 """What every process of a round has: the table, the oracle, its own clock, and a log.
 
 Owns: the loop of a role, which errors it may meet, and its lines in the log. Does not own: what a
-role does (`writing`, `reading`, `upkeep`, `foreign`).
+role does (`writing`, `reads`, `upkeep`, `foreign`).
 """
 
 from __future__ import annotations

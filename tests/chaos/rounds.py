@@ -21,7 +21,7 @@ from . import shape
 from .ending import Ending
 from .foreign import Pylance
 from .oracle import Oracle
-from .reading import Reader
+from .reads import Reader
 from .role import Role, Told, fault
 from .upkeep import Maintainer
 from .writing import WRITERS, Writer

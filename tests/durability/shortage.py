@@ -239,11 +239,11 @@ def limit_with(spare: int) -> int:
 
 
 def a_clock_that_jumps(story: Story) -> None:
-    """Years forward and back: nothing is lost, and a pinned cut stays."""
+    """Years forward and back: nothing is lost, and a snapshot stays."""
     for years in (1, -3, 0, 20, -20, 0):
         story.library.jump(years * YEAR_SECONDS)
-        view = story.table.pin()
-        before = oracle.state_of(view.scan().to_table())
+        snapshot = story.table.snapshot()
+        before = oracle.state_of(snapshot.scan().to_table())
         story.operate(7)
         story.job.flush()
         story.operate(3)
@@ -254,7 +254,7 @@ def a_clock_that_jumps(story: Story) -> None:
         else:
             refuses_to_collect(story)
         story.check()
-        assert oracle.state_of(view.scan().to_table()) == before
+        assert oracle.state_of(snapshot.scan().to_table()) == before
         # Where nobody is told a wrong time, this story proves nothing.
         assert (story.library.told_wrong() > 0) == (years != 0)
         story.restart()

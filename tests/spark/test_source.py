@@ -344,7 +344,7 @@ def test_a_read_is_divided_by_fragments_and_its_parts_share_a_cut(
     table.delete(spark.range(0, 10))
     assert fresh.count() == 440
     assert table.toDF(splits=8).count() == 440
-    assert frame.count() == 450, "all queries of a divided frame read one cut"
+    assert frame.count() == 450, "all queries of a divided frame read one snapshot"
     with pytest.raises(lancemem.InvalidInputError, match="splits is at least 1"):
         table.toDF(splits=0)
     with pytest.raises(Exception, match="splits is a whole number"):

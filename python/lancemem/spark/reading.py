@@ -88,11 +88,11 @@ def _whole_scan(
 
 @dataclass(frozen=True)
 class Split:
-    """A part of one cut, which any process can read."""
+    """A part of one snapshot, which any process can read."""
 
     uri: str
     # None: the table as it is when the task runs.
-    cut: str | None
+    token: str | None
     # Which part of how many.
     part: tuple[int, int]
 
@@ -100,16 +100,16 @@ class Split:
 def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
     """Divide a read: into one part for each fragment of the base, at most `most`.
 
-    Parts have to share a cut, and Spark keeps it with the DataFrame or view: all its queries then
-    read that one. A read in one part pins its cut when it runs.
+    Parts have to share a snapshot, and Spark keeps it with the DataFrame or view: all its queries then
+    read that one. A read in one part takes its snapshot when it runs.
     """
     if most == 1:
         return [Split(uri, None, (0, 1))]
-    view = lancemem.open_table(uri).pin(consistency=consistency)
-    if view.cut is None:
-        raise lancemem.InternalError(f"table {uri}: a cut without jobs has no name")
-    parts = max(1, min(most, view.base_fragments))
-    return [Split(uri, view.cut, (index, parts)) for index in range(parts)]
+    snapshot = lancemem.open_table(uri).snapshot(consistency=consistency)
+    if snapshot.token is None:
+        raise lancemem.InternalError(f"table {uri}: a snapshot without jobs has no name")
+    parts = max(1, min(most, snapshot.base_fragments))
+    return [Split(uri, snapshot.token, (index, parts)) for index in range(parts)]
 
 
 def scan_batches(
@@ -121,10 +121,10 @@ def scan_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read a part in this process, in the types of `schema`."""
     table = open_cached(split.uri)
-    view = table.pin(consistency=consistency) if split.cut is None else table.pin(cut=split.cut)
+    snapshot = table.snapshot(consistency=consistency) if split.token is None else table.snapshot(token=split.token)
     # A whole read leaves behind what makes the next one quicker; a part cannot.
     part = None if split.part[1] == 1 else split.part
-    scan = view.scan(columns=list(names), filter=where, part=part)
+    scan = snapshot.scan(columns=list(names), filter=where, part=part)
     # Across Arrow's C stream an error of the engine would lose its type.
     for batch in scan.to_batches():
         if batch.num_rows:

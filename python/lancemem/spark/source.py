@@ -54,7 +54,7 @@ class LancememDataSource(DataSource):
 
     Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`,
     `splits` (into how many tasks a read is divided at most; with more than 1 all queries of one
-    DataFrame or view read the same cut, that of the first).
+    DataFrame or view read the same snapshot, that of the first).
     Options of a write: `op` ("upsert", "delete" or "append"), `opColumn`, `roundFloats`, `txnAppId`
     and `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
     """
@@ -285,7 +285,7 @@ class _Split(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    """Reads one cut, divided among tasks."""
+    """Reads one snapshot, divided among tasks."""
 
     def __init__(self, read: _Read) -> None:
         self._read = read

@@ -413,7 +413,7 @@ class LancememTable:
     ) -> lancemem.CollectionResult:
         """Remove what nobody has needed for `older_than`, by default an hour; runs on the driver.
 
-        Executors that read a cut for longer than that may fail: their reads are not known here.
+        Executors that read a snapshot for longer than that may fail: their reads are not known here.
         """
         return self._table.collect_garbage(dry_run=dry_run, older_than=older_than)
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lancemem_core::Result;
 use lancemem_core::format::{Place, TRAILER_BYTES, WalEntry, paths, wal_entry};
-use lancemem_core::shard::{WalFinding, WalReport, check_wal, cut_wal};
+use lancemem_core::shard::{WalFinding, WalReport, check_wal, truncate_wal};
 use lancemem_core::types::{ErrorKind, Generation, WalPosition, WriterEpoch};
 use lancemem_testkit::{Effect, Fault, Request};
 
@@ -19,7 +19,7 @@ async fn check(bench: &Bench) -> WalReport {
 }
 
 async fn cut(bench: &Bench, from: u64) -> Result<WalReport> {
-    cut_wal(&bench.store(), &Arc::new(bench.manifests()), WalPosition(from)).await
+    truncate_wal(&bench.store(), &Arc::new(bench.manifests()), WalPosition(from)).await
 }
 
 /// Eight entries of one row each at the positions 2 to 9; the row's number is its position.

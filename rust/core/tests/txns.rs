@@ -9,7 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use arrow_array::BooleanArray;
 use lancemem_core::format::{ShardManifest, SsTable, TOMBSTONE};
 use lancemem_core::shard::{
-    IngestedSsTable, ShardWriter, SsTableSink, WriteMode, cut_wal, recorded_txns, unlisted_rows,
+    IngestedSsTable, ShardWriter, SsTableSink, WriteMode, recorded_txns, truncate_wal,
+    unlisted_rows,
 };
 use lancemem_core::types::{ErrorKind, Generation, ONCE, Txn, WalPosition, WriterConfig};
 use lancemem_core::{Error, Result};
@@ -187,7 +188,7 @@ async fn a_cut_forgets_the_marks_of_the_rows_that_it_drops() {
         writer.close(false).await.unwrap();
         bench.storage.flip_bit(&bench.wal_path(3), 200).await;
         let manifests = Arc::new(bench.manifests());
-        cut_wal(&bench.store(), &manifests, WalPosition(3)).await.unwrap();
+        truncate_wal(&bench.store(), &manifests, WalPosition(3)).await.unwrap();
         assert_eq!(recorded(&bench).await, Some(1));
         let again = bench.open().await;
         assert!(put(&bench, &again, &[(2, 20)], 2).await.unwrap());

@@ -10,13 +10,13 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::arguments::{FilePath, Given};
+use crate::bulk;
 use crate::docs::docstring;
 use crate::input;
 use crate::keys;
 use crate::metrics::prometheus;
 use crate::runtime::{Here, run_on};
 use crate::serve::{self, Endpoint};
-use crate::stage;
 use crate::values::{Acknowledged, JobStats};
 
 /// The one writer of a shard while it runs.
@@ -58,7 +58,7 @@ impl Job {
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
-        let txn = stage::txn(txn)?;
+        let txn = bulk::txn(txn)?;
         let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move {
@@ -79,7 +79,7 @@ impl Job {
         txn: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
-        let txn = stage::txn(txn)?;
+        let txn = bulk::txn(txn)?;
         let keys = keys::batch(keys, &self.key)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move { job.delete_txn(&keys, mode, txn.as_ref()).await })
@@ -102,8 +102,8 @@ impl Job {
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let job = self.inner()?;
-        let txn = stage::txn(txn)?;
-        let deletes = stage::deletes(deletes)?;
+        let txn = bulk::txn(txn)?;
+        let deletes = bulk::deletes(deletes)?;
         let rows = input::batch_of_put(data)?;
         let mode = WriteMode { durable, sync_index, alone: true };
         run_on(py, &self.uri, async move {

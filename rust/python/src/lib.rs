@@ -11,6 +11,7 @@
 
 mod allocator;
 mod arguments;
+mod bulk;
 mod config;
 mod docs;
 mod errors;
@@ -29,11 +30,10 @@ mod repair;
 mod runtime;
 mod scan;
 mod serve;
+mod snapshot;
 mod stack;
-mod stage;
 mod table;
 mod values;
-mod view;
 
 use pyo3::prelude::*;
 
@@ -47,11 +47,11 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     values::register(module)?;
     config::register(module)?;
     table::register(module)?;
-    stage::register(module)?;
+    bulk::register(module)?;
     module.add_class::<job::Job>()?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::BatchIterator>()?;
-    module.add_class::<view::ReadView>()?;
+    module.add_class::<snapshot::Snapshot>()?;
     serve::register(module)?;
     module.add_class::<output::ArrowStream>()?;
     module.add_class::<output::ArrowArray>()?;

@@ -96,7 +96,7 @@ fn collection(result: RustCollection) -> CollectionResult {
     CollectionResult {
         garbage: garbage.collect(),
         bytes: result.bytes,
-        pinned_runs: result.pinned_runs,
+        pinned_sstables: result.pinned_sstables,
     }
 }
 

@@ -21,14 +21,15 @@ pub fn check_wal(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> P
 }
 
 /// Drops the end of the log of a shard.
-pub fn cut_wal(
+pub fn truncate_wal(
     py: Python<'_>,
     table: &lancemem::Table,
     shard: ShardName,
     from_position: u64,
 ) -> PyResult<WalReport> {
     let shard_id = existing_shard(py, table, shard)?;
-    run_on(py, table.uri(), table.cut_wal(shard_id, WalPosition(from_position))).map(wal_report)
+    run_on(py, table.uri(), table.truncate_wal(shard_id, WalPosition(from_position)))
+        .map(wal_report)
 }
 
 /// Compares the files of runs with their checksums, of one shard or of all.

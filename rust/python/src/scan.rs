@@ -1,7 +1,7 @@
 //! `Scan`: a lazy read.
 //!
 //! Owns: the ways in which rows leave: stream, batches, table, frames, count, plan text.
-//! Does not own: the read; every call pins a cut of its own, unless the scan is a pinned view's.
+//! Does not own: the read; every call takes a snapshot of its own, unless the scan is a snapshot's.
 
 use arrow_array::RecordBatch;
 use futures::TryStreamExt;

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::arguments::{ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level};
+use crate::bulk::{self, Change, LinkResult, Stage, StagedRun};
 use crate::config::WriterConfig;
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
@@ -30,12 +31,11 @@ use crate::provider;
 use crate::repair;
 use crate::runtime::{Here, run_on};
 use crate::scan::Scan;
-use crate::stage::{self, Change, LinkResult, Stage, StagedRun};
+use crate::snapshot::Snapshot;
 use crate::values::{
     CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RelistReport,
     RunReport, Shard, Sharding, TableStats, TableVersion, WalReport, WriteResult,
 };
-use crate::view::ReadView;
 
 /// A Lance table with shards that take upserts.
 #[pyclass(frozen, module = "lancemem")]
@@ -69,7 +69,7 @@ impl Table {
         txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<WriteResult> {
-        let (table, txn) = (self.inner()?, stage::txn(txn)?);
+        let (table, txn) = (self.inner()?, bulk::txn(txn)?);
         let rows = if round_floats { self.run(py, table.round_floats(&rows))? } else { rows };
         self.run(py, table.write(&rows, change.verb(), txn.as_ref())).map(WriteResult::from)
     }
@@ -212,7 +212,7 @@ impl Table {
         txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<WriteResult> {
-        let change = Change::Apply(stage::deletes(deletes)?);
+        let change = Change::Apply(bulk::deletes(deletes)?);
         self.write(py, input::batch(data)?, &change, txn, round_floats)
     }
 
@@ -240,8 +240,8 @@ impl Table {
         write: Option<String>,
         txn: Option<(String, i64)>,
     ) -> PyResult<LinkResult> {
-        let (table, txn) = (self.inner()?, stage::txn(txn)?);
-        let runs = stage::staged_runs(&runs)?;
+        let (table, txn) = (self.inner()?, bulk::txn(txn)?);
+        let runs = bulk::staged_runs(&runs)?;
         self.run(py, async move { table.link(&runs, write.as_deref(), txn.as_ref()).await })
             .map(LinkResult::from)
     }
@@ -251,7 +251,7 @@ impl Table {
     #[pyo3(signature = (runs, *, write))]
     fn discard(&self, py: Python<'_>, runs: Vec<Py<StagedRun>>, write: &str) -> PyResult<bool> {
         let table = self.inner()?;
-        let runs = stage::staged_runs(&runs)?;
+        let runs = bulk::staged_runs(&runs)?;
         self.run(py, table.discard(&runs, write))
     }
 
@@ -324,31 +324,31 @@ impl Table {
         Ok(Scan::new(table.scan(options, jobs), table.uri()))
     }
 
-    #[doc = docstring!("Table.pin")]
-    #[pyo3(signature = (*, consistency="durable", jobs=None, cut=None))]
-    fn pin(
+    #[doc = docstring!("Table.snapshot")]
+    #[pyo3(signature = (*, consistency="durable", jobs=None, token=None))]
+    fn snapshot(
         &self,
         py: Python<'_>,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
-        cut: Option<&str>,
-    ) -> PyResult<ReadView> {
+        token: Option<&str>,
+    ) -> PyResult<Snapshot> {
         let table = self.inner()?;
         let (consistency, jobs) = level(consistency, jobs)?;
-        if let Some(cut) = cut {
+        if let Some(token) = token {
             if !jobs.is_empty() {
-                return Err(InvalidInputError::new_err("a cut has no jobs: leave out jobs="));
+                return Err(InvalidInputError::new_err("a snapshot has no jobs: leave out jobs="));
             }
             if consistency != Consistency::Durable {
-                let why = "a cut says itself what is in the view: leave out consistency=";
+                let why = "a snapshot says itself what is in the snapshot: leave out consistency=";
                 return Err(InvalidInputError::new_err(why));
             }
-            let cut = cut.parse().map_err(|error| to_py(&error))?;
-            let view = self.run(py, table.view_of(&cut))?;
-            return Ok(ReadView::new(table, view));
+            let token = token.parse().map_err(|error| to_py(&error))?;
+            let snapshot = self.run(py, table.snapshot_at(&token))?;
+            return Ok(Snapshot::new(table, snapshot));
         }
-        let view = self.run(py, table.read_view(consistency, &jobs))?;
-        Ok(ReadView::new(table, view))
+        let snapshot = self.run(py, table.snapshot(consistency, &jobs))?;
+        Ok(Snapshot::new(table, snapshot))
     }
 
     #[doc = docstring!("Table.to_dataset")]
@@ -531,13 +531,13 @@ impl Table {
 
     #[doc = docstring!("Table.cut_wal")]
     #[pyo3(signature = (shard, *, from_position))]
-    fn cut_wal(
+    fn truncate_wal(
         &self,
         py: Python<'_>,
         shard: ShardName,
         from_position: Given<u64>,
     ) -> PyResult<WalReport> {
-        repair::cut_wal(py, &*self.inner()?, shard, from_position.named("from_position")?)
+        repair::truncate_wal(py, &*self.inner()?, shard, from_position.named("from_position")?)
     }
 
     #[doc = docstring!("Table.relist_sstables")]

@@ -130,7 +130,7 @@ value! {
 }
 value! {
     /// What a collection removed, or would remove.
-    CollectionResult { garbage: Vec<Garbage>, bytes: u64, pinned_runs: usize }
+    CollectionResult { garbage: Vec<Garbage>, bytes: u64, pinned_sstables: usize }
 }
 value! {
     /// What a step of deletion-vector mode wrote.
@@ -179,16 +179,16 @@ value! {
     }
 }
 value! {
-    /// Rows in memory that a read view pinned.
-    PinnedMemTable { generation: u64, rows: usize }
+    /// Rows in memory that a snapshot pinned.
+    SnapshotMemTable { generation: u64, rows: usize }
 }
 value! {
-    /// What a read view pinned of one shard.
-    PinnedShard {
+    /// What a snapshot pinned of one shard.
+    SnapshotShard {
         shard_id: String,
         manifest_version: u64,
         sstables: Vec<u64>,
-        memtables: Vec<PinnedMemTable>,
+        memtables: Vec<SnapshotMemTable>,
     }
 }
 
@@ -416,8 +416,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Shard>()?;
     module.add_class::<TableStats>()?;
     module.add_class::<TableVersion>()?;
-    module.add_class::<PinnedMemTable>()?;
-    module.add_class::<PinnedShard>()?;
+    module.add_class::<SnapshotMemTable>()?;
+    module.add_class::<SnapshotShard>()?;
     module.add_class::<JobStats>()?;
     module.add_class::<RelistReport>()?;
     module.add_class::<RunReport>()?;

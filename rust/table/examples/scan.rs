@@ -18,7 +18,7 @@ async fn main() -> Result<()> {
     let filter = arguments.next().map(Condition::Sql);
     let table = Table::open(&uri).await?;
 
-    // Each scan of the table pins a cut of its own; batches come as they are pulled.
+    // Each scan of the table takes a snapshot of its own; batches come as they are pulled.
     let options = ScanOptions { filter, ..ScanOptions::default() };
     let (schema, mut batches) = table.scan(options.clone(), Vec::new()).batches().await?;
     println!("{} columns", schema.fields().len());
@@ -28,11 +28,11 @@ async fn main() -> Result<()> {
     }
     println!("{rows} rows");
 
-    // Two reads of one pinned cut agree, whatever is written meanwhile.
-    let view = table.read_view(Consistency::Durable, &[]).await?;
-    let scan = Scan::of_view(table.clone(), view.clone(), options.clone());
+    // Two reads of one snapshot agree, whatever is written meanwhile.
+    let snapshot = table.snapshot(Consistency::Durable, &[]).await?;
+    let scan = Scan::of_snapshot(table.clone(), snapshot.clone(), options.clone());
     let counted = scan.count_rows().await?;
-    let again = Scan::of_view(table, view, options).count_rows().await?;
+    let again = Scan::of_snapshot(table, snapshot, options).count_rows().await?;
     println!("{counted} rows, and again {again}");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Fast upserts and consistent reads on Lance tables.
 //!
-//! Owns: SSTables as Lance datasets, the cut that a query pins, the choice of the newest row,
+//! Owns: SSTables as Lance datasets, the snapshot that a query pins, the choice of the newest row,
 //! the DataFusion plan, compaction into the base table, the table that ties them together, and a
 //! running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
@@ -50,7 +50,7 @@ pub use lookup::Found;
 pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
-pub use snapshot::{Consistency, CutName, KeptStats, ReadView};
+pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
 pub use table::{
     DeletionVectorResult, Job, LinkResult, LiveJob, Location, MaintenanceStats, RelistReport,
     RunReport, Scan, ScanOptions, Shard, Stage, StagedRun, Table, TableVersion, Verb, WriteResult,

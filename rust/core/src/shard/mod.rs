@@ -30,7 +30,7 @@ pub use ingest::{IngestedSsTable, unlisted_rows};
 pub use observer::JobWatch;
 pub use recover::{Look, Replay, Replayed};
 pub use repair::{
-    WalDamage, WalFinding, WalReport, check_empty, check_wal, cut_wal, retire, take_over,
+    WalDamage, WalFinding, WalReport, check_empty, check_wal, retire, take_over, truncate_wal,
 };
 pub use state::ShardSnapshot;
 pub use stats::JobStats;

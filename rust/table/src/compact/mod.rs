@@ -39,7 +39,7 @@ pub use rewrite_fragments::{Rewritten, rewrite_dead_fragments};
 use crate::deletion_vectors::Cover;
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
-use crate::snapshot::{ReadView, SsTableCache};
+use crate::snapshot::{Snapshot, SsTableCache};
 use crate::sstable::files_of_fragments;
 use base::DeadRows;
 use runs::{Run, Runs};
@@ -91,14 +91,14 @@ pub struct CompactedRun {
     pub decision: Decision,
 }
 
-/// A planned compaction of all runs of a view. What was read of the runs and of unchanged base
+/// A planned compaction of all runs of a snapshot. What was read of the runs and of unchanged base
 /// fragments is kept over attempts.
 #[derive(Debug)]
 pub struct Compaction {
-    view: Arc<ReadView>,
-    /// What the base version of the view has of each shard.
+    snapshot: Arc<Snapshot>,
+    /// What the base version of the snapshot has of each shard.
     compacted: Arc<HashMap<ShardId, Generation>>,
-    /// The version that is planned for: the view's, or a newer one.
+    /// The version that is planned for: the snapshot's, or a newer one.
     base: Arc<Dataset>,
     settings: CompactionSettings,
     runs: Runs,
@@ -109,14 +109,14 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Plans to move every run of `snapshot`, a cut without rows in memory over a base version that has
+    /// Plans to move every run of `snapshot`, a snapshot without rows in memory over a base version that has
     /// of each shard what `compacted` says; its dead rows are known where `cover` has them. Runs are
     /// opened in `open`.
     ///
     /// # Errors
     /// A storage error, or damage of a run.
     pub async fn plan(
-        view: Arc<ReadView>,
+        snapshot: Arc<Snapshot>,
         compacted: Arc<HashMap<ShardId, Generation>>,
         settings: CompactionSettings,
         cover: Option<Cover>,
@@ -124,19 +124,22 @@ impl Compaction {
     ) -> Result<Self> {
         let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
         // One that is dry writes nothing down, and need not be slow.
-        let view =
-            if settings.dry_run { view } else { verified(&view, open, &throttle).await?.into() };
-        let (runs, dead) = match cover.filter(|_| shows_a_key_once(&view)) {
-            Some(cover) => {
-                let runs = Runs::covered(&view, &cover.runs).await?;
-                (runs, DeadRows::covered(&view.base, cover.base))
-            }
-            None => (Runs::read(&view).await?, DeadRows::default()),
+        let snapshot = if settings.dry_run {
+            snapshot
+        } else {
+            verified(&snapshot, open, &throttle).await?.into()
         };
-        let decisions = decide(&facts(&view.base, &runs.runs), &settings);
-        let base = view.base.clone();
+        let (runs, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
+            Some(cover) => {
+                let runs = Runs::covered(&snapshot, &cover.runs).await?;
+                (runs, DeadRows::covered(&snapshot.base, cover.base))
+            }
+            None => (Runs::read(&snapshot).await?, DeadRows::default()),
+        };
+        let decisions = decide(&facts(&snapshot.base, &runs.runs), &settings);
+        let base = snapshot.base.clone();
         Ok(Self {
-            view,
+            snapshot,
             compacted,
             base,
             settings,
@@ -234,14 +237,14 @@ impl Compaction {
 
     /// Looks up the base rows that die, in fragments of which nothing is known.
     async fn look_up(&mut self) -> Result<()> {
-        let Self { view, base, runs, dead, throttle, .. } = self;
+        let Self { snapshot, base, runs, dead, throttle, .. } = self;
         dead.forget_gone(base);
         if dead.unknown(base).is_empty() {
             return Ok(());
         }
-        let keys = runs.keys(view).await?;
-        let index = view.base_cache.record_index(base, &view.key).await;
-        dead.look_up(base, &view.key, &keys, &index, throttle).await
+        let keys = runs.keys(snapshot).await?;
+        let index = snapshot.base_cache.record_index(base, &snapshot.key).await;
+        dead.look_up(base, &snapshot.key, &keys, &index, throttle).await
     }
 
     /// The fragments of the runs with their final ids: a deletion file is named by the fragment,
@@ -258,7 +261,9 @@ impl Compaction {
             fragments.push(adopted.fragment);
         }
         let runs: Vec<&Run> = self.that_are(Treatment::Rewrite).collect();
-        for fragment in rewrite::rewrite(base, &self.view.columns, &runs, &self.throttle).await? {
+        for fragment in
+            rewrite::rewrite(base, &self.snapshot.columns, &runs, &self.throttle).await?
+        {
             let id = first_id + fragments.len() as u64;
             fragments.push(Fragment { id, ..fragment });
         }
@@ -292,7 +297,7 @@ impl Compaction {
     }
 
     fn progress(&self) -> Vec<CompactedSsTable> {
-        let newest = self.view.shards.iter().filter_map(|shard| {
+        let newest = self.snapshot.shards.iter().filter_map(|shard| {
             let newest = shard.sstables.iter().map(|sstable| sstable.generation).max()?;
             Some(CompactedSsTable::new(shard.shard_id, newest.get()))
         });
@@ -341,21 +346,25 @@ impl Compaction {
     }
 }
 
-/// The same cut with runs whose files are as they were written, as far as they have checksums: nothing
+/// The same snapshot with runs whose files are as they were written, as far as they have checksums: nothing
 /// that is damaged comes to the base table, where no file has one.
-async fn verified(view: &ReadView, open: &SsTableCache, throttle: &Throttle) -> Result<ReadView> {
-    let mut verified = view.clone();
+async fn verified(
+    snapshot: &Snapshot,
+    open: &SsTableCache,
+    throttle: &Throttle,
+) -> Result<Snapshot> {
+    let mut verified = snapshot.clone();
     for run in verified.shards.iter_mut().flat_map(|shard| &mut shard.sstables) {
         let bytes = run.verified_bytes().await?;
         throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-        *run = open.verified(&view.base, run).await?;
+        *run = open.verified(&snapshot.base, run).await?;
     }
     Ok(verified)
 }
 
 /// Runs of other writers may show two rows of a key, of which the base table must get one.
-fn shows_a_key_once(view: &ReadView) -> bool {
-    let mut runs = view.shards.iter().flat_map(|shard| &shard.sstables);
+fn shows_a_key_once(snapshot: &Snapshot) -> bool {
+    let mut runs = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
     runs.all(|run| run.is_trusted())
 }
 

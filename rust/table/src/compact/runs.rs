@@ -14,7 +14,7 @@ use roaring::RoaringBitmap;
 
 use crate::deletion_vectors::RunCover;
 use crate::merge::{NewerKeys, SourceKeys};
-use crate::snapshot::{ReadView, RunKeys, SsTableHandle};
+use crate::snapshot::{RunKeys, Snapshot, SsTableHandle};
 
 /// The column of row addresses in lance's scans.
 pub const ROW_ADDRESS: &str = "_rowaddr";
@@ -117,10 +117,10 @@ impl KeysOfRuns {
     }
 }
 
-/// The runs of a view, oldest first in each shard, and the keys of all their rows.
+/// The runs of a snapshot, oldest first in each shard, and the keys of all their rows.
 #[derive(Debug)]
 pub struct Runs {
-    /// In the order of the view.
+    /// In the order of the snapshot.
     pub runs: Vec<Run>,
     /// Every key that a run has a row or a tombstone of; `None` where nobody has read them.
     keys: Option<Arc<KeysOfRuns>>,
@@ -131,20 +131,20 @@ impl Runs {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn read(view: &ReadView) -> Result<Self> {
+    pub async fn read(snapshot: &Snapshot) -> Result<Self> {
         let mut runs = Vec::new();
-        for handle in view.shards.iter().flat_map(|shard| &shard.sstables) {
+        for handle in snapshot.shards.iter().flat_map(|shard| &shard.sstables) {
             runs.push(open(handle).await?);
         }
-        if view.key.is_empty() {
+        if snapshot.key.is_empty() {
             return Ok(Self { runs, keys: Some(Arc::default()) });
         }
         let (mut of_runs, mut tombstones) = (Vec::new(), Vec::new());
         for run in &runs {
-            of_runs.push(run.handle.keys(&view.key).await?);
+            of_runs.push(run.handle.keys(&snapshot.key).await?);
             tombstones.push(run.handle.tombstones().await?);
         }
-        let form = KeyForm::of(&view.schema, &view.key);
+        let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         // Millions of keys take a while, and writers share these threads.
         let compared = SpawnedTask::spawn_blocking(move || {
             let (keys, superseded) = KeysOfRuns::new(form, &runs, of_runs)?;
@@ -162,9 +162,9 @@ impl Runs {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn covered(view: &ReadView, cover: &[RunCover]) -> Result<Self> {
+    pub async fn covered(snapshot: &Snapshot, cover: &[RunCover]) -> Result<Self> {
         let mut runs = Vec::new();
-        let handles = view.shards.iter().flat_map(|shard| &shard.sstables);
+        let handles = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
         for (handle, cover) in handles.zip(cover) {
             let mut run = open(handle).await?;
             run.bury(&cover.superseded, &cover.tombstones);
@@ -177,11 +177,11 @@ impl Runs {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn keys(&mut self, view: &ReadView) -> Result<Arc<KeysOfRuns>> {
+    pub async fn keys(&mut self, snapshot: &Snapshot) -> Result<Arc<KeysOfRuns>> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
         }
-        let read = Self::read(view).await?;
+        let read = Self::read(snapshot).await?;
         self.keys = read.keys;
         self.keys.clone().ok_or_else(|| Error::Internal("keys were read and are not there".into()))
     }

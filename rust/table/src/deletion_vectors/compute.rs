@@ -14,7 +14,7 @@ use roaring::RoaringBitmap;
 use super::Gap;
 use crate::index::{RecordIndex, fragment_of, key_files, key_ids};
 use crate::merge::{NewerKeys, SourceKeys, fragment_probe};
-use crate::snapshot::{ReadView, RunKeys};
+use crate::snapshot::{RunKeys, Snapshot};
 
 const ACTION: &str = "looking up the rows that a run supersedes";
 
@@ -23,27 +23,27 @@ impl Gap {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn fill(&self, view: &ReadView, index: &RecordIndex) -> Result<RunVectors> {
-        let keys = self.run.keys(&view.key).await?;
-        let form = KeyForm::of(&view.schema, &view.key);
+    pub async fn fill(&self, snapshot: &Snapshot, index: &RecordIndex) -> Result<RunVectors> {
+        let keys = self.run.keys(&snapshot.key).await?;
+        let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         let of_run = SourceKeys {
             freshness: Freshness::SsTable(self.run.generation),
             at_most: keys.len(),
             keys: keys.keys(),
         };
         let newer = Arc::new(NewerKeys::of(form, vec![of_run])?);
-        let key_fields = key_ids(&view.base, &view.key);
+        let key_fields = key_ids(&snapshot.base, &snapshot.key);
         let mut runs = Vec::with_capacity(self.older.len());
         for older in &self.older {
-            let keys = older.keys(&view.key).await?;
+            let keys = older.keys(&snapshot.key).await?;
             let dead = keys.iter().filter(|(key, _)| newer.newest(key).is_some());
             let dead = bytes_of(&dead.map(|(_, position)| position).collect())?;
             runs.push(OlderRunVector { path: older.path.clone(), dead });
         }
         let tombstones = if self.tombstones { Some(self.run.tombstones().await?) } else { None };
         Ok(RunVectors {
-            base_version: view.base.version().version,
-            fragments: self.in_base(view, index, &keys, &newer, &key_fields).await?,
+            base_version: snapshot.base.version().version,
+            fragments: self.in_base(snapshot, index, &keys, &newer, &key_fields).await?,
             key_fields,
             runs,
             tombstones: tombstones.as_deref().map(bytes_of).transpose()?,
@@ -52,7 +52,7 @@ impl Gap {
 
     async fn in_base(
         &self,
-        view: &ReadView,
+        snapshot: &Snapshot,
         index: &RecordIndex,
         keys: &RunKeys,
         newer: &Arc<NewerKeys>,
@@ -65,8 +65,8 @@ impl Gap {
             let dead = if let Some(dead) = found.remove(&fragment.id) {
                 dead
             } else {
-                let fragment = fragment_of(&view.base, fragment.id)?;
-                found_rows(fragment, view.key.clone(), newer.clone(), None, ACTION).await?
+                let fragment = fragment_of(&snapshot.base, fragment.id)?;
+                found_rows(fragment, snapshot.key.clone(), newer.clone(), None, ACTION).await?
             };
             vectors.push(FragmentVector {
                 id: fragment.id,

@@ -1,6 +1,6 @@
-//! What the files cover of one cut.
+//! What the files cover of one snapshot.
 //!
-//! Owns: the dead rows of a cut that is covered whole, and what is missing of one that is not.
+//! Owns: the dead rows of a snapshot that is covered whole, and what is missing of one that is not.
 //! Does not own: the files, or the look-up of what is missing.
 
 use std::collections::HashMap;
@@ -12,13 +12,13 @@ use roaring::RoaringBitmap;
 
 use super::RunFile;
 use crate::index::key_ids;
-use crate::merge::{DeadRows, ViewMask};
-use crate::snapshot::{ReadView, SsTableHandle};
+use crate::merge::{DeadRows, SnapshotMask};
+use crate::snapshot::{Snapshot, SsTableHandle};
 
 /// The one fragment of a run.
 const RUN_FRAGMENT: u32 = 0;
 
-/// Sources of a cut whose rows a run's files say nothing of.
+/// Sources of a snapshot whose rows a run's files say nothing of.
 #[derive(Debug)]
 pub struct Gap {
     /// The run that supersedes.
@@ -67,12 +67,12 @@ impl<'a> ByRun<'a> {
     }
 }
 
-/// The dead rows of the base and the runs of a cut, by position, whatever is in memory.
+/// The dead rows of the base and the runs of a snapshot, by position, whatever is in memory.
 #[derive(Debug)]
 pub struct Cover {
     /// Rows of the base table that a run supersedes, by fragment; also ones that are deleted.
     pub base: HashMap<u32, RoaringBitmap>,
-    /// Of each run, in the order of the view.
+    /// Of each run, in the order of the snapshot.
     pub runs: Vec<RunCover>,
 }
 
@@ -88,17 +88,17 @@ pub struct RunCover {
 impl Cover {
     /// What the files say of `snapshot`; `None` where some run says nothing of some source.
     #[must_use]
-    pub fn of(view: &ReadView, files: &[Arc<RunFile>]) -> Option<Self> {
+    pub fn of(snapshot: &Snapshot, files: &[Arc<RunFile>]) -> Option<Self> {
         let by_run = ByRun::new(files);
-        let key = key_ids(&view.base, &view.key);
+        let key = key_ids(&snapshot.base, &snapshot.key);
         let mut base = HashMap::new();
-        for fragment in view.base.fragments().iter() {
-            let runs = view.shards.iter().flat_map(|shard| &shard.sstables);
+        for fragment in snapshot.base.fragments().iter() {
+            let runs = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
             let dead = runs.map(|run| by_run.fragment(run, fragment, &key));
             base.insert(u32::try_from(fragment.id).ok()?, union(dead)?);
         }
         let mut runs = Vec::new();
-        for shard in &view.shards {
+        for shard in &snapshot.shards {
             for (place, run) in shard.sstables.iter().enumerate() {
                 let newer = shard.sstables[place + 1..].iter();
                 let superseded = union(newer.map(|newer| by_run.older(newer, run)))?;
@@ -109,15 +109,15 @@ impl Cover {
         Some(Self { base, runs })
     }
 
-    /// The same as a scan of the view needs it.
+    /// The same as a scan of the snapshot needs it.
     #[must_use]
-    pub fn into_mask(self) -> ViewMask {
+    pub fn into_mask(self) -> SnapshotMask {
         let runs = self
             .runs
             .into_iter()
             .map(|run| HashMap::from([(RUN_FRAGMENT, run.superseded | run.tombstones)]));
         let arms = [self.base].into_iter().chain(runs);
-        ViewMask::new(arms.map(|rows| Arc::new(DeadRows::of(rows))).collect())
+        SnapshotMask::new(arms.map(|rows| Arc::new(DeadRows::of(rows))).collect())
     }
 }
 
@@ -130,12 +130,12 @@ fn union<'a>(
 
 /// What is missing of a whole [`Cover`], by run; nothing where nothing can be done.
 #[must_use]
-pub fn gaps(view: &ReadView, files: &[Arc<RunFile>]) -> Vec<Gap> {
+pub fn gaps(snapshot: &Snapshot, files: &[Arc<RunFile>]) -> Vec<Gap> {
     let by_run = ByRun::new(files);
-    let key = key_ids(&view.base, &view.key);
-    let fragments = view.base.fragments();
+    let key = key_ids(&snapshot.base, &snapshot.key);
+    let fragments = snapshot.base.fragments();
     let mut gaps = Vec::new();
-    for shard in &view.shards {
+    for shard in &snapshot.shards {
         for (place, run) in shard.sstables.iter().enumerate() {
             let is_missing = |fragment: &&Fragment| {
                 fragment.overlays.is_empty()

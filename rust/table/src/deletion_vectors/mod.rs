@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Owns: the files, which are immutable and each become visible by one creation; what is missing
-//! of them for a cut ([`gaps`]), the look-up that fills it ([`Gap::fill`]); and the dead rows of a
+//! of them for a snapshot ([`gaps`]), the look-up that fills it ([`Gap::fill`]); and the dead rows of a
 //! cut of which nothing is missing ([`Cover`]). A file is believed for a fragment of the base table
 //! only where that has the very files that were looked at, and for a run by its folder, which is
 //! never used twice. So no compaction and no other commit can make one wrong: what is not covered

@@ -94,7 +94,7 @@ pub struct CollectionResult {
     /// Sum of the sizes.
     pub bytes: u64,
     /// Runs that would go but are read in this process right now.
-    pub pinned_runs: usize,
+    pub pinned_sstables: usize,
 }
 
 /// A folder that has the name of a run.

@@ -26,7 +26,7 @@ use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
 use crate::errors::{BaseContext, Context};
 use crate::index::fragment_of;
-use crate::snapshot::{BaseFragment, OpenBase, ReadView, RunKeys};
+use crate::snapshot::{BaseFragment, OpenBase, RunKeys, Snapshot};
 
 const ACTION: &str = "looking up keys in the base table";
 /// Keys that are looked up in the index one by one, a page each. More share the pages.
@@ -43,7 +43,7 @@ type Places = Vec<(u32, u32, u32)>;
 
 /// The rows of the base table that answer for the keys of `open`.
 pub(super) async fn find(
-    view: &ReadView,
+    snapshot: &Snapshot,
     wanted: &Wanted,
     columns: &Columns,
     open: &[u32],
@@ -51,13 +51,13 @@ pub(super) async fn find(
     if open.is_empty() {
         return Ok(Vec::new());
     }
-    let base = view.base_cache.open(&view.base, &view.key).await?;
-    let mut ways = Ways::choose(view, &base, open.len()).await?;
+    let base = snapshot.base_cache.open(&snapshot.base, &snapshot.key).await?;
+    let mut ways = Ways::choose(snapshot, &base, open.len()).await?;
     let recorded = match in_record_index(&base, &ways.recorded, wanted, open).await {
         Ok(places) => places,
         Err(error) => {
             base.record_index.give_up(&error);
-            ways = Ways::choose(view, &base, open.len()).await?;
+            ways = Ways::choose(snapshot, &base, open.len()).await?;
             Vec::new()
         }
     };
@@ -69,21 +69,21 @@ pub(super) async fn find(
         places.extend(in_index(&base, &ways.index, wanted, open).await?);
     }
     if !ways.scanned.is_empty() {
-        places.extend(by_scan(view, &ways.scanned, wanted, open).await?);
+        places.extend(by_scan(snapshot, &ways.scanned, wanted, open).await?);
     }
     let mut by_fragment: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
     for (row, fragment, offset) in places {
         by_fragment.entry(fragment).or_default().push((offset, row));
     }
-    let columns = columns.in_base(view, by_key)?;
-    let reader = Reader { view, base: &base, wanted, columns, by_key };
+    let columns = columns.in_base(snapshot, by_key)?;
+    let reader = Reader { snapshot, base: &base, wanted, columns, by_key };
     let reads = by_fragment.into_iter().map(|(fragment, rows)| reader.read(fragment, rows).boxed());
     Ok(all(reads.collect()).await?.into_iter().flatten().collect())
 }
 
 /// Reads the rows of fragments.
 struct Reader<'a> {
-    view: &'a ReadView,
+    snapshot: &'a Snapshot,
     base: &'a OpenBase,
     wanted: &'a Wanted,
     columns: SourceColumns,
@@ -94,7 +94,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// The live rows among `rows`, offsets with the row of the call that each answers.
     async fn read(&self, fragment: u32, mut rows: Vec<(u32, u32)>) -> Result<Vec<Answers>> {
-        let file = fragment_of(&self.view.base, fragment.into())?;
+        let file = fragment_of(&self.snapshot.base, fragment.into())?;
         if let Some(deleted) = file.get_deletion_vector().await.in_base(ACTION)? {
             rows.retain(|(offset, _)| !deleted.contains(*offset));
         }
@@ -104,7 +104,8 @@ impl Reader<'_> {
             return Ok(Vec::new());
         }
         let offsets: Vec<u32> = rows.iter().map(|(offset, _)| *offset).collect();
-        let taken = take(&self.base.rows, &self.view.base, fragment, &offsets, &self.columns).await;
+        let taken =
+            take(&self.base.rows, &self.snapshot.base, fragment, &offsets, &self.columns).await;
         let mut rows = rows.as_slice();
         let mut answers = Vec::new();
         for taken in taken.in_base(ACTION)? {
@@ -118,7 +119,7 @@ impl Reader<'_> {
     /// What the rows that were taken answer: `rows`, unless their keys say.
     fn answers(&self, taken: &RecordBatch, rows: &[(u32, u32)]) -> Result<Answers> {
         let of = if self.by_key {
-            let keys = KeyEncoder::new(taken.schema_ref(), &self.view.key)?.encode_block(taken);
+            let keys = KeyEncoder::new(taken.schema_ref(), &self.snapshot.key)?.encode_block(taken);
             let rows = keys.iter().zip(0..);
             rows.filter_map(|(key, place)| Some((self.wanted.row_of(key)?, place))).collect()
         } else {
@@ -140,7 +141,7 @@ struct Ways {
 }
 
 impl Ways {
-    async fn choose(view: &ReadView, base: &OpenBase, keys: usize) -> Result<Self> {
+    async fn choose(snapshot: &Snapshot, base: &OpenBase, keys: usize) -> Result<Self> {
         let mut ways = Self::default();
         let (mut covered, mut loose) = (Vec::new(), Vec::new());
         for fragment in &base.fragments {
@@ -155,11 +156,11 @@ impl Ways {
             }
         }
         let fits = |fragments: &[&BaseFragment]| {
-            rows(fragments).saturating_mul(bytes_a_row(view))
-                <= view.base_cache.limit_bytes() as u64 / 2
+            rows(fragments).saturating_mul(bytes_a_row(snapshot))
+                <= snapshot.base_cache.limit_bytes() as u64 / 2
         };
         if !covered.is_empty() && is_worth_memory(&covered, keys) && fits(&covered) {
-            ways.load(view, &covered).await?;
+            ways.load(snapshot, &covered).await?;
         } else {
             let ids = covered.iter().map(|fragment| fragment.id);
             (ways.recorded, ways.index) = ids.partition(|id| base.record_index.covers(*id));
@@ -167,7 +168,7 @@ impl Ways {
         let is_read = |it: &&BaseFragment| it.rows <= SMALL_ROWS || it.keys.add_cost(1) > SCANS;
         let (read, mut scanned): (Vec<_>, Vec<_>) = loose.into_iter().partition(is_read);
         if fits(&read) {
-            ways.load(view, &read).await?;
+            ways.load(snapshot, &read).await?;
         } else {
             scanned.extend(read);
         }
@@ -175,8 +176,8 @@ impl Ways {
         Ok(ways)
     }
 
-    async fn load(&mut self, view: &ReadView, fragments: &[&BaseFragment]) -> Result<()> {
-        let loads = fragments.iter().map(|fragment| keys_of(view, fragment).boxed());
+    async fn load(&mut self, snapshot: &Snapshot, fragments: &[&BaseFragment]) -> Result<()> {
+        let loads = fragments.iter().map(|fragment| keys_of(snapshot, fragment).boxed());
         let loaded: Vec<(u32, Arc<RunKeys>)> = all(loads.collect()).await?;
         for (id, keys) in loaded {
             self.add(id, keys);
@@ -194,9 +195,9 @@ impl Ways {
     }
 }
 
-async fn keys_of(view: &ReadView, fragment: &BaseFragment) -> Result<(u32, Arc<RunKeys>)> {
-    let file = fragment_of(&view.base, fragment.id.into())?;
-    Ok((fragment.id, fragment.keys.read(&file, &view.key).await?))
+async fn keys_of(snapshot: &Snapshot, fragment: &BaseFragment) -> Result<(u32, Arc<RunKeys>)> {
+    let file = fragment_of(&snapshot.base, fragment.id.into())?;
+    Ok((fragment.id, fragment.keys.read(&file, &snapshot.key).await?))
 }
 
 fn rows(fragments: &[&BaseFragment]) -> u64 {
@@ -214,12 +215,12 @@ fn is_worth_memory(covered: &[&BaseFragment], keys: usize) -> bool {
 }
 
 /// Bytes of a key in memory, about.
-fn bytes_a_row(view: &ReadView) -> u64 {
+fn bytes_a_row(snapshot: &Snapshot) -> u64 {
     let in_table = 10;
-    let of_key: u64 = view
+    let of_key: u64 = snapshot
         .key
         .iter()
-        .map(|name| match view.schema.field_with_name(name) {
+        .map(|name| match snapshot.schema.field_with_name(name) {
             Ok(field) if field.data_type().is_numeric() => 9,
             _ => 48,
         })
@@ -305,22 +306,22 @@ const fn split(address: u64) -> (u32, u32) {
 
 /// Reads the key columns of fragments and keeps nothing.
 async fn by_scan(
-    view: &ReadView,
+    snapshot: &Snapshot,
     fragments: &[u32],
     wanted: &Wanted,
     open: &[u32],
 ) -> Result<Places> {
     let Some(condition) = condition(wanted, open)? else { return Ok(Vec::new()) };
-    let all = view.base.manifest().fragments.iter();
+    let all = snapshot.base.manifest().fragments.iter();
     let ids: HashSet<u64> = fragments.iter().map(|id| u64::from(*id)).collect();
     let read = all.filter(|fragment| ids.contains(&fragment.id)).cloned().collect();
-    let mut scanner = view.base.scan();
+    let mut scanner = snapshot.base.scan();
     scanner.with_fragments(read).use_scalar_index(false).with_row_address().filter_expr(condition);
-    scanner.project(&view.key).context(ACTION)?;
+    scanner.project(&snapshot.key).context(ACTION)?;
     let mut stream = scanner.try_into_stream().await.in_base(ACTION)?;
     let mut places = Vec::new();
     while let Some(batch) = stream.try_next().await.in_base(ACTION)? {
-        let keys = KeyEncoder::new(batch.schema_ref(), &view.key)?.encode_block(&batch);
+        let keys = KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch);
         let addresses = batch
             .column_by_name(ROW_ADDR)
             .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?

@@ -15,17 +15,17 @@ use super::pieces::{Answers, Pieces};
 use super::take::Columns;
 use super::wanted::Wanted;
 use crate::errors::Context;
-use crate::snapshot::{ReadView, Source};
+use crate::snapshot::{Snapshot, Source};
 
 /// Answers what MemTables can answer; `open` keeps the rows of the call whose keys they lack.
 pub(super) fn find(
-    view: &ReadView,
+    snapshot: &Snapshot,
     wanted: &Wanted,
     columns: &Columns,
     open: &mut Vec<u32>,
     pieces: &mut Pieces,
 ) -> Result<()> {
-    let mut memtables: Vec<_> = view
+    let mut memtables: Vec<_> = snapshot
         .sources()
         .filter_map(|(freshness, source)| match source {
             Source::MemTable(rows) => Some((freshness, rows)),

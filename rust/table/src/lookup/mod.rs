@@ -1,4 +1,4 @@
-//! Rows by key, on one cut.
+//! Rows by key, on one snapshot.
 //!
 //! ```text
 //!   MemTables      key index                                  newest first; the first source
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Owns: which source answers for each key of a call, and the rows in the order of the call.
-//! Does not own: what the cut contains (`snapshot`), or what is kept in memory of it.
+//! Does not own: what the snapshot contains (`snapshot`), or what is kept in memory of it.
 
 mod base;
 mod memory;
@@ -26,7 +26,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::{Error, Result};
 
-use crate::snapshot::ReadView;
+use crate::snapshot::Snapshot;
 use pieces::{Answers, Pieces};
 use take::Columns;
 use wanted::Wanted;
@@ -49,7 +49,7 @@ impl Found {
     }
 }
 
-/// What the base table alone answers, for a lookup of the same keys and columns in a cut over the
+/// What the base table alone answers, for a lookup of the same keys and columns in a snapshot over the
 /// same version: who reads a far store finds that out while it waits for the shards.
 pub struct Ahead {
     version: u64,
@@ -61,11 +61,11 @@ impl Ahead {
     ///
     /// # Errors
     /// As [`find`].
-    pub async fn of(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Result<Self> {
-        let columns = Columns::of(view, columns)?;
-        let wanted = Wanted::new(&view.key, keys)?;
-        let answers = base::find(view, &wanted, &columns, &wanted.distinct()).await?;
-        Ok(Self { version: view.base.version().version, answers })
+    pub async fn of(snapshot: &Snapshot, keys: &RecordBatch, columns: &[String]) -> Result<Self> {
+        let columns = Columns::of(snapshot, columns)?;
+        let wanted = Wanted::new(&snapshot.key, keys)?;
+        let answers = base::find(snapshot, &wanted, &columns, &wanted.distinct()).await?;
+        Ok(Self { version: snapshot.base.version().version, answers })
     }
 }
 
@@ -77,13 +77,13 @@ async fn all<T>(reads: Vec<BoxFuture<'_, Result<T>>>) -> Result<Vec<T>> {
     futures::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
 }
 
-/// The newest rows of the keys in `keys`, which has the view's key columns in their types, with
+/// The newest rows of the keys in `keys`, which has the snapshot's key columns in their types, with
 /// `schema_rules`.
 ///
 /// # Errors
-/// An input error for an unknown column or a view without a primary key; a storage error.
-pub async fn find(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Result<Found> {
-    find_with(view, keys, columns, ready(None)).await
+/// An input error for an unknown column or a snapshot without a primary key; a storage error.
+pub async fn find(snapshot: &Snapshot, keys: &RecordBatch, columns: &[String]) -> Result<Found> {
+    find_with(snapshot, keys, columns, ready(None)).await
 }
 
 /// The same, where `ahead` may have asked the base table already.
@@ -91,27 +91,27 @@ pub async fn find(view: &ReadView, keys: &RecordBatch, columns: &[String]) -> Re
 /// # Errors
 /// As [`find`].
 pub async fn find_with(
-    view: &ReadView,
+    snapshot: &Snapshot,
     keys: &RecordBatch,
     columns: &[String],
     ahead: impl Future<Output = Option<Ahead>>,
 ) -> Result<Found> {
-    if view.key.is_empty() {
+    if snapshot.key.is_empty() {
         return Err(Error::input("the table has no primary key, so rows cannot be found by key"));
     }
-    let columns = Columns::of(view, columns)?;
-    let wanted = Wanted::new(&view.key, keys)?;
+    let columns = Columns::of(snapshot, columns)?;
+    let wanted = Wanted::new(&snapshot.key, keys)?;
     let mut pieces = Pieces::new(wanted.len());
     let mut open = wanted.distinct();
-    memory::find(view, &wanted, &columns, &mut open, &mut pieces)?;
+    memory::find(snapshot, &wanted, &columns, &mut open, &mut pieces)?;
     if !open.is_empty() {
         // What the base table will be asked for the rest is opened meanwhile.
-        let opened = view.base_cache.open(&view.base, &view.key);
-        let (in_runs, _) = futures::try_join!(runs::find(view, &wanted, &mut open), opened)?;
+        let opened = snapshot.base_cache.open(&snapshot.base, &snapshot.key);
+        let (in_runs, _) = futures::try_join!(runs::find(snapshot, &wanted, &mut open), opened)?;
         let of_base = async {
-            match ahead.await.filter(|ahead| ahead.version == view.base.version().version) {
+            match ahead.await.filter(|ahead| ahead.version == snapshot.base.version().version) {
                 Some(ahead) => Ok(only(ahead.answers, &open)),
-                None => base::find(view, &wanted, &columns, &open).await,
+                None => base::find(snapshot, &wanted, &columns, &open).await,
             }
         };
         // The base table has the most rows as a rule, which other threads may read meanwhile.

@@ -14,7 +14,7 @@ use super::pieces::Answers;
 use super::take::{Columns, take};
 use super::wanted::Wanted;
 use crate::errors::RunContext;
-use crate::snapshot::{ReadView, RunKeys, Source, SsTableHandle};
+use crate::snapshot::{RunKeys, Snapshot, Source, SsTableHandle};
 use crate::sstable::KeyIndex;
 
 /// Rows that answer a call, all in one run, tombstones included.
@@ -33,11 +33,11 @@ enum Asked {
 
 /// The runs that decide, and for which rows; `open` keeps the rows whose keys no run has.
 pub(super) async fn find(
-    view: &ReadView,
+    snapshot: &Snapshot,
     wanted: &Wanted,
     open: &mut Vec<u32>,
 ) -> Result<Vec<InRun>> {
-    let mut runs: Vec<_> = view
+    let mut runs: Vec<_> = snapshot
         .sources()
         .filter_map(|(freshness, source)| match source {
             Source::SsTable(run) => Some((freshness, run.clone())),
@@ -47,7 +47,7 @@ pub(super) async fn find(
     runs.sort_by_key(|(freshness, _)| Reverse(*freshness));
     // All at once: on a store that is far away the time is that of one run, not of all.
     let rows = &*open;
-    let asks = runs.iter().map(|(_, run)| ask(run, &view.key, wanted, rows).boxed());
+    let asks = runs.iter().map(|(_, run)| ask(run, &snapshot.key, wanted, rows).boxed());
     let asked: Vec<Asked> = all(asks.collect()).await?;
     let mut found = Vec::new();
     for ((_, run), asked) in runs.into_iter().zip(asked) {

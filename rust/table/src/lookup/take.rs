@@ -17,7 +17,7 @@ use lancemem_core::types::{Error, Result};
 
 use crate::errors::{Context, is_overflow};
 use crate::schema::{StoredColumns, TableSchema};
-use crate::snapshot::{MemTableView, ReadView, RowReaders, SsTableHandle};
+use crate::snapshot::{MemTableView, RowReaders, Snapshot, SsTableHandle};
 
 /// Field metadata of types that Lance stores in another form than it gives.
 const EXTENSION: &str = "ARROW:extension:name";
@@ -53,20 +53,20 @@ pub(super) struct SourceColumns {
 }
 
 impl Columns {
-    pub fn of(view: &ReadView, columns: &[String]) -> Result<Self> {
+    pub fn of(snapshot: &Snapshot, columns: &[String]) -> Result<Self> {
         let (mut origins, mut names) = (Vec::with_capacity(columns.len()), Vec::new());
         let (mut fields, mut stored) = (Vec::with_capacity(columns.len()), Vec::new());
         for column in columns {
-            let Ok(field) = view.schema.field_with_name(column) else {
+            let Ok(field) = snapshot.schema.field_with_name(column) else {
                 let known: Vec<&str> =
-                    view.schema.fields().iter().map(|field| field.name().as_str()).collect();
+                    snapshot.schema.fields().iter().map(|field| field.name().as_str()).collect();
                 return Err(Error::input(format!(
                     "column '{column}' is not in the table; it has {}",
                     known.join(", ")
                 )));
             };
             fields.push(field.clone());
-            if let Some(place) = view.key.iter().position(|name| name == column) {
+            if let Some(place) = snapshot.key.iter().position(|name| name == column) {
                 origins.push(Origin::Call(place));
                 continue;
             }
@@ -74,10 +74,10 @@ impl Columns {
             stored.push(field.clone());
             names.push(column.clone());
         }
-        let metadata = view.schema.metadata().clone();
+        let metadata = snapshot.schema.metadata().clone();
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
         let stored = Arc::new(Schema::new(stored));
-        Ok(Self { schema, origins, stored, names, table: view.columns.clone() })
+        Ok(Self { schema, origins, stored, names, table: snapshot.columns.clone() })
     }
 
     /// In a MemTable.
@@ -86,9 +86,9 @@ impl Columns {
     }
 
     /// In the base table, with the key columns as well.
-    pub fn in_base(&self, view: &ReadView, with_key: bool) -> Result<SourceColumns> {
-        let extra: &[String] = if with_key { &view.key } else { &[] };
-        self.in_dataset(&view.base, &self.names, extra, None)
+    pub fn in_base(&self, snapshot: &Snapshot, with_key: bool) -> Result<SourceColumns> {
+        let extra: &[String] = if with_key { &snapshot.key } else { &[] };
+        self.in_dataset(&snapshot.base, &self.names, extra, None)
     }
 
     /// In a run.

@@ -2,8 +2,8 @@
 //!
 //! Owns: the flushed runs of the last view, compared by key, and the dead rows of the last view that
 //! was read to its end: those of the very view, and those of what it had flushed, which hold for
-//! other rows in memory too. Each is kept for one view, the newest, and only up to a size.
-//! Does not own: open runs (`snapshot`), or when a view is worth a mask (`plan`).
+//! other rows in memory too. Each is kept for one snapshot, the newest, and only up to a size.
+//! Does not own: open runs (`snapshot`), or when a snapshot is worth a mask (`plan`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use lancemem_core::types::ShardId;
 use parking_lot::Mutex;
 
 use super::ComparedRuns;
-use super::superseded_rows::ViewMask;
-use crate::snapshot::{ReadView, Source};
+use super::superseded_rows::SnapshotMask;
+use crate::snapshot::{Snapshot, Source};
 
 /// What is larger is dropped with the scan that made it.
 const KEPT_BYTES: usize = 256 << 20;
@@ -29,11 +29,11 @@ pub struct MergeCacheStats {
     pub key_misses: usize,
     /// Scans that found the dead rows of their view.
     pub mask_hits: usize,
-    /// Scans of such a view that compared keys.
+    /// Scans of such a snapshot that compared keys.
     pub mask_misses: usize,
 }
 
-/// The newest view's keys and dead rows, shared by all scans of a table.
+/// The newest snapshot's keys and dead rows, shared by all scans of a table.
 #[derive(Debug, Default)]
 pub struct MergeCache {
     kept: Mutex<Kept>,
@@ -46,18 +46,18 @@ pub struct MergeCache {
 #[derive(Debug, Default)]
 struct Kept {
     runs: Option<(Vec<SourceId>, Arc<ComparedRuns>)>,
-    mask: Option<(ViewId, Arc<ViewMask>)>,
-    flushed: Option<(ViewId, Arc<ViewMask>)>,
+    mask: Option<(SnapshotId, Arc<SnapshotMask>)>,
+    flushed: Option<(SnapshotId, Arc<SnapshotMask>)>,
 }
 
-/// What is known of the dead rows of a view.
+/// What is known of the dead rows of a snapshot.
 #[derive(Clone, Debug)]
 pub enum KnownRows {
-    /// All of them: the base table, then the sources in the order of the view.
-    Exact(Arc<ViewMask>),
+    /// All of them: the base table, then the sources in the order of the snapshot.
+    Exact(Arc<SnapshotMask>),
     /// Those that a run supersedes, and tombstones: the base table, then the runs in the order of
-    /// the view. Rows in memory hide others.
-    Flushed(Arc<ViewMask>),
+    /// the snapshot. Rows in memory hide others.
+    Flushed(Arc<SnapshotMask>),
 }
 
 /// The rows of one source, which never change under this name.
@@ -67,17 +67,17 @@ enum SourceId {
     Rows { memtable: u64, rows: usize },
 }
 
-/// A base version and everything above it, in the order of the view.
+/// A base version and everything above it, in the order of the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ViewId {
+struct SnapshotId {
     base_version: u64,
     sources: Vec<SourceId>,
 }
 
 impl MergeCache {
     /// The runs of `snapshot`, compared.
-    pub fn runs(&self, view: &ReadView) -> Option<Arc<ComparedRuns>> {
-        let id = runs_of(view);
+    pub fn runs(&self, snapshot: &Snapshot) -> Option<Arc<ComparedRuns>> {
+        let id = runs_of(snapshot);
         let kept = self.kept.lock();
         let found = kept.runs.as_ref().filter(|(kept, _)| *kept == id);
         count(found.is_some(), &self.key_hits, &self.key_misses);
@@ -85,10 +85,10 @@ impl MergeCache {
     }
 
     /// Keeps the runs of `snapshot`, compared.
-    pub fn keep_runs(&self, view: &ReadView, runs: ComparedRuns) -> Arc<ComparedRuns> {
+    pub fn keep_runs(&self, snapshot: &Snapshot, runs: ComparedRuns) -> Arc<ComparedRuns> {
         let runs = Arc::new(runs);
         if runs.heap_bytes() <= KEPT_BYTES {
-            self.kept.lock().runs = Some((runs_of(view), runs.clone()));
+            self.kept.lock().runs = Some((runs_of(snapshot), runs.clone()));
         }
         runs
     }
@@ -99,44 +99,44 @@ impl MergeCache {
     }
 
     /// What is known of the dead rows of `snapshot`.
-    pub fn mask(&self, view: &ReadView) -> Option<KnownRows> {
-        let found = self.known(view);
+    pub fn mask(&self, snapshot: &Snapshot) -> Option<KnownRows> {
+        let found = self.known(snapshot);
         count(found.is_some(), &self.mask_hits, &self.mask_misses);
         found
     }
 
     /// The rows of `snapshot`, where an earlier scan of the very view counted them.
-    pub fn rows(&self, view: &ReadView) -> Option<usize> {
-        match self.mask(view)? {
+    pub fn rows(&self, snapshot: &Snapshot) -> Option<usize> {
+        match self.mask(snapshot)? {
             KnownRows::Exact(mask) => mask.live_rows,
             KnownRows::Flushed(_) => None,
         }
     }
 
-    fn known(&self, view: &ReadView) -> Option<KnownRows> {
+    fn known(&self, snapshot: &Snapshot) -> Option<KnownRows> {
         let kept = self.kept.lock();
-        let of = |kept: &Option<(ViewId, Arc<ViewMask>)>, id: &ViewId| {
+        let of = |kept: &Option<(SnapshotId, Arc<SnapshotMask>)>, id: &SnapshotId| {
             kept.as_ref().filter(|(kept, _)| kept == id).map(|(_, mask)| mask.clone())
         };
-        let exact = of(&kept.mask, &view_id(view)).map(KnownRows::Exact);
-        exact.or_else(|| of(&kept.flushed, &flushed_id(view)).map(KnownRows::Flushed))
+        let exact = of(&kept.mask, &snapshot_id(snapshot)).map(KnownRows::Exact);
+        exact.or_else(|| of(&kept.flushed, &flushed_id(snapshot)).map(KnownRows::Flushed))
     }
 
     /// Whether anything is known of the dead rows of `snapshot`. Counts as no scan.
-    pub fn has_mask(&self, view: &ReadView) -> bool {
-        self.known(view).is_some()
+    pub fn has_mask(&self, snapshot: &Snapshot) -> bool {
+        self.known(snapshot).is_some()
     }
 
     /// Keeps what is known of the dead rows of `snapshot`.
-    pub fn keep_mask(&self, view: &ReadView, known: KnownRows) {
+    pub fn keep_mask(&self, snapshot: &Snapshot, known: KnownRows) {
         let (KnownRows::Exact(mask) | KnownRows::Flushed(mask)) = &known;
         if mask.heap_bytes() > KEPT_BYTES {
             return;
         }
         let mut kept = self.kept.lock();
         match known {
-            KnownRows::Exact(mask) => kept.mask = Some((view_id(view), mask)),
-            KnownRows::Flushed(mask) => kept.flushed = Some((flushed_id(view), mask)),
+            KnownRows::Exact(mask) => kept.mask = Some((snapshot_id(snapshot), mask)),
+            KnownRows::Flushed(mask) => kept.flushed = Some((flushed_id(snapshot), mask)),
         }
     }
 
@@ -161,20 +161,21 @@ fn count(hit: bool, hits: &AtomicUsize, misses: &AtomicUsize) {
     if hit { hits } else { misses }.fetch_add(1, Ordering::Relaxed);
 }
 
-fn runs_of(view: &ReadView) -> Vec<SourceId> {
-    view.sources()
+fn runs_of(snapshot: &Snapshot) -> Vec<SourceId> {
+    snapshot
+        .sources()
         .map(|(_, source)| source_id(&source))
         .filter(|id| matches!(id, SourceId::Run { .. }))
         .collect()
 }
 
-fn flushed_id(view: &ReadView) -> ViewId {
-    ViewId { base_version: view.base.version().version, sources: runs_of(view) }
+fn flushed_id(snapshot: &Snapshot) -> SnapshotId {
+    SnapshotId { base_version: snapshot.base.version().version, sources: runs_of(snapshot) }
 }
 
-fn view_id(view: &ReadView) -> ViewId {
-    let sources = view.sources().map(|(_, source)| source_id(&source)).collect();
-    ViewId { base_version: view.base.version().version, sources }
+fn snapshot_id(snapshot: &Snapshot) -> SnapshotId {
+    let sources = snapshot.sources().map(|(_, source)| source_id(&source)).collect();
+    SnapshotId { base_version: snapshot.base.version().version, sources }
 }
 
 fn source_id(source: &Source<'_>) -> SourceId {

@@ -24,4 +24,4 @@ pub use key_map::{NewerKeys, SourceKeys};
 pub use newest_rows::{NewestRowsExec, ScannedRun};
 pub use newest_source::{ComparedRuns, KeyChoice, LazyChoice, RunId};
 pub use selector::Newest;
-pub use superseded_rows::{DeadRows, MaskRecorder, Noted, ViewMask};
+pub use superseded_rows::{DeadRows, MaskRecorder, Noted, SnapshotMask};

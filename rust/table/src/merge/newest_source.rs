@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinError;
 
 use super::{DeadRows, MergeCache, NewerKeys, SourceKeys};
-use crate::snapshot::{ReadView, RunKeys, Source, SsTableHandle};
+use crate::snapshot::{RunKeys, Snapshot, Source, SsTableHandle};
 
 /// A run has one fragment.
 const THE_FRAGMENT: u32 = 0;
@@ -39,25 +39,25 @@ impl KeyChoice {
     ///
     /// # Errors
     /// A storage error while keys of an SSTable are read.
-    pub async fn of(view: &ReadView) -> Result<Self> {
-        Self::with_cache(view, &MergeCache::default()).await
+    pub async fn of(snapshot: &Snapshot) -> Result<Self> {
+        Self::with_cache(snapshot, &MergeCache::default()).await
     }
 
-    async fn with_cache(view: &ReadView, cache: &MergeCache) -> Result<Self> {
-        let runs = match cache.runs(view) {
+    async fn with_cache(snapshot: &Snapshot, cache: &MergeCache) -> Result<Self> {
+        let runs = match cache.runs(snapshot) {
             Some(runs) => runs,
-            None => cache.keep_runs(view, ComparedRuns::of(view).await?),
+            None => cache.keep_runs(snapshot, ComparedRuns::of(snapshot).await?),
         };
-        Ok(Self { runs, memory: Arc::new(keys_in_memory(view)?) })
+        Ok(Self { runs, memory: Arc::new(keys_in_memory(snapshot)?) })
     }
 
     /// The choice among the MemTables of `snapshot` alone.
-    fn of_memory(view: &ReadView) -> Result<Self> {
-        Ok(Self { runs: Arc::default(), memory: Arc::new(keys_in_memory(view)?) })
+    fn of_memory(snapshot: &Snapshot) -> Result<Self> {
+        Ok(Self { runs: Arc::default(), memory: Arc::new(keys_in_memory(snapshot)?) })
     }
 
     /// The choice over the sources that `partition` has of those of `whole`.
-    async fn of_part(whole: &ReadView, part: &ReadView, cache: &MergeCache) -> Result<Self> {
+    async fn of_part(whole: &Snapshot, part: &Snapshot, cache: &MergeCache) -> Result<Self> {
         let runs = match cache.runs(whole) {
             Some(runs) => runs,
             None => Arc::new(ComparedRuns::of(part).await?),
@@ -116,13 +116,13 @@ impl KeyChoice {
 /// What a choice is made of.
 #[derive(Debug)]
 enum LazySource {
-    /// All sources of a view, with what the cache has of them.
-    Whole(Arc<ReadView>, Arc<MergeCache>),
+    /// All sources of a snapshot, with what the cache has of them.
+    Whole(Arc<Snapshot>, Arc<MergeCache>),
     /// The sources of the second view, which has every source of the first that may hold a key of
     /// the rows in question.
-    Part(Arc<ReadView>, Arc<ReadView>, Arc<MergeCache>),
-    /// The MemTables of a view.
-    Memory(Arc<ReadView>),
+    Part(Arc<Snapshot>, Arc<Snapshot>, Arc<MergeCache>),
+    /// The MemTables of a snapshot.
+    Memory(Arc<Snapshot>),
 }
 
 /// A choice that is made when the first row needs it, once for all arms of a plan.
@@ -141,21 +141,21 @@ impl From<LazySource> for LazyChoice {
 impl LazyChoice {
     /// The choice over `snapshot`, with what `cache` has of it.
     #[must_use]
-    pub fn new(view: Arc<ReadView>, cache: Arc<MergeCache>) -> Self {
-        LazySource::Whole(view, cache).into()
+    pub fn new(snapshot: Arc<Snapshot>, cache: Arc<MergeCache>) -> Self {
+        LazySource::Whole(snapshot, cache).into()
     }
 
     /// The choice over the sources of `partition`, which has every source of `snapshot` that may hold a
     /// key of the rows in question.
     #[must_use]
-    pub fn of_part(view: Arc<ReadView>, part: Arc<ReadView>, cache: Arc<MergeCache>) -> Self {
-        LazySource::Part(view, part, cache).into()
+    pub fn of_part(snapshot: Arc<Snapshot>, part: Arc<Snapshot>, cache: Arc<MergeCache>) -> Self {
+        LazySource::Part(snapshot, part, cache).into()
     }
 
     /// The choice among the MemTables of `snapshot`. Reads nothing.
     #[must_use]
-    pub fn of_memory(view: Arc<ReadView>) -> Self {
-        LazySource::Memory(view).into()
+    pub fn of_memory(snapshot: Arc<Snapshot>) -> Self {
+        LazySource::Memory(snapshot).into()
     }
 
     /// A choice that is made already.
@@ -170,13 +170,13 @@ impl LazyChoice {
     /// A storage error while keys of an SSTable are read.
     pub async fn get(&self) -> Result<Arc<KeyChoice>> {
         let make = async || match &self.source {
-            Some(LazySource::Whole(view, cache)) => {
-                KeyChoice::with_cache(view, cache).await.map(Arc::new)
+            Some(LazySource::Whole(snapshot, cache)) => {
+                KeyChoice::with_cache(snapshot, cache).await.map(Arc::new)
             }
-            Some(LazySource::Part(view, part, cache)) => {
-                KeyChoice::of_part(view, part, cache).await.map(Arc::new)
+            Some(LazySource::Part(snapshot, part, cache)) => {
+                KeyChoice::of_part(snapshot, part, cache).await.map(Arc::new)
             }
-            Some(LazySource::Memory(view)) => KeyChoice::of_memory(view).map(Arc::new),
+            Some(LazySource::Memory(snapshot)) => KeyChoice::of_memory(snapshot).map(Arc::new),
             None => Ok(Arc::default()),
         };
         self.choice.get_or_try_init(make).await.cloned()
@@ -196,10 +196,10 @@ fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> 
     newest.finish()
 }
 
-/// A run of a view: its shard and its age there.
+/// A run of a snapshot: its shard and its age there.
 pub type RunId = (ShardId, Generation);
 
-/// The keys of the runs of a view, each with its newest run, and the rows of each run that a newer
+/// The keys of the runs of a snapshot, each with its newest run, and the rows of each run that a newer
 /// one supersedes: those come to light while the keys are compared with each other.
 #[derive(Debug, Default)]
 pub struct ComparedRuns {
@@ -208,13 +208,13 @@ pub struct ComparedRuns {
 }
 
 impl ComparedRuns {
-    async fn of(view: &ReadView) -> Result<Self> {
-        let runs = view.sources().filter_map(|(_, source)| match source {
-            Source::SsTable(run) => Some(keys_of_run(run.clone(), view.key.clone())),
+    async fn of(snapshot: &Snapshot) -> Result<Self> {
+        let runs = snapshot.sources().filter_map(|(_, source)| match source {
+            Source::SsTable(run) => Some(keys_of_run(run.clone(), snapshot.key.clone())),
             Source::MemTable(_) => None,
         });
         let runs = try_join_all(runs).await?;
-        let form = form_of(view);
+        let form = form_of(snapshot);
         // Millions of keys take a while, and others need this thread.
         let compared = SpawnedTask::spawn_blocking(move || {
             let sources = runs.iter().map(|((_, generation), keys)| SourceKeys {
@@ -255,16 +255,16 @@ fn ended(error: &JoinError) -> Error {
     Error::Internal(format!("reading the keys of runs: {error}"))
 }
 
-fn form_of(view: &ReadView) -> KeyForm {
-    KeyForm::of(&view.schema, &view.key)
+fn form_of(snapshot: &Snapshot) -> KeyForm {
+    KeyForm::of(&snapshot.schema, &snapshot.key)
 }
 
-fn keys_in_memory(view: &ReadView) -> Result<NewerKeys> {
-    let memtables = view.sources().filter_map(|(freshness, source)| match source {
+fn keys_in_memory(snapshot: &Snapshot) -> Result<NewerKeys> {
+    let memtables = snapshot.sources().filter_map(|(freshness, source)| match source {
         Source::MemTable(rows) => {
             Some(SourceKeys { freshness, at_most: rows.rows(), keys: rows.newest_keys() })
         }
         Source::SsTable(_) => None,
     });
-    NewerKeys::of(form_of(view), memtables.collect())
+    NewerKeys::of(form_of(snapshot), memtables.collect())
 }

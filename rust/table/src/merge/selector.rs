@@ -1,6 +1,6 @@
 //! Which rows of one source are kept, batch by batch.
 //!
-//! Owns: the two ways to tell: by position, where an earlier scan of the view left a mask, and by
+//! Owns: the two ways to tell: by position, where an earlier scan of the snapshot left a mask, and by
 //! key otherwise; and what a scan by key records for the next one.
 //! Does not own: the stream around it.
 

@@ -1,7 +1,7 @@
 //! Rows that a newer row of their key supersedes, by position.
 //!
 //! Owns: the dead rows of one dataset, how a batch is masked by them, and how a scan that runs
-//! to its end records them, so that the next scan of the same view compares no keys.
+//! to its end records them, so that the next scan of the same snapshot compares no keys.
 //! Does not own: how a row is found dead, or which views are kept (`cache`).
 //!
 //! A tombstone is dead too: it hides older rows and shows nothing.
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::{KnownRows, MergeCache};
-use crate::snapshot::{ReadView, Source};
+use crate::snapshot::{Snapshot, Source};
 
 /// Dead rows of one dataset: offsets by fragment, as in Lance's deletion vectors.
 #[derive(Debug, Default)]
@@ -108,16 +108,16 @@ fn bitmap_of(offsets: impl Iterator<Item = u32> + Clone) -> RoaringBitmap {
     sorted.unwrap_or_else(|_| offsets.collect())
 }
 
-/// The dead rows of every source of one view.
+/// The dead rows of every source of one snapshot.
 #[derive(Debug)]
-pub struct ViewMask {
+pub struct SnapshotMask {
     /// By the arm's place: the base table, then the sources.
     arms: Vec<Arc<DeadRows>>,
-    /// Rows of the view: keys that are not deleted; `None` where nobody has counted them.
+    /// Rows of the snapshot: keys that are not deleted; `None` where nobody has counted them.
     pub live_rows: Option<usize>,
 }
 
-impl ViewMask {
+impl SnapshotMask {
     /// The dead rows of each arm, by its place.
     #[must_use]
     pub const fn new(arms: Vec<Arc<DeadRows>>) -> Self {
@@ -148,11 +148,11 @@ pub struct Noted {
     pub live_rows: usize,
 }
 
-/// Collects a [`ViewMask`] while a scan runs. It is kept when every stream of every arm came to
+/// Collects a [`SnapshotMask`] while a scan runs. It is kept when every stream of every arm came to
 /// its end; a scan that stops early leaves nothing.
 #[derive(Debug)]
 pub struct MaskRecorder {
-    view: Arc<ReadView>,
+    snapshot: Arc<Snapshot>,
     cache: Arc<MergeCache>,
     /// What the first stream of each arm that came to its end has noted.
     arms: Vec<Mutex<Option<Noted>>>,
@@ -162,9 +162,9 @@ pub struct MaskRecorder {
 impl MaskRecorder {
     /// A recorder for `arms` arms of one stream each.
     #[must_use]
-    pub fn new(view: Arc<ReadView>, cache: Arc<MergeCache>, arms: usize) -> Self {
+    pub fn new(snapshot: Arc<Snapshot>, cache: Arc<MergeCache>, arms: usize) -> Self {
         Self {
-            view,
+            snapshot,
             cache,
             arms: (0..arms).map(|_| Mutex::default()).collect(),
             unfinished: AtomicUsize::new(arms),
@@ -188,7 +188,8 @@ impl MaskRecorder {
 
     fn keep(&self) {
         let is_flushed = |arm: usize| {
-            arm == 0 || matches!(self.view.sources().nth(arm - 1), Some((_, Source::SsTable(_))))
+            arm == 0
+                || matches!(self.snapshot.sources().nth(arm - 1), Some((_, Source::SsTable(_))))
         };
         let (mut exact, mut flushed, mut live) = (Vec::new(), Vec::new(), 0);
         for (arm, noted) in self.arms.iter().enumerate() {
@@ -207,10 +208,10 @@ impl MaskRecorder {
             }
             exact.push(all);
         }
-        let exact = ViewMask { arms: exact, live_rows: Some(live) };
-        self.cache.keep_mask(&self.view, KnownRows::Exact(Arc::new(exact)));
-        let flushed = ViewMask { arms: flushed, live_rows: None };
-        self.cache.keep_mask(&self.view, KnownRows::Flushed(Arc::new(flushed)));
+        let exact = SnapshotMask { arms: exact, live_rows: Some(live) };
+        self.cache.keep_mask(&self.snapshot, KnownRows::Exact(Arc::new(exact)));
+        let flushed = SnapshotMask { arms: flushed, live_rows: None };
+        self.cache.keep_mask(&self.snapshot, KnownRows::Flushed(Arc::new(flushed)));
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::merge::{HeadStart, Turn};
-use crate::snapshot::ReadView;
+use crate::snapshot::Snapshot;
 
 /// A scan of fewer bytes ends before anybody has waited for its first rows.
 const LARGE_BYTES: usize = 256 << 20;
@@ -22,11 +22,11 @@ pub struct Turns {
 impl Turns {
     /// The turns in a scan of `snapshot` that reads about `row_bytes` of a row of the base table, and
     /// not the sources that `is_left_out` names by their place.
-    pub fn of(view: &ReadView, row_bytes: usize, is_left_out: impl Fn(usize) -> bool) -> Self {
-        let rows: usize = view.base.fragments().iter().filter_map(|it| it.physical_rows).sum();
+    pub fn of(snapshot: &Snapshot, row_bytes: usize, is_left_out: impl Fn(usize) -> bool) -> Self {
+        let rows: usize = snapshot.base.fragments().iter().filter_map(|it| it.physical_rows).sum();
         let is_large = rows.saturating_mul(row_bytes) > LARGE_BYTES;
-        let begins = |place: &usize| view.is_newest_source(*place) && !is_left_out(*place);
-        let first = is_large.then(|| (0..view.sources().count()).find(begins)).flatten();
+        let begins = |place: &usize| snapshot.is_newest_source(*place) && !is_left_out(*place);
+        let first = is_large.then(|| (0..snapshot.sources().count()).find(begins)).flatten();
         Self { first: first.map(|place| (place + 1, Arc::default())) }
     }
 

@@ -87,7 +87,7 @@ pub fn keeps_all(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Whether DataFusion, which takes such a cast for one of the constant beside it, cuts that.
+/// Whether DataFusion, which takes such a cast for one of the constant beside it, shortens that.
 fn changes_unit(from: &DataType, to: &DataType) -> bool {
     matches!((from, to), (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) if from != to)
 }

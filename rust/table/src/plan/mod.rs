@@ -1,7 +1,7 @@
-//! From a cut and a request to a DataFusion plan.
+//! From a snapshot and a request to a DataFusion plan.
 //!
 //! Owns: every decision about how a read is done; nobody else builds plan nodes.
-//! Does not own: what the cut contains (`snapshot`), the choice by key (`merge`), or when a plan
+//! Does not own: what the snapshot contains (`snapshot`), the choice by key (`merge`), or when a plan
 //! runs (`table`).
 
 mod condition;

@@ -1,7 +1,7 @@
 //! A part of a scan, for readers that divide the work.
 //!
-//! Owns: which sources belong to which part. The parts of one cut have all its rows, each once.
-//! Does not own: the cut that the parts share.
+//! Owns: which sources belong to which part. The parts of one snapshot have all its rows, each once.
+//! Does not own: the snapshot that the parts share.
 
 use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};

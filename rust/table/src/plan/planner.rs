@@ -14,7 +14,7 @@
 //!
 //! A row is kept or not whatever the condition says, so a condition may run before that choice
 //! as well as after it; only one that could fail on a superseded row has to wait. Where an
-//! earlier scan of the same view left its dead rows, rows are told by position and keys are not
+//! earlier scan of the same snapshot left its dead rows, rows are told by position and keys are not
 //! read; else they are told by key. A whole scan by key leaves the dead rows for the next one.
 //! A source whose keys cannot meet the condition has no arm, and is not compared with (`prune`).
 //!
@@ -59,7 +59,7 @@ use crate::merge::{
     KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedRun,
 };
 use crate::schema::{ReconcileExec, StoredColumns};
-use crate::snapshot::{ReadView, Source, SsTableHandle, bytes_of, set_batches};
+use crate::snapshot::{Snapshot, Source, SsTableHandle, bytes_of, set_batches};
 
 /// What errors name.
 const PLANNING: &str = "planning a scan";
@@ -105,21 +105,21 @@ pub fn session() -> SessionContext {
     SessionContext::new_with_config(config)
 }
 
-/// The plan of one scan over one cut.
+/// The plan of one scan over one snapshot.
 ///
 /// # Errors
 /// An input error for an unknown column.
 pub async fn plan_scan(
     session: &SessionContext,
-    view: &Arc<ReadView>,
+    snapshot: &Arc<Snapshot>,
     cache: &Arc<MergeCache>,
     request: &ScanRequest,
 ) -> Result<ScanPlan> {
-    let output = output_columns(view, request)?;
-    let mut pruned = prune(view, request.filter.as_ref()).await?;
-    let planner = Planner::new(session, view, &pruned, cache, request, &output);
+    let output = output_columns(snapshot, request)?;
+    let mut pruned = prune(snapshot, request.filter.as_ref()).await?;
+    let planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
     let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
-    for (arm, (freshness, source)) in (1..).zip(view.sources()) {
+    for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
         if is_left_out(&pruned, request, arm - 1) {
             continue;
         }
@@ -133,7 +133,9 @@ pub async fn plan_scan(
     }
     let rows = match <[_; 1]>::try_from(arms) {
         Ok([only]) => only,
-        Err(arms) if arms.is_empty() => Arc::new(EmptyExec::new(selected(&view.schema, &output))),
+        Err(arms) if arms.is_empty() => {
+            Arc::new(EmptyExec::new(selected(&snapshot.schema, &output)))
+        }
         Err(arms) => UnionExec::try_new(arms).context(PLANNING)?,
     };
     if request.limit.is_none() && request.offset == 0 {
@@ -144,7 +146,7 @@ pub async fn plan_scan(
     Ok(ScanPlan { plan, pruned })
 }
 
-/// Whether the source at `place` of the view has no arm.
+/// Whether the source at `place` of the snapshot has no arm.
 fn is_left_out(pruned: &[Pruned], request: &ScanRequest, place: usize) -> bool {
     pruned.iter().any(|it| it.source == place)
         || request.part.is_some_and(|part| !part.has_source(place))
@@ -162,7 +164,7 @@ struct Stored<'a> {
 /// What all arms of one plan have in common.
 struct Planner<'a> {
     session: &'a SessionContext,
-    view: &'a ReadView,
+    snapshot: &'a Snapshot,
     /// Whether any source above the base table is left.
     is_base_only: bool,
     /// The part of the condition that sources run themselves, and what is left of it.
@@ -182,33 +184,33 @@ struct Planner<'a> {
 impl<'a> Planner<'a> {
     fn new(
         session: &'a SessionContext,
-        view: &'a Arc<ReadView>,
+        snapshot: &'a Arc<Snapshot>,
         pruned: &[Pruned],
         cache: &Arc<MergeCache>,
         request: &ScanRequest,
         output: &'a [String],
     ) -> Self {
         let left = if pruned.is_empty() {
-            view.clone()
+            snapshot.clone()
         } else {
-            Arc::new(view.without(|place| pruned.iter().any(|it| it.source == place)))
+            Arc::new(snapshot.without(|place| pruned.iter().any(|it| it.source == place)))
         };
         let is_base_only = left.is_base_only();
-        let chooses = !view.key.is_empty() && !is_base_only;
-        let known = if chooses { cache.mask(view) } else { None };
+        let chooses = !snapshot.key.is_empty() && !is_base_only;
+        let known = if chooses { cache.mask(snapshot) } else { None };
         let has_memory = left.shards.iter().any(|shard| !shard.memtables.is_empty());
         let is_whole = request.filter.is_none()
             && request.limit.is_none()
             && request.offset == 0
             && request.part.is_none();
         let records = chooses && is_whole && known.is_none();
-        let arms = 1 + view.sources().count();
+        let arms = 1 + snapshot.sources().count();
         let (pushed, rest) = request.filter.as_ref().map_or((None, None), Filter::split_fallible);
-        let row_bytes = width_of_columns(&view.schema, output);
-        let turns = Turns::of(view, row_bytes, |place| is_left_out(pruned, request, place));
+        let row_bytes = width_of_columns(&snapshot.schema, output);
+        let turns = Turns::of(snapshot, row_bytes, |place| is_left_out(pruned, request, place));
         Self {
             session,
-            view,
+            snapshot,
             is_base_only,
             pushed,
             rest,
@@ -220,29 +222,29 @@ impl<'a> Planner<'a> {
             choice: Arc::new(if pruned.is_empty() {
                 LazyChoice::new(left, cache.clone())
             } else {
-                LazyChoice::of_part(view.clone(), left, cache.clone())
+                LazyChoice::of_part(snapshot.clone(), left, cache.clone())
             }),
             recorder: records
-                .then(|| Arc::new(MaskRecorder::new(view.clone(), cache.clone(), arms))),
+                .then(|| Arc::new(MaskRecorder::new(snapshot.clone(), cache.clone(), arms))),
             turns,
         }
     }
 
     /// Nothing where no fragment of the base is to be read.
     async fn base(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let is_never_replaced = self.view.key.is_empty() || self.is_base_only;
+        let is_never_replaced = self.snapshot.key.is_empty() || self.is_base_only;
         let newest = if is_never_replaced || (mutant!("B18") && self.whole.is_some()) {
             Newest::All
         } else {
             self.by_position(0, 0).unwrap_or_else(|| self.by_key(Freshness::Base))
         };
-        let fragments = fragments_to_read(&self.view.base, &newest, self.part);
+        let fragments = fragments_to_read(&self.snapshot.base, &newest, self.part);
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
         let kept = self.columns(self.rest.as_ref());
         let read = self.with_key(&kept, &newest);
-        let rows = Stored { dataset: &self.view.base, fragments, row_bytes: None };
+        let rows = Stored { dataset: &self.snapshot.base, fragments, row_bytes: None };
         let scan = self.scan(rows, &newest, &read, self.pushed.as_ref()).await;
         let scan = scan.map_err(|error| from_base(PLANNING, &error))?;
         self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
@@ -255,7 +257,7 @@ impl<'a> Planner<'a> {
         run: &Arc<SsTableHandle>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let is_run = |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
-        let place = self.view.sources().take(arm).filter(is_run).count();
+        let place = self.snapshot.sources().take(arm).filter(is_run).count();
         let newest = self.by_position(arm, place);
         let newest = newest.unwrap_or_else(|| self.in_run(arm, run));
         let fragments = fragments_to_read(&run.dataset, &newest, None);
@@ -272,7 +274,7 @@ impl<'a> Planner<'a> {
             if !matches!(newest, Newest::ByPosition { .. }) {
                 read.push(TOMBSTONE.to_owned());
             }
-            let stored = StoredColumns::of(&run.columns, &self.view.columns, &read);
+            let stored = StoredColumns::of(&run.columns, &self.snapshot.columns, &read);
             stored.map_err(|error| in_run(run, error))
         };
         let whole = self.whole.as_ref();
@@ -300,7 +302,7 @@ impl<'a> Planner<'a> {
         run: &Arc<SsTableHandle>,
         newest: &Newest,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let key = &self.view.key;
+        let key = &self.snapshot.key;
         let names = self.with_key(self.output, newest);
         let is_there = self.recorder.is_some() || run.keys_in_memory().is_some();
         let is_enough = !key.is_empty() && names.iter().all(|name| key.contains(name));
@@ -308,7 +310,8 @@ impl<'a> Planner<'a> {
             return Ok(None);
         }
         let txns = !matches!(newest, Newest::ByPosition { .. });
-        let rows = RunKeysScan::try_new(run.clone(), key.clone(), &self.view.schema, &names, txns);
+        let rows =
+            RunKeysScan::try_new(run.clone(), key.clone(), &self.snapshot.schema, &names, txns);
         Ok(Some(Arc::new(LeafExec::new(rows.context(PLANNING)?))))
     }
 
@@ -321,20 +324,20 @@ impl<'a> Planner<'a> {
         let newest = match &self.memory {
             // No run is newer than a MemTable.
             Some(choice) if !self.has_newest_rows(arm) => {
-                Newest::ByKey { choice: choice.clone(), freshness, key: self.view.key.clone() }
+                Newest::ByKey { choice: choice.clone(), freshness, key: self.snapshot.key.clone() }
             }
             _ => Newest::All,
         };
         let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
-        let stored = StoredColumns::of(rows.schema(), &self.view.columns, &read)?;
+        let stored = StoredColumns::of(rows.schema(), &self.snapshot.columns, &read)?;
         let scan = Arc::new(LeafExec::new(MemTableScan::new(rows.clone(), stored)));
         self.finished(arm, scan, newest, None, self.whole.as_ref())
     }
 
     /// The newest source of its shard has only newest rows.
     fn has_newest_rows(&self, arm: usize) -> bool {
-        self.view.key.is_empty() || self.view.is_newest_source(arm - 1)
+        self.snapshot.key.is_empty() || self.snapshot.is_newest_source(arm - 1)
     }
 
     /// By what the keys of all runs say of this one.
@@ -345,12 +348,12 @@ impl<'a> Planner<'a> {
         Newest::InRun {
             choice: self.choice.clone(),
             run: (run.shard_id, run.generation),
-            key: self.view.key.clone(),
+            key: self.snapshot.key.clone(),
             is_below_memory: self.memory.is_some(),
         }
     }
 
-    /// By position, where the dead rows of the source are known: it is the arm `arm` of the view,
+    /// By position, where the dead rows of the source are known: it is the arm `arm` of the snapshot,
     /// and the one at `place` of the base and its runs.
     fn by_position(&self, arm: usize, place: usize) -> Option<Newest> {
         Some(match self.known.as_ref()? {
@@ -362,17 +365,17 @@ impl<'a> Planner<'a> {
                     && is_base
                     && mask.arm(0).is_empty()
                 {
-                    let (freshness, key) = (Freshness::Base, self.view.key.clone());
+                    let (freshness, key) = (Freshness::Base, self.snapshot.key.clone());
                     return Some(Newest::ByKey { choice, freshness, key });
                 }
-                let above = self.memory.clone().map(|memory| (memory, self.view.key.clone()));
+                let above = self.memory.clone().map(|memory| (memory, self.snapshot.key.clone()));
                 Newest::ByPosition { dead: mask.arm(place), above }
             }
         })
     }
 
     fn by_key(&self, freshness: Freshness) -> Newest {
-        Newest::ByKey { choice: self.choice.clone(), freshness, key: self.view.key.clone() }
+        Newest::ByKey { choice: self.choice.clone(), freshness, key: self.snapshot.key.clone() }
     }
 
     /// A Lance scan of the columns `read` and of what tells newest rows.
@@ -389,7 +392,7 @@ impl<'a> Planner<'a> {
         if let Some(fragments) = fragments {
             scanner.with_fragments(fragments);
         }
-        let rows = batch_rows(&self.view.schema, read);
+        let rows = batch_rows(&self.snapshot.schema, read);
         set_batches(&mut scanner, dataset, read, rows, row_bytes);
         // Lance gives no rows to count where it reads no column.
         let by_position = matches!(newest, Newest::ByPosition { .. } | Newest::InRun { .. });
@@ -429,7 +432,7 @@ impl<'a> Planner<'a> {
         kept: &[String],
     ) -> Arc<dyn ExecutionPlan> {
         let record = self.recorder.clone().map(|recorder| (recorder, arm));
-        let node = NewestRowsExec::new(scan, newest, fields(&self.view.schema, kept));
+        let node = NewestRowsExec::new(scan, newest, fields(&self.snapshot.schema, kept));
         Arc::new(node.recording(record).of_run(run).in_turn(self.turns.of_arm(arm)))
     }
 
@@ -437,7 +440,7 @@ impl<'a> Planner<'a> {
     fn columns(&self, filter: Option<&Filter>) -> Vec<String> {
         let mut names: BTreeSet<String> = self.output.iter().cloned().collect();
         names.extend(filter.map(Filter::columns).unwrap_or_default());
-        in_order(&self.view.schema, |name| names.contains(name))
+        in_order(&self.snapshot.schema, |name| names.contains(name))
     }
 
     fn with_key(&self, kept: &[String], newest: &Newest) -> Vec<String> {
@@ -447,8 +450,8 @@ impl<'a> Planner<'a> {
                 | Newest::InRun { is_below_memory: true, .. }
                 | Newest::ByPosition { above: Some(_), .. }
         );
-        let is_key = |name: &String| by_key && self.view.key.contains(name);
-        in_order(&self.view.schema, |name| kept.contains(name) || is_key(name))
+        let is_key = |name: &String| by_key && self.snapshot.key.contains(name);
+        in_order(&self.snapshot.schema, |name| kept.contains(name) || is_key(name))
     }
 }
 
@@ -515,14 +518,14 @@ fn selected(schema: &Schema, names: &[String]) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-fn output_columns(view: &ReadView, request: &ScanRequest) -> Result<Vec<String>> {
+fn output_columns(snapshot: &Snapshot, request: &ScanRequest) -> Result<Vec<String>> {
     let Some(columns) = &request.columns else {
-        return Ok(view.schema.fields().iter().map(|field| field.name().clone()).collect());
+        return Ok(snapshot.schema.fields().iter().map(|field| field.name().clone()).collect());
     };
     for column in columns {
-        if view.schema.column_with_name(column).is_none() {
+        if snapshot.schema.column_with_name(column).is_none() {
             let known: Vec<&str> =
-                view.schema.fields().iter().map(|field| field.name().as_str()).collect();
+                snapshot.schema.fields().iter().map(|field| field.name().as_str()).collect();
             return Err(Error::input(format!(
                 "column '{column}' is not in the table; it has {}",
                 known.join(", ")

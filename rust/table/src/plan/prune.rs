@@ -25,7 +25,7 @@ use lancemem_core::types::{KeyBlock, Result, ShardId};
 use super::Filter;
 use super::key_range::Domain;
 use crate::errors::Context;
-use crate::snapshot::{MemTableView, ReadView, ShardView, Source, SsTableHandle};
+use crate::snapshot::{MemTableView, Snapshot, SnapshotShard, Source, SsTableHandle};
 
 const ACTION: &str = "planning a scan";
 /// Most keys that each source is asked for.
@@ -34,7 +34,7 @@ const KEYS: usize = 1_000;
 /// A source that is left out, and why.
 #[derive(Clone, Debug)]
 pub struct Pruned {
-    /// Its place in [`ReadView::sources`].
+    /// Its place in [`Snapshot::sources`].
     pub source: usize,
     what: String,
     why: &'static str,
@@ -57,19 +57,19 @@ impl fmt::Display for Pruned {
 ///
 /// # Errors
 /// A storage error while a run's bloom filter is read.
-pub async fn prune(view: &ReadView, filter: Option<&Filter>) -> Result<Vec<Pruned>> {
+pub async fn prune(snapshot: &Snapshot, filter: Option<&Filter>) -> Result<Vec<Pruned>> {
     let Some(filter) = filter else { return Ok(Vec::new()) };
-    let Some(condition) = KeyCondition::of(view, filter.expression())? else {
+    let Some(condition) = KeyCondition::of(snapshot, filter.expression())? else {
         return Ok(Vec::new());
     };
-    let owners = view
+    let owners = snapshot
         .shards
         .iter()
         .flat_map(|shard| std::iter::repeat_n(shard, shard.sstables.len() + shard.memtables.len()));
-    let asks = owners.zip(view.sources()).enumerate().map(|(source, (shard, (_, it)))| {
+    let asks = owners.zip(snapshot.sources()).enumerate().map(|(source, (shard, (_, it)))| {
         let condition = &condition;
         async move {
-            let why = condition.excludes(shard, &it, &view.key).await?;
+            let why = condition.excludes(shard, &it, &snapshot.key).await?;
             Ok(why.map(|why| Pruned { source, what: name(shard.shard_id, &it), why }))
         }
     });
@@ -98,8 +98,8 @@ struct KeyCondition {
 
 impl KeyCondition {
     /// `None` where any key may meet `condition`.
-    fn of(view: &ReadView, condition: &Expr) -> Result<Option<Self>> {
-        let Some(fields) = key_fields(view) else { return Ok(None) };
+    fn of(snapshot: &Snapshot, condition: &Expr) -> Result<Option<Self>> {
+        let Some(fields) = key_fields(snapshot) else { return Ok(None) };
         let domains: Vec<Option<Domain>> =
             fields.iter().map(|field| Domain::of(condition, field)).collect();
         if domains.iter().all(Option::is_none) {
@@ -110,14 +110,14 @@ impl KeyCondition {
         let encode =
             |value: Option<&ScalarValue>| value.map(|value| encoded(&fields[0], value)).transpose();
         let (low, high) = (encode(low)?, encode(high)?);
-        let buckets = buckets(view, &fields, &domains)?;
+        let buckets = buckets(snapshot, &fields, &domains)?;
         Ok(Some(Self { keys, low, high, buckets }))
     }
 
     /// Why `source` has no such key; `None` where it may.
     async fn excludes(
         &self,
-        shard: &ShardView,
+        shard: &SnapshotShard,
         source: &Source<'_>,
         key: &[String],
     ) -> Result<Option<&'static str>> {
@@ -162,9 +162,9 @@ impl KeyCondition {
     }
 }
 
-fn key_fields(view: &ReadView) -> Option<Vec<Field>> {
-    let field = |name: &String| view.schema.field_with_name(name).ok().cloned();
-    let fields: Vec<Field> = view.key.iter().map(field).collect::<Option<_>>()?;
+fn key_fields(snapshot: &Snapshot) -> Option<Vec<Field>> {
+    let field = |name: &String| snapshot.schema.field_with_name(name).ok().cloned();
+    let fields: Vec<Field> = snapshot.key.iter().map(field).collect::<Option<_>>()?;
     (!fields.is_empty()).then_some(fields)
 }
 
@@ -211,11 +211,11 @@ fn encoded(field: &Field, value: &ScalarValue) -> Result<Vec<u8>> {
 }
 
 fn buckets(
-    view: &ReadView,
+    snapshot: &Snapshot,
     fields: &[Field],
     domains: &[Option<Domain>],
 ) -> Result<Option<HashSet<i32>>> {
-    let Some(sharding @ Sharding::Bucket { column, .. }) = view.sharding.as_ref() else {
+    let Some(sharding @ Sharding::Bucket { column, .. }) = snapshot.sharding.as_ref() else {
         return Ok(None);
     };
     let by_name = fields.iter().zip(domains).find(|(field, _)| field.name() == column);

@@ -1,6 +1,6 @@
 //! A table as DataFusion knows tables, for SQL over live data.
 //!
-//! Owns: [`TableSource`], the `TableProvider`: the cut that each query reads, and handing a
+//! Owns: [`TableSource`], the `TableProvider`: the snapshot that each query reads, and handing a
 //! query's projection, conditions and limit to the planner.
 //! Does not own: the plan, or which conditions it takes (`plan`).
 
@@ -23,45 +23,45 @@ use tokio::runtime::Handle;
 use self::own_errors::OwnErrors;
 use crate::errors::external;
 use crate::plan::{self, ScanRequest, pushdown};
-use crate::snapshot::{Consistency, ReadView};
+use crate::snapshot::{Consistency, Snapshot};
 use crate::table::{LiveJob, Table};
 
-/// A table, or one cut of it, as a source of rows for DataFusion.
+/// A table, or one snapshot of it, as a source of rows for DataFusion.
 pub struct TableSource {
     table: Arc<Table>,
     /// The columns of every scan: a query that was planned relies on them.
     schema: SchemaRef,
-    cut: Cut,
+    read_at: ReadAt,
     session: SessionContext,
     runtime: Option<Handle>,
 }
 
 #[derive(Clone)]
-enum Cut {
+enum ReadAt {
     /// A new one for each scan.
-    New(Consistency, Vec<Arc<dyn LiveJob>>),
+    Newest(Consistency, Vec<Arc<dyn LiveJob>>),
     /// Always this one, so that the scans of one query agree.
-    Pinned(Arc<ReadView>),
+    Snapshot(Arc<Snapshot>),
 }
 
 impl TableSource {
-    /// Reads a new cut for each scan of a query. `jobs` are running jobs of this process whose
+    /// Reads a new snapshot for each scan of a query. `jobs` are running jobs of this process whose
     /// MemTables a live scan sees.
     #[must_use]
     pub fn new(table: Arc<Table>, consistency: Consistency, jobs: Vec<Arc<dyn LiveJob>>) -> Self {
         let schema = table.schema();
-        Self::over(table, schema, Cut::New(consistency, jobs))
+        Self::over(table, schema, ReadAt::Newest(consistency, jobs))
     }
 
-    /// Reads one cut that [`Table::read_view`] pinned.
+    /// Reads one snapshot that [`Table::snapshot`] pinned.
     #[must_use]
-    pub fn of_view(table: Arc<Table>, view: Arc<ReadView>) -> Self {
-        let schema = view.schema.clone();
-        Self::over(table, schema, Cut::Pinned(view))
+    pub fn of_snapshot(table: Arc<Table>, snapshot: Arc<Snapshot>) -> Self {
+        let schema = snapshot.schema.clone();
+        Self::over(table, schema, ReadAt::Snapshot(snapshot))
     }
 
-    fn over(table: Arc<Table>, schema: SchemaRef, cut: Cut) -> Self {
-        Self { table, schema, cut, session: plan::session(), runtime: None }
+    fn over(table: Arc<Table>, schema: SchemaRef, read_at: ReadAt) -> Self {
+        Self { table, schema, read_at, session: plan::session(), runtime: None }
     }
 
     /// Plans on `runtime`: for a caller whose own runtime is not the one that this library was
@@ -130,8 +130,8 @@ impl TableProvider for TableSource {
         // The session limits what it asks for, and stops reading then.
         let _ = limit;
         let request = self.request(projection, filters).map_err(external)?;
-        let (cut, schema) = (self.cut.clone(), self.schema.clone());
-        let planned = plan_on(self.table.clone(), cut, schema, self.session.clone(), request);
+        let (read_at, schema) = (self.read_at.clone(), self.schema.clone());
+        let planned = plan_on(self.table.clone(), read_at, schema, self.session.clone(), request);
         let planned = match &self.runtime {
             Some(runtime) => runtime.spawn(planned).await.map_err(|error| {
                 external(Error::Internal(format!("planning a scan ended early: {error}")))
@@ -145,18 +145,18 @@ impl TableProvider for TableSource {
 /// `schema` has the columns of every scan: a query that was planned relies on them.
 async fn plan_on(
     table: Arc<Table>,
-    cut: Cut,
+    read_at: ReadAt,
     schema: SchemaRef,
     session: SessionContext,
     request: ScanRequest,
 ) -> Result<Arc<dyn ExecutionPlan>, Error> {
-    let view = match cut {
-        Cut::New(consistency, jobs) => table.read_view(consistency, &jobs).await?,
-        Cut::Pinned(view) => view,
+    let snapshot = match read_at {
+        ReadAt::Newest(consistency, jobs) => table.snapshot(consistency, &jobs).await?,
+        ReadAt::Snapshot(snapshot) => snapshot,
     };
-    refuse_changed(&table, &schema, &view, &request)?;
-    let plan = table.plan(&session, &view, &request).await?.plan;
-    Ok(Arc::new(OwnErrors::of(plan, view.base.clone())))
+    refuse_changed(&table, &schema, &snapshot, &request)?;
+    let plan = table.plan(&session, &snapshot, &request).await?.plan;
+    Ok(Arc::new(OwnErrors::of(plan, snapshot.base.clone())))
 }
 
 /// Refuses columns that are not what they were when a session took the table's schema: its plan
@@ -164,14 +164,14 @@ async fn plan_on(
 fn refuse_changed(
     table: &Table,
     schema: &SchemaRef,
-    view: &ReadView,
+    snapshot: &Snapshot,
     request: &ScanRequest,
 ) -> Result<(), Error> {
     let mut used: BTreeSet<String> = request.columns.iter().flatten().cloned().collect();
     used.extend(request.filter.iter().flat_map(plan::Filter::columns));
     let is_same = |name: &String| {
         let of = |schema: &SchemaRef| Some(schema.field_with_name(name).ok()?.data_type().clone());
-        of(schema) == of(&view.schema)
+        of(schema) == of(&snapshot.schema)
     };
     used.iter().find(|name| !is_same(name)).map_or(Ok(()), |name| {
         Err(Error::input(format!(

@@ -146,8 +146,8 @@ async fn an_arm_that_ends_twice_does_not_stand_for_one_that_never_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_scans_of_one_pinned_view_agree() {
     let (_folder, table) = board().await;
-    let view = table.read_view(Consistency::Durable, &[]).await.unwrap();
-    let session = registered(TableSource::of_view(table.clone(), view));
+    let snapshot = table.snapshot(Consistency::Durable, &[]).await.unwrap();
+    let session = registered(TableSource::of_snapshot(table.clone(), snapshot));
     table.upsert(&rows(20, 40, "later")).await.unwrap();
     let counted = text(&session, "SELECT count(*) AS rows FROM board").await;
     assert!(counted.contains("| 10 "), "{counted}");

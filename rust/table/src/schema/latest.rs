@@ -2,7 +2,7 @@
 //!
 //! Owns: looking for a newer one, the columns of each, read once for as long as they stay, and the
 //! refusal of another table in the same place.
-//! Does not own: who looks: a read when it pins its cut, a job at its flushes and when a put does
+//! Does not own: who looks: a read when it takes its snapshot, a job at its flushes and when a put does
 //! not fit.
 
 use std::cmp::Ordering;

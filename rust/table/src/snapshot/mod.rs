@@ -1,7 +1,7 @@
 //! What one query pins: a base version and, per shard, the runs and rows above it.
 //!
-//! Owns: [`ReadView`], the immutable cut, the open SSTables, and what is kept of them in memory.
-//! Does not own: how a view is gathered from storage and jobs (`table`), or how it is read.
+//! Owns: [`Snapshot`], the immutable cut, the open SSTables, and what is kept of them in memory.
+//! Does not own: how a snapshot is gathered from storage and jobs (`table`), or how it is read.
 
 mod base;
 mod batches;
@@ -32,7 +32,7 @@ pub use readers::{is_pinned, remember};
 pub use row_readers::RowReaders;
 pub use run_keys::RunKeys;
 pub use sstables::{SsTableCache, SsTableHandle, read_ahead};
-pub use token::{CutName, ShardCut};
+pub use token::{ShardToken, SnapshotToken};
 
 use crate::schema::TableSchema;
 
@@ -48,9 +48,9 @@ pub enum Consistency {
     Live,
 }
 
-/// One consistent cut of a table. Never changes; reads of one view always agree.
+/// One consistent cut of a table. Never changes; reads of one snapshot always agree.
 #[derive(Clone, Debug)]
-pub struct ReadView {
+pub struct Snapshot {
     /// The base table at one version.
     pub base: Arc<Dataset>,
     /// Columns of the result, in order: the base table's.
@@ -62,21 +62,21 @@ pub struct ReadView {
     /// How keys are spread over the shards; `None` where the writers decide.
     pub sharding: Option<Sharding>,
     /// What the shards hold above the base table.
-    pub shards: Vec<ShardView>,
+    pub shards: Vec<SnapshotShard>,
     /// What this process keeps of the base table for lookups by key.
     pub base_cache: Arc<BaseCache>,
 }
 
-/// The part of a view that one shard contributes.
+/// The part of a snapshot that one shard contributes.
 #[derive(Clone, Debug)]
-pub struct ShardView {
+pub struct SnapshotShard {
     /// The shard.
     pub shard_id: ShardId,
     /// The bucket whose keys it holds, where its manifest says so.
     pub bucket: Option<i32>,
     /// Version of the shard manifest that lists the runs.
     pub manifest_version: ManifestVersion,
-    /// Runs that compaction has not covered at the view's base version, oldest first.
+    /// Runs that compaction has not covered at the snapshot's base version, oldest first.
     pub sstables: Vec<Arc<SsTableHandle>>,
     /// Rows in memory, oldest generation first.
     pub memtables: Vec<MemTableView>,
@@ -93,23 +93,26 @@ pub enum LogPart {
     Job,
 }
 
-impl ReadView {
+impl Snapshot {
     /// The pinned version of the base table.
     #[must_use]
     pub fn base_version(&self) -> u64 {
         self.base.version().version
     }
 
-    /// The name by which another process can pin the same cut ([`crate::Table::view_of`]); none
+    /// The name by which another process can pin the same snapshot ([`crate::Table::snapshot_at`]); none
     /// where it shows rows of a job that storage does not have.
     #[must_use]
-    pub fn cut(&self) -> Option<CutName> {
+    pub fn token(&self) -> Option<SnapshotToken> {
         let shards = self.shards.iter().map(|shard| {
             let LogPart::Before(log_end) = shard.log else { return None };
             let (shard_id, manifest_version) = (shard.shard_id, shard.manifest_version);
-            Some(ShardCut { shard_id, manifest_version, log_end })
+            Some(ShardToken { shard_id, manifest_version, log_end })
         });
-        Some(CutName { base_version: self.base_version(), shards: shards.collect::<Option<_>>()? })
+        Some(SnapshotToken {
+            base_version: self.base_version(),
+            shards: shards.collect::<Option<_>>()?,
+        })
     }
 
     /// Whether nothing lies above the base table, so that no choice by key is needed.
@@ -131,21 +134,21 @@ impl ReadView {
         false
     }
 
-    /// The same cut without the sources at the places of [`Self::sources`] that `leaves_out`
+    /// The same snapshot without the sources at the places of [`Self::sources`] that `leaves_out`
     /// names.
     #[must_use]
     pub fn without(&self, leaves_out: impl Fn(usize) -> bool) -> Self {
-        let mut view = self.clone();
+        let mut snapshot = self.clone();
         let mut place = 0;
         let mut stays = || {
             place += 1;
             !leaves_out(place - 1)
         };
-        for shard in &mut view.shards {
+        for shard in &mut snapshot.shards {
             shard.sstables.retain(|_| stays());
             shard.memtables.retain(|_| stays());
         }
-        view
+        snapshot
     }
 
     /// Every source above the base table.
@@ -155,10 +158,9 @@ impl ReadView {
                 .sstables
                 .iter()
                 .map(|run| (Freshness::SsTable(run.generation), Source::SsTable(run)));
-            let memory = shard
-                .memtables
-                .iter()
-                .map(|view| (Freshness::MemTable(view.generation()), Source::MemTable(view)));
+            let memory = shard.memtables.iter().map(|snapshot| {
+                (Freshness::MemTable(snapshot.generation()), Source::MemTable(snapshot))
+            });
             runs.chain(memory)
         })
     }

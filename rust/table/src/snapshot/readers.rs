@@ -1,6 +1,6 @@
 //! Which runs are being read in this process.
 //!
-//! Owns: a weak reference to every run that was opened, whoever holds it: a view, a plan that
+//! Owns: a weak reference to every run that was opened, whoever holds it: a snapshot, a plan that
 //! still streams, a compaction, the cache of a table.
 //! Does not own: the runs, or what may be removed.
 

@@ -1,7 +1,7 @@
 //! What a process keeps open of a table, shared by all its views: SSTables first of all.
 //!
 //! Owns: one handle per run, and what is kept of the run once somebody needed it.
-//! Does not own: which runs a view reads, or which kept thing goes when room is short (`cache`).
+//! Does not own: which runs a snapshot reads, or which kept thing goes when room is short (`cache`).
 
 use std::collections::HashMap;
 use std::future::ready;

@@ -1,6 +1,6 @@
-//! The name of a cut, by which another process reads the same rows.
+//! The name of a snapshot, by which another process reads the same rows.
 //!
-//! Owns: what names a cut, and its text.
+//! Owns: what names a snapshot, and its text.
 //! Does not own: pinning it again (`table`), or how long its files stay: no longer than the
 //! collector's grace period, and Lance's for old versions of the base table.
 //!
@@ -18,16 +18,16 @@ use lancemem_core::types::{Error, ManifestVersion, Result, ShardId, WalPosition}
 
 /// Which cut it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CutName {
+pub struct SnapshotToken {
     /// The version of the base table.
     pub base_version: u64,
     /// What was read of each shard.
-    pub shards: Vec<ShardCut>,
+    pub shards: Vec<ShardToken>,
 }
 
 /// The part of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShardCut {
+pub struct ShardToken {
     /// The shard.
     pub shard_id: ShardId,
     /// The version of its manifest.
@@ -36,7 +36,7 @@ pub struct ShardCut {
     pub log_end: Option<WalPosition>,
 }
 
-impl fmt::Display for CutName {
+impl fmt::Display for SnapshotToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.base_version)?;
         for shard in &self.shards {
@@ -50,15 +50,15 @@ impl fmt::Display for CutName {
     }
 }
 
-impl FromStr for CutName {
+impl FromStr for SnapshotToken {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let refused = || Error::input(format!("'{text}' does not name a cut"));
+        let refused = || Error::input(format!("'{text}' does not name a snapshot"));
         let mut parts = text.split('/');
         let base_version = parts.next().and_then(|part| part.parse().ok()).ok_or_else(refused)?;
-        let shards = parts.map(|part| shard_cut(part).ok_or_else(refused));
-        let shards = shards.collect::<Result<Vec<ShardCut>>>()?;
+        let shards = parts.map(|part| shard_token(part).ok_or_else(refused));
+        let shards = shards.collect::<Result<Vec<ShardToken>>>()?;
         let ids: HashSet<ShardId> = shards.iter().map(|part| part.shard_id).collect();
         if ids.len() < shards.len() {
             return Err(refused());
@@ -67,7 +67,7 @@ impl FromStr for CutName {
     }
 }
 
-fn shard_cut(text: &str) -> Option<ShardCut> {
+fn shard_token(text: &str) -> Option<ShardToken> {
     let mut fields = text.split(':');
     let shard_id = ShardId::parse_str(fields.next()?).ok()?;
     let manifest_version = ManifestVersion(fields.next()?.parse().ok()?);
@@ -75,7 +75,7 @@ fn shard_cut(text: &str) -> Option<ShardCut> {
         "-" => None,
         position => Some(WalPosition(position.parse().ok()?)),
     };
-    fields.next().is_none().then_some(ShardCut { shard_id, manifest_version, log_end })
+    fields.next().is_none().then_some(ShardToken { shard_id, manifest_version, log_end })
 }
 
 #[cfg(test)]
@@ -87,17 +87,17 @@ mod tests {
 
     #[test]
     fn a_name_comes_back_from_its_text() {
-        let part = |id, version, log_end| ShardCut {
+        let part = |id, version, log_end| ShardToken {
             shard_id: ShardId::parse_str(id).unwrap(),
             manifest_version: ManifestVersion(version),
             log_end,
         };
         let shards = vec![part(ID, 7, Some(WalPosition(103))), part(OTHER, 3, None)];
-        let name = CutName { base_version: 12, shards };
+        let name = SnapshotToken { base_version: 12, shards };
         assert_eq!(name.to_string(), format!("12/{ID}:7:103/{OTHER}:3:-"));
-        assert_eq!(name.to_string().parse::<CutName>().unwrap(), name);
-        let bare = CutName { base_version: 1, shards: Vec::new() };
-        assert_eq!("1".parse::<CutName>().unwrap(), bare);
+        assert_eq!(name.to_string().parse::<SnapshotToken>().unwrap(), name);
+        let bare = SnapshotToken { base_version: 1, shards: Vec::new() };
+        assert_eq!("1".parse::<SnapshotToken>().unwrap(), bare);
     }
 
     #[test]
@@ -105,8 +105,8 @@ mod tests {
         let twice = format!("1/{ID}:1:2/{OTHER}:1:2/{ID}:1:2");
         let (short, long) = (format!("1/{ID}:1"), format!("1/{ID}:1:2:3"));
         for text in ["", "x", "1/", "1/abc:1:1", &short, &long, "-1", &twice] {
-            let error = text.parse::<CutName>().unwrap_err().to_string();
-            assert!(error.contains("does not name a cut"), "{error}");
+            let error = text.parse::<SnapshotToken>().unwrap_err().to_string();
+            assert!(error.contains("does not name a snapshot"), "{error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A read of the newest version, begun again where that was cleaned up while it ran.
 //!
-//! Owns: when a read that found damage is repeated. Does not own: reads of a view that the caller pinned, which
+//! Owns: when a read that found damage is repeated. Does not own: reads of a snapshot that the caller pinned, which
 //! cannot move on, or rows that were handed out already.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use lancemem_core::types::{ErrorKind, Result};
 
 use super::Table;
 use crate::damage::naming_damage;
-use crate::snapshot::ReadView;
+use crate::snapshot::Snapshot;
 
 /// Reads that may find a file missing although another program commits and cleans up beside them.
 const ATTEMPTS: u32 = 4;
@@ -23,19 +23,19 @@ impl Table {
     pub(super) async fn read_again<T, P, R>(
         &self,
         pin: impl Fn() -> P,
-        read: impl Fn(Arc<ReadView>) -> R,
+        read: impl Fn(Arc<Snapshot>) -> R,
     ) -> Result<T>
     where
-        P: Future<Output = Result<Arc<ReadView>>>,
+        P: Future<Output = Result<Arc<Snapshot>>>,
         R: Future<Output = Result<T>> + Send,
         T: Send,
     {
         let mut attempt = 1;
         loop {
-            let view = pin().await?;
-            let base = view.base.clone();
+            let snapshot = pin().await?;
+            let base = snapshot.base.clone();
             let version = base.version().version;
-            let error = match naming_damage(&base, read(view)).await {
+            let error = match naming_damage(&base, read(snapshot)).await {
                 Ok(read) => return Ok(read),
                 Err(error) => error,
             };

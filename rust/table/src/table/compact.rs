@@ -274,12 +274,17 @@ impl Table {
         let mut damaged = 0;
         loop {
             let consistency = Consistency::Flushed;
-            let view = self.read_view_of(consistency, &[], Purpose::Scan, sources).await?;
-            let compacted = self.compacted_at(&view.base).await?;
-            let cover = self.cover_of(&view).await;
-            let version = view.base.version().version;
-            let plan =
-                Compaction::plan(view, compacted.clone(), settings.clone(), cover, &self.sstables);
+            let snapshot = self.snapshot_of(consistency, &[], Purpose::Scan, sources).await?;
+            let compacted = self.compacted_at(&snapshot.base).await?;
+            let cover = self.cover_of(&snapshot).await;
+            let version = snapshot.base.version().version;
+            let plan = Compaction::plan(
+                snapshot,
+                compacted.clone(),
+                settings.clone(),
+                cover,
+                &self.sstables,
+            );
             match plan.boxed().await {
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     self.merges.forget();

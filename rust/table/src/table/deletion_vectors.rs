@@ -1,7 +1,7 @@
 //! Deletion-vector mode over the life of a table: switched, kept up, used and cleared away.
 //!
 //! Owns: the switch, which is a key in the base table's configuration; the step that looks up what
-//! is missing; and the dead rows of a cut for whoever plans a scan of it.
+//! is missing; and the dead rows of a snapshot for whoever plans a scan of it.
 //! Does not own: what the files say or cover (`deletion_vectors`), or the scan.
 //!
 //! A file is published by its creation and never changed. Readers believe only what covers their
@@ -21,7 +21,7 @@ use super::Table;
 use crate::deletion_vectors::{Cover, Gap, gaps, is_on, switch};
 use crate::index::new_name;
 use crate::merge::KnownRows;
-use crate::snapshot::{Consistency, ReadView};
+use crate::snapshot::{Consistency, Snapshot};
 
 /// Commits of others that may come first.
 const ATTEMPTS: usize = 50;
@@ -104,18 +104,18 @@ impl Table {
     pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.writable_store(self.writer_defaults().fsync).await?;
-        let view = self.read_view(Consistency::Flushed, &[]).await?;
-        let files = self.vectors.of_shards(&store, &shards_of(&view)).await?;
-        let mut gaps = gaps(&view, &files);
+        let snapshot = self.snapshot(Consistency::Flushed, &[]).await?;
+        let files = self.vectors.of_shards(&store, &shards_of(&snapshot)).await?;
+        let mut gaps = gaps(&snapshot, &files);
         gaps.retain(|gap| shard.is_none_or(|shard_id| gap.run.shard_id == shard_id));
         let mut result = DeletionVectorResult::default();
         if gaps.is_empty() {
             return Ok(result);
         }
-        let index = view.base_cache.record_index(&view.base, &view.key).await;
+        let index = snapshot.base_cache.record_index(&snapshot.base, &snapshot.key).await;
         for mut gap in gaps {
-            self.compare_runs_of(&mut gap, &view).await?;
-            let bytes = gap.fill(&view, &index).await?.encode();
+            self.compare_runs_of(&mut gap, &snapshot).await?;
+            let bytes = gap.fill(&snapshot, &index).await?.encode();
             result.runs += 1;
             result.fragments += gap.fragments.len();
             result.bytes += bytes.len() as u64;
@@ -128,9 +128,9 @@ impl Table {
     }
 
     /// What is published is believed as long as the runs are there, by compactions as well.
-    async fn compare_runs_of(&self, gap: &mut Gap, view: &ReadView) -> Result<()> {
+    async fn compare_runs_of(&self, gap: &mut Gap, snapshot: &Snapshot) -> Result<()> {
         for run in std::iter::once(&mut gap.run).chain(&mut gap.older) {
-            *run = self.sstables.compared(&view.base, run).await.inspect_err(|error| {
+            *run = self.sstables.compared(&snapshot.base, run).await.inspect_err(|error| {
                 if error.kind() == ErrorKind::Corruption {
                     self.merges.forget();
                 }
@@ -140,24 +140,24 @@ impl Table {
     }
 
     /// Makes the dead rows of `snapshot` known to the scan that is planned next, where the table has
-    /// the mode and its files cover the view.
-    pub(super) async fn take_dead_rows(&self, view: &ReadView) {
-        if !self.merges.has_mask(view)
-            && let Some(cover) = self.cover_of(view).await
+    /// the mode and its files cover the snapshot.
+    pub(super) async fn take_dead_rows(&self, snapshot: &Snapshot) {
+        if !self.merges.has_mask(snapshot)
+            && let Some(cover) = self.cover_of(snapshot).await
         {
             let known = KnownRows::Flushed(Arc::new(cover.into_mask()));
-            self.merges.keep_mask(view, known);
+            self.merges.keep_mask(snapshot, known);
         }
     }
 
-    /// The dead rows of what a cut has flushed, where the table has the mode and its files cover it.
-    pub(super) async fn cover_of(&self, view: &ReadView) -> Option<Cover> {
-        let has_no_run = view.shards.iter().all(|shard| shard.sstables.is_empty());
-        if !is_on(&view.base) || has_no_run {
+    /// The dead rows of what a snapshot has flushed, where the table has the mode and its files cover it.
+    pub(super) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Cover> {
+        let has_no_run = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
+        if !is_on(&snapshot.base) || has_no_run {
             return None;
         }
-        match self.vectors.of_shards(&self.store, &shards_of(view)).await {
-            Ok(files) => Cover::of(view, &files),
+        match self.vectors.of_shards(&self.store, &shards_of(snapshot)).await {
+            Ok(files) => Cover::of(snapshot, &files),
             Err(error) => {
                 tracing::warn!(table = self.uri(), %error, "deletion vectors cannot be read");
                 None
@@ -166,8 +166,8 @@ impl Table {
     }
 }
 
-/// The shards of a view that have runs above the base.
-fn shards_of(view: &ReadView) -> Vec<ShardId> {
-    let shards = view.shards.iter().filter(|shard| !shard.sstables.is_empty());
+/// The shards of a snapshot that have runs above the base.
+fn shards_of(snapshot: &Snapshot) -> Vec<ShardId> {
+    let shards = snapshot.shards.iter().filter(|shard| !shard.sstables.is_empty());
     shards.map(|shard| shard.shard_id).collect()
 }

@@ -27,7 +27,7 @@ use super::read::{Purpose, Reading, Sources};
 use crate::compact::CompactionSettings;
 use crate::errors::{Context, RunContext};
 use crate::merge::{KeyChoice, LazyChoice};
-use crate::snapshot::{Consistency, ReadView, ShardView, SsTableHandle};
+use crate::snapshot::{Consistency, Snapshot, SnapshotShard, SsTableHandle};
 
 /// Rows of other shards that a reader holds in memory.
 const MOST_BYTES: usize = 1 << 30;
@@ -64,34 +64,34 @@ impl Table {
         Ok(foreign.contains(&manifest.shard_id))
     }
 
-    /// The same cut, in which every key has rows of one shard only: of the rows of `foreign` shards those
+    /// The same snapshot, in which every key has rows of one shard only: of the rows of `foreign` shards those
     /// stay whose keys no own shard has, in memory.
     ///
     /// # Errors
     /// A storage error or damage; an input error where those rows are too many to be held in memory.
     pub(super) async fn each_key_once(
         &self,
-        view: ReadView,
+        snapshot: Snapshot,
         foreign: &HashSet<ShardId>,
-    ) -> Result<ReadView> {
-        if view.key.is_empty() {
-            return Ok(view);
+    ) -> Result<Snapshot> {
+        if snapshot.key.is_empty() {
+            return Ok(snapshot);
         }
-        let shards = view.shards.iter().cloned();
-        let (mut others, shards): (Vec<ShardView>, Vec<ShardView>) =
+        let shards = snapshot.shards.iter().cloned();
+        let (mut others, shards): (Vec<SnapshotShard>, Vec<SnapshotShard>) =
             shards.partition(|shard| foreign.contains(&shard.shard_id));
         others.retain(|shard| !shard.sstables.is_empty() || !shard.memtables.is_empty());
         others.sort_by_key(|shard| shard.shard_id);
-        let Some(last) = others.last().map(|shard| shard.shard_id) else { return Ok(view) };
-        let own = ReadView { shards, ..view.clone() };
+        let Some(last) = others.last().map(|shard| shard.shard_id) else { return Ok(snapshot) };
+        let own = Snapshot { shards, ..snapshot.clone() };
         let newer = LazyChoice::new(Arc::new(own), self.merges.clone()).get().await?;
-        let rows = ForeignRows::new(self, &view, newer);
+        let rows = ForeignRows::new(self, &snapshot, newer);
         for shard in &others {
             rows.add(shard).await?;
         }
         let shown = rows.memtable.view(rows.memtable.batches());
-        let mut view = view;
-        for shard in view.shards.iter_mut().filter(|shard| foreign.contains(&shard.shard_id)) {
+        let mut snapshot = snapshot;
+        for shard in snapshot.shards.iter_mut().filter(|shard| foreign.contains(&shard.shard_id)) {
             shard.bucket = None;
             shard.sstables.clear();
             shard.memtables.clear();
@@ -99,7 +99,7 @@ impl Table {
                 shard.memtables.push(shown.clone());
             }
         }
-        Ok(view)
+        Ok(snapshot)
     }
 
     /// Moves the rows of shards that are not the table's own into the base table, one shard after the
@@ -164,14 +164,14 @@ struct ForeignRows {
 }
 
 impl ForeignRows {
-    fn new(table: &Table, view: &ReadView, newer: Arc<KeyChoice>) -> Self {
-        let schema = view.columns.rows.clone();
+    fn new(table: &Table, snapshot: &Snapshot, newer: Arc<KeyChoice>) -> Self {
+        let schema = snapshot.columns.rows.clone();
         let layout = memtable_layout(&schema, KeyIndexKind::default());
         let memtable = Arc::new(MemTable::new(Generation(0), layout));
         Self { uri: table.uri().to_owned(), schema, newer, memtable }
     }
 
-    async fn add(&self, shard: &ShardView) -> Result<()> {
+    async fn add(&self, shard: &SnapshotShard) -> Result<()> {
         for run in &shard.sstables {
             self.add_run(run).await?;
         }

@@ -51,7 +51,7 @@ impl Table {
             // A run that a crash left listed is drained first, and goes a grace period later.
             self.drain_manifests(&HashSet::new()).await?;
         }
-        self.forget_cut().await;
+        self.forget_token_snapshot().await;
         let base = self.latest_base().await?;
         let compacted = compacted_of(&base).await?;
         let mut result = CollectionResult::default();
@@ -63,7 +63,7 @@ impl Table {
             self.sstables.retain(shard_id, &facts.newest.sstables);
             for garbage in garbage_of(&facts, now, settings.older_than) {
                 if is_run(garbage.kind) && is_pinned(&base, &garbage.path) {
-                    result.pinned_runs += 1;
+                    result.pinned_sstables += 1;
                 } else {
                     result.garbage.push(garbage);
                 }

@@ -1,6 +1,6 @@
 //! Rows by key.
 //!
-//! Owns: the call: its keys in the table's types, the cut that it reads, its columns.
+//! Owns: the call: its keys in the table's types, the snapshot that it reads, its columns.
 //! Does not own: the search (`lookup`).
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::read::{Purpose, Sources};
 use super::{LiveJob, Table};
 use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, Found};
-use crate::snapshot::{Consistency, KeptStats, ReadView};
+use crate::snapshot::{Consistency, KeptStats, Snapshot};
 
 impl Table {
     /// The newest rows of `keys`, a batch with the key columns, in the order of the keys.
@@ -33,17 +33,17 @@ impl Table {
         self.require_key()?;
         let asked = Mutex::new(self.ask_base(keys, columns.as_ref()).await);
         let (asked, columns) = (&asked, &columns);
-        let pin = || self.read_view_for(consistency, jobs, Purpose::Lookup);
-        let find = |view: Arc<ReadView>| async move {
-            let call = call_of(&view, keys, columns.clone())?;
+        let pin = || self.snapshot_for(consistency, jobs, Purpose::Lookup);
+        let find = |snapshot: Arc<Snapshot>| async move {
+            let call = call_of(&snapshot, keys, columns.clone())?;
             let asked = asked.lock().take();
             let ahead = async { asked?.await.ok().flatten() };
-            lookup::find_with(&view, &call.0, &call.1, ahead).await
+            lookup::find_with(&snapshot, &call.0, &call.1, ahead).await
         };
         self.read_again(pin, find).await
     }
 
-    /// Asks the base version that is known while the cut is gathered, in the first read of a store
+    /// Asks the base version that is known while the snapshot is gathered, in the first read of a store
     /// that is far away. It is the newest one as a rule; if not, or where this fails, the lookup
     /// itself asks.
     async fn ask_base(
@@ -54,26 +54,27 @@ impl Table {
         if !self.is_first_far_read() {
             return None;
         }
-        let view = self.view_over(self.base.known(), Vec::new(), Sources::All).await.ok()?;
-        let (keys, columns) = call_of(&view, keys, columns.cloned()).ok()?;
-        let ask = async move { Ahead::of(&view, &keys, &columns).await.ok() };
+        let snapshot =
+            self.snapshot_over(self.base.known(), Vec::new(), Sources::All).await.ok()?;
+        let (keys, columns) = call_of(&snapshot, keys, columns.cloned()).ok()?;
+        let ask = async move { Ahead::of(&snapshot, &keys, &columns).await.ok() };
         Some(SpawnedTask::spawn(ask))
     }
 
-    /// The rows of `keys` in a cut that [`Self::read_view`] pinned; otherwise as [`Self::get`].
+    /// The rows of `keys` in a snapshot that [`Self::snapshot`] pinned; otherwise as [`Self::get`].
     ///
     /// # Errors
     /// As [`Self::get`].
     #[boxed]
-    pub async fn get_of_view(
+    pub async fn get_of_snapshot(
         &self,
-        view: &ReadView,
+        snapshot: &Snapshot,
         keys: &RecordBatch,
         columns: Option<Vec<String>>,
     ) -> Result<Found> {
         self.require_key()?;
-        let (keys, columns) = call_of(view, keys, columns)?;
-        naming_damage(&view.base, lookup::find(view, &keys, &columns)).await
+        let (keys, columns) = call_of(snapshot, keys, columns)?;
+        naming_damage(&snapshot.base, lookup::find(snapshot, &keys, &columns)).await
     }
 
     pub(super) fn require_key(&self) -> Result<()> {
@@ -94,11 +95,11 @@ impl Table {
 
 /// The keys in the table's types, and the columns that the caller gets.
 fn call_of(
-    view: &ReadView,
+    snapshot: &Snapshot,
     keys: &RecordBatch,
     columns: Option<Vec<String>>,
 ) -> Result<(RecordBatch, Vec<String>)> {
-    let keys = view.columns.rows.accept_keys(keys)?.batch;
-    let all = || view.schema.fields().iter().map(|field| field.name().clone()).collect();
+    let keys = snapshot.columns.rows.accept_keys(keys)?.batch;
+    let all = || snapshot.schema.fields().iter().map(|field| field.name().clone()).collect();
     Ok((keys, columns.unwrap_or_else(all)))
 }

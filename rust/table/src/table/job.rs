@@ -60,7 +60,7 @@ pub trait LiveJob: Debug + Send + Sync {
     /// The shard that it writes.
     fn shard_id(&self) -> ShardId;
 
-    /// The readable rows in its memory and the manifest below them, as one cut, for a read of
+    /// The readable rows in its memory and the manifest below them, as one snapshot, for a read of
     /// `table`.
     ///
     /// # Errors
@@ -461,7 +461,7 @@ impl Job {
         self.writer.schema()
     }
 
-    /// A cut by a job that was the shard's writer when it was taken: storage was asked after it.
+    /// A snapshot by a job that was the shard's writer when it was taken: storage was asked after it.
     pub(crate) async fn owned_snapshot(&self) -> Result<ShardSnapshot> {
         let snapshot = self.writer.snapshot()?;
         self.writer.check_owned().await?;
@@ -509,12 +509,12 @@ impl SsTableSink for LanceSink {
         context.fsync = self.fsync;
         context.routed_by = self.routed_by.clone();
         context.buffer_bytes = self.buffer_bytes;
-        let view = rows.clone();
+        let snapshot = rows.clone();
         let input = SsTableInput {
             schema: rows.schema().clone(),
             batches: rows.batches().cloned().collect(),
             key_columns: self.key.clone(),
-            rows_by_key: Box::new(move || view.rows_by_key()),
+            rows_by_key: Box::new(move || snapshot.rows_by_key()),
         };
         let written = write_sstable(&context, rows.generation(), input).await.context(&action)?;
         Ok(SsTable {

@@ -100,7 +100,7 @@ impl Table {
         self.refuse_missing(manifest, &compacted, newest.version().version)
     }
 
-    /// Brings cuts of running jobs up to date where a generation is missing from them: it may have
+    /// Brings snapshots of running jobs up to date where a generation is missing from them: it may have
     /// been listed again, of which a job learns at its next flush. Whether it did: the base has to
     /// be read again then.
     pub(super) async fn follow_relisted(
@@ -118,7 +118,7 @@ impl Table {
                 continue;
             }
             let Some(newest) = self.manifest_of(part.manifest.shard_id).await? else { continue };
-            // What the job has flushed since is in the memory of its cut.
+            // What the job has flushed since is in the memory of its snapshot.
             let current = part.manifest.current_generation;
             let below = newest.sstables.iter().filter(|sstable| sstable.generation < current);
             let sstables = below.cloned().collect();

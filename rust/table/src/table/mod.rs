@@ -27,7 +27,7 @@ mod schema_rules;
 mod shards;
 mod single_flight;
 mod store_options;
-mod truncate;
+mod token;
 mod turns;
 mod write;
 
@@ -64,7 +64,7 @@ use crate::errors::Context;
 use crate::merge::MergeCache;
 pub(crate) use crate::schema::VersionStamp;
 use crate::schema::{BaseVersion, LatestBase, key_of};
-use crate::snapshot::{CutName, ReadView, SsTableCache};
+use crate::snapshot::{Snapshot, SnapshotToken, SsTableCache};
 use read::TailCache;
 
 /// Newest compacted generation of each shard.
@@ -94,8 +94,8 @@ pub struct Table {
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<background::Turn>,
-    /// The cut that was last pinned by its name.
-    named_cut: tokio::sync::Mutex<Option<(CutName, Arc<ReadView>)>>,
+    /// The snapshot that was last pinned by its name.
+    token_snapshot: tokio::sync::Mutex<Option<(SnapshotToken, Arc<Snapshot>)>>,
     /// The shard whose missing generations the caller has given up, in a handle made for that.
     excused: OnceLock<ShardId>,
 }
@@ -162,7 +162,7 @@ impl Table {
             durable_base: Mutex::default(),
             proven: OnceCell::new(),
             maintenance: tokio::sync::Mutex::default(),
-            named_cut: tokio::sync::Mutex::default(),
+            token_snapshot: tokio::sync::Mutex::default(),
             excused: OnceLock::new(),
         };
         Ok(Arc::new(table))

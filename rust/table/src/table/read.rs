@@ -1,7 +1,7 @@
-//! Gathering a cut: manifests first, then WAL tails, then the base version.
+//! Gathering a snapshot: manifests first, then WAL tails, then the base version.
 //!
-//! Owns: the order that makes the parts one cut, and the tails that this process keeps reading.
-//! Does not own: the plan over the cut.
+//! Owns: the order that makes the parts one snapshot, and the tails that this process keeps reading.
+//! Does not own: the plan over the snapshot.
 //!
 //! A manifest read before the base version lists every run that this version lacks, because
 //! compaction commits to the base before it drains a manifest. WAL entries behind the manifest's
@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use super::shards::uncompacted;
 use super::{Compacted, LiveJob, Table, compacted_in, create, index_of};
 use crate::schema::{BaseVersion, TableSchema, replaced};
-use crate::snapshot::{Consistency, LogPart, ReadView, ShardView, is_compacted, read_ahead};
+use crate::snapshot::{Consistency, LogPart, Snapshot, SnapshotShard, is_compacted, read_ahead};
 
 /// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
 /// fetches only new entries.
@@ -71,14 +71,14 @@ pub(super) struct ShardParts {
     pub opening: Option<SpawnedTask<()>>,
 }
 
-/// What follows the cut, of which a store that is far away is asked ahead.
+/// What follows the snapshot, of which a store that is far away is asked ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Scan,
     Lookup,
 }
 
-/// Which shards a cut has.
+/// Which shards a snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sources {
     /// All, with each key once, whatever shards have it.
@@ -89,7 +89,7 @@ pub(super) enum Sources {
     Shard(ShardId),
 }
 
-/// How the parts of a cut are read.
+/// How the parts of a snapshot are read.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a> {
     pub consistency: Consistency,
@@ -100,37 +100,37 @@ pub(super) struct Reading<'a> {
 }
 
 impl Table {
-    /// Pins one cut.
+    /// Pins one snapshot.
     ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
     #[boxed]
-    pub async fn read_view(
+    pub async fn snapshot(
         &self,
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
-    ) -> Result<Arc<ReadView>> {
-        self.read_view_for(consistency, jobs, Purpose::Scan).await
+    ) -> Result<Arc<Snapshot>> {
+        self.snapshot_for(consistency, jobs, Purpose::Scan).await
     }
 
     /// The same for somebody who says what follows.
-    pub(super) async fn read_view_for(
+    pub(super) async fn snapshot_for(
         &self,
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
         purpose: Purpose,
-    ) -> Result<Arc<ReadView>> {
-        self.read_view_of(consistency, jobs, purpose, Sources::All).await
+    ) -> Result<Arc<Snapshot>> {
+        self.snapshot_of(consistency, jobs, purpose, Sources::All).await
     }
 
     /// The same of some shards only.
-    pub(super) async fn read_view_of(
+    pub(super) async fn snapshot_of(
         &self,
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
         purpose: Purpose,
         sources: Sources,
-    ) -> Result<Arc<ReadView>> {
+    ) -> Result<Arc<Snapshot>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
         let mut columns = self.base.known().schema;
         let _ahead = self.read_ahead();
@@ -155,7 +155,7 @@ impl Table {
             // Each time round somebody has changed the table's columns.
             columns = latest.schema;
         };
-        self.view_over(latest, parts, sources).await
+        self.snapshot_over(latest, parts, sources).await
     }
 
     /// The table's columns, where shards cannot be read under `known` and they are others by now.
@@ -196,13 +196,13 @@ impl Table {
         !self.location.is_local() && self.tails.shards().is_empty()
     }
 
-    /// The view of these parts over a version of the base table.
-    pub(super) async fn view_over(
+    /// The snapshot of these parts over a version of the base table.
+    pub(super) async fn snapshot_over(
         &self,
         base: BaseVersion,
         mut parts: Vec<ShardParts>,
         sources: Sources,
-    ) -> Result<Arc<ReadView>> {
+    ) -> Result<Arc<Snapshot>> {
         let (base, columns) = (base.dataset, base.schema);
         let foreign = self.foreign_among(parts.iter().map(|part| &*part.manifest));
         match sources {
@@ -214,7 +214,7 @@ impl Table {
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
-        let view = ReadView {
+        let snapshot = Snapshot {
             base,
             schema: columns.columns.clone(),
             columns,
@@ -224,9 +224,9 @@ impl Table {
             base_cache,
         };
         if sources != Sources::All || foreign.is_empty() {
-            return Ok(Arc::new(view));
+            return Ok(Arc::new(snapshot));
         }
-        self.each_key_once(view, &foreign).boxed().await.map(Arc::new)
+        self.each_key_once(snapshot, &foreign).boxed().await.map(Arc::new)
     }
 
     /// The parts of every shard. Shards that are known already are read beside the listing, which
@@ -293,7 +293,7 @@ impl Table {
         base: &Dataset,
         compacted: &HashMap<ShardId, Generation>,
         part: ShardParts,
-    ) -> Result<ShardView> {
+    ) -> Result<SnapshotShard> {
         let shard_id = part.manifest.shard_id;
         let listed = uncompacted(&part.manifest, compacted);
         // A generation that was flushed and compacted since its rows were read stands whole in the
@@ -316,7 +316,7 @@ impl Table {
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let manifest_version = part.manifest.version;
         let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
-        Ok(ShardView { shard_id, bucket, manifest_version, sstables, memtables, log })
+        Ok(SnapshotShard { shard_id, bucket, manifest_version, sstables, memtables, log })
     }
 
     /// Begins to open the runs of a manifest, before the base version is known that may have

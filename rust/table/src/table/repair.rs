@@ -11,7 +11,7 @@ use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lancemem_core::format::SsTable;
-use lancemem_core::shard::{WalReport, check_wal, cut_wal};
+use lancemem_core::shard::{WalReport, check_wal, truncate_wal};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPosition};
 
@@ -81,11 +81,11 @@ impl Table {
     /// An input error, with nothing written, for a position that must not be cut. After another
     /// error the cut may be half done: call again.
     #[boxed]
-    pub async fn cut_wal(&self, shard_id: ShardId, from: WalPosition) -> Result<WalReport> {
+    pub async fn truncate_wal(&self, shard_id: ShardId, from: WalPosition) -> Result<WalReport> {
         // Copies are on disk before an entry is replaced, whatever the table's jobs promise.
         let store = self.writable_store(true).await?;
         let manifests = Arc::new(self.manifests_of(store.clone(), shard_id).await?);
-        let report = cut_wal(&store, &manifests, from).await;
+        let report = truncate_wal(&store, &manifests, from).await;
         self.tails.forget(shard_id);
         report
     }

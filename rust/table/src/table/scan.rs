@@ -1,4 +1,4 @@
-//! A read as the caller holds it: options now, a cut when it runs.
+//! A read as the caller holds it: options now, a snapshot when it runs.
 //!
 //! Owns: which cut each execution reads, a new one or one that the caller pinned, and handing
 //! out its rows.
@@ -21,7 +21,7 @@ use super::{LiveJob, Table};
 use crate::damage::{naming_damage, naming_damage_of};
 use crate::errors::BaseContext;
 use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
-use crate::snapshot::{Consistency, ReadView};
+use crate::snapshot::{Consistency, Snapshot};
 
 /// What to read.
 #[derive(Clone, Debug, Default)]
@@ -34,10 +34,10 @@ pub struct ScanOptions {
     pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
-    /// Which part of the rows, all of them where absent; for readers that share a pinned cut.
+    /// Which part of the rows, all of them where absent; for readers that share a snapshot.
     /// Offset and limit count within the part.
     pub part: Option<ReadPart>,
-    /// Which rows must be seen; a pinned cut has decided that already.
+    /// Which rows must be seen; a snapshot has decided that already.
     pub consistency: Consistency,
 }
 
@@ -45,17 +45,17 @@ pub struct ScanOptions {
 #[derive(Clone, Debug)]
 pub struct Scan {
     table: Arc<Table>,
-    cut: Cut,
+    read_at: ReadAt,
     options: ScanOptions,
 }
 
 /// What a scan reads.
 #[derive(Clone, Debug)]
-enum Cut {
-    /// A new cut for each execution; these jobs are part of a live one.
+enum ReadAt {
+    /// A new snapshot for each execution; these jobs are part of a live one.
     New(Vec<Arc<dyn LiveJob>>),
     /// Always this one.
-    Pinned(Arc<ReadView>),
+    Pinned(Arc<Snapshot>),
 }
 
 impl Scan {
@@ -64,13 +64,17 @@ impl Scan {
         jobs: Vec<Arc<dyn LiveJob>>,
         options: ScanOptions,
     ) -> Self {
-        Self { table, cut: Cut::New(jobs), options }
+        Self { table, read_at: ReadAt::Newest(jobs), options }
     }
 
-    /// A read of a cut that [`Table::read_view`] pinned: every execution gives the same rows.
+    /// A read of a snapshot that [`Table::snapshot`] pinned: every execution gives the same rows.
     #[must_use]
-    pub const fn of_view(table: Arc<Table>, view: Arc<ReadView>, options: ScanOptions) -> Self {
-        Self { table, cut: Cut::Pinned(view), options }
+    pub const fn of_snapshot(
+        table: Arc<Table>,
+        snapshot: Arc<Snapshot>,
+        options: ScanOptions,
+    ) -> Self {
+        Self { table, read_at: ReadAt::Snapshot(snapshot), options }
     }
 
     /// The rows as a stream of batches; memory is bounded by what runs in parallel.
@@ -82,13 +86,13 @@ impl Scan {
         Ok(self.started().await?.1)
     }
 
-    /// The stream, and the cut that it reads.
-    async fn started(&self) -> Result<(Arc<ReadView>, SendableRecordBatchStream)> {
-        let view = self.view().await?;
-        let planned = self.plan_of(&view, self.options.columns.clone());
-        let (ScanPlan { plan, .. }, session) = naming_damage(&view.base, planned).await?;
+    /// The stream, and the snapshot that it reads.
+    async fn started(&self) -> Result<(Arc<Snapshot>, SendableRecordBatchStream)> {
+        let snapshot = self.snapshot().await?;
+        let planned = self.plan_of(&snapshot, self.options.columns.clone());
+        let (ScanPlan { plan, .. }, session) = naming_damage(&snapshot.base, planned).await?;
         let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
-        Ok((view, stream))
+        Ok((snapshot, stream))
     }
 
     /// The rows as a stream whose errors are lancemem's; the schema of its batches beside it.
@@ -97,10 +101,10 @@ impl Scan {
     /// As [`Self::stream`].
     #[boxed]
     pub async fn batches(&self) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
-        let (view, stream) = self.started().await?;
+        let (snapshot, stream) = self.started().await?;
         let schema = stream.schema();
         let rows = stream.map(|batch| batch.in_base("scanning"));
-        Ok((schema, naming_damage_of(view.base.clone(), rows)))
+        Ok((schema, naming_damage_of(snapshot.base.clone(), rows)))
     }
 
     /// All rows and their schema.
@@ -109,9 +113,9 @@ impl Scan {
     /// As [`Self::stream`], and whatever fails while the plan runs.
     #[boxed]
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-        self.on_view(|view| async move {
+        self.on_snapshot(|snapshot| async move {
             let columns = self.options.columns.clone();
-            let (ScanPlan { plan, .. }, session) = self.plan_of(&view, columns).await?;
+            let (ScanPlan { plan, .. }, session) = self.plan_of(&snapshot, columns).await?;
             let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
             let schema = stream.schema();
             let batches = stream.try_collect().await.in_base("scanning")?;
@@ -121,24 +125,24 @@ impl Scan {
     }
 
     /// The number of rows that [`Self::stream`] gives. Reads no row where an earlier scan of the
-    /// same cut counted them.
+    /// same snapshot counted them.
     ///
     /// # Errors
     /// As [`Self::stream`].
     #[boxed]
     pub async fn count_rows(&self) -> Result<usize> {
-        self.on_view(|view| self.count_of(view)).await
+        self.on_snapshot(|snapshot| self.count_of(snapshot)).await
     }
 
-    async fn count_of(&self, view: Arc<ReadView>) -> Result<usize> {
+    async fn count_of(&self, snapshot: Arc<Snapshot>) -> Result<usize> {
         if self.options.filter.is_none()
             && self.options.part.is_none()
-            && let Some(rows) = self.known_rows(&view).await?
+            && let Some(rows) = self.known_rows(&snapshot).await?
         {
             let rows = rows.saturating_sub(self.options.offset);
             return Ok(self.options.limit.map_or(rows, |limit| rows.min(limit)));
         }
-        let (ScanPlan { plan, .. }, session) = self.plan_of(&view, Some(Vec::new())).await?;
+        let (ScanPlan { plan, .. }, session) = self.plan_of(&snapshot, Some(Vec::new())).await?;
         let stream = execute_stream(plan, session.task_ctx()).in_base("counting")?;
         stream
             .try_fold(0, |rows, batch| futures::future::ready(Ok(rows + batch.num_rows())))
@@ -146,13 +150,14 @@ impl Scan {
             .in_base("counting")
     }
 
-    /// Rows of a cut where that is known without reading.
-    async fn known_rows(&self, view: &ReadView) -> Result<Option<usize>> {
-        if view.is_base_only() {
-            let rows = view.base.count_rows(None).await.in_base("counting the base table's rows");
+    /// Rows of a snapshot where that is known without reading.
+    async fn known_rows(&self, snapshot: &Snapshot) -> Result<Option<usize>> {
+        if snapshot.is_base_only() {
+            let rows =
+                snapshot.base.count_rows(None).await.in_base("counting the base table's rows");
             return rows.map(Some);
         }
-        Ok(self.table.merges.rows(view))
+        Ok(self.table.merges.rows(snapshot))
     }
 
     /// The plan as text, and under it a line for each source that it leaves out.
@@ -172,9 +177,9 @@ impl Scan {
     /// As [`Self::collect`].
     #[boxed]
     pub async fn explain_analyze(&self) -> Result<String> {
-        let view = self.view().await?;
+        let snapshot = self.snapshot().await?;
         let run = async {
-            let (planned, session) = self.plan_of(&view, self.options.columns.clone()).await?;
+            let (planned, session) = self.plan_of(&snapshot, self.options.columns.clone()).await?;
             let plan = planned.plan.clone();
             let stream = execute_stream(plan.clone(), session.task_ctx()).in_base("scanning")?;
             let count =
@@ -184,7 +189,7 @@ impl Scan {
             let nodes = nodes.indent(true).to_string();
             Ok(with_pruned(format!("rows={rows}\n{nodes}"), &planned))
         };
-        naming_damage(&view.base, run).await
+        naming_damage(&snapshot.base, run).await
     }
 
     /// The schema of the result.
@@ -197,56 +202,58 @@ impl Scan {
         Ok(plan.schema())
     }
 
-    /// What `read` makes of the cut; of a new one again where its base version was cleaned up meanwhile.
-    async fn on_view<T: Send, R: Future<Output = Result<T>> + Send>(
+    /// What `read` makes of the snapshot; of a new one again where its base version was cleaned up meanwhile.
+    async fn on_snapshot<T: Send, R: Future<Output = Result<T>> + Send>(
         &self,
-        read: impl Fn(Arc<ReadView>) -> R,
+        read: impl Fn(Arc<Snapshot>) -> R,
     ) -> Result<T> {
-        match &self.cut {
-            Cut::New(_) => self.table.read_again(|| self.view(), read).await,
-            Cut::Pinned(view) => naming_damage(&view.base, read(view.clone())).await,
+        match &self.read_at {
+            ReadAt::Newest(_) => self.table.read_again(|| self.snapshot(), read).await,
+            ReadAt::Snapshot(snapshot) => {
+                naming_damage(&snapshot.base, read(snapshot.clone())).await
+            }
         }
     }
 
-    async fn view(&self) -> Result<Arc<ReadView>> {
-        match &self.cut {
-            Cut::New(jobs) => self.table.read_view(self.options.consistency, jobs).await,
-            Cut::Pinned(view) => Ok(view.clone()),
+    async fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        match &self.read_at {
+            ReadAt::Newest(jobs) => self.table.snapshot(self.options.consistency, jobs).await,
+            ReadAt::Snapshot(snapshot) => Ok(snapshot.clone()),
         }
     }
 
     async fn plan(&self, columns: Option<Vec<String>>) -> Result<(ScanPlan, SessionContext)> {
-        let view = self.view().await?;
-        self.plan_of(&view, columns).await
+        let snapshot = self.snapshot().await?;
+        self.plan_of(&snapshot, columns).await
     }
 
     async fn plan_of(
         &self,
-        view: &Arc<ReadView>,
+        snapshot: &Arc<Snapshot>,
         columns: Option<Vec<String>>,
     ) -> Result<(ScanPlan, SessionContext)> {
         let session = plan::session();
         let filter = match &self.options.filter {
-            Some(condition) => Some(condition.resolve(&session, &view.schema).await?),
+            Some(condition) => Some(condition.resolve(&session, &snapshot.schema).await?),
             None => None,
         };
         let ScanOptions { offset, limit, part, .. } = self.options;
         let request = ScanRequest { columns, filter, offset, limit, part };
-        let plan = self.table.plan(&session, view, &request).await?;
+        let plan = self.table.plan(&session, snapshot, &request).await?;
         Ok((plan, session))
     }
 }
 
 impl Table {
-    /// The plan of one scan over one cut, with what is known of its dead rows.
+    /// The plan of one scan over one snapshot, with what is known of its dead rows.
     pub(crate) async fn plan(
         &self,
         session: &SessionContext,
-        view: &Arc<ReadView>,
+        snapshot: &Arc<Snapshot>,
         request: &ScanRequest,
     ) -> Result<ScanPlan> {
-        self.take_dead_rows(view).await;
-        plan_scan(session, view, &self.merges, request).await
+        self.take_dead_rows(snapshot).await;
+        plan_scan(session, snapshot, &self.merges, request).await
     }
 }
 

@@ -10,7 +10,7 @@ mod truncate;
 
 pub use check::check_wal;
 pub use retire::{check_empty, retire, take_over};
-pub use truncate::cut_wal;
+pub use truncate::truncate_wal;
 
 use crate::types::{Generation, ShardId, WalPosition, WriterEpoch};
 

@@ -26,7 +26,7 @@ use crate::wal::{WalAppender, entry_name};
 /// An input error, with nothing written, where `from` is covered by the manifest, an entry
 /// before it is damaged, or none behind it is. After any other error the cut may be half done:
 /// call again.
-pub async fn cut_wal(
+pub async fn truncate_wal(
     store: &Store,
     manifests: &Arc<ManifestStore>,
     from: WalPosition,
@@ -41,7 +41,7 @@ pub async fn cut_wal(
     refuse(&report, from)?;
     report.findings.retain(|finding| finding.position >= from);
 
-    let cut = Cut { store, manifests, shard_id, epoch };
+    let cut = Truncation { store, manifests, shard_id, epoch };
     for finding in report.findings.iter_mut().rev() {
         cut.drop_entry(finding).await.map_err(|error| half_done(error, shard_id, from))?;
     }
@@ -97,14 +97,14 @@ fn half_done(error: Error, shard_id: ShardId, from: WalPosition) -> Error {
 }
 
 /// A claimed and fenced log.
-struct Cut<'a> {
+struct Truncation<'a> {
     store: &'a Store,
     manifests: &'a ManifestStore,
     shard_id: ShardId,
     epoch: WriterEpoch,
 }
 
-impl Cut<'_> {
+impl Truncation<'_> {
     /// Puts the sentinel in the place of an entry, which is copied before.
     async fn drop_entry(&self, finding: &mut WalFinding) -> Result<()> {
         // Nobody can open the shard before the cut is complete, but somebody may cut it too.

@@ -1,7 +1,7 @@
-//! Stories of a cut whose parts are read while the table changes.
+//! Stories of a snapshot whose parts are read while the table changes.
 //!
 //! Owns: what happens between the parts of one shard and the base version.
-//! Does not own: the plan over a cut, or the order of rows in one part.
+//! Does not own: the plan over a snapshot, or the order of rows in one part.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;

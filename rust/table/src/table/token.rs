@@ -1,7 +1,7 @@
-//! A cut that another process pinned, pinned here.
+//! A snapshot that another process pinned, pinned here.
 //!
 //! Owns: reading exactly the manifests, log positions and base version that a name says.
-//! Does not own: the name (`snapshot`), or a new cut (`read`).
+//! Does not own: the name (`snapshot`), or a new snapshot (`read`).
 
 use std::sync::Arc;
 
@@ -14,40 +14,40 @@ use lancemem_core::wal::WalTail;
 
 use super::Table;
 use super::read::{ShardParts, Sources, views_of};
-use crate::snapshot::{CutName, LogPart, ReadView, ShardCut};
+use crate::snapshot::{LogPart, ShardToken, Snapshot, SnapshotToken};
 
 impl Table {
-    /// Pins the cut of this name, which [`ReadView::cut`] gave in this process or another. The
+    /// Takes the snapshot of this name, which [`Snapshot::cut`] gave in this process or another. The
     /// newest one that was asked for stays open, for the next caller, until this handle collects.
     ///
     /// # Errors
-    /// An input error where something that the cut consists of was removed since, or where the
+    /// An input error where something that the snapshot consists of was removed since, or where the
     /// name is of another table.
     #[boxed]
-    pub async fn view_of(&self, name: &CutName) -> Result<Arc<ReadView>> {
-        if let Some((known, view)) = &*self.named_cut.lock().await
+    pub async fn snapshot_at(&self, name: &SnapshotToken) -> Result<Arc<Snapshot>> {
+        if let Some((known, snapshot)) = &*self.token_snapshot.lock().await
             && known == name
         {
-            return Ok(view.clone());
+            return Ok(snapshot.clone());
         }
-        let view = self.pin_again(name).await.map_err(|error| self.gone(name, &error))?;
-        *self.named_cut.lock().await = Some((name.clone(), view.clone()));
-        Ok(view)
+        let snapshot = self.pin_again(name).await.map_err(|error| self.gone(name, &error))?;
+        *self.token_snapshot.lock().await = Some((name.clone(), snapshot.clone()));
+        Ok(snapshot)
     }
 
-    /// Lets go of the cut that was kept for a next caller: nobody may read it any more.
-    pub(super) async fn forget_cut(&self) {
-        *self.named_cut.lock().await = None;
+    /// Lets go of the snapshot that was kept for a next caller: nobody may read it any more.
+    pub(super) async fn forget_token_snapshot(&self) {
+        *self.token_snapshot.lock().await = None;
     }
 
-    async fn pin_again(&self, name: &CutName) -> Result<Arc<ReadView>> {
+    async fn pin_again(&self, name: &SnapshotToken) -> Result<Arc<Snapshot>> {
         let base = self.base.version(name.base_version).await?;
         let parts = name.shards.iter().map(|shard| self.parts_of(shard, &base.schema.rows));
         let parts = try_join_all(parts).await?;
-        self.view_over(base, parts, Sources::All).await
+        self.snapshot_over(base, parts, Sources::All).await
     }
 
-    async fn parts_of(&self, cut: &ShardCut, rows: &Arc<RowSchema>) -> Result<ShardParts> {
+    async fn parts_of(&self, cut: &ShardToken, rows: &Arc<RowSchema>) -> Result<ShardParts> {
         let manifests = self.manifest_store(cut.shard_id);
         let manifest = Arc::new(manifests.at(cut.manifest_version).await?);
         let log = LogPart::Before(cut.log_end);
@@ -62,13 +62,13 @@ impl Table {
         Ok(ShardParts { manifest, memtables: views_of(&replay), log, opening: None })
     }
 
-    /// Storage that may pass stays as it is; everything else means that the cut is gone.
-    fn gone(&self, name: &CutName, error: &Error) -> Error {
+    /// Storage that may pass stays as it is; everything else means that the snapshot is gone.
+    fn gone(&self, name: &SnapshotToken, error: &Error) -> Error {
         if error.kind() == ErrorKind::Retry {
-            return Error::storage(format!("pinning cut {name} of {}", self.uri()), error);
+            return Error::storage(format!("pinning snapshot {name} of {}", self.uri()), error);
         }
         Error::input(format!(
-            "cut {name} of {} cannot be read any more, or was never one of it: {error}",
+            "snapshot {name} of {} cannot be read any more, or was never one of it: {error}",
             self.uri()
         ))
     }

@@ -1,6 +1,6 @@
-"""The readers of a round: scans, lookups and pinned views at every level.
+"""The readers of a round: scans, lookups and snapshots at every level.
 
-Owns: what is read, and that several reads of one view agree. Does not own: what a read may show
+Owns: what is read, and that several reads of one snapshot agree. Does not own: what a read may show
 (`verdict`).
 """
 
@@ -42,7 +42,7 @@ class Reader(Role):
             elif how < 0.7:
                 self.get(level)
             else:
-                self.view(level)
+                self.snapshot(level)
         except lancemem.LancememError as error:
             self.met("read", error, READ)
         except (OSError, pa.ArrowException) as error:
@@ -75,38 +75,38 @@ class Reader(Role):
         )
         self.counts["lookups"] += 1
 
-    def view(self, level: Level) -> None:
-        """Read one view in every way: all of them show the same rows."""
+    def snapshot(self, level: Level) -> None:
+        """Read one snapshot in every way: all of them show the same rows."""
         before = self.oracle.moment()
-        view = self.table.pin(consistency=level)
-        rows = self.shape.read(view.scan().to_table())
+        snapshot = self.table.snapshot(consistency=level)
+        rows = self.shape.read(snapshot.scan().to_table())
         after = self.oracle.moment()
         faults = self.judge.faults(rows, (before, after), level=level, foreign=True, remember=False)
         self.report("view", level, faults)
         if self.chance.random() < 0.5:
             time.sleep(self.chance.uniform(0, LONGEST_PAUSE_SECONDS))
-        parts = [view.scan(part=(part, PARTS)).to_table() for part in range(PARTS)]
+        parts = [snapshot.scan(part=(part, PARTS)).to_table() for part in range(PARTS)]
         every = self.shape.keys(self.layout.every_key)
         ours = [row for row in rows if row[1] != FOREIGN_GROUP]
         even = [row for row in ours if row[2] % 2 == 0]
         agree = {
-            "a second scan": (self.shape.read(view.scan().to_table()), rows),
+            "a second scan": (self.shape.read(snapshot.scan().to_table()), rows),
             "parts": ([row for part in parts for row in self.shape.read(part)], rows),
-            "lookup": (self.shape.read(view.get(every)), ours),
+            "lookup": (self.shape.read(snapshot.get(every)), ours),
             "condition": (
-                self.shape.read(view.scan(filter="n % 2 = 0 AND g >= 0").to_table()),
+                self.shape.read(snapshot.scan(filter="n % 2 = 0 AND g >= 0").to_table()),
                 even,
             ),
         }
-        if view.cut and self.chance.random() < 0.3:
-            again = self.opened().pin(cut=view.cut)
+        if snapshot.token and self.chance.random() < 0.3:
+            again = self.opened().snapshot(token=snapshot.token)
             agree["a view by its name"] = (self.shape.read(again.scan().to_table()), rows)
         for what, (found, right) in agree.items():
             if sorted(found, key=repr) != sorted(right, key=repr):
                 difference = set(map(repr, found)) ^ set(map(repr, right))
                 fault(f"view: {what} differs", level=level, difference=sorted(difference)[:6])
-        if view.count_rows() != len(rows):
-            fault("view: count differs", level=level, count=view.count_rows(), rows=len(rows))
+        if snapshot.count_rows() != len(rows):
+            fault("view: count differs", level=level, count=snapshot.count_rows(), rows=len(rows))
         self.counts["views"] += 1
 
     @staticmethod
