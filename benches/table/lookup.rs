@@ -33,7 +33,7 @@ use super::common::{created, job_of, median};
 
 const BASE_ROWS: i64 = 1_000_000;
 const RUNS: i64 = 5;
-const RUN_ROWS: i64 = 20_000;
+const SSTABLE_ROWS: i64 = 20_000;
 const ONE_KEY_CALLS: usize = 2_000;
 const MANY_KEYS: usize = 1_000;
 const MANY_KEYS_CALLS: usize = 60;
@@ -124,7 +124,7 @@ async fn built(kind: Kind, uri: &str) -> Arc<Table> {
     base.create_index(&["id"], IndexType::BTree, None, &ScalarIndexParams::default(), false)
         .await
         .unwrap();
-    let step = BASE_ROWS / RUN_ROWS;
+    let step = BASE_ROWS / SSTABLE_ROWS;
     for run in 0..RUNS {
         put(&table, kind, run..BASE_ROWS, step).await;
     }

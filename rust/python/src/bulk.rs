@@ -1,4 +1,4 @@
-//! `Stage`, `StagedRun` and transaction ids: writes that are linked later, and writes that happen once.
+//! `BulkWriter`, `StagedSsTable` and transaction ids: writes that are linked later, and writes that happen once.
 //!
 //! Owns: their Python shape.
 //! Does not own: what linking or a transaction id means; the stub documents it.
@@ -37,7 +37,7 @@ pub fn deletes(data: &Bound<'_, PyAny>) -> PyResult<BooleanArray> {
 /// A run that no manifest lists.
 #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "lancemem")]
 #[derive(Clone, Debug, PartialEq)]
-pub struct StagedRun {
+pub struct StagedSsTable {
     shard_id: String,
     path: String,
     rows: u64,
@@ -46,7 +46,7 @@ pub struct StagedRun {
 }
 
 #[pymethods]
-impl StagedRun {
+impl StagedSsTable {
     #[new]
     #[pyo3(signature = (shard_id, path, rows, in_memory_bytes, primary_key_bytes))]
     const fn new(
@@ -74,8 +74,8 @@ impl StagedRun {
     }
 }
 
-impl From<lancemem::StagedRun> for StagedRun {
-    fn from(run: lancemem::StagedRun) -> Self {
+impl From<lancemem::StagedSsTable> for StagedSsTable {
+    fn from(run: lancemem::StagedSsTable) -> Self {
         Self {
             shard_id: run.shard_id.to_string(),
             path: run.path,
@@ -87,13 +87,13 @@ impl From<lancemem::StagedRun> for StagedRun {
 }
 
 /// The runs as the engine takes them.
-pub fn staged_runs(runs: &[Py<StagedRun>]) -> PyResult<Vec<lancemem::StagedRun>> {
+pub fn staged_sstables(runs: &[Py<StagedSsTable>]) -> PyResult<Vec<lancemem::StagedSsTable>> {
     let runs = runs.iter().map(|run| {
         let run = run.get();
         let shard_id = ShardId::parse_str(&run.shard_id).map_err(|_| {
             InvalidInputError::new_err(format!("'{}' is not a shard id", run.shard_id))
         })?;
-        Ok(lancemem::StagedRun {
+        Ok(lancemem::StagedSsTable {
             shard_id,
             path: run.path.clone(),
             rows: run.rows,
@@ -106,11 +106,11 @@ pub fn staged_runs(runs: &[Py<StagedRun>]) -> PyResult<Vec<lancemem::StagedRun>>
 
 value! {
     /// What a link did.
-    LinkResult { rows: u64, shards: usize, runs: usize, already_written: usize }
+    CommitResult { rows: u64, shards: usize, runs: usize, already_written: usize }
 }
 
-impl From<lancemem::LinkResult> for LinkResult {
-    fn from(done: lancemem::LinkResult) -> Self {
+impl From<lancemem::CommitResult> for CommitResult {
+    fn from(done: lancemem::CommitResult) -> Self {
         Self {
             rows: done.rows,
             shards: done.shards,
@@ -122,18 +122,18 @@ impl From<lancemem::LinkResult> for LinkResult {
 
 /// Rows on their way into runs that no manifest lists.
 #[pyclass(frozen, module = "lancemem")]
-pub struct Stage {
-    inner: Here<Mutex<lancemem::Stage>>,
+pub struct BulkWriter {
+    inner: Here<Mutex<lancemem::BulkWriter>>,
     uri: String,
 }
 
-impl Stage {
+impl BulkWriter {
     /// `uri`: where its table is.
-    pub fn new(stage: lancemem::Stage, uri: &str) -> Self {
-        Self { inner: Here::new(Mutex::new(stage)), uri: uri.to_owned() }
+    pub fn new(writer: lancemem::BulkWriter, uri: &str) -> Self {
+        Self { inner: Here::new(Mutex::new(writer)), uri: uri.to_owned() }
     }
 
-    fn inner(&self) -> PyResult<Arc<Mutex<lancemem::Stage>>> {
+    fn inner(&self) -> PyResult<Arc<Mutex<lancemem::BulkWriter>>> {
         self.inner.get("stage").cloned()
     }
 
@@ -144,11 +144,11 @@ impl Stage {
         change: Change,
         round_floats: bool,
     ) -> PyResult<()> {
-        let stage = self.inner()?;
+        let writer = self.inner()?;
         run_on(py, &self.uri, async move {
-            let mut stage = stage.lock().await;
-            let rows = if round_floats { stage.round_floats(&rows)? } else { rows };
-            stage.write(&rows, change.verb()).await
+            let mut writer = writer.lock().await;
+            let rows = if round_floats { writer.round_floats(&rows)? } else { rows };
+            writer.write(&rows, change.verb()).await
         })
     }
 }
@@ -171,7 +171,7 @@ impl Change {
 }
 
 #[pymethods]
-impl Stage {
+impl BulkWriter {
     #[doc = docstring!("Stage.upsert")]
     #[pyo3(signature = (data, *, round_floats=false))]
     fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>, round_floats: bool) -> PyResult<()> {
@@ -197,15 +197,15 @@ impl Stage {
     }
 
     #[doc = docstring!("Stage.finish")]
-    fn finish(&self, py: Python<'_>) -> PyResult<Vec<StagedRun>> {
-        let stage = self.inner()?;
-        let runs = run_on(py, &self.uri, async move { stage.lock().await.finish().await })?;
-        Ok(runs.into_iter().map(StagedRun::from).collect())
+    fn finish(&self, py: Python<'_>) -> PyResult<Vec<StagedSsTable>> {
+        let writer = self.inner()?;
+        let runs = run_on(py, &self.uri, async move { writer.lock().await.finish().await })?;
+        Ok(runs.into_iter().map(StagedSsTable::from).collect())
     }
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Stage>()?;
-    module.add_class::<StagedRun>()?;
-    module.add_class::<LinkResult>()
+    module.add_class::<BulkWriter>()?;
+    module.add_class::<StagedSsTable>()?;
+    module.add_class::<CommitResult>()
 }

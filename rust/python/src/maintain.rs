@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lancemem::{
-    CollectionResult as RustCollection, CollectionSettings, CompactedRun as RustRun,
+    CollectionResult as RustCollection, CollectionSettings, CompactedSsTable as RustRun,
     CompactionMode, CompactionResult as RustResult, CompactionSettings,
     DeletionVectorResult as RustVectors, RecordIndexReport as RustReport,
 };
@@ -17,7 +17,7 @@ use crate::errors::InvalidInputError;
 use crate::repair::existing_shard;
 use crate::runtime::run_on;
 use crate::values::{
-    CollectionResult, CompactedRun, CompactionResult, DeletionVectorResult, Garbage,
+    CollectionResult, CompactedSsTable, CompactionResult, DeletionVectorResult, Garbage,
     RecordIndexReport,
 };
 
@@ -148,12 +148,12 @@ fn result(result: RustResult) -> CompactionResult {
         fragments_added: result.fragments_added,
         fragments_rewritten: result.fragments_rewritten,
         base_version: result.base_version,
-        runs: result.runs.into_iter().map(compacted_run).collect(),
+        runs: result.runs.into_iter().map(compacted_sstable).collect(),
     }
 }
 
-fn compacted_run(run: RustRun) -> CompactedRun {
-    CompactedRun {
+fn compacted_sstable(run: RustRun) -> CompactedSsTable {
+    CompactedSsTable {
         shard_id: run.shard_id.to_string(),
         generation: run.generation.get(),
         rows: run.physical_rows,

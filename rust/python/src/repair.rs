@@ -4,7 +4,7 @@
 //! Does not own: the methods of `Table` that return them.
 
 use lancemem::{
-    Generation, RelistReport as RustRelist, RunReport as RustRun, ShardId,
+    Generation, RelistReport as RustRelist, ShardId, SsTableReport as RustRun,
     WalFinding as RustFinding, WalPosition, WalReport as RustReport, WriterEpoch,
 };
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::arguments::ShardName;
 use crate::errors::InvalidInputError;
 use crate::runtime::run_on;
-use crate::values::{RelistReport, RunReport, WalFinding, WalReport};
+use crate::values::{RelistReport, SsTableReport, WalFinding, WalReport};
 
 /// Looks for damage in the log of a shard.
 pub fn check_wal(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<WalReport> {
@@ -33,14 +33,14 @@ pub fn truncate_wal(
 }
 
 /// Compares the files of runs with their checksums, of one shard or of all.
-pub fn check_runs(
+pub fn verify_sstables(
     py: Python<'_>,
     table: &lancemem::Table,
     shard: Option<ShardName>,
-) -> PyResult<Vec<RunReport>> {
+) -> PyResult<Vec<SsTableReport>> {
     let shard_id = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
-    let reports = run_on(py, table.uri(), table.check_runs(shard_id))?;
-    Ok(reports.into_iter().map(run_report).collect())
+    let reports = run_on(py, table.uri(), table.verify_sstables(shard_id))?;
+    Ok(reports.into_iter().map(sstable_report).collect())
 }
 
 /// Lists missing SSTables again, of one shard or of all.
@@ -72,10 +72,10 @@ fn relist_report(report: RustRelist) -> RelistReport {
     RelistReport { shard_id: shard_id.to_string(), relisted, missing }
 }
 
-fn run_report(report: RustRun) -> RunReport {
+fn sstable_report(report: RustRun) -> SsTableReport {
     let RustRun { shard_id, generation, path, files, bytes, unchecked, damage } = report;
     let (shard_id, generation) = (shard_id.to_string(), generation.get());
-    RunReport { shard_id, generation, path, files, bytes, unchecked, damage }
+    SsTableReport { shard_id, generation, path, files, bytes, unchecked, damage }
 }
 
 /// The shard of that name; unlike a job's, it is never created for the call.

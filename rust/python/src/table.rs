@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::arguments::{ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level};
-use crate::bulk::{self, Change, LinkResult, Stage, StagedRun};
+use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::WriterConfig;
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
@@ -34,7 +34,7 @@ use crate::scan::Scan;
 use crate::snapshot::Snapshot;
 use crate::values::{
     CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RelistReport,
-    RunReport, Shard, Sharding, TableStats, TableVersion, WalReport, WriteResult,
+    Shard, Sharding, SsTableReport, TableStats, TableVersion, WalReport, WriteResult,
 };
 
 /// A Lance table with shards that take upserts.
@@ -101,7 +101,7 @@ fn create_table(
 
 #[doc = docstring!("open_table")]
 #[pyfunction]
-#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, adopt=true, verify_runs=true))]
+#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, adopt=true, verify_sstables=true))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn open_table(
     py: Python<'_>,
@@ -110,7 +110,7 @@ fn open_table(
     config: Option<&WriterConfig>,
     storage_options: Option<HashMap<String, String>>,
     adopt: bool,
-    verify_runs: bool,
+    verify_sstables: bool,
 ) -> PyResult<Table> {
     let location = location(uri, storage_options)?;
     let table = if adopt {
@@ -123,7 +123,7 @@ fn open_table(
         let uri = location.uri().to_owned();
         run_on(py, &uri, lancemem::Table::open_existing(location))?
     };
-    table.set_verify_runs(verify_runs);
+    table.set_verify_sstables(verify_sstables);
     Ok(Table::new(table))
 }
 
@@ -224,10 +224,10 @@ impl Table {
     }
 
     #[doc = docstring!("Table.start_stage")]
-    fn start_stage(&self, py: Python<'_>) -> PyResult<Stage> {
+    fn bulk_writer(&self, py: Python<'_>) -> PyResult<BulkWriter> {
         let table = self.inner()?;
-        self.run(py, async move { table.start_stage().await })
-            .map(|stage| Stage::new(stage, self.inner.peek().uri()))
+        self.run(py, async move { table.bulk_writer().await })
+            .map(|writer| BulkWriter::new(writer, self.inner.peek().uri()))
     }
 
     #[doc = docstring!("Table.link")]
@@ -236,23 +236,23 @@ impl Table {
     fn link(
         &self,
         py: Python<'_>,
-        runs: Vec<Py<StagedRun>>,
+        runs: Vec<Py<StagedSsTable>>,
         write: Option<String>,
         txn: Option<(String, i64)>,
-    ) -> PyResult<LinkResult> {
+    ) -> PyResult<CommitResult> {
         let (table, txn) = (self.inner()?, bulk::txn(txn)?);
-        let runs = bulk::staged_runs(&runs)?;
+        let runs = bulk::staged_sstables(&runs)?;
         self.run(py, async move { table.link(&runs, write.as_deref(), txn.as_ref()).await })
-            .map(LinkResult::from)
+            .map(CommitResult::from)
     }
 
     #[doc = docstring!("Table.discard")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
     #[pyo3(signature = (runs, *, write))]
-    fn discard(&self, py: Python<'_>, runs: Vec<Py<StagedRun>>, write: &str) -> PyResult<bool> {
+    fn abort(&self, py: Python<'_>, runs: Vec<Py<StagedSsTable>>, write: &str) -> PyResult<bool> {
         let table = self.inner()?;
-        let runs = bulk::staged_runs(&runs)?;
-        self.run(py, table.discard(&runs, write))
+        let runs = bulk::staged_sstables(&runs)?;
+        self.run(py, table.abort(&runs, write))
     }
 
     #[doc = docstring!("Table.shard_ordinals")]
@@ -525,8 +525,12 @@ impl Table {
 
     #[doc = docstring!("Table.check_runs")]
     #[pyo3(signature = (shard=None))]
-    fn check_runs(&self, py: Python<'_>, shard: Option<ShardName>) -> PyResult<Vec<RunReport>> {
-        repair::check_runs(py, &*self.inner()?, shard)
+    fn verify_sstables(
+        &self,
+        py: Python<'_>,
+        shard: Option<ShardName>,
+    ) -> PyResult<Vec<SsTableReport>> {
+        repair::verify_sstables(py, &*self.inner()?, shard)
     }
 
     #[doc = docstring!("Table.cut_wal")]

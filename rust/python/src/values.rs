@@ -97,7 +97,7 @@ value! {
 }
 value! {
     /// One run of a compaction.
-    CompactedRun {
+    CompactedSsTable {
         shard_id: String,
         generation: u64,
         rows: u64,
@@ -121,7 +121,7 @@ value! {
         fragments_added: usize,
         fragments_rewritten: usize,
         base_version: u64,
-        runs: Vec<CompactedRun>,
+        runs: Vec<CompactedSsTable>,
     }
 }
 value! {
@@ -229,7 +229,7 @@ value! {
 }
 value! {
     /// What a look at the files of a run found.
-    RunReport {
+    SsTableReport {
         shard_id: String,
         generation: u64,
         path: String,
@@ -406,7 +406,7 @@ impl From<lancemem::Shard> for Shard {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WriteResult>()?;
     module.add_class::<Acknowledged>()?;
-    module.add_class::<CompactedRun>()?;
+    module.add_class::<CompactedSsTable>()?;
     module.add_class::<Garbage>()?;
     module.add_class::<CollectionResult>()?;
     module.add_class::<CompactionResult>()?;
@@ -420,7 +420,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SnapshotShard>()?;
     module.add_class::<JobStats>()?;
     module.add_class::<RelistReport>()?;
-    module.add_class::<RunReport>()?;
+    module.add_class::<SsTableReport>()?;
     module.add_class::<WalFinding>()?;
     module.add_class::<WalReport>()?;
     module.add_class::<Sharding>()?;

@@ -45,20 +45,20 @@ impl<T> Context<T> for Result<T, arrow_schema::ArrowError> {
 }
 
 /// Extends what lance says of a flushed run, which is complete and synced before it is listed.
-pub trait RunContext<T> {
+pub trait SsTableErrors<T> {
     /// The error in lancemem's words. A file of the run that is missing or too short is damage,
     /// not a passing fault: reading it again cannot help.
-    fn in_run(self, run: &str) -> Result<T, Error>;
+    fn in_sstable(self, run: &str) -> Result<T, Error>;
 }
 
-impl<T> RunContext<T> for Result<T, lance_core::Error> {
-    fn in_run(self, run: &str) -> Result<T, Error> {
+impl<T> SsTableErrors<T> for Result<T, lance_core::Error> {
+    fn in_sstable(self, run: &str) -> Result<T, Error> {
         self.map_err(|error| from_run(run, &error))
     }
 }
 
-impl<T> RunContext<T> for Result<T, DataFusionError> {
-    fn in_run(self, run: &str) -> Result<T, Error> {
+impl<T> SsTableErrors<T> for Result<T, DataFusionError> {
+    fn in_sstable(self, run: &str) -> Result<T, Error> {
         self.map_err(|error| match lance_of(&error) {
             Some(lance) => from_run(run, lance),
             None => from_datafusion(run, &error),
@@ -440,7 +440,7 @@ mod tests {
     fn a_server_that_fails_is_no_damage_of_a_run_and_a_file_that_ends_early_is() {
         let of = |store: &'static str, text: &str| {
             let generic = object_store::Error::Generic { store, source: text.into() };
-            Err::<(), _>(lance_core::Error::from(generic)).in_run("run").unwrap_err().kind()
+            Err::<(), _>(lance_core::Error::from(generic)).in_sstable("run").unwrap_err().kind()
         };
         let ended = "status 416 Range Not Satisfiable";
         assert_eq!(of("S3", "status 503 Service Unavailable"), ErrorKind::Retry);

@@ -31,7 +31,7 @@ pub mod sstable;
 pub mod table;
 
 pub use compact::{
-    CompactedRun, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
+    CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
 };
 pub use errors::{FEW_THREADS, NO_THREAD};
 pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
@@ -52,6 +52,7 @@ pub use provider::TableSource;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
 pub use table::{
-    DeletionVectorResult, Job, LinkResult, LiveJob, Location, MaintenanceStats, RelistReport,
-    RunReport, Scan, ScanOptions, Shard, Stage, StagedRun, Table, TableVersion, Verb, WriteResult,
+    BulkWriter, CommitResult, DeletionVectorResult, Job, LiveJob, Location, MaintenanceStats,
+    RelistReport, Scan, ScanOptions, Shard, SsTableReport, StagedSsTable, Table, TableVersion,
+    Verb, WriteResult,
 };

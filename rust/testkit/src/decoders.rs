@@ -16,8 +16,9 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use lancemem_core::format::{
-    FragmentVector, IndexedFragment, OlderRunVector, PageFile, Place, RecordIndexRun, RowSchema,
-    RunVectors, ShardManifest, SsTable, TOMBSTONE, TRAILER_BYTES, paths, version_hint, wal_entry,
+    FragmentVector, IndexedFragment, OlderSsTableVector, PageFile, Place, RecordIndexRun,
+    RowSchema, ShardManifest, SsTable, SsTableVectors, TOMBSTONE, TRAILER_BYTES, paths,
+    version_hint, wal_entry,
 };
 use lancemem_core::types::{Generation, ManifestVersion, ShardId, Txns, WalPosition, WriterEpoch};
 use roaring::RoaringBitmap;
@@ -124,9 +125,9 @@ pub fn record_index(bytes: &[u8]) -> bool {
 /// As [`record_index`].
 #[must_use]
 pub fn run_vectors(bytes: &[u8]) -> bool {
-    let _ = RunVectors::decode(bytes, "v");
-    let Ok(vectors) = RunVectors::decode(&sealed(bytes), "v") else { return false };
-    assert_eq!(RunVectors::decode(&vectors.encode(), "v").unwrap(), vectors);
+    let _ = SsTableVectors::decode(bytes, "v");
+    let Ok(vectors) = SsTableVectors::decode(&sealed(bytes), "v") else { return false };
+    assert_eq!(SsTableVectors::decode(&vectors.encode(), "v").unwrap(), vectors);
     true
 }
 
@@ -278,7 +279,7 @@ fn manifests() -> Vec<Vec<u8>> {
 
 fn record_indexes() -> Vec<Vec<u8>> {
     let fragment = |id: u64| IndexedFragment {
-        in_run: 3,
+        in_sstable: 3,
         id,
         physical_rows: u64::MAX,
         key_files: vec!["a.lance".to_owned(), String::new()],
@@ -305,18 +306,18 @@ fn vectors() -> Vec<Vec<u8>> {
         key_files: vec!["a.lance".to_owned()],
         dead: vec![7; 40],
     };
-    let run = |number: u64| OlderRunVector {
+    let run = |number: u64| OlderSsTableVector {
         path: paths::sstable_folder(9, Generation(number)),
         dead: Vec::new(),
     };
-    let full = RunVectors {
+    let full = SsTableVectors {
         base_version: 9,
         key_fields: vec![0, 1],
         fragments: (0..10).map(fragment).collect(),
         runs: (1..5).map(run).collect(),
         tombstones: Some(vec![1; 20]),
     };
-    vec![unsealed(full.encode()), unsealed(RunVectors::default().encode())]
+    vec![unsealed(full.encode()), unsealed(SsTableVectors::default().encode())]
 }
 
 /// With containers of each kind: sorted rows, bits, and ranges.

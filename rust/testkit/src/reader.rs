@@ -34,7 +34,7 @@ impl Base {
 
     /// Takes over the oldest of the runs that `manifest` lists, `most` of them.
     pub fn take_over(&mut self, manifest: &ShardManifest, sink: &MemorySink, most: usize) {
-        for sstable in self.runs_above(manifest).take(most).cloned().collect::<Vec<_>>() {
+        for sstable in self.sstables_above(manifest).take(most).cloned().collect::<Vec<_>>() {
             apply(&mut self.rows, &sink.run(&sstable.path).newest);
             self.compacted = sstable.generation;
         }
@@ -58,7 +58,7 @@ impl Base {
             assert!(generation > newest, "generation {generation} after {newest}");
             newest = generation;
         };
-        for sstable in self.runs_above(manifest) {
+        for sstable in self.sstables_above(manifest) {
             ascend(sstable.generation);
             let run = sink.run(&sstable.path);
             // A run that was linked was written before it had a place.
@@ -89,7 +89,7 @@ impl Base {
                 return value_at(memtable, position);
             }
         }
-        for sstable in self.runs_above(manifest).rev() {
+        for sstable in self.sstables_above(manifest).rev() {
             if let Some(value) = sink.run(&sstable.path).newest.get(key) {
                 return *value;
             }
@@ -97,7 +97,7 @@ impl Base {
         self.rows.get(key).copied()
     }
 
-    fn runs_above<'a>(
+    fn sstables_above<'a>(
         &self,
         manifest: &'a ShardManifest,
     ) -> impl DoubleEndedIterator<Item = &'a SsTable> + use<'a> {

@@ -56,7 +56,7 @@ impl PageFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexedFragment {
     /// The upper half of its rows' addresses in the pages: 0 in pages that were an SSTable's.
-    pub in_run: u32,
+    pub in_sstable: u32,
     /// Its id in the base table.
     pub id: u64,
     /// Rows of its data files.
@@ -70,7 +70,7 @@ impl RecordIndexRun {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let fragments = self.fragments.iter().map(|fragment| FragmentMessage {
-            in_run: fragment.in_run,
+            in_sstable: fragment.in_sstable,
             id: fragment.id,
             physical_rows: fragment.physical_rows,
             key_files: fragment.key_files.clone(),
@@ -97,7 +97,7 @@ impl RecordIndexRun {
     pub fn decode(bytes: &[u8], name: &str) -> Result<Self> {
         let message: RunMessage = framed_file::decode(bytes, &paths::record_index_run(name))?;
         let fragments = message.fragments.into_iter().map(|fragment| IndexedFragment {
-            in_run: fragment.in_run,
+            in_sstable: fragment.in_sstable,
             id: fragment.id,
             physical_rows: fragment.physical_rows,
             key_files: fragment.key_files,
@@ -157,7 +157,7 @@ impl Framed for RunMessage {
 #[derive(Clone, PartialEq, Message)]
 struct FragmentMessage {
     #[prost(uint32, tag = "1")]
-    in_run: u32,
+    in_sstable: u32,
     #[prost(uint64, tag = "2")]
     id: u64,
     #[prost(uint64, tag = "3")]
@@ -178,13 +178,13 @@ mod tests {
             entries: 300,
             fragments: vec![
                 IndexedFragment {
-                    in_run: 0,
+                    in_sstable: 0,
                     id: 5,
                     physical_rows: 100,
                     key_files: vec!["a.lance".to_owned()],
                 },
                 IndexedFragment {
-                    in_run: 6,
+                    in_sstable: 6,
                     id: 6,
                     physical_rows: 200,
                     key_files: vec!["b.lance".to_owned(), "c.lance".to_owned()],

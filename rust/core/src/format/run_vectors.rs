@@ -14,7 +14,7 @@ use crate::types::Result;
 /// A source that is listed is covered: *all* of its rows that have a key of the run are in its
 /// vector. Of a source that is not listed the file says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RunVectors {
+pub struct SsTableVectors {
     /// The version of the base table that was looked at. For people: what holds is decided by
     /// the fragments.
     pub base_version: u64,
@@ -23,7 +23,7 @@ pub struct RunVectors {
     /// Fragments of the base table.
     pub fragments: Vec<FragmentVector>,
     /// Older runs of the shard.
-    pub runs: Vec<OlderRunVector>,
+    pub runs: Vec<OlderSsTableVector>,
     /// Tombstones of the run itself; `None` where another file of the run has them.
     pub tombstones: Option<Vec<u8>>,
 }
@@ -43,14 +43,14 @@ pub struct FragmentVector {
 
 /// Dead rows of an older run of the shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OlderRunVector {
+pub struct OlderSsTableVector {
     /// Its folder.
     pub path: String,
     /// Positions, a roaring bitmap in its portable form.
     pub dead: Vec<u8>,
 }
 
-impl RunVectors {
+impl SsTableVectors {
     /// The bytes of the file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -89,7 +89,7 @@ impl RunVectors {
             base_version: message.base_version,
             key_fields: message.key_fields,
             fragments: fragments.collect(),
-            runs: runs.map(|run| OlderRunVector { path: run.path, dead: run.dead }).collect(),
+            runs: runs.map(|run| OlderSsTableVector { path: run.path, dead: run.dead }).collect(),
             tombstones: message.tombstones,
         })
     }
@@ -146,8 +146,8 @@ mod tests {
     use super::*;
     use crate::format::framed_file::tests::{assert_damage_is_found, assert_format_2_is_refused};
 
-    fn vectors() -> RunVectors {
-        RunVectors {
+    fn vectors() -> SsTableVectors {
+        SsTableVectors {
             base_version: 7,
             key_fields: vec![0, 2],
             fragments: vec![FragmentVector {
@@ -156,7 +156,7 @@ mod tests {
                 key_files: vec!["a.lance".to_owned(), "b.lance".to_owned()],
                 dead: vec![1, 2, 3],
             }],
-            runs: vec![OlderRunVector { path: "cc85c397_gen_1".to_owned(), dead: vec![4] }],
+            runs: vec![OlderSsTableVector { path: "cc85c397_gen_1".to_owned(), dead: vec![4] }],
             tombstones: Some(vec![5, 6]),
         }
     }
@@ -165,25 +165,25 @@ mod tests {
     fn the_bytes_are_those_of_the_golden_file() {
         let golden: &[u8] = include_bytes!("golden/run_vectors.binpb");
         assert_eq!(vectors().encode(), golden);
-        assert_eq!(RunVectors::decode(golden, "x").unwrap(), vectors());
+        assert_eq!(SsTableVectors::decode(golden, "x").unwrap(), vectors());
     }
 
     #[test]
     fn no_tombstones_and_unknown_tombstones_are_not_the_same() {
         for tombstones in [None, Some(Vec::new())] {
-            let vectors = RunVectors { tombstones, ..RunVectors::default() };
-            assert_eq!(RunVectors::decode(&vectors.encode(), "x").unwrap(), vectors);
+            let vectors = SsTableVectors { tombstones, ..SsTableVectors::default() };
+            assert_eq!(SsTableVectors::decode(&vectors.encode(), "x").unwrap(), vectors);
         }
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_damage() {
-        assert_damage_is_found(&vectors().encode(), |bytes| RunVectors::decode(bytes, "x"));
+        assert_damage_is_found(&vectors().encode(), |bytes| SsTableVectors::decode(bytes, "x"));
     }
 
     #[test]
     fn a_later_format_is_refused_by_name() {
         let message = VectorsMessage { format: 2, ..VectorsMessage::default() };
-        assert_format_2_is_refused(&message, |bytes| RunVectors::decode(bytes, "abc"));
+        assert_format_2_is_refused(&message, |bytes| SsTableVectors::decode(bytes, "abc"));
     }
 }

@@ -69,7 +69,7 @@ impl ShardWriter {
 
     async fn link_closed(&self, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
         let shared = &self.shared;
-        let runs = new_runs(shared, runs)?;
+        let runs = new_sstables(shared, runs)?;
         if runs.is_empty() {
             return Ok(Vec::new());
         }
@@ -128,7 +128,10 @@ impl ShardWriter {
 }
 
 /// Those of `runs` that the shard does not remember.
-fn new_runs<'a>(shared: &Shared, runs: &'a [IngestedSsTable]) -> Result<Vec<&'a IngestedSsTable>> {
+fn new_sstables<'a>(
+    shared: &Shared,
+    runs: &'a [IngestedSsTable],
+) -> Result<Vec<&'a IngestedSsTable>> {
     let recorded = shared.txns.lock();
     let mut new = Vec::with_capacity(runs.len());
     for run in runs {

@@ -92,11 +92,11 @@ pub fn is_new(recorded: &Txns, shard: ShardId, txn: &Txn) -> Result<bool> {
 /// but of the newest some rows may be missing. What a shard has linked without a transaction id it goes on to
 /// remember.
 pub(super) fn take_back_newest(txns: &mut Txns) {
-    txns.take_back_newest(|app_id| !names_run(app_id));
+    txns.take_back_newest(|app_id| !names_sstable(app_id));
 }
 
 /// Whether a shard remembers a staged run by this name (docs/format.md, "Transactions").
-fn names_run(app_id: &str) -> bool {
+fn names_sstable(app_id: &str) -> bool {
     let name = app_id.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
     name.is_some_and(|(_, folder)| folder.ends_with("_gen_0"))
 }

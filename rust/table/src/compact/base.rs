@@ -16,7 +16,7 @@ use lance_table::io::deletion::write_deletion_file;
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
-use super::runs::KeysOfRuns;
+use super::inputs::KeysOfSsTables;
 use super::throttle::Throttle;
 use crate::errors::{BaseContext, Context};
 use crate::index::{RecordIndex, fragment_of};
@@ -91,7 +91,7 @@ impl DeadRows {
         &mut self,
         base: &Dataset,
         key: &Arc<[String]>,
-        keys: &Arc<KeysOfRuns>,
+        keys: &Arc<KeysOfSsTables>,
         index: &RecordIndex,
         throttle: &Arc<Throttle>,
     ) -> Result<()> {
@@ -130,7 +130,7 @@ impl DeadRows {
         base: &Dataset,
         fragments: Vec<Fragment>,
         key: &Arc<[String]>,
-        keys: &Arc<KeysOfRuns>,
+        keys: &Arc<KeysOfSsTables>,
         throttle: &Arc<Throttle>,
     ) -> Result<()> {
         let throttle = throttle.clone();

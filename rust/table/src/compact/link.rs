@@ -19,7 +19,7 @@ use lance_table::io::deletion::write_deletion_file;
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::types::{Error, Result};
 
-use super::runs::Run;
+use super::inputs::InputSsTable;
 use super::throttle::Throttle;
 use crate::errors::Context;
 use crate::sstable::{Linked, data_file_name, link};
@@ -28,14 +28,14 @@ use crate::sstable::{Linked, data_file_name, link};
 const DATA: &str = "data";
 
 /// Size of the run's data file in bytes; 0 where its manifest does not say.
-pub fn file_bytes(run: &Run) -> u64 {
+pub fn file_bytes(run: &InputSsTable) -> u64 {
     let fragments = run.handle.dataset.fragments();
     let files = fragments.iter().flat_map(|fragment| &fragment.files);
     files.map(|file| file.file_size_bytes.get().map_or(0, std::num::NonZero::get)).sum()
 }
 
 /// Why the run's data file cannot be a fragment of `base`; `None` where it can.
-pub fn misfit(base: &Dataset, run: &Run) -> Option<String> {
+pub fn misfit(base: &Dataset, run: &InputSsTable) -> Option<String> {
     let dataset = &run.handle.dataset;
     let Some(fragment) = dataset.fragments().first().cloned() else {
         return Some("the run has no data file".to_owned());
@@ -70,7 +70,7 @@ pub fn misfit(base: &Dataset, run: &Run) -> Option<String> {
 
 /// Whether a row of the file may have nulls where the table has none. A superseded row may have
 /// been a tombstone too.
-fn has_tombstones(run: &Run) -> bool {
+fn has_tombstones(run: &InputSsTable) -> bool {
     !run.dead.is_empty()
 }
 
@@ -114,7 +114,12 @@ pub struct Adopted {
 ///
 /// # Errors
 /// A storage error.
-pub async fn adopt(base: &Dataset, run: &Run, id: u64, throttle: &Throttle) -> Result<Adopted> {
+pub async fn adopt(
+    base: &Dataset,
+    run: &InputSsTable,
+    id: u64,
+    throttle: &Throttle,
+) -> Result<Adopted> {
     let action = format!("adopting {}", run.name());
     let store = base.object_store(None).await.context(&action)?;
     let dataset = &run.handle.dataset;

@@ -5,18 +5,18 @@
 //! Does not own: which cut is compacted, repetition after a conflict, or the shard manifests
 //! (`table`). It never fences a writer and needs none to stop.
 //!
-//! Reading order: `policy` (which way a run goes), `runs` (which rows are alive),
+//! Reading order: `policy` (which way a run goes), `sstables` (which rows are alive),
 //! `base` (which base rows die), `link`, `rewrite`, `commit`, then `rewrite_fragments` and `indexes`, which
 //! follow as commits of their own.
 
 mod base;
 mod commit;
 mod indexes;
+mod inputs;
 mod link;
 mod policy;
 mod rewrite;
 mod rewrite_fragments;
-mod runs;
 mod throttle;
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ use object_store::path::Path;
 
 pub use commit::{commit_exactly, committing};
 pub use indexes::update_indexes;
-pub use policy::{CompactionMode, CompactionSettings, Decision, RunFacts, Treatment, decide};
+pub use policy::{CompactionMode, CompactionSettings, Decision, SsTableFacts, Treatment, decide};
 pub use rewrite_fragments::{Rewritten, rewrite_dead_fragments};
 
 use crate::deletion_vectors::Cover;
@@ -42,7 +42,7 @@ use crate::holds::{Hold, pass};
 use crate::snapshot::{Snapshot, SsTableCache};
 use crate::sstable::files_of_fragments;
 use base::DeadRows;
-use runs::{Run, Runs};
+use inputs::{InputSsTable, InputSsTables};
 use throttle::Throttle;
 
 /// What a compaction did, or with `dry_run` would do.
@@ -69,12 +69,12 @@ pub struct CompactionResult {
     /// Version of the base table that contains all this; the present one where nothing was to do.
     pub base_version: u64,
     /// Each run, and why it went which way.
-    pub runs: Vec<CompactedRun>,
+    pub runs: Vec<CompactedSsTable>,
 }
 
 /// One run of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CompactedRun {
+pub struct CompactedSsTable {
     /// Its shard.
     pub shard_id: ShardId,
     /// Its age in the shard.
@@ -101,7 +101,7 @@ pub struct Compaction {
     /// The version that is planned for: the snapshot's, or a newer one.
     base: Arc<Dataset>,
     settings: CompactionSettings,
-    runs: Runs,
+    runs: InputSsTables,
     decisions: Vec<Decision>,
     dead: DeadRows,
     throttle: Arc<Throttle>,
@@ -131,10 +131,10 @@ impl Compaction {
         };
         let (runs, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
             Some(cover) => {
-                let runs = Runs::covered(&snapshot, &cover.runs).await?;
+                let runs = InputSsTables::covered(&snapshot, &cover.runs).await?;
                 (runs, DeadRows::covered(&snapshot.base, cover.base))
             }
-            None => (Runs::read(&snapshot).await?, DeadRows::default()),
+            None => (InputSsTables::read(&snapshot).await?, DeadRows::default()),
         };
         let decisions = decide(&facts(&snapshot.base, &runs.runs), &settings);
         let base = snapshot.base.clone();
@@ -260,7 +260,7 @@ impl Compaction {
             copied_bytes += adopted.copied_bytes;
             fragments.push(adopted.fragment);
         }
-        let runs: Vec<&Run> = self.that_are(Treatment::Rewrite).collect();
+        let runs: Vec<&InputSsTable> = self.that_are(Treatment::Rewrite).collect();
         for fragment in
             rewrite::rewrite(base, &self.snapshot.columns, &runs, &self.throttle).await?
         {
@@ -270,7 +270,7 @@ impl Compaction {
         Ok((fragments, copied_bytes))
     }
 
-    fn that_are(&self, treatment: Treatment) -> impl Iterator<Item = &Run> {
+    fn that_are(&self, treatment: Treatment) -> impl Iterator<Item = &InputSsTable> {
         let runs = self.runs.runs.iter().zip(&self.decisions);
         runs.filter(move |(_, decision)| decision.treatment == treatment).map(|(run, _)| run)
     }
@@ -305,12 +305,12 @@ impl Compaction {
     }
 
     fn describe(&self, rows_deleted: u64) -> CompactionResult {
-        let runs: Vec<CompactedRun> = self
+        let runs: Vec<CompactedSsTable> = self
             .runs
             .runs
             .iter()
             .zip(&self.decisions)
-            .map(|(run, decision)| CompactedRun {
+            .map(|(run, decision)| CompactedSsTable {
                 shard_id: run.handle.shard_id,
                 generation: run.handle.generation,
                 physical_rows: run.physical_rows,
@@ -374,8 +374,8 @@ async fn remove(store: &ObjectStore, file: &Path) {
     }
 }
 
-fn facts(base: &Dataset, runs: &[Run]) -> Vec<RunFacts> {
-    let facts = runs.iter().map(|run| RunFacts {
+fn facts(base: &Dataset, runs: &[InputSsTable]) -> Vec<SsTableFacts> {
+    let facts = runs.iter().map(|run| SsTableFacts {
         physical_rows: run.physical_rows,
         live_rows: run.live_rows(),
         bytes: link::file_bytes(run),

@@ -76,7 +76,7 @@ impl fmt::Display for Treatment {
 
 /// What the choice looks at.
 #[derive(Clone, Debug, Default)]
-pub struct RunFacts {
+pub struct SsTableFacts {
     /// Rows in the data file.
     pub physical_rows: u64,
     /// Rows that the base table gets.
@@ -105,15 +105,15 @@ pub struct Decision {
 ///    rewritten it would be a fragment as small.
 /// 5. Else adopt: nothing is read but keys, and nothing is written but positions.
 #[must_use]
-pub fn decide(runs: &[RunFacts], settings: &CompactionSettings) -> Vec<Decision> {
-    let is_small = |run: &RunFacts| {
+pub fn decide(runs: &[SsTableFacts], settings: &CompactionSettings) -> Vec<Decision> {
+    let is_small = |run: &SsTableFacts| {
         run.live_rows > 0
             && run.misfit.is_none()
             && run.live_rows < settings.small_rows
             && run.bytes < settings.small_bytes
     };
     let small = runs.iter().filter(|run| is_small(run)).count();
-    let decide = |run: &RunFacts| {
+    let decide = |run: &SsTableFacts| {
         let (treatment, reason) = if run.live_rows == 0 {
             (Treatment::Drop, "no live row".to_owned())
         } else if let Some(misfit) = &run.misfit {
@@ -136,7 +136,7 @@ pub fn decide(runs: &[RunFacts], settings: &CompactionSettings) -> Vec<Decision>
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is compared with a rough limit")]
-fn dead_share(run: &RunFacts) -> f64 {
+fn dead_share(run: &SsTableFacts) -> f64 {
     (run.physical_rows - run.live_rows) as f64 / run.physical_rows.max(1) as f64
 }
 
@@ -144,11 +144,11 @@ fn dead_share(run: &RunFacts) -> f64 {
 mod tests {
     use super::*;
 
-    fn run(physical_rows: u64, live_rows: u64) -> RunFacts {
-        RunFacts { physical_rows, live_rows, bytes: physical_rows * 50, misfit: None }
+    fn run(physical_rows: u64, live_rows: u64) -> SsTableFacts {
+        SsTableFacts { physical_rows, live_rows, bytes: physical_rows * 50, misfit: None }
     }
 
-    fn ways(runs: &[RunFacts], mode: CompactionMode) -> Vec<Treatment> {
+    fn ways(runs: &[SsTableFacts], mode: CompactionMode) -> Vec<Treatment> {
         let settings = CompactionSettings { mode, ..CompactionSettings::default() };
         decide(runs, &settings).into_iter().map(|decision| decision.treatment).collect()
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn large_runs_are_adopted_and_several_small_ones_are_written_together() {
         use Treatment::{Adopt, Drop, Rewrite};
-        let misfit = RunFacts { misfit: Some("another schema".to_owned()), ..run(100_000, 9) };
+        let misfit = SsTableFacts { misfit: Some("another schema".to_owned()), ..run(100_000, 9) };
         let runs =
             [run(100_000, 90_000), run(100, 100), run(90, 1), run(100_000, 0), misfit.clone()];
         assert_eq!(ways(&runs, CompactionMode::Auto), [Adopt, Rewrite, Rewrite, Drop, Rewrite]);
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(ways(&[run(100, 100), run(100_000, 60_000)], CompactionMode::Auto), [Adopt; 2]);
         assert_eq!(ways(&[run(100_000, 40_000)], CompactionMode::Auto), [Rewrite]);
         // A few rows of many bytes are not small.
-        let wide = RunFacts { bytes: 64 << 20, ..run(1_000, 1_000) };
+        let wide = SsTableFacts { bytes: 64 << 20, ..run(1_000, 1_000) };
         assert_eq!(ways(&[wide.clone(), wide], CompactionMode::Auto), [Adopt; 2]);
     }
 

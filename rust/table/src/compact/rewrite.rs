@@ -21,23 +21,23 @@ use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
-use super::runs::{ROW_ADDRESS, Run, split_address};
+use super::inputs::{InputSsTable, ROW_ADDRESS, split_address};
 use super::throttle::Throttle;
-use crate::errors::{Context, RunContext, external};
+use crate::errors::{Context, SsTableErrors, external};
 use crate::schema::{StoredColumns, TableSchema};
 use crate::snapshot::set_batches;
 
 /// Rows of a batch, as Lance's scans have it.
 const BATCH_ROWS: usize = 8_192;
 
-/// Writes the live rows of `runs` as fragments of `base` without ids.
+/// Writes the live rows of `sstables` as fragments of `base` without ids.
 ///
 /// # Errors
 /// A storage error.
 pub async fn rewrite(
     base: &Arc<Dataset>,
     table: &TableSchema,
-    runs: &[&Run],
+    runs: &[&InputSsTable],
     throttle: &Arc<Throttle>,
 ) -> Result<Vec<Fragment>> {
     let action = "writing the rows of a compaction";
@@ -66,7 +66,7 @@ pub async fn rewrite(
 
 /// The rows of `run` that are alive, as the base table has them.
 async fn live_rows(
-    run: &Run,
+    run: &InputSsTable,
     table: &TableSchema,
     throttle: Arc<Throttle>,
 ) -> Result<SendableRecordBatchStream> {
@@ -75,10 +75,10 @@ async fn live_rows(
         table.columns.fields().iter().map(|field| field.name().clone()).collect();
     let stored = StoredColumns::of(&run.handle.columns, table, &names)?;
     let mut scanner = run.handle.dataset.scan();
-    scanner.project(&stored.names).in_run(&name)?;
+    scanner.project(&stored.names).in_sstable(&name)?;
     scanner.with_row_address();
     set_batches(&mut scanner, &run.handle.dataset, &stored.names, BATCH_ROWS, run.handle.row_bytes);
-    let rows = scanner.try_into_stream().await.in_run(&name)?;
+    let rows = scanner.try_into_stream().await.in_sstable(&name)?;
     let (dead, result) = (run.dead.clone(), table.columns.clone());
     let rows = rows
         .map_err(DataFusionError::from)

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use lancemem_core::format::{FragmentVector, KeyForm, OlderRunVector, RunVectors};
+use lancemem_core::format::{FragmentVector, KeyForm, OlderSsTableVector, SsTableVectors};
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use super::Gap;
 use crate::index::{RecordIndex, fragment_of, key_files, key_ids};
 use crate::merge::{NewerKeys, SourceKeys, fragment_probe};
-use crate::snapshot::{RunKeys, Snapshot};
+use crate::snapshot::{Snapshot, SsTableKeys};
 
 const ACTION: &str = "looking up the rows that a run supersedes";
 
@@ -23,25 +23,25 @@ impl Gap {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn fill(&self, snapshot: &Snapshot, index: &RecordIndex) -> Result<RunVectors> {
+    pub async fn fill(&self, snapshot: &Snapshot, index: &RecordIndex) -> Result<SsTableVectors> {
         let keys = self.run.keys(&snapshot.key).await?;
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
-        let of_run = SourceKeys {
+        let of_sstable = SourceKeys {
             freshness: Freshness::SsTable(self.run.generation),
             at_most: keys.len(),
             keys: keys.keys(),
         };
-        let newer = Arc::new(NewerKeys::of(form, vec![of_run])?);
+        let newer = Arc::new(NewerKeys::of(form, vec![of_sstable])?);
         let key_fields = key_ids(&snapshot.base, &snapshot.key);
         let mut runs = Vec::with_capacity(self.older.len());
         for older in &self.older {
             let keys = older.keys(&snapshot.key).await?;
             let dead = keys.iter().filter(|(key, _)| newer.newest(key).is_some());
             let dead = bytes_of(&dead.map(|(_, position)| position).collect())?;
-            runs.push(OlderRunVector { path: older.path.clone(), dead });
+            runs.push(OlderSsTableVector { path: older.path.clone(), dead });
         }
         let tombstones = if self.tombstones { Some(self.run.tombstones().await?) } else { None };
-        Ok(RunVectors {
+        Ok(SsTableVectors {
             base_version: snapshot.base.version().version,
             fragments: self.in_base(snapshot, index, &keys, &newer, &key_fields).await?,
             key_fields,
@@ -54,7 +54,7 @@ impl Gap {
         &self,
         snapshot: &Snapshot,
         index: &RecordIndex,
-        keys: &RunKeys,
+        keys: &SsTableKeys,
         newer: &Arc<NewerKeys>,
         key_fields: &[i32],
     ) -> Result<Vec<FragmentVector>> {

@@ -10,7 +10,7 @@ use lance_table::format::Fragment;
 use lancemem_core::types::ShardId;
 use roaring::RoaringBitmap;
 
-use super::RunFile;
+use super::SsTableFile;
 use crate::index::key_ids;
 use crate::merge::{DeadRows, SnapshotMask};
 use crate::snapshot::{Snapshot, SsTableHandle};
@@ -32,19 +32,19 @@ pub struct Gap {
 }
 
 /// Files by shard and run.
-struct ByRun<'a>(HashMap<ShardId, HashMap<&'a str, Vec<&'a RunFile>>>);
+struct BySsTable<'a>(HashMap<ShardId, HashMap<&'a str, Vec<&'a SsTableFile>>>);
 
-impl<'a> ByRun<'a> {
-    fn new(files: &'a [Arc<RunFile>]) -> Self {
-        let mut by_run: HashMap<_, HashMap<_, Vec<_>>> = HashMap::new();
+impl<'a> BySsTable<'a> {
+    fn new(files: &'a [Arc<SsTableFile>]) -> Self {
+        let mut by_sstable: HashMap<_, HashMap<_, Vec<_>>> = HashMap::new();
         for file in files {
-            let of_shard = by_run.entry(file.shard_id).or_default();
+            let of_shard = by_sstable.entry(file.shard_id).or_default();
             of_shard.entry(file.run.as_str()).or_default().push(file.as_ref());
         }
-        Self(by_run)
+        Self(by_sstable)
     }
 
-    fn of(&self, run: &SsTableHandle) -> &[&'a RunFile] {
+    fn of(&self, run: &SsTableHandle) -> &[&'a SsTableFile] {
         let of_shard = self.0.get(&run.shard_id);
         of_shard.and_then(|runs| runs.get(run.path.as_str())).map_or(&[], Vec::as_slice)
     }
@@ -59,7 +59,7 @@ impl<'a> ByRun<'a> {
     }
 
     fn older(&self, run: &SsTableHandle, older: &SsTableHandle) -> Option<&'a RoaringBitmap> {
-        self.of(run).iter().find_map(|file| file.of_run(&older.path))
+        self.of(run).iter().find_map(|file| file.of_sstable(&older.path))
     }
 
     fn tombstones(&self, run: &SsTableHandle) -> Option<&'a RoaringBitmap> {
@@ -73,12 +73,12 @@ pub struct Cover {
     /// Rows of the base table that a run supersedes, by fragment; also ones that are deleted.
     pub base: HashMap<u32, RoaringBitmap>,
     /// Of each run, in the order of the snapshot.
-    pub runs: Vec<RunCover>,
+    pub runs: Vec<SsTableCoverage>,
 }
 
 /// The dead rows of a run, but for those that its own deletion vector hides.
 #[derive(Debug)]
-pub struct RunCover {
+pub struct SsTableCoverage {
     /// Rows that newer runs supersede.
     pub superseded: RoaringBitmap,
     /// Rows that only delete.
@@ -88,22 +88,22 @@ pub struct RunCover {
 impl Cover {
     /// What the files say of `snapshot`; `None` where some run says nothing of some source.
     #[must_use]
-    pub fn of(snapshot: &Snapshot, files: &[Arc<RunFile>]) -> Option<Self> {
-        let by_run = ByRun::new(files);
+    pub fn of(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Option<Self> {
+        let by_sstable = BySsTable::new(files);
         let key = key_ids(&snapshot.base, &snapshot.key);
         let mut base = HashMap::new();
         for fragment in snapshot.base.fragments().iter() {
             let runs = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
-            let dead = runs.map(|run| by_run.fragment(run, fragment, &key));
+            let dead = runs.map(|run| by_sstable.fragment(run, fragment, &key));
             base.insert(u32::try_from(fragment.id).ok()?, union(dead)?);
         }
         let mut runs = Vec::new();
         for shard in &snapshot.shards {
             for (place, run) in shard.sstables.iter().enumerate() {
                 let newer = shard.sstables[place + 1..].iter();
-                let superseded = union(newer.map(|newer| by_run.older(newer, run)))?;
-                let tombstones = by_run.tombstones(run)?.clone();
-                runs.push(RunCover { superseded, tombstones });
+                let superseded = union(newer.map(|newer| by_sstable.older(newer, run)))?;
+                let tombstones = by_sstable.tombstones(run)?.clone();
+                runs.push(SsTableCoverage { superseded, tombstones });
             }
         }
         Some(Self { base, runs })
@@ -130,8 +130,8 @@ fn union<'a>(
 
 /// What is missing of a whole [`Cover`], by run; nothing where nothing can be done.
 #[must_use]
-pub fn gaps(snapshot: &Snapshot, files: &[Arc<RunFile>]) -> Vec<Gap> {
-    let by_run = ByRun::new(files);
+pub fn gaps(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Vec<Gap> {
+    let by_sstable = BySsTable::new(files);
     let key = key_ids(&snapshot.base, &snapshot.key);
     let fragments = snapshot.base.fragments();
     let mut gaps = Vec::new();
@@ -140,15 +140,15 @@ pub fn gaps(snapshot: &Snapshot, files: &[Arc<RunFile>]) -> Vec<Gap> {
             let is_missing = |fragment: &&Fragment| {
                 fragment.overlays.is_empty()
                     && fragment.physical_rows.is_some()
-                    && by_run.fragment(run, fragment, &key).is_none()
+                    && by_sstable.fragment(run, fragment, &key).is_none()
             };
             let is_unknown =
-                |older: &&Arc<SsTableHandle>| by_run.older(run, older.as_ref()).is_none();
+                |older: &&Arc<SsTableHandle>| by_sstable.older(run, older.as_ref()).is_none();
             let gap = Gap {
                 run: run.clone(),
                 fragments: fragments.iter().filter(is_missing).cloned().collect(),
                 older: shard.sstables[..place].iter().filter(is_unknown).cloned().collect(),
-                tombstones: by_run.tombstones(run).is_none(),
+                tombstones: by_sstable.tombstones(run).is_none(),
             };
             if gap.tombstones || !gap.fragments.is_empty() || !gap.older.is_empty() {
                 gaps.push(gap);

@@ -21,8 +21,8 @@ use std::collections::HashMap;
 use lance::Dataset;
 use lance::dataset::transaction::{Operation, UpdateMap, UpdateMapEntry};
 
-pub use cover::{Cover, Gap, RunCover, gaps};
-pub use open::{RunFile, VectorFiles};
+pub use cover::{Cover, Gap, SsTableCoverage, gaps};
+pub use open::{SsTableFile, VectorFiles};
 
 /// The key in a table's configuration that switches the mode on.
 const PROPERTY: &str = "lancemem.deletion_vectors";

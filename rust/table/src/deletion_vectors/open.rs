@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use lance_table::format::Fragment;
-use lancemem_core::format::{RunVectors, paths};
+use lancemem_core::format::{SsTableVectors, paths};
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use crate::snapshot::{Kept, KeptBound};
 
 /// A file of deletion vectors, decoded. Every bitmap lies within its source.
 #[derive(Debug)]
-pub struct RunFile {
+pub struct SsTableFile {
     /// The shard of the run.
     pub shard_id: ShardId,
     /// The run that supersedes.
@@ -40,7 +40,7 @@ struct KnownFragment {
     dead: RoaringBitmap,
 }
 
-impl RunFile {
+impl SsTableFile {
     /// One that covers nothing.
     fn of_nothing(shard_id: ShardId, run: &str) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl RunFile {
     /// # Errors
     /// Damage.
     pub fn decode(bytes: &[u8], path: &str, shard_id: ShardId, run: &str) -> Result<Self> {
-        let file = RunVectors::decode(bytes, path)?;
+        let file = SsTableVectors::decode(bytes, path)?;
         let bitmap = |bytes: &[u8], rows: u64| {
             let damaged = |what: String| Error::corrupt(path.to_owned(), "damaged", what);
             let bitmap = RoaringBitmap::deserialize_from(bytes)
@@ -99,7 +99,7 @@ impl RunFile {
 
     /// The dead rows of an older run of the shard; `None` where the file does not cover it.
     #[must_use]
-    pub fn of_run(&self, path: &str) -> Option<&RoaringBitmap> {
+    pub fn of_sstable(&self, path: &str) -> Option<&RoaringBitmap> {
         self.runs.get(path)
     }
 
@@ -113,13 +113,13 @@ impl RunFile {
 /// Shard and run of a file.
 type Place = (ShardId, String);
 /// A file, its path and its place.
-type Entry = (Arc<Kept<RunFile>>, String, Place);
+type Entry = (Arc<Kept<SsTableFile>>, String, Place);
 
 /// Files that this process has read, by path.
 #[derive(Debug)]
 pub struct VectorFiles {
     bound: Arc<KeptBound>,
-    known: Mutex<HashMap<String, Arc<Kept<RunFile>>>>,
+    known: Mutex<HashMap<String, Arc<Kept<SsTableFile>>>>,
 }
 
 impl VectorFiles {
@@ -134,7 +134,11 @@ impl VectorFiles {
     ///
     /// # Errors
     /// A storage error.
-    pub async fn of_shards(&self, store: &Store, shards: &[ShardId]) -> Result<Vec<Arc<RunFile>>> {
+    pub async fn of_shards(
+        &self,
+        store: &Store,
+        shards: &[ShardId],
+    ) -> Result<Vec<Arc<SsTableFile>>> {
         let listings = shards.iter().map(|shard_id| async move {
             let names = store.list_files(&paths::deletion_vectors(*shard_id)).await?;
             Ok::<_, Error>((*shard_id, names))
@@ -171,11 +175,16 @@ fn is_of(path: &str, shards: &[ShardId]) -> bool {
     shards.iter().any(|shard_id| path.starts_with(&paths::deletion_vectors(*shard_id)))
 }
 
-async fn read(store: &Store, path: &str, shard_id: ShardId, run: &str) -> Result<(RunFile, usize)> {
+async fn read(
+    store: &Store,
+    path: &str,
+    shard_id: ShardId,
+    run: &str,
+) -> Result<(SsTableFile, usize)> {
     let decoded = match store.get(path, MaxBytes::VECTORS).await {
-        Ok(Some(bytes)) => RunFile::decode(&bytes, path, shard_id, run),
+        Ok(Some(bytes)) => SsTableFile::decode(&bytes, path, shard_id, run),
         // Its run may have been collected meanwhile, and the file with it.
-        Ok(None) => return Ok((RunFile::of_nothing(shard_id, run), 0)),
+        Ok(None) => return Ok((SsTableFile::of_nothing(shard_id, run), 0)),
         Err(error) if error.kind() == ErrorKind::Corruption => Err(error),
         Err(error) => return Err(error),
     };
@@ -186,14 +195,14 @@ async fn read(store: &Store, path: &str, shard_id: ShardId, run: &str) -> Result
         }
         Err(error) => {
             tracing::warn!(%error, "a file of deletion vectors is left out");
-            Ok((RunFile::of_nothing(shard_id, run), 0))
+            Ok((SsTableFile::of_nothing(shard_id, run), 0))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use lancemem_core::format::{FragmentVector, OlderRunVector};
+    use lancemem_core::format::{FragmentVector, OlderSsTableVector};
 
     use super::*;
 
@@ -205,14 +214,14 @@ mod tests {
         bytes
     }
 
-    fn decode(dead: Vec<u8>, physical_rows: u64) -> Result<RunFile> {
+    fn decode(dead: Vec<u8>, physical_rows: u64) -> Result<SsTableFile> {
         let key_files = vec!["a.lance".to_owned()];
-        let vectors = RunVectors {
+        let vectors = SsTableVectors {
             fragments: vec![FragmentVector { id: 4, physical_rows, key_files, dead: dead.clone() }],
-            runs: vec![OlderRunVector { path: "older".to_owned(), dead }],
-            ..RunVectors::default()
+            runs: vec![OlderSsTableVector { path: "older".to_owned(), dead }],
+            ..SsTableVectors::default()
         };
-        RunFile::decode(&vectors.encode(), "here", ShardId::nil(), "run")
+        SsTableFile::decode(&vectors.encode(), "here", ShardId::nil(), "run")
     }
 
     #[test]

@@ -41,9 +41,9 @@ impl Default for CollectionSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GarbageKind {
     /// The folder of a run that the base table contains.
-    CompactedRun,
+    CompactedSsTable,
     /// The folder of a flush that failed and was repeated into another one.
-    OrphanRun,
+    OrphanSsTable,
     /// A WAL entry whose rows are in a run, or a fence sentinel that nobody can meet any more.
     WalEntry,
     /// An old version of a shard manifest.
@@ -61,8 +61,8 @@ pub enum GarbageKind {
 impl fmt::Display for GarbageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::CompactedRun => "compacted run",
-            Self::OrphanRun => "orphan run",
+            Self::CompactedSsTable => "compacted run",
+            Self::OrphanSsTable => "orphan run",
             Self::WalEntry => "WAL entry",
             Self::ShardManifest => "shard manifest",
             Self::RecordIndexRun => "record index run",
@@ -99,7 +99,7 @@ pub struct CollectionResult {
 
 /// A folder that has the name of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunFolder {
+pub struct SsTableFolder {
     /// Its name.
     pub name: String,
     /// The generation in the name.

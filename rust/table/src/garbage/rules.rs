@@ -9,7 +9,9 @@ use lancemem_core::format::{ShardManifest, paths};
 use lancemem_core::store::Listed;
 use lancemem_core::types::{Generation, ManifestVersion};
 
-use super::{CoveredEntry, Garbage, GarbageKind, ManifestFile, RunFolder, VectorFile, shard_name};
+use super::{
+    CoveredEntry, Garbage, GarbageKind, ManifestFile, SsTableFolder, VectorFile, shard_name,
+};
 use crate::snapshot::{is_compacted, missing_generations};
 
 /// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
@@ -40,7 +42,7 @@ pub struct ShardFacts {
     /// What the base table contains.
     pub compacted: Option<Generation>,
     /// Folders with the name of a run.
-    pub runs: Vec<RunFolder>,
+    pub runs: Vec<SsTableFolder>,
     /// Entries that the newest manifest covers.
     pub entries: Vec<CoveredEntry>,
     /// The highest position of the log.
@@ -62,7 +64,7 @@ impl ShardFacts {
 #[must_use]
 pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<Garbage> {
     let Some(earlier) = &facts.earlier else { return Vec::new() };
-    let runs = facts.runs.iter().filter_map(|run| run_garbage(facts, earlier, run, now, grace));
+    let runs = facts.runs.iter().filter_map(|run| sstable_garbage(facts, earlier, run, now, grace));
     let mut garbage: Vec<Garbage> = runs.collect();
     // Ascending: what a crash leaves has no hole above what is gone.
     let mut entries: Vec<&CoveredEntry> = facts.entries.iter().collect();
@@ -80,10 +82,10 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
 /// manifest has not reached. So however long that flush sleeps, its folder is there when it commits.
 /// A generation that is in neither place is missing: an older version of the base was restored, and
 /// the folder may be the only one that has its rows.
-fn run_garbage(
+fn sstable_garbage(
     facts: &ShardFacts,
     earlier: &ShardManifest,
-    run: &RunFolder,
+    run: &SsTableFolder,
     now: SystemTime,
     grace: Duration,
 ) -> Option<Garbage> {
@@ -101,19 +103,22 @@ fn run_garbage(
         if age(run.modified, now) < STAGED_AGE + grace || facts.has_missing() {
             return None;
         }
-        (GarbageKind::OrphanRun, format!("it was staged for {shard} a week ago and is not listed"))
+        (
+            GarbageKind::OrphanSsTable,
+            format!("it was staged for {shard} a week ago and is not listed"),
+        )
     } else if is_compacted(facts.compacted, generation) {
         // It may be listed by a manifest between the two, from which a read has started.
         if generation >= earlier.current_generation {
             return None;
         }
         let reason = format!("the base table contains generation {generation} of {shard}");
-        (GarbageKind::CompactedRun, reason)
+        (GarbageKind::CompactedSsTable, reason)
     } else if age(run.modified, now) >= grace && lists_generation(newest, generation) {
         let reason = format!(
             "no manifest lists it, and {shard} has flushed generation {generation} elsewhere"
         );
-        (GarbageKind::OrphanRun, reason)
+        (GarbageKind::OrphanSsTable, reason)
     } else {
         return None;
     };
@@ -258,9 +263,9 @@ mod tests {
         format!("0000000{}_gen_{generation}", generation % 10)
     }
 
-    fn run(generation: u64, hours: u32) -> RunFolder {
+    fn run(generation: u64, hours: u32) -> SsTableFolder {
         let name = name(generation);
-        RunFolder { name, generation: Generation(generation), bytes: 1, modified: time(hours) }
+        SsTableFolder { name, generation: Generation(generation), bytes: 1, modified: time(hours) }
     }
 
     fn entry(position: u64, hours: u32, is_sentinel: bool) -> CoveredEntry {

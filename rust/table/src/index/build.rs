@@ -140,7 +140,7 @@ pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Re
         rows.starts.push((before, id));
         read_fragment(base, key, fragment.id, &mut rows).await?;
         covered.push(IndexedFragment {
-            in_run: id,
+            in_sstable: id,
             id: fragment.id,
             physical_rows: (rows.keys.len() - before) as u64,
             key_files: key_files(fragment, &pages.key_fields),
@@ -196,7 +196,7 @@ pub async fn adopt(
         return Ok(None);
     };
     let covered = IndexedFragment {
-        in_run: 0,
+        in_sstable: 0,
         id: fragment.id,
         physical_rows: fragment.physical_rows.unwrap_or_default() as u64,
         key_files: key_files(fragment, &pages.key_fields),

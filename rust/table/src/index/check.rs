@@ -39,7 +39,7 @@ impl Sum {
     }
 }
 
-/// Compares every entry of `runs` that answers for a fragment of `base` with the fragment's rows.
+/// Compares every entry of `sstables` that answers for a fragment of `base` with the fragment's rows.
 ///
 /// # Errors
 /// A storage error of the base table. What cannot be read of the index is damage.
@@ -104,8 +104,8 @@ async fn walk(
             return Err(format!("page {number} is not in key order"));
         }
         for (key, address) in keys.iter().zip(&addresses) {
-            let (in_run, offset) = split(*address);
-            if let Some(fragment) = index.fragment_of(&run.name, in_run) {
+            let (in_sstable, offset) = split(*address);
+            if let Some(fragment) = index.fragment_of(&run.name, in_sstable) {
                 found.entry(fragment).or_default().add(key, offset);
             }
         }

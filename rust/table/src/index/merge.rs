@@ -76,8 +76,8 @@ pub async fn merge(
         let (to, from) = channel(pages_at_once);
         receivers.push(from);
         let served = index.served(&run.name).into_iter().flatten();
-        let served = served.map(|(in_run, (fragment, rows))| {
-            (*in_run, Served { fragment: *fragment, rows: *rows, found: 0 })
+        let served = served.map(|(in_sstable, (fragment, rows))| {
+            (*in_sstable, Served { fragment: *fragment, rows: *rows, found: 0 })
         });
         let feed = Feed { value_type: value_type.clone(), served: served.collect(), last: None };
         feeds.push(feed.all(run, pages_at_once, to));
@@ -108,9 +108,9 @@ fn covered(index: &RecordIndex, inputs: &[Arc<OpenRun>]) -> Vec<IndexedFragment>
         .flat_map(|run| {
             let served = index.served(&run.name);
             run.run.fragments.iter().filter_map(move |fragment| {
-                let (id, _) = served?.get(&fragment.in_run)?;
+                let (id, _) = served?.get(&fragment.in_sstable)?;
                 (u64::from(*id) == fragment.id)
-                    .then(|| IndexedFragment { in_run: *id, ..fragment.clone() })
+                    .then(|| IndexedFragment { in_sstable: *id, ..fragment.clone() })
             })
         })
         .collect();
@@ -190,8 +190,8 @@ impl Feed {
         }
         let mut rows: Vec<(usize, u64)> = Vec::with_capacity(addresses.len());
         for (row, address) in addresses.into_iter().enumerate() {
-            let (in_run, offset) = split(address);
-            let Some(served) = self.served.get_mut(&in_run) else { continue };
+            let (in_sstable, offset) = split(address);
+            let Some(served) = self.served.get_mut(&in_sstable) else { continue };
             if u64::from(offset) >= served.rows {
                 return Err(damaged(run, "it has a row that its fragment does not have"));
             }

@@ -181,7 +181,7 @@ impl IndexRuns {
 #[derive(Debug, Default)]
 pub struct RecordIndex {
     runs: Vec<Serving>,
-    /// Place in `runs` by fragment.
+    /// Place in `sstables` by fragment.
     by_fragment: HashMap<u32, usize>,
     /// A search failed; nothing is asked any more.
     given_up: AtomicBool,
@@ -207,7 +207,7 @@ pub struct Found {
 }
 
 impl RecordIndex {
-    /// What `runs` cover of `base`, the first run for each fragment.
+    /// What `sstables` cover of `base`, the first run for each fragment.
     #[must_use]
     pub fn new(base: &Dataset, key: &[String], runs: &[Arc<OpenRun>]) -> Self {
         let ids = key_ids(base, key);
@@ -223,7 +223,7 @@ impl RecordIndex {
                 if has_keys_of(fragment, &ids, rows, files) && !index.by_fragment.contains_key(&id)
                 {
                     index.by_fragment.insert(id, index.runs.len());
-                    fragments.insert(covered.in_run, (id, covered.physical_rows));
+                    fragments.insert(covered.in_sstable, (id, covered.physical_rows));
                 }
             }
             if !fragments.is_empty() {
@@ -266,8 +266,8 @@ impl RecordIndex {
 
     /// The fragment of an entry of a serving run; `None` for one that another run answers for or
     /// that is gone.
-    pub(super) fn fragment_of(&self, run: &str, in_run: u32) -> Option<u32> {
-        self.served(run)?.get(&in_run).map(|(fragment, _)| *fragment)
+    pub(super) fn fragment_of(&self, run: &str, in_sstable: u32) -> Option<u32> {
+        self.served(run)?.get(&in_sstable).map(|(fragment, _)| *fragment)
     }
 
     /// Every row of a covered fragment that has one of `keys`, encoded keys that ascend. Deleted
@@ -344,8 +344,8 @@ impl Serving {
         let found = self.run.unwinding(pages.search(keys)).await?;
         let mut places = Vec::with_capacity(found.len());
         for (key, address) in found {
-            let (in_run, offset) = split(address);
-            let Some((fragment, rows)) = self.fragments.get(&in_run) else { continue };
+            let (in_sstable, offset) = split(address);
+            let Some((fragment, rows)) = self.fragments.get(&in_sstable) else { continue };
             if u64::from(offset) >= *rows {
                 let run = &self.run.name;
                 return Err(LanceError::corrupt_file_named(

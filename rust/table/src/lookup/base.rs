@@ -26,7 +26,7 @@ use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
 use crate::errors::{BaseContext, Context};
 use crate::index::fragment_of;
-use crate::snapshot::{BaseFragment, OpenBase, RunKeys, Snapshot};
+use crate::snapshot::{BaseFragment, OpenBase, Snapshot, SsTableKeys};
 
 const ACTION: &str = "looking up keys in the base table";
 /// Keys that are looked up in the index one by one, a page each. More share the pages.
@@ -132,7 +132,7 @@ impl Reader<'_> {
 /// How the fragments of a base version are asked.
 #[derive(Default)]
 struct Ways {
-    in_memory: Vec<(u32, Arc<RunKeys>)>,
+    in_memory: Vec<(u32, Arc<SsTableKeys>)>,
     /// Fragments that the record index covers.
     recorded: HashSet<u32>,
     /// Fragments that the scalar index covers.
@@ -178,7 +178,7 @@ impl Ways {
 
     async fn load(&mut self, snapshot: &Snapshot, fragments: &[&BaseFragment]) -> Result<()> {
         let loads = fragments.iter().map(|fragment| keys_of(snapshot, fragment).boxed());
-        let loaded: Vec<(u32, Arc<RunKeys>)> = all(loads.collect()).await?;
+        let loaded: Vec<(u32, Arc<SsTableKeys>)> = all(loads.collect()).await?;
         for (id, keys) in loaded {
             self.add(id, keys);
         }
@@ -186,7 +186,7 @@ impl Ways {
     }
 
     /// A key that a fragment has twice, once deleted perhaps, is not told apart by its keys.
-    fn add(&mut self, fragment: u32, keys: Arc<RunKeys>) {
+    fn add(&mut self, fragment: u32, keys: Arc<SsTableKeys>) {
         if keys.is_unique() {
             self.in_memory.push((fragment, keys));
         } else {
@@ -195,7 +195,7 @@ impl Ways {
     }
 }
 
-async fn keys_of(snapshot: &Snapshot, fragment: &BaseFragment) -> Result<(u32, Arc<RunKeys>)> {
+async fn keys_of(snapshot: &Snapshot, fragment: &BaseFragment) -> Result<(u32, Arc<SsTableKeys>)> {
     let file = fragment_of(&snapshot.base, fragment.id.into())?;
     Ok((fragment.id, fragment.keys.read(&file, &snapshot.key).await?))
 }
@@ -228,7 +228,7 @@ fn bytes_a_row(snapshot: &Snapshot) -> u64 {
     of_key + in_table
 }
 
-fn in_memory(fragments: &[(u32, Arc<RunKeys>)], wanted: &Wanted, open: &[u32]) -> Places {
+fn in_memory(fragments: &[(u32, Arc<SsTableKeys>)], wanted: &Wanted, open: &[u32]) -> Places {
     let mut places = Vec::new();
     for row in open {
         let key = wanted.key(*row);

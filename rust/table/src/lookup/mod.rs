@@ -14,7 +14,7 @@
 mod base;
 mod memory;
 mod pieces;
-mod runs;
+mod sstables;
 mod take;
 mod wanted;
 
@@ -107,7 +107,8 @@ pub async fn find_with(
     if !open.is_empty() {
         // What the base table will be asked for the rest is opened meanwhile.
         let opened = snapshot.base_cache.open(&snapshot.base, &snapshot.key);
-        let (in_runs, _) = futures::try_join!(runs::find(snapshot, &wanted, &mut open), opened)?;
+        let (in_sstables, _) =
+            futures::try_join!(sstables::find(snapshot, &wanted, &mut open), opened)?;
         let of_base = async {
             match ahead.await.filter(|ahead| ahead.version == snapshot.base.version().version) {
                 Some(ahead) => Ok(only(ahead.answers, &open)),
@@ -115,8 +116,9 @@ pub async fn find_with(
             }
         };
         // The base table has the most rows as a rule, which other threads may read meanwhile.
-        let (of_base, of_runs) = futures::try_join!(of_base, runs::rows(&columns, in_runs))?;
-        of_runs.into_iter().chain(of_base).for_each(|rows| pieces.add(rows));
+        let (of_base, of_sstables) =
+            futures::try_join!(of_base, sstables::rows(&columns, in_sstables))?;
+        of_sstables.into_iter().chain(of_base).for_each(|rows| pieces.add(rows));
     }
     pieces.finish(&columns, &wanted)
 }

@@ -92,7 +92,7 @@ impl Columns {
     }
 
     /// In a run.
-    pub fn in_run(&self, run: &SsTableHandle) -> Result<SourceColumns> {
+    pub fn in_sstable(&self, run: &SsTableHandle) -> Result<SourceColumns> {
         let stored = StoredColumns::of(&run.columns, &self.table, &self.names)?;
         let names = stored.names.clone();
         let stored = Some(stored).filter(|stored| !stored.is_same());

@@ -10,21 +10,21 @@ use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::Result;
 
 use crate::errors::Context;
-use crate::snapshot::RunKeys;
+use crate::snapshot::SsTableKeys;
 
 /// The keys that a call asks for, by row of the call.
 pub(super) struct Wanted {
     /// Nothing but the key columns, in primary-key order.
     pub batch: RecordBatch,
     /// Also the way from a key to the last row of the call that asks for it.
-    keys: RunKeys,
+    keys: SsTableKeys,
 }
 
 impl Wanted {
     pub fn new(key: &[String], rows: &RecordBatch) -> Result<Self> {
         let encoder = KeyEncoder::new(rows.schema_ref(), key)?;
         let batch = rows.project(encoder.columns()).context("reading the keys of a call")?;
-        Ok(Self { keys: RunKeys::dense(encoder.encode_block(rows)), batch })
+        Ok(Self { keys: SsTableKeys::dense(encoder.encode_block(rows)), batch })
     }
 
     pub fn len(&self) -> usize {

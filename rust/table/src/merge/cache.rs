@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lancemem_core::types::ShardId;
 use parking_lot::Mutex;
 
-use super::ComparedRuns;
+use super::ComparedSsTables;
 use super::superseded_rows::SnapshotMask;
 use crate::snapshot::{Snapshot, Source};
 
@@ -45,7 +45,7 @@ pub struct MergeCache {
 
 #[derive(Debug, Default)]
 struct Kept {
-    runs: Option<(Vec<SourceId>, Arc<ComparedRuns>)>,
+    runs: Option<(Vec<SourceId>, Arc<ComparedSsTables>)>,
     mask: Option<(SnapshotId, Arc<SnapshotMask>)>,
     flushed: Option<(SnapshotId, Arc<SnapshotMask>)>,
 }
@@ -76,8 +76,8 @@ struct SnapshotId {
 
 impl MergeCache {
     /// The runs of `snapshot`, compared.
-    pub fn runs(&self, snapshot: &Snapshot) -> Option<Arc<ComparedRuns>> {
-        let id = runs_of(snapshot);
+    pub fn runs(&self, snapshot: &Snapshot) -> Option<Arc<ComparedSsTables>> {
+        let id = sstables_of(snapshot);
         let kept = self.kept.lock();
         let found = kept.runs.as_ref().filter(|(kept, _)| *kept == id);
         count(found.is_some(), &self.key_hits, &self.key_misses);
@@ -85,10 +85,14 @@ impl MergeCache {
     }
 
     /// Keeps the runs of `snapshot`, compared.
-    pub fn keep_runs(&self, snapshot: &Snapshot, runs: ComparedRuns) -> Arc<ComparedRuns> {
+    pub fn keep_sstables(
+        &self,
+        snapshot: &Snapshot,
+        runs: ComparedSsTables,
+    ) -> Arc<ComparedSsTables> {
         let runs = Arc::new(runs);
         if runs.heap_bytes() <= KEPT_BYTES {
-            self.kept.lock().runs = Some((runs_of(snapshot), runs.clone()));
+            self.kept.lock().runs = Some((sstables_of(snapshot), runs.clone()));
         }
         runs
     }
@@ -161,7 +165,7 @@ fn count(hit: bool, hits: &AtomicUsize, misses: &AtomicUsize) {
     if hit { hits } else { misses }.fetch_add(1, Ordering::Relaxed);
 }
 
-fn runs_of(snapshot: &Snapshot) -> Vec<SourceId> {
+fn sstables_of(snapshot: &Snapshot) -> Vec<SourceId> {
     snapshot
         .sources()
         .map(|(_, source)| source_id(&source))
@@ -170,7 +174,7 @@ fn runs_of(snapshot: &Snapshot) -> Vec<SourceId> {
 }
 
 fn flushed_id(snapshot: &Snapshot) -> SnapshotId {
-    SnapshotId { base_version: snapshot.base.version().version, sources: runs_of(snapshot) }
+    SnapshotId { base_version: snapshot.base.version().version, sources: sstables_of(snapshot) }
 }
 
 fn snapshot_id(snapshot: &Snapshot) -> SnapshotId {

@@ -35,12 +35,12 @@ use lancemem_core::types::Freshness;
 
 use super::Turn;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
-use crate::errors::{RunContext, external};
+use crate::errors::{SsTableErrors, external};
 
 /// A flushed run under a plan. Whoever holds it keeps collectors of this process from the run's
 /// files, which the datasets that lance makes for its own scans do not.
 #[derive(Clone, Debug)]
-pub struct ScannedRun {
+pub struct ScannedSsTable {
     /// What it is called in errors and in the plan's text.
     pub name: Arc<str>,
     /// The handle that counts as a reader.
@@ -53,7 +53,7 @@ pub struct NewestRowsExec {
     input: Arc<dyn ExecutionPlan>,
     newest: Newest,
     record: Record,
-    run: Option<ScannedRun>,
+    run: Option<ScannedSsTable>,
     turn: Option<Turn>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -77,7 +77,7 @@ impl NewestRowsExec {
 
     /// The same node over a flushed run, which its errors and the plan's text name.
     #[must_use]
-    pub fn of_run(mut self, run: Option<ScannedRun>) -> Self {
+    pub fn of_sstable(mut self, run: Option<ScannedSsTable>) -> Self {
         self.run = run;
         self
     }
@@ -110,7 +110,7 @@ impl DisplayAs for NewestRowsExec {
                 let (dead, key) = (dead.len(), key.join(", "));
                 write!(f, "NewestRowsExec: by position, dead={dead}, and memory by key [{key}]")
             }
-            Newest::InRun { run: (_, generation), key, .. } => {
+            Newest::InSsTable { run: (_, generation), key, .. } => {
                 write_by_key(f, key, Freshness::SsTable(*generation))
             }
             Newest::ByKey { freshness, key, .. } => write_by_key(f, key, *freshness),
@@ -148,7 +148,7 @@ impl ExecutionPlan for NewestRowsExec {
         let [input] = <[_; 1]>::try_from(children)
             .map_err(|_| DataFusionError::Internal("NewestRowsExec has one input".to_owned()))?;
         let node = Self::new(input, self.newest.clone(), self.schema.clone());
-        let node = node.recording(self.record.clone()).of_run(self.run.clone());
+        let node = node.recording(self.record.clone()).of_sstable(self.run.clone());
         Ok(Arc::new(node.in_turn(self.turn.clone())))
     }
 
@@ -192,13 +192,16 @@ impl ExecutionPlan for NewestRowsExec {
 }
 
 /// The same stream with errors that name the run.
-fn named(input: SendableRecordBatchStream, run: Option<ScannedRun>) -> SendableRecordBatchStream {
+fn named(
+    input: SendableRecordBatchStream,
+    run: Option<ScannedSsTable>,
+) -> SendableRecordBatchStream {
     let Some(run) = run else { return input };
     let schema = input.schema();
     let batches = input.map(move |batch| {
         // All of it belongs to the stream: as long as that is read, the run's files stay.
         let run = &run;
-        batch.in_run(&run.name).map_err(external)
+        batch.in_sstable(&run.name).map_err(external)
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }

@@ -1,7 +1,7 @@
 //! Which source holds the newest row of each key.
 //!
 //! Owns: [`KeyChoice`], the answer over everything above the base table, [`LazyChoice`], which
-//! reads the keys when the first row needs them, and [`ComparedRuns`], which rows of a run a newer
+//! reads the keys when the first row needs them, and [`ComparedSsTables`], which rows of a run a newer
 //! one supersedes.
 //! Does not own: rows. A key that is absent here has its newest row in the base table.
 //!
@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinError;
 
 use super::{DeadRows, MergeCache, NewerKeys, SourceKeys};
-use crate::snapshot::{RunKeys, Snapshot, Source, SsTableHandle};
+use crate::snapshot::{Snapshot, Source, SsTableHandle, SsTableKeys};
 
 /// A run has one fragment.
 const THE_FRAGMENT: u32 = 0;
@@ -30,7 +30,7 @@ const THE_FRAGMENT: u32 = 0;
 /// Keys of different shards never meet, so generations of all shards share one table.
 #[derive(Debug, Default)]
 pub struct KeyChoice {
-    runs: Arc<ComparedRuns>,
+    runs: Arc<ComparedSsTables>,
     memory: Arc<NewerKeys>,
 }
 
@@ -46,7 +46,7 @@ impl KeyChoice {
     async fn with_cache(snapshot: &Snapshot, cache: &MergeCache) -> Result<Self> {
         let runs = match cache.runs(snapshot) {
             Some(runs) => runs,
-            None => cache.keep_runs(snapshot, ComparedRuns::of(snapshot).await?),
+            None => cache.keep_sstables(snapshot, ComparedSsTables::of(snapshot).await?),
         };
         Ok(Self { runs, memory: Arc::new(keys_in_memory(snapshot)?) })
     }
@@ -60,14 +60,14 @@ impl KeyChoice {
     async fn of_part(whole: &Snapshot, part: &Snapshot, cache: &MergeCache) -> Result<Self> {
         let runs = match cache.runs(whole) {
             Some(runs) => runs,
-            None => Arc::new(ComparedRuns::of(part).await?),
+            None => Arc::new(ComparedSsTables::of(part).await?),
         };
         Ok(Self { runs, memory: Arc::new(keys_in_memory(part)?) })
     }
 
     /// For each of `keys`, of rows in the base, whether no run has a row; `None` where none has any.
     #[must_use]
-    pub fn not_in_runs(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
+    pub fn not_in_sstables(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
         absent(&self.runs.keys, keys)
     }
 
@@ -75,7 +75,7 @@ impl KeyChoice {
     ///
     /// # Errors
     /// An internal error for a run that was not compared.
-    pub fn superseded(&self, run: RunId) -> Result<Arc<DeadRows>> {
+    pub fn superseded(&self, run: SsTableId) -> Result<Arc<DeadRows>> {
         let rows = self.runs.superseded.get(&run).cloned();
         rows.ok_or_else(|| Error::Internal(format!("run {run:?} was not compared with others")))
     }
@@ -197,20 +197,20 @@ fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> 
 }
 
 /// A run of a snapshot: its shard and its age there.
-pub type RunId = (ShardId, Generation);
+pub type SsTableId = (ShardId, Generation);
 
 /// The keys of the runs of a snapshot, each with its newest run, and the rows of each run that a newer
 /// one supersedes: those come to light while the keys are compared with each other.
 #[derive(Debug, Default)]
-pub struct ComparedRuns {
+pub struct ComparedSsTables {
     keys: NewerKeys,
-    superseded: HashMap<RunId, Arc<DeadRows>>,
+    superseded: HashMap<SsTableId, Arc<DeadRows>>,
 }
 
-impl ComparedRuns {
+impl ComparedSsTables {
     async fn of(snapshot: &Snapshot) -> Result<Self> {
         let runs = snapshot.sources().filter_map(|(_, source)| match source {
-            Source::SsTable(run) => Some(keys_of_run(run.clone(), snapshot.key.clone())),
+            Source::SsTable(run) => Some(keys_of_sstable(run.clone(), snapshot.key.clone())),
             Source::MemTable(_) => None,
         });
         let runs = try_join_all(runs).await?;
@@ -241,7 +241,10 @@ impl ComparedRuns {
 }
 
 /// The keys of a run, which is read beside the others.
-async fn keys_of_run(run: Arc<SsTableHandle>, key: Arc<[String]>) -> Result<(RunId, Arc<RunKeys>)> {
+async fn keys_of_sstable(
+    run: Arc<SsTableHandle>,
+    key: Arc<[String]>,
+) -> Result<(SsTableId, Arc<SsTableKeys>)> {
     let id = (run.shard_id, run.generation);
     if let Some(keys) = run.keys_in_memory() {
         return Ok((id, keys));

@@ -16,7 +16,7 @@ use datafusion::common::{DataFusionError, Result as PlanResult};
 use lancemem_core::format::{KeyEncoder, TOMBSTONE};
 use lancemem_core::types::Freshness;
 
-use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder, Noted, RunId};
+use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder, Noted, SsTableId};
 use crate::errors::external;
 
 /// The column of physical row addresses in a Lance scan.
@@ -36,11 +36,11 @@ pub enum Newest {
         above: Option<(Arc<LazyChoice>, Arc<[String]>)>,
     },
     /// By what the keys of all runs say of this one; the source has a column `_rowaddr`.
-    InRun {
+    InSsTable {
         /// Which source holds the newest row of a key.
         choice: Arc<LazyChoice>,
         /// This source.
-        run: RunId,
+        run: SsTableId,
         /// Names of the key columns in primary-key order.
         key: Arc<[String]>,
         /// Whether rows in memory hide others; the source has the key columns then.
@@ -113,7 +113,7 @@ impl Selector {
                 };
                 Test::ByPosition { dead: dead.clone(), above }
             }
-            Newest::InRun { choice, run, key, is_below_memory } => {
+            Newest::InSsTable { choice, run, key, is_below_memory } => {
                 let choice = choice.get().await.map_err(external)?;
                 let dead = choice.superseded(*run).map_err(external)?;
                 let above = if *is_below_memory {
@@ -166,8 +166,8 @@ impl Selector {
             }
             Test::ByKey { choice, encoder, .. } => {
                 let keys = encoder.view(batch);
-                let not_in_runs = choice.not_in_runs(&keys).map(BooleanArray::from);
-                (not_in_runs, choice.not_in_memory(&keys))
+                let not_in_sstables = choice.not_in_sstables(&keys).map(BooleanArray::from);
+                (not_in_sstables, choice.not_in_memory(&keys))
             }
         };
         let tombstones = batch.column_by_name(TOMBSTONE).map(booleans).transpose()?;

@@ -36,10 +36,10 @@ impl DeadRows {
         let addresses = addresses.values();
         let (first, last) = (*addresses.first()?, *addresses.last()?);
         let (fragment, offset) = split_address(first);
-        let is_run = last.checked_sub(first) == Some(addresses.len() as u64 - 1)
+        let is_sstable = last.checked_sub(first) == Some(addresses.len() as u64 - 1)
             && addresses.is_sorted_by(|left, right| left < right)
             && split_address(last).0 == fragment;
-        if !is_run {
+        if !is_sstable {
             let live = addresses.iter().map(|address| Some(!self.contains(*address)));
             return Some(live.collect());
         }

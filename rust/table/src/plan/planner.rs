@@ -51,12 +51,12 @@ use lancemem_core::types::{Error, Freshness, Result};
 use super::first_rows::Turns;
 use super::memtable_scan::MemTableScan;
 use super::prune::{Pruned, prune};
-use super::run_keys_scan::RunKeysScan;
 use super::source_exec::LeafExec;
+use super::sstable_keys_scan::SsTableKeysScan;
 use super::{Filter, ReadPart};
-use crate::errors::{Context, RunContext, from_base};
+use crate::errors::{Context, SsTableErrors, from_base};
 use crate::merge::{
-    KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedRun,
+    KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedSsTable,
 };
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::snapshot::{Snapshot, Source, SsTableHandle, bytes_of, set_batches};
@@ -256,15 +256,16 @@ impl<'a> Planner<'a> {
         arm: usize,
         run: &Arc<SsTableHandle>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let is_run = |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
-        let place = self.snapshot.sources().take(arm).filter(is_run).count();
+        let is_sstable =
+            |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
+        let place = self.snapshot.sources().take(arm).filter(is_sstable).count();
         let newest = self.by_position(arm, place);
-        let newest = newest.unwrap_or_else(|| self.in_run(arm, run));
+        let newest = newest.unwrap_or_else(|| self.in_sstable(arm, run));
         let fragments = fragments_to_read(&run.dataset, &newest, None);
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
-        let scanned = ScannedRun { name: run.name().into(), dataset: run.dataset.clone() };
+        let scanned = ScannedSsTable { name: run.name().into(), dataset: run.dataset.clone() };
         let scanned = Some(scanned);
         if let Some(keys) = self.keys_of(run, &newest)? {
             return self.finished(arm, keys, newest, scanned, None).map(Some);
@@ -275,7 +276,7 @@ impl<'a> Planner<'a> {
                 read.push(TOMBSTONE.to_owned());
             }
             let stored = StoredColumns::of(&run.columns, &self.snapshot.columns, &read);
-            stored.map_err(|error| in_run(run, error))
+            stored.map_err(|error| in_sstable(run, error))
         };
         let whole = self.whole.as_ref();
         let rows = Stored { dataset: &run.dataset, fragments, row_bytes: run.row_bytes };
@@ -283,12 +284,12 @@ impl<'a> Planner<'a> {
             let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
             let names = stored(rest)?.names;
             let scan = self.scan(rows, &newest, &names, pushed).await;
-            let scan = scan.in_run(&run.name())?;
+            let scan = scan.in_sstable(&run.name())?;
             return self.finished(arm, scan, newest, scanned, rest).map(Some);
         }
         let stored = Arc::new(stored(whole)?);
         let scan = self.scan(rows, &newest, &stored.names, None).await;
-        let scan = scan.in_run(&run.name())?;
+        let scan = scan.in_sstable(&run.name())?;
         let address = scan.schema().column_with_name(ROW_ADDR).map(|_| ROW_ADDR.to_owned());
         let extra = address.into_iter().collect();
         let scan = ReconcileExec::try_new(scan, stored, extra).context(PLANNING)?;
@@ -311,7 +312,7 @@ impl<'a> Planner<'a> {
         }
         let txns = !matches!(newest, Newest::ByPosition { .. });
         let rows =
-            RunKeysScan::try_new(run.clone(), key.clone(), &self.snapshot.schema, &names, txns);
+            SsTableKeysScan::try_new(run.clone(), key.clone(), &self.snapshot.schema, &names, txns);
         Ok(Some(Arc::new(LeafExec::new(rows.context(PLANNING)?))))
     }
 
@@ -341,11 +342,11 @@ impl<'a> Planner<'a> {
     }
 
     /// By what the keys of all runs say of this one.
-    fn in_run(&self, arm: usize, run: &SsTableHandle) -> Newest {
+    fn in_sstable(&self, arm: usize, run: &SsTableHandle) -> Newest {
         if self.has_newest_rows(arm) {
             return Newest::All;
         }
-        Newest::InRun {
+        Newest::InSsTable {
             choice: self.choice.clone(),
             run: (run.shard_id, run.generation),
             key: self.snapshot.key.clone(),
@@ -395,7 +396,7 @@ impl<'a> Planner<'a> {
         let rows = batch_rows(&self.snapshot.schema, read);
         set_batches(&mut scanner, dataset, read, rows, row_bytes);
         // Lance gives no rows to count where it reads no column.
-        let by_position = matches!(newest, Newest::ByPosition { .. } | Newest::InRun { .. });
+        let by_position = matches!(newest, Newest::ByPosition { .. } | Newest::InSsTable { .. });
         if read.is_empty() || self.recorder.is_some() || by_position {
             scanner.with_row_address();
         }
@@ -416,7 +417,7 @@ impl<'a> Planner<'a> {
         arm: usize,
         scan: Arc<dyn ExecutionPlan>,
         newest: Newest,
-        run: Option<ScannedRun>,
+        run: Option<ScannedSsTable>,
         filter: Option<&Filter>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let rows = self.newest(arm, scan, newest, run, &self.columns(filter));
@@ -428,12 +429,12 @@ impl<'a> Planner<'a> {
         arm: usize,
         scan: Arc<dyn ExecutionPlan>,
         newest: Newest,
-        run: Option<ScannedRun>,
+        run: Option<ScannedSsTable>,
         kept: &[String],
     ) -> Arc<dyn ExecutionPlan> {
         let record = self.recorder.clone().map(|recorder| (recorder, arm));
         let node = NewestRowsExec::new(scan, newest, fields(&self.snapshot.schema, kept));
-        Arc::new(node.recording(record).of_run(run).in_turn(self.turns.of_arm(arm)))
+        Arc::new(node.recording(record).of_sstable(run).in_turn(self.turns.of_arm(arm)))
     }
 
     /// Columns of the result and of `filter`, in the order of the table.
@@ -447,7 +448,7 @@ impl<'a> Planner<'a> {
         let by_key = matches!(
             newest,
             Newest::ByKey { .. }
-                | Newest::InRun { is_below_memory: true, .. }
+                | Newest::InSsTable { is_below_memory: true, .. }
                 | Newest::ByPosition { above: Some(_), .. }
         );
         let is_key = |name: &String| by_key && self.snapshot.key.contains(name);
@@ -535,7 +536,7 @@ fn output_columns(snapshot: &Snapshot, request: &ScanRequest) -> Result<Vec<Stri
     Ok(columns.clone())
 }
 
-fn in_run(run: &SsTableHandle, error: Error) -> Error {
+fn in_sstable(run: &SsTableHandle, error: Error) -> Error {
     match error {
         Error::InvalidInput(reason) => Error::input(format!("{}: {reason}", run.name())),
         other => other,

@@ -126,13 +126,13 @@ impl KeyCondition {
             return Ok(Some("whose bucket has no key that meets the filter"));
         }
         let excluded = match source {
-            Source::SsTable(run) => self.excludes_run(run, key).await?,
+            Source::SsTable(run) => self.excludes_sstable(run, key).await?,
             Source::MemTable(rows) => self.excludes_memtable(rows),
         };
         Ok(excluded.then_some("which has no key that meets the filter"))
     }
 
-    async fn excludes_run(&self, run: &SsTableHandle, key: &[String]) -> Result<bool> {
+    async fn excludes_sstable(&self, run: &SsTableHandle, key: &[String]) -> Result<bool> {
         let known = run.keys_in_memory();
         if let Some(known) = &known
             && let Some((least, greatest)) = known.range()

@@ -1,7 +1,7 @@
 //! The plan node around a source of rows that is not Lance's.
 //!
 //! Owns: what all such nodes have in common: no input, one stream, metrics, a line of the plan's text.
-//! Does not own: the rows, which are those of a [`Leaf`] (`memtable_scan`, `run_keys_scan`).
+//! Does not own: the rows, which are those of a [`Leaf`] (`memtable_scan`, `sstable_keys_scan`).
 
 use std::fmt;
 use std::sync::Arc;

@@ -23,7 +23,7 @@ use roaring::RoaringBitmap;
 
 use super::cache::{Kept, KeptBound};
 use super::row_readers::RowReaders;
-use super::run_keys::RunKeys;
+use super::sstable_keys::SsTableKeys;
 use super::sstables::with_table;
 use crate::errors::BaseContext;
 use crate::index::{IndexRuns, RecordIndex, column_batches, key_files, key_ids};
@@ -71,7 +71,7 @@ pub struct BaseFragment {
 /// The keys of all rows of a fragment's data files, deleted ones included.
 #[derive(Debug)]
 pub struct FragmentKeys {
-    keys: Arc<Kept<RunKeys>>,
+    keys: Arc<Kept<SsTableKeys>>,
     /// Lookups that read the fragment because its keys were not in memory.
     lookups: AtomicU64,
 }
@@ -160,7 +160,7 @@ impl FragmentKeys {
 
     /// The keys, where they are in memory.
     #[must_use]
-    pub fn in_memory(&self) -> Option<Arc<RunKeys>> {
+    pub fn in_memory(&self) -> Option<Arc<SsTableKeys>> {
         self.keys.present()
     }
 
@@ -173,7 +173,7 @@ impl FragmentKeys {
     ///
     /// # Errors
     /// A storage error.
-    pub async fn read(&self, fragment: &FileFragment, key: &[String]) -> Result<Arc<RunKeys>> {
+    pub async fn read(&self, fragment: &FileFragment, key: &[String]) -> Result<Arc<SsTableKeys>> {
         let read = async {
             let keys = read_keys(fragment, key).await?;
             let bytes = keys.heap_bytes();
@@ -183,14 +183,14 @@ impl FragmentKeys {
     }
 }
 
-async fn read_keys(fragment: &FileFragment, key: &[String]) -> Result<RunKeys> {
+async fn read_keys(fragment: &FileFragment, key: &[String]) -> Result<SsTableKeys> {
     let action = "reading keys of the base table";
     let mut stream = column_batches(fragment, key).await.in_base(action)?;
     let mut keys = KeyBlock::default();
     while let Some(batch) = stream.try_next().await.in_base(action)? {
         keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
     }
-    with_table(move || RunKeys::dense(keys)).await
+    with_table(move || SsTableKeys::dense(keys)).await
 }
 
 /// What tells a fragment's key columns from any others.

@@ -10,8 +10,8 @@ mod local_files;
 mod missing;
 mod readers;
 mod row_readers;
-mod run_columns;
-mod run_keys;
+mod sstable_columns;
+mod sstable_keys;
 mod sstables;
 mod token;
 
@@ -30,7 +30,7 @@ pub use cache::{Kept, KeptBound, KeptStats};
 pub use missing::{MissingRange, missing_generations};
 pub use readers::{is_pinned, remember};
 pub use row_readers::RowReaders;
-pub use run_keys::RunKeys;
+pub use sstable_keys::SsTableKeys;
 pub use sstables::{SsTableCache, SsTableHandle, read_ahead};
 pub use token::{ShardToken, SnapshotToken};
 

@@ -23,13 +23,13 @@ use super::base::BaseCache;
 use super::cache::{Kept, KeptBound, KeptStats};
 use super::readers;
 use super::row_readers::RowReaders;
-use super::run_columns::{read_hidden, read_keys, read_tombstones};
-use super::run_keys::RunKeys;
-use crate::errors::{Context, RunContext};
+use super::sstable_columns::{read_hidden, read_keys, read_tombstones};
+use super::sstable_keys::SsTableKeys;
+use crate::errors::{Context, SsTableErrors};
 use crate::schema::with_ids;
 use crate::sstable::{
-    COMPARED_BYTES, DamagedFile, FileStamps, KeyFilter, KeyIndex, OTHER_SIZE, RunFiles,
-    SsTableContext, compare, is_ours, no_file, open_sstable, other_size, stamps,
+    COMPARED_BYTES, DamagedFile, FileStamps, KeyFilter, KeyIndex, OTHER_SIZE, SsTableContext,
+    SsTableFiles, compare, is_ours, no_file, open_sstable, other_size, stamps,
 };
 
 /// Bytes that a table keeps of its runs by default.
@@ -54,7 +54,7 @@ pub struct SsTableHandle {
     pub columns: SchemaRef,
     /// Reads rows of it.
     pub row_readers: RowReaders,
-    keys: Arc<Kept<RunKeys>>,
+    keys: Arc<Kept<SsTableKeys>>,
     filter: Arc<Kept<KeyFilter>>,
     index: Arc<Kept<KeyIndex>>,
     tombstones: Arc<Kept<RoaringBitmap>>,
@@ -78,7 +78,7 @@ impl SsTableHandle {
     ///
     /// # Errors
     /// A storage error while the key columns are read.
-    pub async fn keys(&self, key: &[String]) -> Result<Arc<RunKeys>> {
+    pub async fn keys(&self, key: &[String]) -> Result<Arc<SsTableKeys>> {
         let read = async {
             let (keys, tombstones) = read_keys(&self.dataset, key, &self.name()).await?;
             self.tombstones.get_or_read(ready(Ok(sized(tombstones)))).await?;
@@ -92,7 +92,7 @@ impl SsTableHandle {
     ///
     /// # Errors
     /// As [`Self::keys`].
-    pub async fn keys_to_find(&self, key: &[String]) -> Result<Arc<RunKeys>> {
+    pub async fn keys_to_find(&self, key: &[String]) -> Result<Arc<SsTableKeys>> {
         let keys = self.keys(key).await?;
         if !keys.has_table() {
             let keys = keys.clone();
@@ -103,7 +103,7 @@ impl SsTableHandle {
 
     /// The run's keys, where they are in memory.
     #[must_use]
-    pub fn keys_in_memory(&self) -> Option<Arc<RunKeys>> {
+    pub fn keys_in_memory(&self) -> Option<Arc<SsTableKeys>> {
         self.keys.present()
     }
 
@@ -117,7 +117,7 @@ impl SsTableHandle {
             return Ok(None);
         }
         let read = async {
-            let filter = KeyFilter::read(&self.dataset).await.in_run(&self.name())?;
+            let filter = KeyFilter::read(&self.dataset).await.in_sstable(&self.name())?;
             let bytes = filter.heap_bytes();
             Ok((filter, bytes))
         };
@@ -138,8 +138,8 @@ impl SsTableHandle {
         }
         self.pages_read.fetch_add(keys, Ordering::Relaxed);
         let read = async {
-            self.verify_small(RunFiles::Keys).await?;
-            let index = KeyIndex::open(&self.dataset).await.in_run(&self.name())?;
+            self.verify_small(SsTableFiles::Keys).await?;
+            let index = KeyIndex::open(&self.dataset).await.in_sstable(&self.name())?;
             let bytes = index.heap_bytes();
             Ok((index, bytes))
         };
@@ -152,15 +152,15 @@ impl SsTableHandle {
     /// # Errors
     /// Damage, with the file's name; a storage error.
     pub async fn verify(&self) -> Result<()> {
-        if self.stamps(RunFiles::All).await?.bytes().is_some() {
-            self.compare(RunFiles::All).await?;
+        if self.stamps(SsTableFiles::All).await?.bytes().is_some() {
+            self.compare(SsTableFiles::All).await?;
         }
         Ok(())
     }
 
     /// The same for some files, unless they are large; what the disk said of them before, where nothing
     /// is left to compare.
-    async fn verify_small(&self, files: RunFiles) -> Result<Option<FileStamps>> {
+    async fn verify_small(&self, files: SsTableFiles) -> Result<Option<FileStamps>> {
         self.refuse_no_file().await?;
         let stamps = self.stamps(files).await?;
         match stamps.bytes() {
@@ -202,7 +202,7 @@ impl SsTableHandle {
     }
 
     /// What the disk says of files that can be compared.
-    async fn stamps(&self, files: RunFiles) -> Result<FileStamps> {
+    async fn stamps(&self, files: SsTableFiles) -> Result<FileStamps> {
         if !self.verifies {
             return Ok(FileStamps::default());
         }
@@ -220,10 +220,10 @@ impl SsTableHandle {
     /// # Errors
     /// A storage error.
     pub async fn verified_bytes(&self) -> Result<u64> {
-        Ok(self.stamps(RunFiles::All).await?.bytes().unwrap_or_default())
+        Ok(self.stamps(SsTableFiles::All).await?.bytes().unwrap_or_default())
     }
 
-    async fn compare(&self, files: RunFiles) -> Result<()> {
+    async fn compare(&self, files: SsTableFiles) -> Result<()> {
         let name = self.name();
         compare(&self.dataset, files).await.context(&name)?.whole(&name)
     }
@@ -270,7 +270,9 @@ fn sized(rows: RoaringBitmap) -> (RoaringBitmap, usize) {
 }
 
 /// Keys with their table built.
-pub(super) async fn with_table(make: impl FnOnce() -> RunKeys + Send + 'static) -> Result<RunKeys> {
+pub(super) async fn with_table(
+    make: impl FnOnce() -> SsTableKeys + Send + 'static,
+) -> Result<SsTableKeys> {
     on_thread(|| {
         let keys = make();
         let _ = keys.is_unique();
@@ -309,13 +311,13 @@ fn physical_rows(run: &Dataset) -> u64 {
 }
 
 /// Handles by shard and folder.
-type OpenRuns = HashMap<(ShardId, String), Arc<Kept<SsTableHandle>>>;
+type OpenSsTables = HashMap<(ShardId, String), Arc<Kept<SsTableHandle>>>;
 
 /// The runs that are open in this process.
 #[derive(Debug)]
 pub struct SsTableCache {
     bound: Arc<KeptBound>,
-    runs: Mutex<OpenRuns>,
+    runs: Mutex<OpenSsTables>,
     base: Arc<BaseCache>,
     verifies: AtomicBool,
 }
@@ -402,7 +404,7 @@ impl SsTableCache {
         base: &Dataset,
         run: &Arc<SsTableHandle>,
     ) -> Result<Arc<SsTableHandle>> {
-        let stamps = run.stamps(RunFiles::Rows).await?;
+        let stamps = run.stamps(SsTableFiles::Rows).await?;
         if run.is_as_compared(&stamps) { Ok(run.clone()) } else { self.verified(base, run).await }
     }
 
@@ -418,7 +420,7 @@ impl SsTableCache {
         run: &Arc<SsTableHandle>,
     ) -> Result<Arc<SsTableHandle>> {
         let place = (run.shard_id, run.path.clone());
-        let stamps = run.stamps(RunFiles::Rows).await?;
+        let stamps = run.stamps(SsTableFiles::Rows).await?;
         if let Err(error) = run.verify().await {
             if error.kind() == ErrorKind::Corruption && !mutant!("B19-kept") {
                 self.runs.lock().remove(&place);
@@ -444,7 +446,7 @@ impl SsTableCache {
         let name = run.name();
         let context = SsTableContext::new(base, run.shard_id).await.context(&name)?;
         let context = context.with_new_session();
-        let dataset = open_sstable(&context, &run.path).await.in_run(&name)?;
+        let dataset = open_sstable(&context, &run.path).await.in_sstable(&name)?;
         let (mut anew, bytes) = self.handle(run.shard_id, run.generation, &run.path, dataset);
         (anew.verifies, anew.row_bytes) = (run.verifies, run.row_bytes);
         Ok((anew, bytes))
@@ -459,10 +461,10 @@ impl SsTableCache {
         let action = format!("SSTable {} of shard {shard_id}", sstable.path);
         let mut context = SsTableContext::new(base, shard_id).await.context(&action)?;
         context.verifies = self.verifies.load(Ordering::Relaxed);
-        let dataset = open_sstable(&context, &sstable.path).await.in_run(&action)?;
+        let dataset = open_sstable(&context, &sstable.path).await.in_sstable(&action)?;
         let (mut run, bytes) = self.handle(shard_id, sstable.generation, &sstable.path, dataset);
         run.row_bytes = sstable.in_memory_bytes.map(|bytes| bytes / run.rows.max(1));
-        run.compared = run.verify_small(RunFiles::Rows).await?;
+        run.compared = run.verify_small(SsTableFiles::Rows).await?;
         Ok((run, bytes))
     }
 

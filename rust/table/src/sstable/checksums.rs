@@ -76,7 +76,7 @@ impl FileSum {
     /// their names in the index's folder. None where it says nothing.
     #[must_use]
     pub fn of_key_index(run: &Dataset) -> Vec<Self> {
-        let sums = sums_of(run, RunFiles::Keys).into_iter();
+        let sums = sums_of(run, SsTableFiles::Keys).into_iter();
         let sums = sums.filter_map(|(file, said)| {
             let file = file.strip_prefix(KEY_INDEX)?.to_owned();
             Some(Self { file, crc32: u32::from_str_radix(&said, 16).ok()? })
@@ -95,7 +95,7 @@ impl FileSum {
         match damage {
             None => Ok(bytes),
             Some(kind) => {
-                let path = in_run(folder, &self.file).unwrap_or_else(|| folder.clone());
+                let path = in_sstable(folder, &self.file).unwrap_or_else(|| folder.clone());
                 Err(Error::corrupt_file(path, kind))
             }
         }
@@ -103,7 +103,7 @@ impl FileSum {
 
     /// What a local disk says of the file in `folder`; `None` where it is not on one.
     pub fn stamp(&self, store: &ObjectStore, folder: &Path) -> Option<FileStamp> {
-        stamp(store, &in_run(folder, &self.file)?)
+        stamp(store, &in_sstable(folder, &self.file)?)
     }
 
     /// Those of all of `paths`.
@@ -151,14 +151,14 @@ pub(super) fn inside(folder: &Path, path: &Path) -> String {
 }
 
 /// Where the file of a run at `folder` is, whose manifest may say anything.
-fn in_run(folder: &Path, file: &str) -> Option<Path> {
+fn in_sstable(folder: &Path, file: &str) -> Option<Path> {
     let is_plain = file.split('/').all(paths::is_plain_component);
     is_plain.then(|| file.split('/').fold(folder.clone(), Path::join))
 }
 
 /// Which files of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunFiles {
+pub enum SsTableFiles {
     /// Those that its rows come from: data and deletions.
     Rows,
     /// Its key index.
@@ -212,7 +212,7 @@ impl Compared {
 ///
 /// # Errors
 /// A storage error; damage is no error here.
-pub async fn compare(run: &Dataset, files: RunFiles) -> Result<Compared> {
+pub async fn compare(run: &Dataset, files: SsTableFiles) -> Result<Compared> {
     let store = run.object_store(None).await?;
     let folder = run.branch_location().path;
     let sizes = sizes_of(run);
@@ -259,7 +259,9 @@ async fn compare_file(
     file: &str,
     recorded: &Recorded,
 ) -> Result<(u64, Option<&'static str>)> {
-    let Some(path) = in_run(folder, file) else { return Ok((0, Some("path outside its folder"))) };
+    let Some(path) = in_sstable(folder, file) else {
+        return Ok((0, Some("path outside its folder")));
+    };
     let summing = Summing { recorded: recorded.bytes, ..Summing::default() };
     let read = sum_file(store, &path, summing).await;
     Ok(match read.map_err(|error| Error::io(format!("{file}: {error}")))? {
@@ -275,10 +277,10 @@ async fn compare_file(
 ///
 /// # Errors
 /// A storage error.
-pub async fn stamps(run: &Dataset, files: RunFiles) -> Result<FileStamps> {
+pub async fn stamps(run: &Dataset, files: SsTableFiles) -> Result<FileStamps> {
     let store = run.object_store(None).await?;
     let folder = run.branch_location().path;
-    let paths = sums_of(run, files).into_iter().filter_map(|(file, _)| in_run(&folder, &file));
+    let paths = sums_of(run, files).into_iter().filter_map(|(file, _)| in_sstable(&folder, &file));
     Ok(paths.map(|path| stamp(&store, &path)).collect())
 }
 
@@ -311,18 +313,18 @@ fn stamp(store: &ObjectStore, path: &Path) -> Option<FileStamp> {
 }
 
 /// Files of the run with what its manifest says of each, sorted.
-fn sums_of(run: &Dataset, files: RunFiles) -> Vec<(String, String)> {
+fn sums_of(run: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
     let mut sums: Vec<(String, String)> = run
         .config()
         .iter()
         .filter_map(|(key, said)| Some((key.strip_prefix(OF_FILE)?.to_owned(), said.clone())))
         .filter(|(file, _)| match files {
-            RunFiles::Rows => !file.starts_with(KEY_INDEX),
-            RunFiles::Keys => file.starts_with(KEY_INDEX),
-            RunFiles::All => true,
+            SsTableFiles::Rows => !file.starts_with(KEY_INDEX),
+            SsTableFiles::Keys => file.starts_with(KEY_INDEX),
+            SsTableFiles::All => true,
         })
         .collect();
-    if files == RunFiles::All
+    if files == SsTableFiles::All
         && let Some(said) = run.config().get(bloom::CHECKSUM)
     {
         sums.push((read::BLOOM_FILTER.to_owned(), said.clone()));

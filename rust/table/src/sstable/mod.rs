@@ -47,7 +47,7 @@ use uuid::Uuid;
 pub use bloom::KeyFilter;
 pub use bounded::{OTHER_SIZE, no_file, other_size, read_whole};
 pub use checksums::{
-    BlockSums, COMPARED_BYTES, Compared, DamagedFile, FileStamps, FileSum, RunFiles, compare,
+    BlockSums, COMPARED_BYTES, Compared, DamagedFile, FileStamps, FileSum, SsTableFiles, compare,
     stamps,
 };
 pub use chunks::Chunks;

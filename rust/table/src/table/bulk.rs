@@ -30,7 +30,7 @@ use super::schema_rules::refuse_unwritable;
 use super::turns::{Attempts, ShardTurns};
 use super::write::{Verb, shard_of};
 use super::{Job, Table};
-use crate::errors::{Context, RunContext};
+use crate::errors::{Context, SsTableErrors};
 use crate::garbage::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
 use crate::snapshot::is_pinned;
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable, routed_by};
@@ -40,7 +40,7 @@ const DISCARD: &[u8] = b"discard\n";
 
 /// A run that no manifest lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StagedRun {
+pub struct StagedSsTable {
     /// The shard whose rows it has.
     pub shard_id: ShardId,
     /// Folder name inside the shard.
@@ -55,7 +55,7 @@ pub struct StagedRun {
 
 /// What a link did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkResult {
+pub struct CommitResult {
     /// Rows of the runs that were linked.
     pub rows: u64,
     /// Shards that took them.
@@ -69,14 +69,14 @@ pub struct LinkResult {
 
 /// Rows on their way into runs that no manifest lists.
 #[derive(Debug)]
-pub struct Stage {
+pub struct BulkWriter {
     table: Arc<Table>,
     /// What the rows are accepted and stored as.
     schema: Arc<RowSchema>,
     /// Rows that are not written yet, by shard.
     waiting: BTreeMap<ShardId, Waiting>,
     routing: HashMap<i32, ShardId>,
-    runs: Vec<StagedRun>,
+    runs: Vec<StagedSsTable>,
 }
 
 #[derive(Debug, Default)]
@@ -93,13 +93,13 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::routing`].
-    pub async fn start_stage(self: &Arc<Self>) -> Result<Stage> {
+    pub async fn bulk_writer(self: &Arc<Self>) -> Result<BulkWriter> {
         let routing = self.routing().await?;
         let base = self.without_reused_ids().await?;
         refuse_unwritable(&base.dataset)?;
         let schema = base.schema.rows.clone();
         let (waiting, runs) = (BTreeMap::new(), Vec::new());
-        Ok(Stage { table: self.clone(), schema, waiting, routing, runs })
+        Ok(BulkWriter { table: self.clone(), schema, waiting, routing, runs })
     }
 
     /// Takes staged runs into their shards, newer than every row there, in the order given; in
@@ -117,10 +117,10 @@ impl Table {
     #[boxed]
     pub async fn link(
         &self,
-        runs: &[StagedRun],
+        runs: &[StagedSsTable],
         write: Option<&str>,
         txn: Option<&Txn>,
-    ) -> Result<LinkResult> {
+    ) -> Result<CommitResult> {
         // A table that was removed since it was opened does not get a folder again.
         let base = self.latest_base().await?;
         if let Some(write) = write
@@ -136,7 +136,7 @@ impl Table {
             self.link_shard(shard_id, runs, txn)
         });
         let linked = try_join_all(links).await?;
-        Ok(linked.into_iter().fold(LinkResult::default(), |sum, shard| LinkResult {
+        Ok(linked.into_iter().fold(CommitResult::default(), |sum, shard| CommitResult {
             rows: sum.rows + shard.rows,
             shards: sum.shards + shard.shards,
             runs: sum.runs + shard.runs,
@@ -152,7 +152,7 @@ impl Table {
     /// An input error, with nothing removed, where a run is linked under another name or under
     /// none; corruption as [`Self::link`]; a storage error; runs may be left behind, which mean nothing.
     #[boxed]
-    pub async fn discard(&self, runs: &[StagedRun], write: &str) -> Result<bool> {
+    pub async fn abort(&self, runs: &[StagedSsTable], write: &str) -> Result<bool> {
         runs.iter().try_for_each(check_path)?;
         let base = self.latest_base().await?;
         let now = self.store().read_clock().await?.later();
@@ -175,7 +175,7 @@ impl Table {
 
     /// Refuses runs that a manifest lists, a shard remembers, or somebody here reads: they are rows of the
     /// table, or were until they were compacted.
-    async fn refuse_linked(&self, base: &Dataset, runs: &[StagedRun]) -> Result<()> {
+    async fn refuse_linked(&self, base: &Dataset, runs: &[StagedSsTable]) -> Result<()> {
         let manifests = self.manifests().await?;
         for run in runs {
             let is_listed = manifests
@@ -200,10 +200,10 @@ impl Table {
     /// taken need not be there any more: a compaction and a collection may have come since.
     async fn not_linked<'a>(
         &self,
-        runs: &'a [StagedRun],
+        runs: &'a [StagedSsTable],
         txn: Option<&Txn>,
-    ) -> Result<BTreeMap<ShardId, Vec<&'a StagedRun>>> {
-        let mut by_shard: BTreeMap<ShardId, Vec<&StagedRun>> = BTreeMap::new();
+    ) -> Result<BTreeMap<ShardId, Vec<&'a StagedSsTable>>> {
+        let mut by_shard: BTreeMap<ShardId, Vec<&StagedSsTable>> = BTreeMap::new();
         for run in runs {
             check_path(run)?;
             let of_shard = by_shard.entry(run.shard_id).or_default();
@@ -270,9 +270,9 @@ impl Table {
     async fn check_staged<'a>(
         &self,
         base: &Dataset,
-        runs: impl Iterator<Item = &'a StagedRun>,
+        runs: impl Iterator<Item = &'a StagedSsTable>,
     ) -> Result<Vec<Duration>> {
-        let runs: Vec<&StagedRun> = runs.collect();
+        let runs: Vec<&StagedSsTable> = runs.collect();
         if runs.is_empty() {
             return Ok(Vec::new());
         }
@@ -286,7 +286,7 @@ impl Table {
                 Some(_) => {}
             }
             let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
-            let opened = open_sstable(&context, &run.path).await.in_run(&action)?;
+            let opened = open_sstable(&context, &run.path).await.in_sstable(&action)?;
             self.check_routed(run, routed_by(&opened))?;
             Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))
         });
@@ -294,7 +294,7 @@ impl Table {
     }
 
     /// Refuses rows that were sent to their shard by another sharding than that of the index.
-    fn check_routed(&self, run: &StagedRun, by: Option<&str>) -> Result<()> {
+    fn check_routed(&self, run: &StagedSsTable, by: Option<&str>) -> Result<()> {
         let Some(by) = by.filter(|by| Some(*by) != self.sharding_record.as_deref()) else {
             return Ok(());
         };
@@ -309,7 +309,7 @@ impl Table {
     }
 
     /// How long ago the last file of a run was written, or touched; `None` where nothing of it is there.
-    async fn age_of(&self, run: &StagedRun, now: SystemTime) -> Result<Option<Duration>> {
+    async fn age_of(&self, run: &StagedSsTable, now: SystemTime) -> Result<Option<Duration>> {
         let folder = format!("{}/{}", paths::shard(run.shard_id), run.path);
         let files = self.store().list_tree(&folder).await?;
         let ended = files.iter().map(|file| file.modified).max();
@@ -319,10 +319,10 @@ impl Table {
     async fn link_shard(
         &self,
         shard_id: ShardId,
-        runs: Vec<(&StagedRun, Duration)>,
+        runs: Vec<(&StagedSsTable, Duration)>,
         txn: Option<&Txn>,
-    ) -> Result<LinkResult> {
-        let already = LinkResult { already_written: 1, ..LinkResult::default() };
+    ) -> Result<CommitResult> {
+        let already = CommitResult { already_written: 1, ..CommitResult::default() };
         // A link that has nothing to do must not fence whoever works there.
         if runs.is_empty() {
             return Ok(already);
@@ -332,18 +332,18 @@ impl Table {
             Ok((run.as_listed(), txn))
         });
         let marked = marked.collect::<Result<Vec<IngestedSsTable>>>()?;
-        let linked = self.link_in_turn(shard_id, &marked).await?;
+        let linked = self.commit_in_turn(shard_id, &marked).await?;
         if linked.is_empty() {
             return Ok(already);
         }
         let rows = runs.iter().filter(|(run, _)| linked.contains(&run.path));
         let rows = rows.map(|(run, _)| run.rows).sum();
-        Ok(LinkResult { rows, shards: 1, runs: linked.len(), already_written: 0 })
+        Ok(CommitResult { rows, shards: 1, runs: linked.len(), already_written: 0 })
     }
 
     /// Links, and again where another writer took the shard before: the transaction ids of the runs make that
     /// harmless.
-    async fn link_in_turn(
+    async fn commit_in_turn(
         &self,
         shard_id: ShardId,
         marked: &[IngestedSsTable],
@@ -372,7 +372,7 @@ fn is_too_old(age: Duration) -> bool {
 }
 
 /// A collector that has found a run unlisted, and old, removes it a while later.
-fn too_old(run: &StagedRun) -> Error {
+fn too_old(run: &StagedSsTable) -> Error {
     Error::input(format!(
         "the staged run {} of shard {} was written more than six days ago, and may be collected at \
          any moment; write its rows again",
@@ -380,7 +380,7 @@ fn too_old(run: &StagedRun) -> Error {
     ))
 }
 
-fn not_there(run: &StagedRun) -> Error {
+fn not_there(run: &StagedSsTable) -> Error {
     Error::input(format!(
         "the staged run {} of shard {} is not there: it was discarded, or compacted or collected; \
          write its rows again where they are not in the table",
@@ -388,7 +388,7 @@ fn not_there(run: &StagedRun) -> Error {
     ))
 }
 
-impl StagedRun {
+impl StagedSsTable {
     fn as_listed(&self) -> SsTable {
         SsTable {
             generation: Generation(0),
@@ -415,18 +415,18 @@ impl StagedRun {
     }
 }
 
-fn folder_of(run: &StagedRun) -> String {
+fn folder_of(run: &StagedSsTable) -> String {
     format!("{}/{}", paths::shard(run.shard_id), run.path)
 }
 
-fn check_path(run: &StagedRun) -> Result<()> {
+fn check_path(run: &StagedSsTable) -> Result<()> {
     if generation_of_folder(&run.path) == Some(Generation(0)) {
         return Ok(());
     }
     Err(Error::input(format!("'{}' is not the folder of a staged run", run.path)))
 }
 
-impl Stage {
+impl BulkWriter {
     /// As [`Table::round_floats`], by the columns that the stage writes.
     ///
     /// # Errors
@@ -475,7 +475,7 @@ impl Stage {
         while self.waiting_bytes() + more > most {
             let largest = self.waiting.iter().max_by_key(|(_, waiting)| waiting.bytes);
             let Some(shard_id) = largest.map(|(shard_id, _)| *shard_id) else { break };
-            self.write_run(shard_id).await?;
+            self.write_sstable_of(shard_id).await?;
         }
         for (shard_id, rows) in parts {
             let waiting = self.waiting.entry(shard_id).or_default();
@@ -497,15 +497,15 @@ impl Stage {
     /// # Errors
     /// Why a run could not be written. No rows are lost: a second call goes on.
     #[boxed]
-    pub async fn finish(&mut self) -> Result<Vec<StagedRun>> {
+    pub async fn finish(&mut self) -> Result<Vec<StagedSsTable>> {
         let shards: Vec<ShardId> = self.waiting.keys().copied().collect();
         for shard_id in shards {
-            self.write_run(shard_id).await?;
+            self.write_sstable_of(shard_id).await?;
         }
         Ok(std::mem::take(&mut self.runs))
     }
 
-    async fn write_run(&mut self, shard_id: ShardId) -> Result<()> {
+    async fn write_sstable_of(&mut self, shard_id: ShardId) -> Result<()> {
         // They wait until they are written: an error, or a caller that goes away, loses none.
         let Some(waiting) = self.waiting.get(&shard_id) else { return Ok(()) };
         let rows = waiting.rows.clone();
@@ -525,7 +525,7 @@ impl Stage {
         let view = view.await.map_err(|error| Error::Internal(error.to_string()))?;
         let listed = sink.write(&view).await?;
         self.waiting.remove(&shard_id);
-        self.runs.push(StagedRun {
+        self.runs.push(StagedSsTable {
             shard_id,
             path: listed.path,
             rows: listed.physical_rows.unwrap_or_default(),

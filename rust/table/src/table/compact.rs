@@ -97,7 +97,7 @@ impl Table {
         } else {
             self.take_in_foreign(settings).await?
         };
-        let own = self.move_runs(settings, Sources::Own).await?;
+        let own = self.move_sstables(settings, Sources::Own).await?;
         moved.add(own);
         let Moved { mut result, runs, adopted } = moved;
         if settings.dry_run {
@@ -120,7 +120,7 @@ impl Table {
     }
 
     /// The commit, repeated as long as others come first, and a few times where the storage fails.
-    pub(super) async fn move_runs(
+    pub(super) async fn move_sstables(
         &self,
         settings: &CompactionSettings,
         sources: Sources,

@@ -114,7 +114,7 @@ impl Table {
         }
         let index = snapshot.base_cache.record_index(&snapshot.base, &snapshot.key).await;
         for mut gap in gaps {
-            self.compare_runs_of(&mut gap, &snapshot).await?;
+            self.compare_sstables_of(&mut gap, &snapshot).await?;
             let bytes = gap.fill(&snapshot, &index).await?.encode();
             result.runs += 1;
             result.fragments += gap.fragments.len();
@@ -128,7 +128,7 @@ impl Table {
     }
 
     /// What is published is believed as long as the runs are there, by compactions as well.
-    async fn compare_runs_of(&self, gap: &mut Gap, snapshot: &Snapshot) -> Result<()> {
+    async fn compare_sstables_of(&self, gap: &mut Gap, snapshot: &Snapshot) -> Result<()> {
         for run in std::iter::once(&mut gap.run).chain(&mut gap.older) {
             *run = self.sstables.compared(&snapshot.base, run).await.inspect_err(|error| {
                 if error.kind() == ErrorKind::Corruption {
@@ -152,8 +152,8 @@ impl Table {
 
     /// The dead rows of what a snapshot has flushed, where the table has the mode and its files cover it.
     pub(super) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Cover> {
-        let has_no_run = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
-        if !is_on(&snapshot.base) || has_no_run {
+        let has_no_sstable = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
+        if !is_on(&snapshot.base) || has_no_sstable {
             return None;
         }
         match self.vectors.of_shards(&self.store, &shards_of(snapshot)).await {

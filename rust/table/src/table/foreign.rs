@@ -25,7 +25,7 @@ use super::compact::Moved;
 use super::create::SHARDING_FIELD;
 use super::read::{Purpose, Reading, Sources};
 use crate::compact::CompactionSettings;
-use crate::errors::{Context, RunContext};
+use crate::errors::{Context, SsTableErrors};
 use crate::merge::{KeyChoice, LazyChoice};
 use crate::snapshot::{Consistency, Snapshot, SnapshotShard, SsTableHandle};
 
@@ -113,7 +113,7 @@ impl Table {
         let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
         for shard_id in foreign.into_iter().collect::<BTreeSet<_>>() {
             self.flush_foreign(shard_id).await?;
-            let of_shard = self.move_runs(settings, Sources::Shard(shard_id)).await?;
+            let of_shard = self.move_sstables(settings, Sources::Shard(shard_id)).await?;
             self.drain_manifests(&of_shard.runs).await?;
             moved.add(of_shard);
         }
@@ -173,7 +173,7 @@ impl ForeignRows {
 
     async fn add(&self, shard: &SnapshotShard) -> Result<()> {
         for run in &shard.sstables {
-            self.add_run(run).await?;
+            self.add_sstable(run).await?;
         }
         for rows in &shard.memtables {
             for batch in rows.batches() {
@@ -184,14 +184,14 @@ impl ForeignRows {
     }
 
     /// Rows that the run hides are not read.
-    async fn add_run(&self, run: &SsTableHandle) -> Result<()> {
+    async fn add_sstable(&self, run: &SsTableHandle) -> Result<()> {
         let name = run.name();
         let names: Vec<&str> =
             run.columns.fields().iter().map(|field| field.name().as_str()).collect();
         let mut scanner = run.dataset.scan();
-        scanner.project(&names).in_run(&name)?;
-        let mut batches = Box::pin(scanner.try_into_stream().await.in_run(&name)?);
-        while let Some(batch) = batches.try_next().await.in_run(&name)? {
+        scanner.project(&names).in_sstable(&name)?;
+        let mut batches = Box::pin(scanner.try_into_stream().await.in_sstable(&name)?);
+        while let Some(batch) = batches.try_next().await.in_sstable(&name)? {
             let columns = names.iter().map(|name| batch.column_by_name(name).cloned());
             let columns: Vec<_> = columns.collect::<Option<_>>().ok_or_else(|| {
                 Error::Internal(format!("{name} was read without one of its columns"))

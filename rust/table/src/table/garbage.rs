@@ -23,7 +23,7 @@ use super::{Table, compacted_of};
 use crate::errors::Context;
 use crate::garbage::{
     CollectionResult, CollectionSettings, CoveredEntry, Garbage, GarbageKind, ManifestFile,
-    RunFolder, ShardFacts, VectorFile, garbage_of, generation_of_folder, present,
+    ShardFacts, SsTableFolder, VectorFile, garbage_of, generation_of_folder, present,
 };
 use crate::holds::{Hold, pass};
 use crate::snapshot::is_pinned;
@@ -62,7 +62,7 @@ impl Table {
             };
             self.sstables.retain(shard_id, &facts.newest.sstables);
             for garbage in garbage_of(&facts, now, settings.older_than) {
-                if is_run(garbage.kind) && is_pinned(&base, &garbage.path) {
+                if is_sstable(garbage.kind) && is_pinned(&base, &garbage.path) {
                     result.pinned_sstables += 1;
                 } else {
                     result.garbage.push(garbage);
@@ -134,7 +134,7 @@ impl Table {
             earlier.replay_after_wal_entry_position.min(newest.replay_after_wal_entry_position)
         });
         let (entries, last_entry) = self.covered_entries(shard_id, covered).await?;
-        let runs = self.run_folders(shard_id).await?;
+        let runs = self.sstable_folders(shard_id).await?;
         let vectors = self.vector_files(shard_id).await?;
         let newest = ShardManifest::clone(&newest);
         let facts = ShardFacts {
@@ -207,13 +207,13 @@ impl Table {
         Ok((entries, last))
     }
 
-    async fn run_folders(&self, shard_id: ShardId) -> Result<Vec<RunFolder>> {
+    async fn sstable_folders(&self, shard_id: ShardId) -> Result<Vec<SsTableFolder>> {
         let shard = paths::shard(shard_id);
-        let mut folders: HashMap<String, RunFolder> = HashMap::new();
+        let mut folders: HashMap<String, SsTableFolder> = HashMap::new();
         for name in self.store().list_folders(&shard).await? {
             let Some(generation) = generation_of_folder(&name) else { continue };
             let modified = SystemTime::UNIX_EPOCH;
-            folders.insert(name.clone(), RunFolder { name, generation, bytes: 0, modified });
+            folders.insert(name.clone(), SsTableFolder { name, generation, bytes: 0, modified });
         }
         for folder in folders.values_mut() {
             for file in self.store().list_tree(&format!("{shard}/{}", folder.name)).await? {
@@ -238,12 +238,12 @@ async fn covered_entry(store: Store, position: WalPosition, file: Listed) -> Res
     Ok(CoveredEntry { position, bytes: file.bytes, modified: file.modified, is_sentinel })
 }
 
-const fn is_run(kind: GarbageKind) -> bool {
-    matches!(kind, GarbageKind::CompactedRun | GarbageKind::OrphanRun)
+const fn is_sstable(kind: GarbageKind) -> bool {
+    matches!(kind, GarbageKind::CompactedSsTable | GarbageKind::OrphanSsTable)
 }
 
 const fn is_folder(kind: GarbageKind) -> bool {
-    is_run(kind) || matches!(kind, GarbageKind::RecordIndexRun)
+    is_sstable(kind) || matches!(kind, GarbageKind::RecordIndexRun)
 }
 
 /// Files of the base table that no version names and that are a week old, by lance's own rules;

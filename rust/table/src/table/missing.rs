@@ -18,7 +18,7 @@ use lancemem_core::types::{Error, Generation, Result, ShardId};
 use super::Table;
 use super::create::shard_id_of;
 use super::read::ShardParts;
-use super::repair::RunReport;
+use super::repair::SsTableReport;
 use super::shards::Shard;
 use crate::snapshot::{LogPart, MissingRange, missing_generations};
 
@@ -129,7 +129,7 @@ impl Table {
     }
 
     /// What is missing of `shards`, as a report for each range of generations.
-    pub(super) async fn missing_reports(&self, shards: &[Shard]) -> Result<Vec<RunReport>> {
+    pub(super) async fn missing_reports(&self, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
         let mut reports = Vec::new();
         for shard in shards {
             let shard_id = shard.shard_id;
@@ -138,7 +138,7 @@ impl Table {
             let compacted = self.compacted_at(&base).await?;
             let (version, progress) = (base.version().version, compacted.get(&shard_id).copied());
             for range in self.missing_in(&manifest, &compacted) {
-                reports.push(RunReport {
+                reports.push(SsTableReport {
                     shard_id,
                     generation: range.first,
                     path: String::new(),

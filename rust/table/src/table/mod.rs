@@ -47,14 +47,14 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 pub use background::MaintenanceStats;
-pub use bulk::{LinkResult, Stage, StagedRun};
+pub use bulk::{BulkWriter, CommitResult, StagedSsTable};
 pub use create::CreateOptions;
 pub use deletion_vectors::DeletionVectorResult;
 pub use history::TableVersion;
 pub use job::{Job, LiveJob};
 pub use location::Location;
 pub use relist::RelistReport;
-pub use repair::RunReport;
+pub use repair::SsTableReport;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
 pub use write::{Verb, WriteResult};
@@ -208,7 +208,7 @@ impl Table {
     /// Whether runs on a local disk are compared with their checksums when they are opened, where
     /// they are small, and when they are compacted; they are, unless somebody has to read what is left
     /// of a damaged one. Runs that are open stay as they are.
-    pub fn set_verify_runs(&self, verifies: bool) {
+    pub fn set_verify_sstables(&self, verifies: bool) {
         self.sstables.set_verifies(verifies);
     }
 

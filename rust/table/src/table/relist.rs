@@ -299,7 +299,7 @@ impl Table {
         shard_id: ShardId,
         sstable: SsTable,
     ) -> Result<std::result::Result<SsTable, String>> {
-        let report = self.check_run(shard_id, &sstable).await?;
+        let report = self.verify_sstable(shard_id, &sstable).await?;
         if !report.damage.is_empty() {
             return Ok(Err(format!("{}: {}", sstable.path, report.damage.join(", "))));
         }

@@ -17,13 +17,13 @@ use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPos
 
 use super::{Shard, Table};
 use crate::damage::naming_damage;
-use crate::errors::{Context, RunContext};
+use crate::errors::{Context, SsTableErrors};
 use crate::snapshot::remember;
-use crate::sstable::{Compared, RunFiles, SsTableContext, compare, open_sstable};
+use crate::sstable::{Compared, SsTableContext, SsTableFiles, compare, open_sstable};
 
 /// What a look at the files of a run found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunReport {
+pub struct SsTableReport {
     /// Its shard.
     pub shard_id: ShardId,
     /// Its age in the shard.
@@ -98,7 +98,7 @@ impl Table {
     /// # Errors
     /// An input error for a shard that does not exist; a storage error or a damaged manifest of a shard.
     #[boxed]
-    pub async fn check_runs(&self, shard_id: Option<ShardId>) -> Result<Vec<RunReport>> {
+    pub async fn verify_sstables(&self, shard_id: Option<ShardId>) -> Result<Vec<SsTableReport>> {
         let mut shards = self.shards().await?;
         if let Some(wanted) = shard_id {
             shards.retain(|shard| shard.shard_id == wanted);
@@ -111,11 +111,11 @@ impl Table {
         Ok(reports)
     }
 
-    async fn check_listed(&self, shards: &[Shard]) -> Result<Vec<RunReport>> {
+    async fn check_listed(&self, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
         let mut reports = Vec::new();
         for shard in shards {
             for run in &shard.sstables {
-                let report = self.check_run(shard.shard_id, run).await?;
+                let report = self.verify_sstable(shard.shard_id, run).await?;
                 // One that a compaction has moved meanwhile may be collected by now.
                 if report.damage.is_empty() || self.lists(shard.shard_id, run).await? {
                     reports.push(report);
@@ -132,16 +132,20 @@ impl Table {
         Ok(of_shard.any(|shard| shard.sstables.iter().any(|listed| listed.path == run.path)))
     }
 
-    pub(super) async fn check_run(&self, shard_id: ShardId, run: &SsTable) -> Result<RunReport> {
+    pub(super) async fn verify_sstable(
+        &self,
+        shard_id: ShardId,
+        run: &SsTable,
+    ) -> Result<SsTableReport> {
         let name = format!("SSTable {} of shard {shard_id}", run.path);
         let base = self.base.known().dataset;
         let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
-        let compared = match open_sstable(&context, &run.path).await.in_run(&name) {
+        let compared = match open_sstable(&context, &run.path).await.in_sstable(&name) {
             Ok(dataset) => {
                 let dataset = Arc::new(dataset);
                 // No collector of this process removes its files while they are read.
                 remember(&dataset);
-                compare(&dataset, RunFiles::All).await.context(&name)
+                compare(&dataset, SsTableFiles::All).await.context(&name)
             }
             Err(error) => Err(error),
         };
@@ -158,7 +162,7 @@ impl Table {
         };
         let Compared { files, bytes, unchecked, .. } = compared;
         let (generation, path) = (run.generation, run.path.clone());
-        Ok(RunReport { shard_id, generation, path, files, bytes, unchecked, damage })
+        Ok(SsTableReport { shard_id, generation, path, files, bytes, unchecked, damage })
     }
 
     pub(super) fn no_shard(&self, shard_id: ShardId) -> Error {

@@ -12,9 +12,9 @@ use lancemem_testkit::damage::{damages, positions};
 use super::key_types::Key;
 use super::support::{Run, Table, listed};
 use super::{BASE, PUTS};
-use crate::errors::RunContext;
+use crate::errors::SsTableErrors;
 use crate::snapshot::SsTableCache;
-use crate::sstable::{Compared, DamagedFile, RunFiles, compare, open_sstable};
+use crate::sstable::{Compared, DamagedFile, SsTableFiles, compare, open_sstable};
 
 /// The files below `folder`, each with its path there.
 fn files(folder: &Path) -> Vec<(String, PathBuf)> {
@@ -36,8 +36,8 @@ fn files(folder: &Path) -> Vec<(String, PathBuf)> {
 }
 
 async fn compared(run: &Run) -> lancemem_core::types::Result<Compared> {
-    let dataset = open_sstable(&run.context, &run.written.path).await.in_run("run")?;
-    compare(&dataset, RunFiles::All).await.in_run("run")
+    let dataset = open_sstable(&run.context, &run.written.path).await.in_sstable("run")?;
+    compare(&dataset, SsTableFiles::All).await.in_sstable("run")
 }
 
 /// The first handle of a process.

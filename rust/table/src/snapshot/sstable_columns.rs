@@ -19,8 +19,8 @@ use lancemem_core::format::{KeyEncoder, TOMBSTONE};
 use lancemem_core::types::{Error, KeyBlock, Result};
 use roaring::RoaringBitmap;
 
-use super::RunKeys;
-use crate::errors::{Context, RunContext};
+use super::SsTableKeys;
+use crate::errors::{Context, SsTableErrors};
 use crate::index::column_batches;
 
 /// The keys of `run`, named `name` in errors, and the rows that only delete: who compares keys asks
@@ -32,16 +32,16 @@ pub(super) async fn read_keys(
     run: &Dataset,
     key: &[String],
     name: &str,
-) -> Result<(RunKeys, RoaringBitmap)> {
+) -> Result<(SsTableKeys, RoaringBitmap)> {
     let mut tombstones = RoaringBitmap::new();
     let Some((fragment, hidden)) = rows_of(run, name).await? else {
-        return Ok((RunKeys::dense(KeyBlock::default()), tombstones));
+        return Ok((SsTableKeys::dense(KeyBlock::default()), tombstones));
     };
     let mut columns = key.to_vec();
     columns.push(TOMBSTONE.to_owned());
-    let mut batches = column_batches(&fragment, &columns).await.in_run(name)?;
+    let mut batches = column_batches(&fragment, &columns).await.in_sstable(name)?;
     let (mut keys, mut shown, mut first) = (KeyBlock::default(), Vec::new(), 0);
-    while let Some(mut batch) = batches.try_next().await.in_run(name)? {
+    while let Some(mut batch) = batches.try_next().await.in_sstable(name)? {
         let rows = first..first + position(batch.num_rows(), name)?;
         first = rows.end;
         note_tombstones(&mut tombstones, &batch, rows.start, name)?;
@@ -51,9 +51,9 @@ pub(super) async fn read_keys(
         }
         keys.append(&KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch));
     }
-    let Some(hidden) = hidden else { return Ok((RunKeys::dense(keys), tombstones)) };
+    let Some(hidden) = hidden else { return Ok((SsTableKeys::dense(keys), tombstones)) };
     tombstones -= RoaringBitmap::from(&*hidden);
-    Ok((RunKeys::new(keys, shown), tombstones))
+    Ok((SsTableKeys::new(keys, shown), tombstones))
 }
 
 /// Positions of the rows of `run` that only delete.
@@ -63,9 +63,9 @@ pub(super) async fn read_keys(
 pub(super) async fn read_tombstones(run: &Dataset, name: &str) -> Result<RoaringBitmap> {
     let mut tombstones = RoaringBitmap::new();
     let Some((fragment, hidden)) = rows_of(run, name).await? else { return Ok(tombstones) };
-    let mut batches = column_batches(&fragment, &[TOMBSTONE.to_owned()]).await.in_run(name)?;
+    let mut batches = column_batches(&fragment, &[TOMBSTONE.to_owned()]).await.in_sstable(name)?;
     let mut first = 0;
-    while let Some(batch) = batches.try_next().await.in_run(name)? {
+    while let Some(batch) = batches.try_next().await.in_sstable(name)? {
         note_tombstones(&mut tombstones, &batch, first, name)?;
         first += position(batch.num_rows(), name)?;
     }
@@ -103,7 +103,7 @@ pub(super) async fn read_hidden(run: &Dataset, name: &str) -> Result<(u64, Roari
     let Some((fragment, hidden)) = rows_of(run, name).await? else {
         return Err(Error::corrupt(name, "misshapen", "no fragment, a run has one"));
     };
-    let rows = fragment.physical_rows().await.in_run(name)? as u64;
+    let rows = fragment.physical_rows().await.in_sstable(name)? as u64;
     let hidden = hidden.map_or_else(RoaringBitmap::new, |hidden| RoaringBitmap::from(&*hidden));
     match hidden.max() {
         Some(last) if u64::from(last) >= rows => {
@@ -129,7 +129,7 @@ async fn rows_of(
             format!("{} fragments up to {}, a run has one", fragments.len() + 1, fragment.id());
         return Err(Error::corrupt(name, "misshapen", found));
     }
-    let hidden = fragment.get_deletion_vector().await.in_run(name)?;
+    let hidden = fragment.get_deletion_vector().await.in_sstable(name)?;
     Ok(Some((fragment, hidden.filter(|hidden| !hidden.is_empty()))))
 }
 

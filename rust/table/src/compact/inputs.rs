@@ -12,16 +12,16 @@ use lancemem_core::mutant;
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
-use crate::deletion_vectors::RunCover;
+use crate::deletion_vectors::SsTableCoverage;
 use crate::merge::{NewerKeys, SourceKeys};
-use crate::snapshot::{RunKeys, Snapshot, SsTableHandle};
+use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
 
 /// The column of row addresses in lance's scans.
 pub const ROW_ADDRESS: &str = "_rowaddr";
 
 /// A run, with the positions that must not come to the base table.
 #[derive(Debug)]
-pub struct Run {
+pub struct InputSsTable {
     /// The open run.
     pub handle: Arc<SsTableHandle>,
     /// Rows in its data file.
@@ -32,7 +32,7 @@ pub struct Run {
     pub tombstones: u64,
 }
 
-impl Run {
+impl InputSsTable {
     /// Rows that the base table gets.
     #[must_use]
     pub fn live_rows(&self) -> u64 {
@@ -45,7 +45,7 @@ impl Run {
 
     /// Positions of the rows whose key has a later row: in a newer run, as the keys at `places` have,
     /// or here.
-    fn superseded(&self, keys: &RunKeys, places: RoaringBitmap) -> RoaringBitmap {
+    fn superseded(&self, keys: &SsTableKeys, places: RoaringBitmap) -> RoaringBitmap {
         let by_newer =
             if mutant!("B17") { RoaringBitmap::new() } else { keys.positions_of(places) };
         if self.handle.is_trusted() {
@@ -72,30 +72,30 @@ impl Run {
 
 /// The keys of some runs.
 #[derive(Debug, Default)]
-pub struct KeysOfRuns {
-    of_runs: Vec<Arc<RunKeys>>,
+pub struct KeysOfSsTables {
+    of_sstables: Vec<Arc<SsTableKeys>>,
     newest: Arc<NewerKeys>,
 }
 
-impl KeysOfRuns {
-    /// The keys of `runs`, and for each run the places of those that a newer one has.
+impl KeysOfSsTables {
+    /// The keys of `sstables`, and for each run the places of those that a newer one has.
     fn new(
         form: KeyForm,
-        runs: &[Run],
-        of_runs: Vec<Arc<RunKeys>>,
+        runs: &[InputSsTable],
+        of_sstables: Vec<Arc<SsTableKeys>>,
     ) -> Result<(Self, Vec<RoaringBitmap>)> {
-        let sources = runs.iter().zip(&of_runs).map(|(run, keys)| SourceKeys {
+        let sources = runs.iter().zip(&of_sstables).map(|(run, keys)| SourceKeys {
             freshness: run.freshness(),
             at_most: keys.len(),
             keys: keys.keys(),
         });
         let (newest, superseded) = NewerKeys::and_superseded(form, sources.collect())?;
-        Ok((Self { newest: Arc::new(newest), of_runs }, superseded))
+        Ok((Self { newest: Arc::new(newest), of_sstables }, superseded))
     }
 
     /// Every key; one that two runs have comes twice.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.of_runs.iter().flat_map(|keys| keys.keys())
+        self.of_sstables.iter().flat_map(|keys| keys.keys())
     }
 
     /// Number of distinct keys.
@@ -119,14 +119,14 @@ impl KeysOfRuns {
 
 /// The runs of a snapshot, oldest first in each shard, and the keys of all their rows.
 #[derive(Debug)]
-pub struct Runs {
+pub struct InputSsTables {
     /// In the order of the snapshot.
-    pub runs: Vec<Run>,
+    pub runs: Vec<InputSsTable>,
     /// Every key that a run has a row or a tombstone of; `None` where nobody has read them.
-    keys: Option<Arc<KeysOfRuns>>,
+    keys: Option<Arc<KeysOfSsTables>>,
 }
 
-impl Runs {
+impl InputSsTables {
     /// Reads the keys of every run of `snapshot`.
     ///
     /// # Errors
@@ -139,18 +139,18 @@ impl Runs {
         if snapshot.key.is_empty() {
             return Ok(Self { runs, keys: Some(Arc::default()) });
         }
-        let (mut of_runs, mut tombstones) = (Vec::new(), Vec::new());
+        let (mut of_sstables, mut tombstones) = (Vec::new(), Vec::new());
         for run in &runs {
-            of_runs.push(run.handle.keys(&snapshot.key).await?);
+            of_sstables.push(run.handle.keys(&snapshot.key).await?);
             tombstones.push(run.handle.tombstones().await?);
         }
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         // Millions of keys take a while, and writers share these threads.
         let compared = SpawnedTask::spawn_blocking(move || {
-            let (keys, superseded) = KeysOfRuns::new(form, &runs, of_runs)?;
-            let of_runs = keys.of_runs.iter().zip(superseded).zip(&tombstones);
-            for (run, ((of_run, places), tombstones)) in runs.iter_mut().zip(of_runs) {
-                run.bury(&run.superseded(of_run, places), tombstones);
+            let (keys, superseded) = KeysOfSsTables::new(form, &runs, of_sstables)?;
+            let of_sstables = keys.of_sstables.iter().zip(superseded).zip(&tombstones);
+            for (run, ((of_sstable, places), tombstones)) in runs.iter_mut().zip(of_sstables) {
+                run.bury(&run.superseded(of_sstable, places), tombstones);
             }
             Ok(Self { runs, keys: Some(Arc::new(keys)) })
         });
@@ -162,7 +162,7 @@ impl Runs {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn covered(snapshot: &Snapshot, cover: &[RunCover]) -> Result<Self> {
+    pub async fn covered(snapshot: &Snapshot, cover: &[SsTableCoverage]) -> Result<Self> {
         let mut runs = Vec::new();
         let handles = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
         for (handle, cover) in handles.zip(cover) {
@@ -177,7 +177,7 @@ impl Runs {
     ///
     /// # Errors
     /// A storage error, or damage of a run.
-    pub async fn keys(&mut self, snapshot: &Snapshot) -> Result<Arc<KeysOfRuns>> {
+    pub async fn keys(&mut self, snapshot: &Snapshot) -> Result<Arc<KeysOfSsTables>> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
         }
@@ -188,9 +188,9 @@ impl Runs {
 }
 
 /// A run whose own deletion vector is known, and no more.
-async fn open(handle: &Arc<SsTableHandle>) -> Result<Run> {
+async fn open(handle: &Arc<SsTableHandle>) -> Result<InputSsTable> {
     let (physical_rows, dead) = handle.physical_and_hidden_rows().await?;
-    Ok(Run { handle: handle.clone(), physical_rows, dead, tombstones: 0 })
+    Ok(InputSsTable { handle: handle.clone(), physical_rows, dead, tombstones: 0 })
 }
 
 /// Fragment and offset of a row address.

@@ -19,7 +19,7 @@ use roaring::RoaringBitmap;
 /// A row that the run's own deletion vector hides has no place here: a later row of the run has
 /// its key.
 #[derive(Debug)]
-pub struct RunKeys {
+pub struct SsTableKeys {
     keys: KeyBlock,
     /// Row position of each key; `None` where the first key is of row 0 and no row is left out.
     positions: Option<Vec<u32>>,
@@ -38,7 +38,7 @@ struct KeyTable {
     unique: bool,
 }
 
-impl RunKeys {
+impl SsTableKeys {
     /// The keys `keys` of the rows at `positions`, which ascend.
     ///
     /// # Panics
@@ -232,7 +232,7 @@ mod tests {
             let positions: Vec<u32> = numbers.iter().map(|number| number * step).collect();
             let model: HashMap<&[u8], u32> =
                 keys.iter().map(Vec::as_slice).zip(positions.iter().copied()).collect();
-            let run = RunKeys::new(block(&keys), positions);
+            let run = SsTableKeys::new(block(&keys), positions);
             assert_eq!(run.len(), 5_000);
             assert_eq!(run.iter().collect::<HashMap<_, _>>(), model);
             for (key, position) in &model {
@@ -247,23 +247,23 @@ mod tests {
     #[test]
     fn a_key_that_a_writer_failed_to_hide_is_found_at_its_later_row() {
         let keys = [b"a".to_vec(), b"b".to_vec(), b"a".to_vec()];
-        let run = RunKeys::new(block(&keys), vec![0, 1, 2]);
+        let run = SsTableKeys::new(block(&keys), vec![0, 1, 2]);
         assert_eq!((run.find(b"a"), run.find(b"b")), (Some(2), Some(1)));
         assert!(!run.is_unique());
-        assert!(RunKeys::dense(block(&keys[..2])).is_unique());
+        assert!(SsTableKeys::dense(block(&keys[..2])).is_unique());
     }
 
     #[test]
     fn the_range_spans_all_keys() {
         let keys = [b"d".to_vec(), b"b".to_vec(), b"bb".to_vec(), b"z".to_vec(), b"c".to_vec()];
-        let run = RunKeys::dense(block(&keys));
+        let run = SsTableKeys::dense(block(&keys));
         assert_eq!(run.range(), Some((&b"b"[..], &b"z"[..])));
-        assert_eq!(RunKeys::dense(block(&keys[..1])).range(), Some((&b"d"[..], &b"d"[..])));
+        assert_eq!(SsTableKeys::dense(block(&keys[..1])).range(), Some((&b"d"[..], &b"d"[..])));
     }
 
     #[test]
     fn a_run_without_rows_finds_nothing() {
-        let run = RunKeys::new(KeyBlock::default(), Vec::new());
+        let run = SsTableKeys::new(KeyBlock::default(), Vec::new());
         assert!(run.is_empty());
         assert_eq!((run.find(b"a"), run.heap_bytes()), (None, 0));
         assert_eq!(run.range(), None);

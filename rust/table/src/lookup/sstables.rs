@@ -13,12 +13,12 @@ use super::all;
 use super::pieces::Answers;
 use super::take::{Columns, take};
 use super::wanted::Wanted;
-use crate::errors::RunContext;
-use crate::snapshot::{RunKeys, Snapshot, Source, SsTableHandle};
+use crate::errors::SsTableErrors;
+use crate::snapshot::{Snapshot, Source, SsTableHandle, SsTableKeys};
 use crate::sstable::KeyIndex;
 
 /// Rows that answer a call, all in one run, tombstones included.
-pub(super) struct InRun {
+pub(super) struct InSsTable {
     run: Arc<SsTableHandle>,
     /// Row of the call, row position.
     rows: Vec<(u32, u32)>,
@@ -26,7 +26,7 @@ pub(super) struct InRun {
 
 /// What is known of a run before it is its turn to answer.
 enum Asked {
-    InMemory(Arc<RunKeys>),
+    InMemory(Arc<SsTableKeys>),
     /// The answers for all rows that were open, ascending.
     Answered(Vec<(u32, u32)>),
 }
@@ -36,7 +36,7 @@ pub(super) async fn find(
     snapshot: &Snapshot,
     wanted: &Wanted,
     open: &mut Vec<u32>,
-) -> Result<Vec<InRun>> {
+) -> Result<Vec<InSsTable>> {
     let mut runs: Vec<_> = snapshot
         .sources()
         .filter_map(|(freshness, source)| match source {
@@ -67,7 +67,7 @@ pub(super) async fn find(
             None => true,
         });
         if !rows.is_empty() {
-            found.push(InRun { run, rows });
+            found.push(InSsTable { run, rows });
         }
     }
     Ok(found)
@@ -97,20 +97,20 @@ async fn in_index(
     wanted: &Wanted,
     row: u32,
 ) -> Result<Option<(u32, u32)>> {
-    let position = index.newest(wanted.value(row)?).await.in_run(&run.name())?;
+    let position = index.newest(wanted.value(row)?).await.in_sstable(&run.name())?;
     Ok(position.map(|position| (row, position)))
 }
 
 /// Reads the rows that are not tombstones.
-pub(super) async fn rows(columns: &Columns, found: Vec<InRun>) -> Result<Vec<Answers>> {
+pub(super) async fn rows(columns: &Columns, found: Vec<InSsTable>) -> Result<Vec<Answers>> {
     let reads = found.into_iter().map(|found| rows_of(columns, found).boxed());
     Ok(all(reads.collect()).await?.into_iter().flatten().collect())
 }
 
 /// Which rows only delete is read apart from the rows: to take some rows of a column that is the same
 /// in all of them, lance walks over those before them, and most runs delete nothing.
-async fn rows_of(columns: &Columns, found: InRun) -> Result<Vec<Answers>> {
-    let InRun { run, mut rows } = found;
+async fn rows_of(columns: &Columns, found: InSsTable) -> Result<Vec<Answers>> {
+    let InSsTable { run, mut rows } = found;
     if let Some(tombstones) = run.tombstones_in_memory() {
         rows.retain(|(_, position)| !tombstones.contains(*position));
     }
@@ -119,9 +119,9 @@ async fn rows_of(columns: &Columns, found: InRun) -> Result<Vec<Answers>> {
     }
     rows.sort_unstable_by_key(|(_, position)| *position);
     let offsets: Vec<u32> = rows.iter().map(|(_, position)| *position).collect();
-    let source = columns.in_run(&run)?;
+    let source = columns.in_sstable(&run)?;
     let take = async {
-        take(&run.row_readers, &run.dataset, 0, &offsets, &source).await.in_run(&run.name())
+        take(&run.row_readers, &run.dataset, 0, &offsets, &source).await.in_sstable(&run.name())
     };
     let (tombstones, taken) = try_join!(run.tombstones(), take)?;
     let mut rows = rows.as_slice();

@@ -22,14 +22,14 @@ use roaring::RoaringBitmap;
 
 use super::source_exec::Leaf;
 use crate::errors::external;
-use crate::snapshot::{RunKeys, SsTableHandle};
+use crate::snapshot::{SsTableHandle, SsTableKeys};
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 32_768;
 
 /// Gives the rows of one run, by position, with those of its key columns that are asked for.
 #[derive(Debug)]
-pub struct RunKeysScan {
+pub struct SsTableKeysScan {
     run: Arc<SsTableHandle>,
     /// All key columns, in primary-key order.
     key: Arc<[String]>,
@@ -37,7 +37,7 @@ pub struct RunKeysScan {
     schema: SchemaRef,
 }
 
-impl RunKeysScan {
+impl SsTableKeysScan {
     /// The columns `names` of `table`, which are key columns, of the rows of `run`; then each row's
     /// address, and `with_tombstones` whether it only deletes.
     ///
@@ -74,7 +74,7 @@ impl RunKeysScan {
     }
 }
 
-impl fmt::Display for RunKeysScan {
+impl fmt::Display for SsTableKeysScan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.schema.fields().iter().map(|field| field.name());
         let names: Vec<&str> =
@@ -83,7 +83,7 @@ impl fmt::Display for RunKeysScan {
     }
 }
 
-impl Leaf for RunKeysScan {
+impl Leaf for SsTableKeysScan {
     const NAME: &'static str = "RunKeysExec";
 
     fn schema(&self) -> SchemaRef {
@@ -108,7 +108,7 @@ impl Leaf for RunKeysScan {
 
 /// The rows of a run.
 struct Rows {
-    keys: Arc<RunKeys>,
+    keys: Arc<SsTableKeys>,
     tombstones: Option<Arc<RoaringBitmap>>,
     key: Arc<[String]>,
     types: Vec<DataType>,
