@@ -2,7 +2,7 @@
 //!
 //! Owns: counters and errors (`types`), bytes on disk (`format`), object storage (`store`), the
 //! MemTable (`memtable`), the log (`wal`) and the single writer of a shard (`shard`).
-//! Does not own: Lance datasets, query plans or Python. A flushed run is written through the
+//! Does not own: Lance datasets, query plans or Python. A flushed SSTable is written through the
 //! seam [`shard::SsTableSink`], so this crate builds and tests without `lance` or `datafusion`.
 //!
 //! Reading order: the modules below, top to bottom; each uses only those above it.

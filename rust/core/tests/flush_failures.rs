@@ -17,7 +17,7 @@ async fn a_sink_that_fails_once_is_asked_again_and_one_run_is_listed() {
         let bench = Bench::new().await;
         let writer = bench.open().await;
         bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench.sink.fail_next(Error::storage("writing a run", "disk is busy"));
+        bench.sink.fail_next(Error::storage("writing an SSTable", "disk is busy"));
         writer.flush().await.unwrap();
         assert_eq!(bench.sink.calls(), 2);
         assert_eq!(bench.manifest().await.sstables.len(), 1);
@@ -160,21 +160,21 @@ async fn every_close_of_a_job_that_could_not_flush_says_so() {
 async fn close_with_a_flush_ends_although_an_earlier_flush_ends_meanwhile() {
     within(async {
         let bench = Arc::new(Bench::new().await);
-        let (run, append) = (gate(), gate());
-        bench.sink.hold(run.clone());
+        let (sstable, append) = (gate(), gate());
+        bench.sink.hold(sstable.clone());
         let config = lancemem_core::types::WriterConfig { durable_write: false, ..tiny(1) };
         let writer = Arc::new(bench.open_with(config).await);
         bench.put(&writer, &[(1, 10)]).await.unwrap();
         until(|| writer.stats().wal_entries == 1).await;
         bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(append.clone())));
         bench.put(&writer, &[(2, 20)]).await.unwrap();
-        run.wait_for_visitors(1).await;
+        sstable.wait_for_visitors(1).await;
         let closing = {
             let writer = writer.clone();
             tokio::spawn(async move { writer.close(true).await })
         };
         append.wait_for_visitors(1).await;
-        run.open();
+        sstable.open();
         until(|| writer.stats().flushes == 1).await;
         tokio::task::yield_now().await;
         append.open();

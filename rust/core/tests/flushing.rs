@@ -1,4 +1,4 @@
-//! From a frozen MemTable to a run that the manifest lists, with the rows readable throughout.
+//! From a frozen MemTable to an SSTable that the manifest lists, with the rows readable throughout.
 //!
 //! Owns: what a flush moves, in which order, and the limits that freeze a MemTable.
 //! Does not own: flushes that fail (`flush_failures`).

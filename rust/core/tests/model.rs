@@ -63,7 +63,7 @@ impl Life {
                     keys.iter().map(|key| self.model.get(key).copied()).collect();
                 assert_eq!(self.bench.get(&self.writer, numbers), expected);
             }
-            Step::Compact { runs, then } => self.compact(*runs, *then).await,
+            Step::Compact { sstables, then } => self.compact(*sstables, *then).await,
             Step::Collect { later } => self.collect(*later).await,
             Step::Flush => {
                 self.writer.flush().await.unwrap();
@@ -85,23 +85,25 @@ impl Life {
     }
 
     /// Beside the job, whose flushes go on.
-    async fn compact(&mut self, runs: usize, then: Drain) {
+    async fn compact(&mut self, sstables: usize, then: Drain) {
         let manifest = self.compactor.latest().await.unwrap().unwrap();
-        let mut listed = manifest.sstables.iter().map(|run| run.generation);
+        let mut listed = manifest.sstables.iter().map(|sstable| sstable.generation);
         assert!(
-            listed.all(|run| run > self.drained),
+            listed.all(|sstable| sstable > self.drained),
             "a drained run is listed again: {manifest:?}"
         );
         let compacted = {
             let mut base = self.bench.base.lock();
-            base.take_over(&manifest, &self.bench.sink, runs);
+            base.take_over(&manifest, &self.bench.sink, sstables);
             base.compacted()
         };
-        if then == Drain::Not || manifest.sstables.iter().all(|run| run.generation > compacted) {
+        if then == Drain::Not
+            || manifest.sstables.iter().all(|sstable| sstable.generation > compacted)
+        {
             return;
         }
         let drain = self.compactor.update_beside_owner(|manifest| {
-            manifest.sstables.retain(|run| run.generation > compacted);
+            manifest.sstables.retain(|sstable| sstable.generation > compacted);
         });
         let drained = drain.await.unwrap();
         self.drained = compacted;

@@ -97,7 +97,7 @@ async fn an_incumbent_that_flushes_and_appends_during_an_open_loses_and_doubles_
         new.close(true).await.unwrap();
         assert_eq!(bench.stored().await, rows);
         let physical: Vec<_> =
-            bench.manifest().await.sstables.iter().map(|run| run.physical_rows).collect();
+            bench.manifest().await.sstables.iter().map(|sstable| sstable.physical_rows).collect();
         assert_eq!(physical, [Some(7), Some(2)]);
     })
     .await;

@@ -99,7 +99,10 @@ async fn a_shard_whose_rows_were_put_under_another_sharding_is_not_claimed() {
         assert!(error.to_string().contains("num_buckets=4), this job routes by"), "{error}");
         bench.put(&writer, &[(own, 2)]).await.expect("a refused job fences nobody");
         writer.close(true).await.unwrap();
-        assert!(bench.try_open_as(of(&bench, 3), quick()).await.is_err(), "its run has the rows");
+        assert!(
+            bench.try_open_as(of(&bench, 3), quick()).await.is_err(),
+            "its SSTable has the rows"
+        );
         bench.try_open_as(of(&bench, 4), quick()).await.unwrap();
     })
     .await;
@@ -200,8 +203,8 @@ async fn under_another_sharding_the_newest_version_of_an_application_is_written_
         let own = own_key(&bench);
         let writer = bench.try_open_as(of(&bench, 4), quick()).await.unwrap();
         let txn = |version| Txn::new("app", version).unwrap();
-        let run = format!("{ONCE}{:016x}-0123abcd_gen_0", 7);
-        for txn in [txn(5), Txn::new("first", i64::MIN).unwrap(), Txn::new(&run, 0).unwrap()] {
+        let sstable = format!("{ONCE}{:016x}-0123abcd_gen_0", 7);
+        for txn in [txn(5), Txn::new("first", i64::MIN).unwrap(), Txn::new(&sstable, 0).unwrap()] {
             let rows = bench.shape.rows(&[(own, 1)]);
             writer.put_txn(&rows, WriteMode::default(), Some(&txn)).await.unwrap();
         }
@@ -216,7 +219,10 @@ async fn under_another_sharding_the_newest_version_of_an_application_is_written_
             retire(&bench.store(), &manifests, &bucket_of(3)).await.unwrap();
         }
         let txns = manifests.existing().await.unwrap().txns.clone();
-        assert_eq!((txns.get("app"), txns.get("first"), txns.get(&run)), (Some(4), None, Some(0)));
+        assert_eq!(
+            (txns.get("app"), txns.get("first"), txns.get(&sstable)),
+            (Some(4), None, Some(0))
+        );
         assert_eq!(txns.standing(&txn(5)), Standing::New);
         assert_eq!(txns.standing(&txn(3)), Standing::Stale(4));
     })

@@ -1,6 +1,6 @@
 //! Transaction ids: a write that says which version it is happens once, whatever is repeated or comes late.
 //!
-//! Owns: where a transaction id is kept at every step from put to flushed run, and runs that are linked.
+//! Owns: where a transaction id is kept at every step from put to flushed SSTable, and SSTables that are linked.
 //! Does not own: what an application counts as its versions.
 
 use std::sync::Arc;
@@ -22,23 +22,23 @@ fn txn(version: i64) -> Txn {
     Txn::new("query", version).unwrap()
 }
 
-/// The runs of a call with a transaction id.
-fn of_call(runs: &[SsTable], version: i64) -> Vec<IngestedSsTable> {
-    runs.iter().map(|run| (run.clone(), txn(version))).collect()
+/// The SSTables of a call with a transaction id.
+fn of_call(sstables: &[SsTable], version: i64) -> Vec<IngestedSsTable> {
+    sstables.iter().map(|sstable| (sstable.clone(), txn(version))).collect()
 }
 
-/// The runs of a call without one: each has its own, of this name.
-fn once(runs: &[SsTable], names: &[&str]) -> Vec<IngestedSsTable> {
+/// The SSTables of a call without one: each has its own, of this name.
+fn once(sstables: &[SsTable], names: &[&str]) -> Vec<IngestedSsTable> {
     let txn = |name| Txn::new(format!("{ONCE}{name}"), 0).unwrap();
-    runs.iter().zip(names).map(|(run, name)| (run.clone(), txn(name))).collect()
+    sstables.iter().zip(names).map(|(sstable, name)| (sstable.clone(), txn(name))).collect()
 }
 
-async fn link(bench: &Bench, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
-    bench.open().await.link(runs).await
+async fn link(bench: &Bench, sstables: &[IngestedSsTable]) -> Result<Vec<String>> {
+    bench.open().await.link(sstables).await
 }
 
-fn names_of(runs: &[SsTable]) -> Vec<String> {
-    runs.iter().map(|run| run.path.clone()).collect()
+fn names_of(sstables: &[SsTable]) -> Vec<String> {
+    sstables.iter().map(|sstable| sstable.path.clone()).collect()
 }
 
 async fn put(
@@ -56,7 +56,7 @@ async fn recorded(bench: &Bench) -> Option<i64> {
     recorded_txns(&bench.store(), &bench.manifests()).await.unwrap().get("query")
 }
 
-/// A run of these rows that no manifest lists.
+/// An SSTable of these rows that no manifest lists.
 async fn stage(bench: &Bench, rows: &[(i64, i64)]) -> SsTable {
     let schema = bench.shape.row_schema();
     let rows = schema.accept(&bench.shape.rows(rows)).unwrap();
@@ -254,13 +254,18 @@ async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
         let before = bench.open().await;
         bench.put(&before, &[(1, 10), (2, 20)]).await.unwrap();
         before.close(false).await.unwrap();
-        let runs = [stage(&bench, &[(2, 21), (3, 30)]).await, stage(&bench, &[(3, 31)]).await];
+        let sstables = [stage(&bench, &[(2, 21), (3, 30)]).await, stage(&bench, &[(3, 31)]).await];
         assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]), "staged is not listed");
-        assert_eq!(link(&bench, &of_call(&runs, 5)).await.unwrap(), names_of(&runs));
+        assert_eq!(link(&bench, &of_call(&sstables, 5)).await.unwrap(), names_of(&sstables));
         let all = bench.rows(&[(1, 10), (2, 21), (3, 31)]);
         assert_eq!(bench.stored().await, all);
-        let generations: Vec<u64> =
-            bench.manifest().await.sstables.iter().map(|run| run.generation.get()).collect();
+        let generations: Vec<u64> = bench
+            .manifest()
+            .await
+            .sstables
+            .iter()
+            .map(|sstable| sstable.generation.get())
+            .collect();
         assert_eq!(generations, [1, 2, 3]);
         let again = [stage(&bench, &[(1, 99)]).await];
         assert!(link(&bench, &of_call(&again, 5)).await.unwrap().is_empty());
@@ -279,22 +284,22 @@ async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
 async fn a_run_that_was_linked_stays_where_it_is_also_when_it_was_compacted() {
     within(async {
         let bench = Bench::new().await;
-        let runs = [stage(&bench, &[(1, 10)]).await, stage(&bench, &[(2, 20)]).await];
-        let (one, both) = (once(&runs[..1], &["a"]), once(&runs, &["a", "b"]));
-        assert_eq!(link(&bench, &one).await.unwrap(), names_of(&runs[..1]));
-        let of_call = of_call(&runs[..1], 1);
+        let sstables = [stage(&bench, &[(1, 10)]).await, stage(&bench, &[(2, 20)]).await];
+        let (one, both) = (once(&sstables[..1], &["a"]), once(&sstables, &["a", "b"]));
+        assert_eq!(link(&bench, &one).await.unwrap(), names_of(&sstables[..1]));
+        let of_call = of_call(&sstables[..1], 1);
         assert!(link(&bench, &of_call).await.unwrap().is_empty(), "it is listed");
         let writer = bench.open().await;
         bench.put(&writer, &[(1, 11)]).await.unwrap();
         writer.close(true).await.unwrap();
         // A compaction takes what it has moved out of the list.
         let drain = |manifest: &mut ShardManifest| {
-            manifest.sstables.retain(|run| run.path != runs[0].path);
+            manifest.sstables.retain(|sstable| sstable.path != sstables[0].path);
         };
         bench.manifests().update_beside_owner(drain).await.unwrap();
         assert!(link(&bench, &one).await.unwrap().is_empty());
         assert!(link(&bench, &of_call).await.unwrap().is_empty());
-        assert_eq!(link(&bench, &both).await.unwrap(), names_of(&runs[1..]));
+        assert_eq!(link(&bench, &both).await.unwrap(), names_of(&sstables[1..]));
         assert_eq!(bench.stored().await, bench.rows(&[(1, 11), (2, 20)]));
     })
     .await;
@@ -304,14 +309,14 @@ async fn a_run_that_was_linked_stays_where_it_is_also_when_it_was_compacted() {
 async fn a_link_whose_manifest_cannot_be_written_lists_nothing_and_can_be_repeated() {
     within(async {
         let bench = Bench::new().await;
-        let runs = [stage(&bench, &[(1, 10)]).await, stage(&bench, &[(2, 20)]).await];
+        let sstables = [stage(&bench, &[(1, 10)]).await, stage(&bench, &[(2, 20)]).await];
         let writer = bench.open().await;
         bench.storage.inject(Fault::new(Request::Put, "/manifest/", Effect::Refuse));
-        assert!(writer.link(&of_call(&runs, 1)).await.is_err());
+        assert!(writer.link(&of_call(&sstables, 1)).await.is_err());
         bench.storage.clear_faults();
         assert!(bench.manifest().await.sstables.is_empty());
         assert_eq!(recorded(&bench).await, None);
-        assert_eq!(link(&bench, &of_call(&runs, 1)).await.unwrap(), names_of(&runs));
+        assert_eq!(link(&bench, &of_call(&sstables, 1)).await.unwrap(), names_of(&sstables));
         assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
     })
     .await;
@@ -321,10 +326,10 @@ async fn a_link_whose_manifest_cannot_be_written_lists_nothing_and_can_be_repeat
 async fn a_link_by_a_fenced_writer_lists_nothing() {
     within(async {
         let bench = Bench::new().await;
-        let runs = [stage(&bench, &[(1, 10)]).await];
+        let sstables = [stage(&bench, &[(1, 10)]).await];
         let zombie = bench.open().await;
         let owner = bench.open().await;
-        let error = zombie.link(&of_call(&runs, 1)).await.unwrap_err();
+        let error = zombie.link(&of_call(&sstables, 1)).await.unwrap_err();
         assert!(matches!(error, Error::Fenced { .. }), "{error}");
         bench.put(&owner, &[(2, 20)]).await.unwrap();
         assert_eq!(bench.stored().await, bench.rows(&[(2, 20)]));

@@ -34,7 +34,7 @@ pub fn deletes(data: &Bound<'_, PyAny>) -> PyResult<BooleanArray> {
     Ok(array.as_boolean().clone())
 }
 
-/// A run that no manifest lists.
+/// An SSTable that no manifest lists.
 #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "lancemem")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct StagedSsTable {
@@ -75,38 +75,38 @@ impl StagedSsTable {
 }
 
 impl From<lancemem::StagedSsTable> for StagedSsTable {
-    fn from(run: lancemem::StagedSsTable) -> Self {
+    fn from(sstable: lancemem::StagedSsTable) -> Self {
         Self {
-            shard_id: run.shard_id.to_string(),
-            path: run.path,
-            rows: run.rows,
-            in_memory_bytes: run.in_memory_bytes,
-            primary_key_bytes: run.primary_key_bytes,
+            shard_id: sstable.shard_id.to_string(),
+            path: sstable.path,
+            rows: sstable.rows,
+            in_memory_bytes: sstable.in_memory_bytes,
+            primary_key_bytes: sstable.primary_key_bytes,
         }
     }
 }
 
 /// The runs as the engine takes them.
-pub fn staged_sstables(runs: &[Py<StagedSsTable>]) -> PyResult<Vec<lancemem::StagedSsTable>> {
-    let runs = runs.iter().map(|run| {
-        let run = run.get();
-        let shard_id = ShardId::parse_str(&run.shard_id).map_err(|_| {
-            InvalidInputError::new_err(format!("'{}' is not a shard id", run.shard_id))
+pub fn staged_sstables(sstables: &[Py<StagedSsTable>]) -> PyResult<Vec<lancemem::StagedSsTable>> {
+    let sstables = sstables.iter().map(|sstable| {
+        let sstable = sstable.get();
+        let shard_id = ShardId::parse_str(&sstable.shard_id).map_err(|_| {
+            InvalidInputError::new_err(format!("'{}' is not a shard id", sstable.shard_id))
         })?;
         Ok(lancemem::StagedSsTable {
             shard_id,
-            path: run.path.clone(),
-            rows: run.rows,
-            in_memory_bytes: run.in_memory_bytes,
-            primary_key_bytes: run.primary_key_bytes,
+            path: sstable.path.clone(),
+            rows: sstable.rows,
+            in_memory_bytes: sstable.in_memory_bytes,
+            primary_key_bytes: sstable.primary_key_bytes,
         })
     });
-    runs.collect()
+    sstables.collect()
 }
 
 value! {
     /// What a link did.
-    CommitResult { rows: u64, shards: usize, runs: usize, already_written: usize }
+    CommitResult { rows: u64, shards: usize, sstables: usize, already_written: usize }
 }
 
 impl From<lancemem::CommitResult> for CommitResult {
@@ -114,13 +114,13 @@ impl From<lancemem::CommitResult> for CommitResult {
         Self {
             rows: done.rows,
             shards: done.shards,
-            runs: done.runs,
+            sstables: done.sstables,
             already_written: done.already_written,
         }
     }
 }
 
-/// Rows on their way into runs that no manifest lists.
+/// Rows on their way into SSTables that no manifest lists.
 #[pyclass(frozen, module = "lancemem")]
 pub struct BulkWriter {
     inner: Here<Mutex<lancemem::BulkWriter>>,
@@ -199,8 +199,8 @@ impl BulkWriter {
     #[doc = docstring!("Stage.finish")]
     fn finish(&self, py: Python<'_>) -> PyResult<Vec<StagedSsTable>> {
         let writer = self.inner()?;
-        let runs = run_on(py, &self.uri, async move { writer.lock().await.finish().await })?;
-        Ok(runs.into_iter().map(StagedSsTable::from).collect())
+        let sstables = run_on(py, &self.uri, async move { writer.lock().await.finish().await })?;
+        Ok(sstables.into_iter().map(StagedSsTable::from).collect())
     }
 }
 

@@ -21,7 +21,7 @@ use crate::values::{
     RecordIndexReport,
 };
 
-/// Moves the flushed runs of a table into its base, or says what that would do.
+/// Moves the flushed SSTables of a table into its base, or says what that would do.
 pub fn compact(
     py: Python<'_>,
     table: &lancemem::Table,
@@ -56,7 +56,7 @@ pub fn check_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<R
     run_on(py, table.uri(), table.naming_damage(table.check_record_index())).map(report)
 }
 
-/// Looks up what the runs of a table supersede, and writes it down.
+/// Looks up what the SSTables of a table supersede, and writes it down.
 pub fn write_deletion_vectors(
     py: Python<'_>,
     table: &lancemem::Table,
@@ -66,7 +66,7 @@ pub fn write_deletion_vectors(
     let done: RustVectors =
         run_on(py, table.uri(), table.naming_damage(table.write_deletion_vectors(shard)))?;
     Ok(DeletionVectorResult {
-        runs: done.runs,
+        sstables: done.sstables,
         fragments: done.fragments,
         bytes: done.bytes,
         elapsed_ms: done.elapsed_ms,
@@ -76,7 +76,7 @@ pub fn write_deletion_vectors(
 fn report(report: RustReport) -> RecordIndexReport {
     RecordIndexReport {
         base_version: report.base_version,
-        runs: report.runs,
+        sstables: report.sstables,
         stale_runs: report.stale_runs,
         entries: report.entries,
         bytes: report.bytes,
@@ -148,19 +148,19 @@ fn result(result: RustResult) -> CompactionResult {
         fragments_added: result.fragments_added,
         fragments_rewritten: result.fragments_rewritten,
         base_version: result.base_version,
-        runs: result.runs.into_iter().map(compacted_sstable).collect(),
+        sstables: result.sstables.into_iter().map(compacted_sstable).collect(),
     }
 }
 
-fn compacted_sstable(run: RustRun) -> CompactedSsTable {
+fn compacted_sstable(sstable: RustRun) -> CompactedSsTable {
     CompactedSsTable {
-        shard_id: run.shard_id.to_string(),
-        generation: run.generation.get(),
-        rows: run.physical_rows,
-        live_rows: run.live_rows,
-        tombstones: run.tombstones,
-        bytes: run.bytes,
-        treatment: run.decision.treatment.to_string(),
-        reason: run.decision.reason,
+        shard_id: sstable.shard_id.to_string(),
+        generation: sstable.generation.get(),
+        rows: sstable.physical_rows,
+        live_rows: sstable.live_rows,
+        tombstones: sstable.tombstones,
+        bytes: sstable.bytes,
+        treatment: sstable.decision.treatment.to_string(),
+        reason: sstable.decision.reason,
     }
 }

@@ -29,7 +29,7 @@ pub fn prometheus(stats: &JobStats) -> String {
         ("collected_bytes", "Bytes that they removed.", stats.collected_bytes),
         (
             "deletion_vector_files",
-            "Files of deletion vectors for flushed runs.",
+            "Files of deletion vectors for flushed SSTables.",
             stats.deletion_vector_files,
         ),
         ("maintenance_errors", "Rounds of maintenance that failed.", stats.maintenance_errors),

@@ -1,4 +1,4 @@
-//! Reports on a shard's log and runs, as Python sees them.
+//! Reports on a shard's log and SSTables, as Python sees them.
 //!
 //! Owns: the translation of positions, findings, generations and the shard's name.
 //! Does not own: the methods of `Table` that return them.
@@ -32,7 +32,7 @@ pub fn truncate_wal(
         .map(wal_report)
 }
 
-/// Compares the files of runs with their checksums, of one shard or of all.
+/// Compares the files of SSTables with their checksums, of one shard or of all.
 pub fn verify_sstables(
     py: Python<'_>,
     table: &lancemem::Table,

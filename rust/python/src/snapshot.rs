@@ -170,7 +170,7 @@ fn snapshot_shard(shard: &lancemem::snapshot::SnapshotShard) -> SnapshotShard {
     SnapshotShard {
         shard_id: shard.shard_id.to_string(),
         manifest_version: shard.manifest_version.get(),
-        sstables: shard.sstables.iter().map(|run| run.generation.get()).collect(),
+        sstables: shard.sstables.iter().map(|sstable| sstable.generation.get()).collect(),
         memtables: shard.memtables.iter().map(memtable).collect(),
     }
 }

@@ -232,27 +232,32 @@ impl Table {
 
     #[doc = docstring!("Table.link")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
-    #[pyo3(signature = (runs, *, write=None, txn=None))]
+    #[pyo3(signature = (sstables, *, write=None, txn=None))]
     fn link(
         &self,
         py: Python<'_>,
-        runs: Vec<Py<StagedSsTable>>,
+        sstables: Vec<Py<StagedSsTable>>,
         write: Option<String>,
         txn: Option<(String, i64)>,
     ) -> PyResult<CommitResult> {
         let (table, txn) = (self.inner()?, bulk::txn(txn)?);
-        let runs = bulk::staged_sstables(&runs)?;
-        self.run(py, async move { table.link(&runs, write.as_deref(), txn.as_ref()).await })
+        let sstables = bulk::staged_sstables(&sstables)?;
+        self.run(py, async move { table.link(&sstables, write.as_deref(), txn.as_ref()).await })
             .map(CommitResult::from)
     }
 
     #[doc = docstring!("Table.discard")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
-    #[pyo3(signature = (runs, *, write))]
-    fn abort(&self, py: Python<'_>, runs: Vec<Py<StagedSsTable>>, write: &str) -> PyResult<bool> {
+    #[pyo3(signature = (sstables, *, write))]
+    fn abort(
+        &self,
+        py: Python<'_>,
+        sstables: Vec<Py<StagedSsTable>>,
+        write: &str,
+    ) -> PyResult<bool> {
         let table = self.inner()?;
-        let runs = bulk::staged_sstables(&runs)?;
-        self.run(py, table.abort(&runs, write))
+        let sstables = bulk::staged_sstables(&sstables)?;
+        self.run(py, table.abort(&sstables, write))
     }
 
     #[doc = docstring!("Table.shard_ordinals")]

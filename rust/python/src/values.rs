@@ -96,7 +96,7 @@ value! {
     Acknowledged { rows: usize, durable: bool, indexed: bool, already_written: bool }
 }
 value! {
-    /// One run of a compaction.
+    /// One SSTable of a compaction.
     CompactedSsTable {
         shard_id: String,
         generation: u64,
@@ -121,7 +121,7 @@ value! {
         fragments_added: usize,
         fragments_rewritten: usize,
         base_version: u64,
-        runs: Vec<CompactedSsTable>,
+        sstables: Vec<CompactedSsTable>,
     }
 }
 value! {
@@ -134,13 +134,13 @@ value! {
 }
 value! {
     /// What a step of deletion-vector mode wrote.
-    DeletionVectorResult { runs: usize, fragments: usize, bytes: u64, elapsed_ms: u64 }
+    DeletionVectorResult { sstables: usize, fragments: usize, bytes: u64, elapsed_ms: u64 }
 }
 value! {
     /// What a record index has, or what a look at it found.
     RecordIndexReport {
         base_version: u64,
-        runs: usize,
+        sstables: usize,
         stale_runs: usize,
         entries: u64,
         bytes: u64,
@@ -150,7 +150,7 @@ value! {
     }
 }
 value! {
-    /// A flushed run.
+    /// A flushed SSTable.
     SsTable { generation: u64, path: String, rows: Option<u64> }
 }
 value! {
@@ -228,7 +228,7 @@ value! {
     }
 }
 value! {
-    /// What a look at the files of a run found.
+    /// What a look at the files of an SSTable found.
     SsTableReport {
         shard_id: String,
         generation: u64,

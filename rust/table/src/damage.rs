@@ -2,7 +2,7 @@
 //!
 //! Owns: the search for that file once a read of the base table has failed. Lance's errors seldom name a
 //! file, and its readers panic on some damage.
-//! Does not own: which errors are damage (`errors`), or damage of runs, whose files have checksums.
+//! Does not own: which errors are damage (`errors`), or damage of SSTables, whose files have checksums.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, resume_unwind};

@@ -44,43 +44,43 @@ impl<T> Context<T> for Result<T, arrow_schema::ArrowError> {
     }
 }
 
-/// Extends what lance says of a flushed run, which is complete and synced before it is listed.
+/// Extends what lance says of a flushed SSTable, which is complete and synced before it is listed.
 pub trait SsTableErrors<T> {
-    /// The error in lancemem's words. A file of the run that is missing or too short is damage,
+    /// The error in lancemem's words. A file of the SSTable that is missing or too short is damage,
     /// not a passing fault: reading it again cannot help.
-    fn in_sstable(self, run: &str) -> Result<T, Error>;
+    fn in_sstable(self, sstable: &str) -> Result<T, Error>;
 }
 
 impl<T> SsTableErrors<T> for Result<T, lance_core::Error> {
-    fn in_sstable(self, run: &str) -> Result<T, Error> {
-        self.map_err(|error| from_run(run, &error))
+    fn in_sstable(self, sstable: &str) -> Result<T, Error> {
+        self.map_err(|error| from_run(sstable, &error))
     }
 }
 
 impl<T> SsTableErrors<T> for Result<T, DataFusionError> {
-    fn in_sstable(self, run: &str) -> Result<T, Error> {
+    fn in_sstable(self, sstable: &str) -> Result<T, Error> {
         self.map_err(|error| match lance_of(&error) {
-            Some(lance) => from_run(run, lance),
-            None => from_datafusion(run, &error),
+            Some(lance) => from_run(sstable, lance),
+            None => from_datafusion(sstable, &error),
         })
     }
 }
 
-fn from_run(run: &str, error: &lance_core::Error) -> Error {
+fn from_run(sstable: &str, error: &lance_core::Error) -> Error {
     // The reader of bytes that somebody has checked once panics where they are others by now.
     if is_overflow(error) {
-        return too_wide(run);
+        return too_wide(sstable);
     }
     let kind = damage_of_read(error).or_else(|| has_panicked(error).then_some(UNDECODABLE));
     match kind {
-        Some(kind) => Error::corrupt(run, kind, without_path(error)),
-        None => from_lance(run, error),
+        Some(kind) => Error::corrupt(sstable, kind, without_path(error)),
+        None => from_lance(sstable, error),
     }
 }
 
 /// Extends what lance says while it reads files of a version of the base table.
 pub trait BaseContext<T> {
-    /// The error in lancemem's words. A file that is missing or too short is damage, as in a run;
+    /// The error in lancemem's words. A file that is missing or too short is damage, as in an SSTable;
     /// and so is what lance calls an invalid input or Arrow cannot parse: here the inputs are files.
     fn in_base(self, action: &str) -> Result<T, Error>;
 }

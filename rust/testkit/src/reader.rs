@@ -18,7 +18,7 @@ use crate::sink::MemorySink;
 /// The rows of a shard: the value of each key that is not deleted.
 pub type Rows = BTreeMap<KeyBytes, i64>;
 
-/// The base table of a shard: the rows of its oldest runs, which compactions have taken over.
+/// The base table of a shard: the rows of its oldest SSTables, which compactions have taken over.
 #[derive(Clone, Debug, Default)]
 pub struct Base {
     compacted: Generation,
@@ -32,7 +32,7 @@ impl Base {
         self.compacted
     }
 
-    /// Takes over the oldest of the runs that `manifest` lists, `most` of them.
+    /// Takes over the oldest of the SSTables that `manifest` lists, `most` of them.
     pub fn take_over(&mut self, manifest: &ShardManifest, sink: &MemorySink, most: usize) {
         for sstable in self.sstables_above(manifest).take(most).cloned().collect::<Vec<_>>() {
             apply(&mut self.rows, &sink.run(&sstable.path).newest);
@@ -40,7 +40,7 @@ impl Base {
         }
     }
 
-    /// All rows: this base table, the runs that `manifest` lists in `sink`, and `memtables`, oldest
+    /// All rows: this base table, the SSTables that `manifest` lists in `sink`, and `memtables`, oldest
     /// first.
     ///
     /// # Panics
@@ -61,7 +61,7 @@ impl Base {
         for sstable in self.sstables_above(manifest) {
             ascend(sstable.generation);
             let run = sink.run(&sstable.path);
-            // A run that was linked was written before it had a place.
+            // An SSTable that was linked was written before it had a place.
             assert!([sstable.generation, Generation(0)].contains(&run.generation));
             assert_eq!(Some(run.physical_rows as u64), sstable.physical_rows);
             apply(&mut rows, &run.newest);

@@ -1,7 +1,7 @@
-//! Flushed runs in memory: a sink that keeps the contract of `SsTableSink` without Lance.
+//! Flushed SSTables in memory: a sink that keeps the contract of `SsTableSink` without Lance.
 //!
-//! Owns: the runs, their newest rows, and failures on demand.
-//! Does not own: the manifest that lists a run, or the order of runs.
+//! Owns: the SSTables, their newest rows, and failures on demand.
+//! Does not own: the manifest that lists an SSTable, or the order of SSTables.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use crate::gate::Gate;
 use crate::reader::newest_of;
 
-/// A flushed run.
+/// A flushed SSTable.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Its age in the shard.
     pub generation: Generation,
     /// The newest row of each key; `None` for a tombstone.
     pub newest: BTreeMap<KeyBytes, Option<i64>>,
-    /// Rows, those that are superseded inside the run included.
+    /// Rows, those that are superseded inside the SSTable included.
     pub physical_rows: usize,
 }
 
@@ -46,7 +46,7 @@ enum Failure {
 }
 
 impl MemorySink {
-    /// The run in the folder `path`.
+    /// The SSTable in the folder `path`.
     #[must_use]
     pub fn run(&self, path: &str) -> Arc<Run> {
         self.runs.lock()[path].clone()

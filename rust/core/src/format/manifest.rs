@@ -32,7 +32,7 @@ pub struct ShardManifest {
     /// The sharding under which its rows were put, as [`Sharding::record`](super::Sharding::record)
     /// says it. None in shards of lance, of manual ones and of before it was recorded.
     pub sharding: Option<String>,
-    /// Transaction ids of all writes whose rows are in runs of this version or of an earlier one.
+    /// Transaction ids of all writes whose rows are in SSTables of this version or of an earlier one.
     pub txns: Txns,
     /// Fencing token of the present owner.
     pub writer_epoch: WriterEpoch,
@@ -42,13 +42,13 @@ pub struct ShardManifest {
     pub wal_entry_position_last_seen: WalPosition,
     /// Generation of the next flush.
     pub current_generation: Generation,
-    /// Flushed runs that are not drained by compaction, oldest first.
+    /// Flushed SSTables that are not drained by compaction, oldest first.
     pub sstables: Vec<SsTable>,
     /// Whether the shard takes claims.
     pub status: ShardStatus,
 }
 
-/// A flushed run as the manifest lists it.
+/// A flushed SSTable as the manifest lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsTable {
     /// Its age in the shard.
@@ -57,7 +57,7 @@ pub struct SsTable {
     pub path: String,
     /// Payload bytes of the rows in memory, where measured.
     pub in_memory_bytes: Option<u64>,
-    /// Rows in the data file, those that are superseded inside the run included.
+    /// Rows in the data file, those that are superseded inside the SSTable included.
     pub physical_rows: Option<u64>,
     /// Payload bytes of the key columns, where measured.
     pub primary_key_bytes: Option<u64>,
@@ -74,7 +74,7 @@ pub enum ShardStatus {
 }
 
 impl ShardManifest {
-    /// Whether the run in the folder `path` is one of the shard's.
+    /// Whether the SSTable in the folder `path` is one of the shard's.
     #[must_use]
     pub fn lists(&self, path: &str) -> bool {
         self.sstables.iter().any(|sstable| sstable.path == path)

@@ -97,7 +97,7 @@ impl<'a> StoredPlaces<'a> {
                 .entry(field.name().as_str())
                 .and_modify(|named| named.without_id = named.without_id.or(without_id))
                 .or_insert(Named { first: place, without_id });
-            // A run gives `_tombstone` the next free id, which the table may give to a column later.
+            // An SSTable gives `_tombstone` the next free id, which the table may give to a column later.
             let Some(id) = id.filter(|_| field.name() != TOMBSTONE) else { continue };
             by_id.entry(id).or_insert(place);
             if let Some(narrow) = narrow_id(field) {

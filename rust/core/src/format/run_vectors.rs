@@ -1,4 +1,4 @@
-//! The deletion vectors that one run gives to older rows: a small file beside the run.
+//! The deletion vectors that one SSTable gives to older rows: a small file beside the SSTable.
 //!
 //! Owns: the message (the field numbers are the format) and its Rust value.
 //! Does not own: the bitmaps, which are bytes here, or whether what it says still holds for a
@@ -9,9 +9,9 @@ use prost::Message;
 use super::framed_file::{self, Framed};
 use crate::types::Result;
 
-/// Rows that one run supersedes or deletes, by position. Never changes once it is written.
+/// Rows that one SSTable supersedes or deletes, by position. Never changes once it is written.
 ///
-/// A source that is listed is covered: *all* of its rows that have a key of the run are in its
+/// A source that is listed is covered: *all* of its rows that have a key of the SSTable are in its
 /// vector. Of a source that is not listed the file says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SsTableVectors {
@@ -22,9 +22,9 @@ pub struct SsTableVectors {
     pub key_fields: Vec<i32>,
     /// Fragments of the base table.
     pub fragments: Vec<FragmentVector>,
-    /// Older runs of the shard.
-    pub runs: Vec<OlderSsTableVector>,
-    /// Tombstones of the run itself; `None` where another file of the run has them.
+    /// Older SSTables of the shard.
+    pub sstables: Vec<OlderSsTableVector>,
+    /// Tombstones of the SSTable itself; `None` where another file of the SSTable has them.
     pub tombstones: Option<Vec<u8>>,
 }
 
@@ -41,7 +41,7 @@ pub struct FragmentVector {
     pub dead: Vec<u8>,
 }
 
-/// Dead rows of an older run of the shard.
+/// Dead rows of an older SSTable of the shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OlderSsTableVector {
     /// Its folder.
@@ -60,13 +60,15 @@ impl SsTableVectors {
             key_files: fragment.key_files,
             dead: fragment.dead,
         });
-        let runs = self.runs.iter().cloned();
+        let sstables = self.sstables.iter().cloned();
         let message = VectorsMessage {
             format: VectorsMessage::FORMAT,
             base_version: self.base_version,
             key_fields: self.key_fields.clone(),
             fragments: fragments.collect(),
-            runs: runs.map(|run| RunMessage { path: run.path, dead: run.dead }).collect(),
+            sstables: sstables
+                .map(|sstable| RunMessage { path: sstable.path, dead: sstable.dead })
+                .collect(),
             tombstones: self.tombstones.clone(),
         };
         framed_file::encode(&message)
@@ -84,12 +86,14 @@ impl SsTableVectors {
             key_files: fragment.key_files,
             dead: fragment.dead,
         });
-        let runs = message.runs.into_iter();
+        let sstables = message.sstables.into_iter();
         Ok(Self {
             base_version: message.base_version,
             key_fields: message.key_fields,
             fragments: fragments.collect(),
-            runs: runs.map(|run| OlderSsTableVector { path: run.path, dead: run.dead }).collect(),
+            sstables: sstables
+                .map(|sstable| OlderSsTableVector { path: sstable.path, dead: sstable.dead })
+                .collect(),
             tombstones: message.tombstones,
         })
     }
@@ -106,7 +110,7 @@ struct VectorsMessage {
     #[prost(message, repeated, tag = "4")]
     fragments: Vec<FragmentMessage>,
     #[prost(message, repeated, tag = "5")]
-    runs: Vec<RunMessage>,
+    sstables: Vec<RunMessage>,
     #[prost(bytes = "vec", optional, tag = "6")]
     tombstones: Option<Vec<u8>>,
 }
@@ -156,7 +160,7 @@ mod tests {
                 key_files: vec!["a.lance".to_owned(), "b.lance".to_owned()],
                 dead: vec![1, 2, 3],
             }],
-            runs: vec![OlderSsTableVector { path: "cc85c397_gen_1".to_owned(), dead: vec![4] }],
+            sstables: vec![OlderSsTableVector { path: "cc85c397_gen_1".to_owned(), dead: vec![4] }],
             tombstones: Some(vec![5, 6]),
         }
     }

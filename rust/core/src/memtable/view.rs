@@ -146,7 +146,7 @@ impl MemTableView {
     }
 
     /// Positions of all rows, keys ascending and positions of one key ascending: the order of
-    /// a flushed run's key index. Empty where there is no key.
+    /// a flushed SSTable's key index. Empty where there is no key.
     #[must_use]
     pub fn rows_by_key(&self) -> Vec<u32> {
         if !self.has_key() {

@@ -1,7 +1,7 @@
-//! Frozen MemTables to flushed runs, oldest first, in the background.
+//! Frozen MemTables to flushed SSTables, oldest first, in the background.
 //!
 //! Owns: freezing, the order run file, then manifest, then memory; retries into new folders.
-//! Does not own: the files of a run.
+//! Does not own: the files of an SSTable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Shared {
     }
 
     /// Returns when a MemTable was frozen. One that got no put for a whole interval is frozen
-    /// here, so rows reach the run that readers elsewhere list even when the stream pauses.
+    /// here, so rows reach the SSTable that readers elsewhere list even when the stream pauses.
     async fn wait_for_frozen(&self) {
         let interval = self.config.idle_flush_interval;
         if interval.is_zero() {

@@ -4,7 +4,7 @@
 //! Does not own: which schema the table has, which the sink knows, or what is compatible
 //! (`format::reconcile`).
 //!
-//! Rows that were accepted stay as they are, in memory, in the log and in their run: the frozen
+//! Rows that were accepted stay as they are, in memory, in the log and in their SSTable: the frozen
 //! MemTable keeps its schema, and readers bring its rows to theirs.
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Runs that were written elsewhere, taken into a shard.
+//! SSTables that were written elsewhere, taken into a shard.
 //!
 //! Owns: their place in the order of generations, and that all of them appear at once, together
 //! with their transaction id.
-//! Does not own: writing a run. Whoever wrote these needed no claim, because a run that no
+//! Does not own: writing an SSTable. Whoever wrote these needed no claim, because an SSTable that no
 //! manifest lists means nothing.
 
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
 use crate::memtable::{MemTable, MemTableView};
 use crate::types::{Generation, Result, Standing, Txn, Txns, WriterConfig};
 
-/// A run to link, and what its shard remembers of that, so that a link that is repeated does nothing,
-/// also where a compaction has taken the run out of the manifest meanwhile. Runs may share a transaction id.
+/// An SSTable to link, and what its shard remembers of that, so that a link that is repeated does nothing,
+/// also where a compaction has taken the SSTable out of the manifest meanwhile. SSTables may share a transaction id.
 pub type IngestedSsTable = (SsTable, Txn);
 
-/// Rows of a run that no manifest lists yet, as a sink takes them; their generation is 0 until
-/// the run is linked.
+/// Rows of an SSTable that no manifest lists yet, as a sink takes them; their generation is 0 until
+/// the SSTable is linked.
 #[must_use]
 pub fn unlisted_rows(
     schema: &RowSchema,
@@ -41,24 +41,24 @@ pub fn unlisted_rows(
 }
 
 impl ShardWriter {
-    /// Takes `runs` into the shard, in their order and newer than every row in it, and ends the
+    /// Takes `sstables` into the shard, in their order and newer than every row in it, and ends the
     /// job. Returns the folders of those that it listed: none where their transaction ids say that this was done
     /// before, or all of them are there.
     ///
-    /// Rows in the log are flushed first: their generation is below those of the runs. One
-    /// manifest version then lists all runs and the transaction ids.
+    /// Rows in the log are flushed first: their generation is below those of the SSTables. One
+    /// manifest version then lists all SSTables and the transaction ids.
     ///
     /// # Errors
-    /// Fenced, or why the flush or the manifest could not be written; the runs are then either
+    /// Fenced, or why the flush or the manifest could not be written; the SSTables are then either
     /// all listed or none is. Stale where a newer version than a transaction's is written.
-    pub async fn link(&self, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
+    pub async fn link(&self, sstables: &[IngestedSsTable]) -> Result<Vec<String>> {
         let shared = &self.shared;
         {
             let _placing = shared.placing.lock();
             shared.check_open()?;
             shared.closed.store(true, Ordering::Release);
         }
-        let linked = self.link_closed(runs).await;
+        let linked = self.link_closed(sstables).await;
         // Without it a put whose transaction id made this call needless might not be durable yet.
         let closed = self.close(false).await;
         match linked {
@@ -67,10 +67,10 @@ impl ShardWriter {
         }
     }
 
-    async fn link_closed(&self, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
+    async fn link_closed(&self, sstables: &[IngestedSsTable]) -> Result<Vec<String>> {
         let shared = &self.shared;
-        let runs = new_sstables(shared, runs)?;
-        if runs.is_empty() {
+        let sstables = new_sstables(shared, sstables)?;
+        if sstables.is_empty() {
             return Ok(Vec::new());
         }
         shared.queue.hurry();
@@ -78,28 +78,29 @@ impl ShardWriter {
         shared.flush_all().await?;
         // Runs of an older call may be listed, without the transaction ids of this one: those are recorded now.
         let listed = shared.state().manifest.clone();
-        let to_list: Vec<_> = runs.iter().filter(|(run, _)| !listed.lists(&run.path)).collect();
+        let to_list: Vec<_> =
+            sstables.iter().filter(|(sstable, _)| !listed.lists(&sstable.path)).collect();
         let mut brought = Txns::default();
-        for (_, txn) in &runs {
+        for (_, txn) in &sstables {
             brought.record(txn.app_id(), txn.version());
         }
         let now = expiry(&shared.manifests, &listed.txns, &brought).await;
         let change = |manifest: &mut ShardManifest| {
-            for (run, txn) in &to_list {
+            for (sstable, txn) in &to_list {
                 // An earlier attempt landed although nobody saw its answer; a compaction may have
                 // taken its runs out since.
-                if manifest.lists(&run.path) || manifest.txns.standing(txn) != Standing::New {
+                if manifest.lists(&sstable.path) || manifest.txns.standing(txn) != Standing::New {
                     continue;
                 }
                 let generation = manifest.current_generation;
-                manifest.sstables.push(SsTable { generation, ..(*run).clone() });
+                manifest.sstables.push(SsTable { generation, ..(*sstable).clone() });
                 manifest.current_generation = generation.next();
             }
             manifest.txns.merge(&brought);
             manifest.txns.forget_old(&brought, now);
         };
         shared.stop_where_fenced(shared.manifests.update(shared.epoch, change).await)?;
-        Ok(to_list.iter().map(|(run, _)| run.path.clone()).collect())
+        Ok(to_list.iter().map(|(sstable, _)| sstable.path.clone()).collect())
     }
 
     /// The newest version of `app_id` in the shard, of writes that may not be durable yet.
@@ -127,16 +128,16 @@ impl ShardWriter {
     }
 }
 
-/// Those of `runs` that the shard does not remember.
+/// Those of `sstables` that the shard does not remember.
 fn new_sstables<'a>(
     shared: &Shared,
-    runs: &'a [IngestedSsTable],
+    sstables: &'a [IngestedSsTable],
 ) -> Result<Vec<&'a IngestedSsTable>> {
     let recorded = shared.txns.lock();
-    let mut new = Vec::with_capacity(runs.len());
-    for run in runs {
-        if recorded.is_new(shared.shard_id, &run.1)? {
-            new.push(run);
+    let mut new = Vec::with_capacity(sstables.len());
+    for sstable in sstables {
+        if recorded.is_new(shared.shard_id, &sstable.1)? {
+            new.push(sstable);
         }
     }
     Ok(new)

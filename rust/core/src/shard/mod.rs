@@ -62,9 +62,9 @@ pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayou
 /// Turns a frozen MemTable into an immutable run on storage.
 ///
 /// The contract, which the flush relies on:
-/// 1. `write` returns only when every file of the run is as durable as the table asks for.
+/// 1. `write` returns only when every file of the SSTable is as durable as the table asks for.
 /// 2. Every call makes a new folder; a failed call may leave one behind, which nobody lists.
-/// 3. The run shows the newest row of each key of `rows`, tombstones included, and lists every
+/// 3. The SSTable shows the newest row of each key of `rows`, tombstones included, and lists every
 ///    row position in its key index.
 /// 4. `write` does not touch the shard manifest.
 /// 5. `write` stores the rows under their own schema, whatever the table's is by then.

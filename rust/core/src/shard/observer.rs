@@ -1,6 +1,6 @@
 //! What a task beside a job may know of it without keeping it alive.
 //!
-//! Owns: the wait for the next flush, and the newest manifest for a job whose runs were compacted.
+//! Owns: the wait for the next flush, and the newest manifest for a job whose SSTables were compacted.
 //! Does not own: what such a task does. It never claims the shard and never holds a lock of the
 //! put path for longer than a swap.
 

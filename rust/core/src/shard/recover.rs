@@ -107,7 +107,7 @@ impl Replay {
     }
 
     /// Brings the replay and the tail, which belong together, to `look` or later, and returns the
-    /// manifest that they then go with: its runs and these rows are all rows of the shard.
+    /// manifest that they then go with: its SSTables and these rows are all rows of the shard.
     ///
     /// Where the log ends is known from a listing or an absent entry, and holds only where a
     /// manifest read after it covers nothing behind that end: what a manifest covers may have

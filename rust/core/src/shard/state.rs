@@ -78,7 +78,7 @@ impl ShardState {
 /// What a reader of the same process pins of a running job.
 #[derive(Clone, Debug)]
 pub struct ShardSnapshot {
-    /// The manifest that lists the flushed runs below the MemTables.
+    /// The manifest that lists the flushed SSTables below the MemTables.
     pub manifest: Arc<ShardManifest>,
     /// The readable rows in memory, oldest generation first; none is empty.
     pub memtables: Vec<MemTableView>,

@@ -95,7 +95,7 @@ pub(super) fn take_back_newest(txns: &mut Txns) {
     txns.take_back_newest(|app_id| !names_sstable(app_id));
 }
 
-/// Whether a shard remembers a staged run by this name (docs/format.md, "Transactions").
+/// Whether a shard remembers a staged SSTable by this name (docs/format.md, "Transactions").
 fn names_sstable(app_id: &str) -> bool {
     let name = app_id.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
     name.is_some_and(|(_, folder)| folder.ends_with("_gen_0"))

@@ -36,7 +36,7 @@ macro_rules! counter {
 }
 
 counter! {
-    /// Age of a flushed run in its shard. Starts at 1; generation 0 is the base table.
+    /// Age of a flushed SSTable in its shard. Starts at 1; generation 0 is the base table.
     Generation
 }
 counter! {

@@ -8,12 +8,12 @@ use super::Generation;
 /// The level and age of a source of rows; the larger one wins.
 ///
 /// The derived order is the rule of the MemWAL specification ("LSM tree merging read"):
-/// the base table is the oldest, flushed runs follow by generation, memory is the newest.
+/// the base table is the oldest, flushed SSTables follow by generation, memory is the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Freshness {
     /// The Lance table under everything.
     Base,
-    /// A flushed run.
+    /// A flushed SSTable.
     SsTable(Generation),
     /// Rows in memory, or in the part of the WAL that no flush has covered.
     MemTable(Generation),

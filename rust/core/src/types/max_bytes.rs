@@ -22,7 +22,7 @@ impl MaxBytes {
     pub const LOG_ENTRY: Self = Self(5 << 30);
     /// The manifest of a shard, or of a run; a publication of the record index.
     pub const MANIFEST: Self = Self(256 << 20);
-    /// The deletion vectors of one run: a bit for each of 2^32 rows is half of it.
+    /// The deletion vectors of one SSTable: a bit for each of 2^32 rows is half of it.
     pub const VECTORS: Self = Self(1 << 30);
     /// A bloom filter, as lance bounds it.
     pub const FILTER: Self = Self(128 << 20);

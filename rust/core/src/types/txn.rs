@@ -12,7 +12,7 @@ use super::{Error, Result};
 pub const ONCE: &str = "once:";
 /// How many of those a shard remembers. Their names sort by age.
 const ONCE_KEPT: usize = 128;
-/// After which no task of such a write comes any more, nor a link of a staged run.
+/// After which no task of such a write comes any more, nor a link of a staged SSTable.
 const ONCE_AGE: Duration = Duration::from_hours(14 * 24);
 const NAME_BYTES: usize = 256;
 
@@ -173,7 +173,7 @@ mod tests {
         UNIX_EPOCH + Duration::from_hours(500_000)
     }
 
-    /// As a write, or a link of a staged run, names itself.
+    /// As a write, or a link of a staged SSTable, names itself.
     fn once(hours_ago: u64) -> String {
         let written = now().duration_since(UNIX_EPOCH).unwrap() - Duration::from_hours(hours_ago);
         format!("{ONCE}{:016x}-00c0ffee", written.as_nanos())

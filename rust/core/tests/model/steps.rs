@@ -21,9 +21,9 @@ pub enum Step {
     /// Keys are looked up one by one, some that nobody has put among them.
     Get(Vec<i64>),
     Flush,
-    /// The base table takes over the oldest runs, so many, and the manifest lists them no more.
+    /// The base table takes over the oldest SSTables, so many, and the manifest lists them no more.
     Compact {
-        runs: usize,
+        sstables: usize,
         then: Drain,
     },
     /// Entries that are flushed are removed; `later` by a week, so that old sentinels go too.
@@ -63,7 +63,7 @@ pub fn steps(nulls: u32) -> impl Strategy<Value = Vec<Step>> {
         3 => prop::collection::vec(key, 1..4).prop_map(Step::Delete),
         2 => prop::collection::vec(-8_i64..14, 1..4).prop_map(Step::Get),
         1 => Just(Step::Flush),
-        1 => (1_usize..20, then).prop_map(|(runs, then)| Step::Compact { runs, then }),
+        1 => (1_usize..20, then).prop_map(|(sstables, then)| Step::Compact { sstables, then }),
         1 => any::<bool>().prop_map(|later| Step::Collect { later }),
         1 => any::<bool>().prop_map(|flush| Step::Close { flush }),
         1 => Just(Step::Crash),

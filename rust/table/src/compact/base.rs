@@ -40,7 +40,7 @@ struct Looked {
 }
 
 impl DeadRows {
-    /// What deletion vectors of the runs say of `base`.
+    /// What deletion vectors of the SSTables say of `base`.
     #[must_use]
     pub fn covered(base: &Dataset, mut cover: HashMap<u32, RoaringBitmap>) -> Self {
         let fragments = base.fragments().iter().filter_map(|fragment| {

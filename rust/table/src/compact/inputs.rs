@@ -1,8 +1,8 @@
-//! What each run of a compaction holds: which of its rows are alive, and all keys.
+//! What each SSTable of a compaction holds: which of its rows are alive, and all keys.
 //!
-//! Owns: the keys of the runs, each with the newest run that has it, and the rows of every run
+//! Owns: the keys of the SSTables, each with the newest SSTable that has it, and the rows of every SSTable
 //! that a later row of their key supersedes.
-//! Does not own: rows of the base table, or what becomes of a run.
+//! Does not own: rows of the base table, or what becomes of an SSTable.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
 /// The column of row addresses in lance's scans.
 pub const ROW_ADDRESS: &str = "_rowaddr";
 
-/// A run, with the positions that must not come to the base table.
+/// An SSTable, with the positions that must not come to the base table.
 #[derive(Debug)]
 pub struct InputSsTable {
-    /// The open run.
+    /// The open SSTable.
     pub handle: Arc<SsTableHandle>,
     /// Rows in its data file.
     pub physical_rows: u64,
-    /// Superseded rows, by this run or a newer one, and tombstones.
+    /// Superseded rows, by this SSTable or a newer one, and tombstones.
     pub dead: RoaringBitmap,
-    /// How many of `dead` are tombstones; those that a newer run supersedes count there alone.
+    /// How many of `dead` are tombstones; those that a newer SSTable supersedes count there alone.
     pub tombstones: u64,
 }
 
@@ -43,7 +43,7 @@ impl InputSsTable {
         Freshness::SsTable(self.handle.generation)
     }
 
-    /// Positions of the rows whose key has a later row: in a newer run, as the keys at `places` have,
+    /// Positions of the rows whose key has a later row: in a newer SSTable, as the keys at `places` have,
     /// or here.
     fn superseded(&self, keys: &SsTableKeys, places: RoaringBitmap) -> RoaringBitmap {
         let by_newer =
@@ -70,7 +70,7 @@ impl InputSsTable {
     }
 }
 
-/// The keys of some runs.
+/// The keys of some SSTables.
 #[derive(Debug, Default)]
 pub struct KeysOfSsTables {
     of_sstables: Vec<Arc<SsTableKeys>>,
@@ -78,14 +78,14 @@ pub struct KeysOfSsTables {
 }
 
 impl KeysOfSsTables {
-    /// The keys of `sstables`, and for each run the places of those that a newer one has.
+    /// The keys of `sstables`, and for each SSTable the places of those that a newer one has.
     fn new(
         form: KeyForm,
-        runs: &[InputSsTable],
+        sstables: &[InputSsTable],
         of_sstables: Vec<Arc<SsTableKeys>>,
     ) -> Result<(Self, Vec<RoaringBitmap>)> {
-        let sources = runs.iter().zip(&of_sstables).map(|(run, keys)| SourceKeys {
-            freshness: run.freshness(),
+        let sources = sstables.iter().zip(&of_sstables).map(|(sstable, keys)| SourceKeys {
+            freshness: sstable.freshness(),
             at_most: keys.len(),
             keys: keys.keys(),
         });
@@ -93,7 +93,7 @@ impl KeysOfSsTables {
         Ok((Self { newest: Arc::new(newest), of_sstables }, superseded))
     }
 
-    /// Every key; one that two runs have comes twice.
+    /// Every key; one that two SSTables have comes twice.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.of_sstables.iter().flat_map(|keys| keys.keys())
     }
@@ -104,7 +104,7 @@ impl KeysOfSsTables {
         self.newest.len()
     }
 
-    /// Every key, each with the newest run that has it.
+    /// Every key, each with the newest SSTable that has it.
     #[must_use]
     pub fn newest(&self) -> Arc<NewerKeys> {
         self.newest.clone()
@@ -117,66 +117,69 @@ impl KeysOfSsTables {
     }
 }
 
-/// The runs of a snapshot, oldest first in each shard, and the keys of all their rows.
+/// The SSTables of a snapshot, oldest first in each shard, and the keys of all their rows.
 #[derive(Debug)]
 pub struct InputSsTables {
     /// In the order of the snapshot.
-    pub runs: Vec<InputSsTable>,
-    /// Every key that a run has a row or a tombstone of; `None` where nobody has read them.
+    pub sstables: Vec<InputSsTable>,
+    /// Every key that an SSTable has a row or a tombstone of; `None` where nobody has read them.
     keys: Option<Arc<KeysOfSsTables>>,
 }
 
 impl InputSsTables {
-    /// Reads the keys of every run of `snapshot`.
+    /// Reads the keys of every SSTable of `snapshot`.
     ///
     /// # Errors
-    /// A storage error, or damage of a run.
+    /// A storage error, or damage of an SSTable.
     pub async fn read(snapshot: &Snapshot) -> Result<Self> {
-        let mut runs = Vec::new();
+        let mut sstables = Vec::new();
         for handle in snapshot.shards.iter().flat_map(|shard| &shard.sstables) {
-            runs.push(open(handle).await?);
+            sstables.push(open(handle).await?);
         }
         if snapshot.key.is_empty() {
-            return Ok(Self { runs, keys: Some(Arc::default()) });
+            return Ok(Self { sstables, keys: Some(Arc::default()) });
         }
         let (mut of_sstables, mut tombstones) = (Vec::new(), Vec::new());
-        for run in &runs {
-            of_sstables.push(run.handle.keys(&snapshot.key).await?);
-            tombstones.push(run.handle.tombstones().await?);
+        for sstable in &sstables {
+            of_sstables.push(sstable.handle.keys(&snapshot.key).await?);
+            tombstones.push(sstable.handle.tombstones().await?);
         }
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         // Millions of keys take a while, and writers share these threads.
         let compared = SpawnedTask::spawn_blocking(move || {
-            let (keys, superseded) = KeysOfSsTables::new(form, &runs, of_sstables)?;
+            let (keys, superseded) = KeysOfSsTables::new(form, &sstables, of_sstables)?;
             let of_sstables = keys.of_sstables.iter().zip(superseded).zip(&tombstones);
-            for (run, ((of_sstable, places), tombstones)) in runs.iter_mut().zip(of_sstables) {
-                run.bury(&run.superseded(of_sstable, places), tombstones);
+            for (sstable, ((of_sstable, places), tombstones)) in
+                sstables.iter_mut().zip(of_sstables)
+            {
+                sstable.bury(&sstable.superseded(of_sstable, places), tombstones);
             }
-            Ok(Self { runs, keys: Some(Arc::new(keys)) })
+            Ok(Self { sstables, keys: Some(Arc::new(keys)) })
         });
         let compared = compared.await;
-        compared.map_err(|error| Error::Internal(format!("comparing the keys of runs: {error}")))?
+        compared
+            .map_err(|error| Error::Internal(format!("comparing the keys of SSTables: {error}")))?
     }
 
-    /// The same runs where it is known which of their rows are dead. Reads no keys.
+    /// The same SSTables where it is known which of their rows are dead. Reads no keys.
     ///
     /// # Errors
-    /// A storage error, or damage of a run.
+    /// A storage error, or damage of an SSTable.
     pub async fn covered(snapshot: &Snapshot, cover: &[SsTableCoverage]) -> Result<Self> {
-        let mut runs = Vec::new();
+        let mut sstables = Vec::new();
         let handles = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
         for (handle, cover) in handles.zip(cover) {
-            let mut run = open(handle).await?;
-            run.bury(&cover.superseded, &cover.tombstones);
-            runs.push(run);
+            let mut sstable = open(handle).await?;
+            sstable.bury(&cover.superseded, &cover.tombstones);
+            sstables.push(sstable);
         }
-        Ok(Self { runs, keys: None })
+        Ok(Self { sstables, keys: None })
     }
 
-    /// Every key that a run of `snapshot` has a row or a tombstone of.
+    /// Every key that an SSTable of `snapshot` has a row or a tombstone of.
     ///
     /// # Errors
-    /// A storage error, or damage of a run.
+    /// A storage error, or damage of an SSTable.
     pub async fn keys(&mut self, snapshot: &Snapshot) -> Result<Arc<KeysOfSsTables>> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
@@ -187,7 +190,7 @@ impl InputSsTables {
     }
 }
 
-/// A run whose own deletion vector is known, and no more.
+/// An SSTable whose own deletion vector is known, and no more.
 async fn open(handle: &Arc<SsTableHandle>) -> Result<InputSsTable> {
     let (physical_rows, dead) = handle.physical_and_hidden_rows().await?;
     Ok(InputSsTable { handle: handle.clone(), physical_rows, dead, tombstones: 0 })

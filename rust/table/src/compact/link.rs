@@ -1,4 +1,4 @@
-//! A run's data file as a fragment of the base table, its bytes untouched.
+//! An SSTable's data file as a fragment of the base table, its bytes untouched.
 //!
 //! Owns: which files fit, the new fragment with its deletion file, and the second name or the
 //! copy of the file.
@@ -27,34 +27,34 @@ use crate::sstable::{Linked, data_file_name, link};
 /// Lance's folder of data files.
 const DATA: &str = "data";
 
-/// Size of the run's data file in bytes; 0 where its manifest does not say.
-pub fn file_bytes(run: &InputSsTable) -> u64 {
-    let fragments = run.handle.dataset.fragments();
+/// Size of the SSTable's data file in bytes; 0 where its manifest does not say.
+pub fn file_bytes(sstable: &InputSsTable) -> u64 {
+    let fragments = sstable.handle.dataset.fragments();
     let files = fragments.iter().flat_map(|fragment| &fragment.files);
     files.map(|file| file.file_size_bytes.get().map_or(0, std::num::NonZero::get)).sum()
 }
 
-/// Why the run's data file cannot be a fragment of `base`; `None` where it can.
-pub fn misfit(base: &Dataset, run: &InputSsTable) -> Option<String> {
-    let dataset = &run.handle.dataset;
+/// Why the SSTable's data file cannot be a fragment of `base`; `None` where it can.
+pub fn misfit(base: &Dataset, sstable: &InputSsTable) -> Option<String> {
+    let dataset = &sstable.handle.dataset;
     let Some(fragment) = dataset.fragments().first().cloned() else {
-        return Some("the run has no data file".to_owned());
+        return Some("the SSTable has no data file".to_owned());
     };
     let [file] = fragment.files.as_slice() else {
-        return Some(format!("the run has {} data files", fragment.files.len()));
+        return Some(format!("the SSTable has {} data files", fragment.files.len()));
     };
     if file.base_id.is_some() || !fragment.overlays.is_empty() {
-        return Some("the run's data is not in its one file".to_owned());
+        return Some("the SSTable's data is not in its one file".to_owned());
     }
     let version = base.manifest().data_storage_format.lance_file_format();
     if version == ConcreteFileVersion::V1 || file.file_version().ok() != Some(version) {
-        return Some(format!("the table's file version is {version}, the run has another"));
+        return Some(format!("the table's file version is {version}, the SSTable has another"));
     }
     let own = dataset.schema().fields.iter().filter(|field| field.name != TOMBSTONE);
     let own: Vec<&Field> = own.collect();
     let wanted: Vec<&Field> = base.schema().fields.iter().collect();
     if let Some(column) = changed_column(&own, &wanted) {
-        return Some(format!("column '{column}' has changed since the run was written"));
+        return Some(format!("column '{column}' has changed since the SSTable was written"));
     }
     if dataset.schema().fields_pre_order().any(|field| field.is_blob() || field.is_blob_v2()) {
         return Some("a blob column keeps bytes outside the data file".to_owned());
@@ -62,34 +62,34 @@ pub fn misfit(base: &Dataset, run: &InputSsTable) -> Option<String> {
     // A tombstone has nulls in every column but the key. They are never read as rows, but a
     // reader that expects none decodes them with the rows around.
     let strict = wanted.iter().any(|field| !field.nullable && !field.is_unenforced_primary_key());
-    if strict && has_tombstones(run) {
-        return Some("a column that is never null has none in the run's tombstones".to_owned());
+    if strict && has_tombstones(sstable) {
+        return Some("a column that is never null has none in the SSTable's tombstones".to_owned());
     }
     None
 }
 
 /// Whether a row of the file may have nulls where the table has none. A superseded row may have
 /// been a tombstone too.
-fn has_tombstones(run: &InputSsTable) -> bool {
-    !run.dead.is_empty()
+fn has_tombstones(sstable: &InputSsTable) -> bool {
+    !sstable.dead.is_empty()
 }
 
 /// A column of one of both that the other does not have as it is.
-fn changed_column(run: &[&Field], base: &[&Field]) -> Option<String> {
+fn changed_column(sstable: &[&Field], base: &[&Field]) -> Option<String> {
     let lacks = |fields: &[&Field], wanted: &Field| {
         let same = fields.iter().find(|have| have.id == wanted.id);
         same.is_none_or(|have| !same_columns(&[*have], &[wanted]))
     };
-    let changed = base.iter().find(|field| lacks(run, field));
-    let changed = changed.or_else(|| run.iter().find(|field| lacks(base, field)));
+    let changed = base.iter().find(|field| lacks(sstable, field));
+    let changed = changed.or_else(|| sstable.iter().find(|field| lacks(base, field)));
     changed.map(|field| field.name.clone())
 }
 
-/// Whether both have the same columns, in any order; a run's may be null where the table's may not.
-fn same_columns(run: &[&Field], base: &[&Field]) -> bool {
-    run.len() == base.len()
+/// Whether both have the same columns, in any order; an SSTable's may be null where the table's may not.
+fn same_columns(sstable: &[&Field], base: &[&Field]) -> bool {
+    sstable.len() == base.len()
         && base.iter().all(|wanted| {
-            run.iter().any(|have| {
+            sstable.iter().any(|have| {
                 have.id == wanted.id
                     && have.name == wanted.name
                     && have.logical_type == wanted.logical_type
@@ -110,26 +110,26 @@ pub struct Adopted {
     pub copied_bytes: u64,
 }
 
-/// Makes the data file of `run` the fragment `id` of `base`.
+/// Makes the data file of `sstable` the fragment `id` of `base`.
 ///
 /// # Errors
 /// A storage error.
 pub async fn adopt(
     base: &Dataset,
-    run: &InputSsTable,
+    sstable: &InputSsTable,
     id: u64,
     throttle: &Throttle,
 ) -> Result<Adopted> {
-    let action = format!("adopting {}", run.name());
+    let action = format!("adopting {}", sstable.name());
     let store = base.object_store(None).await.context(&action)?;
-    let dataset = &run.handle.dataset;
+    let dataset = &sstable.handle.dataset;
     let source = &dataset.fragments()[0].files[0];
     let name = data_file_name().context(&action)?;
     let root = base.branch_location().path;
     let from = dataset.branch_location().path.join(DATA).join(source.path.as_str());
     let to = root.clone().join(DATA).join(name.as_str());
     let linked = link(&store, &from, &to).await.context(&action)?;
-    let bytes = file_bytes(run);
+    let bytes = file_bytes(sstable);
     if linked != Linked::Yes {
         throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
     }
@@ -137,10 +137,10 @@ pub async fn adopt(
         store.copy(&from, &to).await.context(&action)?;
     }
     let mut fragment = Fragment::new(id);
-    fragment.physical_rows = usize::try_from(run.physical_rows).ok();
+    fragment.physical_rows = usize::try_from(sstable.physical_rows).ok();
     fragment.files.push(renamed(source, name, dataset)?);
-    if !run.dead.is_empty() {
-        let dead = run.dead.clone().into();
+    if !sstable.dead.is_empty() {
+        let dead = sstable.dead.clone().into();
         let version = base.version().version;
         fragment.deletion_file =
             write_deletion_file(&root, id, version, &dead, &store).await.context(&action)?;
@@ -149,11 +149,11 @@ pub async fn adopt(
 }
 
 /// The entry of the file in the base table: the tombstone column belongs to no field.
-fn renamed(source: &DataFile, name: String, run: &Dataset) -> Result<DataFile> {
-    let tombstone = run
+fn renamed(source: &DataFile, name: String, sstable: &Dataset) -> Result<DataFile> {
+    let tombstone = sstable
         .schema()
         .field(TOMBSTONE)
-        .ok_or_else(|| Error::Internal(format!("{} has no column {TOMBSTONE}", run.uri())))?;
+        .ok_or_else(|| Error::Internal(format!("{} has no column {TOMBSTONE}", sstable.uri())))?;
     let hide = |id: &i32| if *id == tombstone.id { TOMBSTONE_FIELD_ID } else { *id };
     let fields: Arc<[i32]> = source.fields.iter().map(hide).collect();
     Ok(DataFile { path: name, fields, ..source.clone() })

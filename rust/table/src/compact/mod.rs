@@ -5,7 +5,7 @@
 //! Does not own: which cut is compacted, repetition after a conflict, or the shard manifests
 //! (`table`). It never fences a writer and needs none to stop.
 //!
-//! Reading order: `policy` (which way a run goes), `sstables` (which rows are alive),
+//! Reading order: `policy` (which way an SSTable goes), `sstables` (which rows are alive),
 //! `base` (which base rows die), `link`, `rewrite`, `commit`, then `rewrite_fragments` and `indexes`, which
 //! follow as commits of their own.
 
@@ -50,11 +50,11 @@ use throttle::Throttle;
 pub struct CompactionResult {
     /// Generations moved into the base table, over all shards.
     pub generations: usize,
-    /// Runs whose data file became a base fragment.
+    /// SSTables whose data file became a base fragment.
     pub adopted: usize,
-    /// Runs whose rows were written anew.
+    /// SSTables whose rows were written anew.
     pub rewritten: usize,
-    /// Runs without a live row.
+    /// SSTables without a live row.
     pub dropped: usize,
     /// Rows that the base table got, in adopted files or written.
     pub rows_written: u64,
@@ -68,11 +68,11 @@ pub struct CompactionResult {
     pub fragments_rewritten: usize,
     /// Version of the base table that contains all this; the present one where nothing was to do.
     pub base_version: u64,
-    /// Each run, and why it went which way.
-    pub runs: Vec<CompactedSsTable>,
+    /// Each SSTable, and why it went which way.
+    pub sstables: Vec<CompactedSsTable>,
 }
 
-/// One run of a compaction.
+/// One SSTable of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactedSsTable {
     /// Its shard.
@@ -91,7 +91,7 @@ pub struct CompactedSsTable {
     pub decision: Decision,
 }
 
-/// A planned compaction of all runs of a snapshot. What was read of the runs and of unchanged base
+/// A planned compaction of all SSTables of a snapshot. What was read of the SSTables and of unchanged base
 /// fragments is kept over attempts.
 #[derive(Debug)]
 pub struct Compaction {
@@ -101,7 +101,7 @@ pub struct Compaction {
     /// The version that is planned for: the snapshot's, or a newer one.
     base: Arc<Dataset>,
     settings: CompactionSettings,
-    runs: InputSsTables,
+    sstables: InputSsTables,
     decisions: Vec<Decision>,
     dead: DeadRows,
     throttle: Arc<Throttle>,
@@ -109,12 +109,12 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Plans to move every run of `snapshot`, a snapshot without rows in memory over a base version that has
-    /// of each shard what `compacted` says; its dead rows are known where `cover` has them. Runs are
+    /// Plans to move every SSTable of `snapshot`, a snapshot without rows in memory over a base version that has
+    /// of each shard what `compacted` says; its dead rows are known where `cover` has them. SSTables are
     /// opened in `open`.
     ///
     /// # Errors
-    /// A storage error, or damage of a run.
+    /// A storage error, or damage of an SSTable.
     pub async fn plan(
         snapshot: Arc<Snapshot>,
         compacted: Arc<HashMap<ShardId, Generation>>,
@@ -129,21 +129,21 @@ impl Compaction {
         } else {
             verified(&snapshot, open, &throttle).await?.into()
         };
-        let (runs, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
+        let (sstables, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
             Some(cover) => {
-                let runs = InputSsTables::covered(&snapshot, &cover.runs).await?;
-                (runs, DeadRows::covered(&snapshot.base, cover.base))
+                let sstables = InputSsTables::covered(&snapshot, &cover.sstables).await?;
+                (sstables, DeadRows::covered(&snapshot.base, cover.base))
             }
             None => (InputSsTables::read(&snapshot).await?, DeadRows::default()),
         };
-        let decisions = decide(&facts(&snapshot.base, &runs.runs), &settings);
+        let decisions = decide(&facts(&snapshot.base, &sstables.sstables), &settings);
         let base = snapshot.base.clone();
         Ok(Self {
             snapshot,
             compacted,
             base,
             settings,
-            runs,
+            sstables,
             decisions,
             dead,
             throttle,
@@ -163,12 +163,15 @@ impl Compaction {
         &self.base
     }
 
-    /// The runs that it moves.
+    /// The SSTables that it moves.
     pub fn moved(&self) -> impl Iterator<Item = (ShardId, Generation)> {
-        self.runs.runs.iter().map(|run| (run.handle.shard_id, run.handle.generation))
+        self.sstables
+            .sstables
+            .iter()
+            .map(|sstable| (sstable.handle.shard_id, sstable.handle.generation))
     }
 
-    /// Runs whose data files the commit made fragments.
+    /// SSTables whose data files the commit made fragments.
     #[must_use]
     pub fn adopted(&self) -> &[(Arc<Dataset>, Fragment)] {
         &self.adopted
@@ -191,7 +194,7 @@ impl Compaction {
     /// Plans the same for a newer version of the base table, which has the same columns.
     pub fn rebase(&mut self, base: Arc<Dataset>) {
         self.base = base;
-        self.decisions = decide(&facts(&self.base, &self.runs.runs), &self.settings);
+        self.decisions = decide(&facts(&self.base, &self.sstables.sstables), &self.settings);
     }
 
     /// Looks up what dies, makes the files and commits; with `dry_run` only looks.
@@ -199,7 +202,7 @@ impl Compaction {
     /// # Errors
     /// A storage error, of kind retry where the base table has a newer version than the plan.
     pub async fn run(&mut self) -> Result<CompactionResult> {
-        if self.runs.runs.is_empty() {
+        if self.sstables.sstables.is_empty() {
             let base_version = self.base.version().version;
             return Ok(CompactionResult { base_version, ..CompactionResult::default() });
         }
@@ -220,7 +223,8 @@ impl Compaction {
         match commit_exactly(&self.base, self.operation(removed, updated, new)).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
-                let adopted = self.that_are(Treatment::Adopt).map(|run| run.handle.dataset.clone());
+                let adopted =
+                    self.that_are(Treatment::Adopt).map(|sstable| sstable.handle.dataset.clone());
                 // They are the first of the new fragments, in this order.
                 let adopted: Vec<_> = adopted.zip(made_new).collect();
                 self.adopted = adopted;
@@ -237,32 +241,32 @@ impl Compaction {
 
     /// Looks up the base rows that die, in fragments of which nothing is known.
     async fn look_up(&mut self) -> Result<()> {
-        let Self { snapshot, base, runs, dead, throttle, .. } = self;
+        let Self { snapshot, base, sstables, dead, throttle, .. } = self;
         dead.forget_gone(base);
         if dead.unknown(base).is_empty() {
             return Ok(());
         }
-        let keys = runs.keys(snapshot).await?;
+        let keys = sstables.keys(snapshot).await?;
         let index = snapshot.base_cache.record_index(base, &snapshot.key).await;
         dead.look_up(base, &snapshot.key, &keys, &index, throttle).await
     }
 
-    /// The fragments of the runs with their final ids: a deletion file is named by the fragment,
+    /// The fragments of the SSTables with their final ids: a deletion file is named by the fragment,
     /// so ids cannot wait for the commit, which is exact and therefore gives these.
     async fn new_fragments(&self) -> Result<(Vec<Fragment>, u64)> {
         let base = &self.base;
         let first_id = base.manifest().max_fragment_id().map_or(0, |id| id + 1);
         let mut fragments: Vec<Fragment> = Vec::new();
         let mut copied_bytes = 0;
-        for run in self.that_are(Treatment::Adopt) {
+        for sstable in self.that_are(Treatment::Adopt) {
             let id = first_id + fragments.len() as u64;
-            let adopted = link::adopt(base, run, id, &self.throttle).await?;
+            let adopted = link::adopt(base, sstable, id, &self.throttle).await?;
             copied_bytes += adopted.copied_bytes;
             fragments.push(adopted.fragment);
         }
-        let runs: Vec<&InputSsTable> = self.that_are(Treatment::Rewrite).collect();
+        let sstables: Vec<&InputSsTable> = self.that_are(Treatment::Rewrite).collect();
         for fragment in
-            rewrite::rewrite(base, &self.snapshot.columns, &runs, &self.throttle).await?
+            rewrite::rewrite(base, &self.snapshot.columns, &sstables, &self.throttle).await?
         {
             let id = first_id + fragments.len() as u64;
             fragments.push(Fragment { id, ..fragment });
@@ -271,8 +275,10 @@ impl Compaction {
     }
 
     fn that_are(&self, treatment: Treatment) -> impl Iterator<Item = &InputSsTable> {
-        let runs = self.runs.runs.iter().zip(&self.decisions);
-        runs.filter(move |(_, decision)| decision.treatment == treatment).map(|(run, _)| run)
+        let sstables = self.sstables.sstables.iter().zip(&self.decisions);
+        sstables
+            .filter(move |(_, decision)| decision.treatment == treatment)
+            .map(|(sstable, _)| sstable)
     }
 
     fn operation(
@@ -305,31 +311,32 @@ impl Compaction {
     }
 
     fn describe(&self, rows_deleted: u64) -> CompactionResult {
-        let runs: Vec<CompactedSsTable> = self
-            .runs
-            .runs
+        let sstables: Vec<CompactedSsTable> = self
+            .sstables
+            .sstables
             .iter()
             .zip(&self.decisions)
-            .map(|(run, decision)| CompactedSsTable {
-                shard_id: run.handle.shard_id,
-                generation: run.handle.generation,
-                physical_rows: run.physical_rows,
-                live_rows: run.live_rows(),
-                tombstones: run.tombstones,
-                bytes: link::file_bytes(run),
+            .map(|(sstable, decision)| CompactedSsTable {
+                shard_id: sstable.handle.shard_id,
+                generation: sstable.handle.generation,
+                physical_rows: sstable.physical_rows,
+                live_rows: sstable.live_rows(),
+                tombstones: sstable.tombstones,
+                bytes: link::file_bytes(sstable),
                 decision: decision.clone(),
             })
             .collect();
-        let count = |way| runs.iter().filter(|run| run.decision.treatment == way).count();
+        let count =
+            |way| sstables.iter().filter(|sstable| sstable.decision.treatment == way).count();
         CompactionResult {
-            generations: runs.len(),
+            generations: sstables.len(),
             adopted: count(Treatment::Adopt),
             rewritten: count(Treatment::Rewrite),
             dropped: count(Treatment::Drop),
-            rows_written: runs.iter().map(|run| run.live_rows).sum(),
+            rows_written: sstables.iter().map(|sstable| sstable.live_rows).sum(),
             rows_deleted,
             base_version: self.base.version().version,
-            runs,
+            sstables,
             ..CompactionResult::default()
         }
     }
@@ -346,7 +353,7 @@ impl Compaction {
     }
 }
 
-/// The same snapshot with runs whose files are as they were written, as far as they have checksums: nothing
+/// The same snapshot with SSTables whose files are as they were written, as far as they have checksums: nothing
 /// that is damaged comes to the base table, where no file has one.
 async fn verified(
     snapshot: &Snapshot,
@@ -354,18 +361,18 @@ async fn verified(
     throttle: &Throttle,
 ) -> Result<Snapshot> {
     let mut verified = snapshot.clone();
-    for run in verified.shards.iter_mut().flat_map(|shard| &mut shard.sstables) {
-        let bytes = run.verified_bytes().await?;
+    for sstable in verified.shards.iter_mut().flat_map(|shard| &mut shard.sstables) {
+        let bytes = sstable.verified_bytes().await?;
         throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-        *run = open.verified(&snapshot.base, run).await?;
+        *sstable = open.verified(&snapshot.base, sstable).await?;
     }
     Ok(verified)
 }
 
-/// Runs of other writers may show two rows of a key, of which the base table must get one.
+/// SSTables of other writers may show two rows of a key, of which the base table must get one.
 fn shows_a_key_once(snapshot: &Snapshot) -> bool {
-    let mut runs = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
-    runs.all(|run| run.is_trusted())
+    let mut sstables = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
+    sstables.all(|sstable| sstable.is_trusted())
 }
 
 async fn remove(store: &ObjectStore, file: &Path) {
@@ -374,12 +381,12 @@ async fn remove(store: &ObjectStore, file: &Path) {
     }
 }
 
-fn facts(base: &Dataset, runs: &[InputSsTable]) -> Vec<SsTableFacts> {
-    let facts = runs.iter().map(|run| SsTableFacts {
-        physical_rows: run.physical_rows,
-        live_rows: run.live_rows(),
-        bytes: link::file_bytes(run),
-        misfit: link::misfit(base, run),
+fn facts(base: &Dataset, sstables: &[InputSsTable]) -> Vec<SsTableFacts> {
+    let facts = sstables.iter().map(|sstable| SsTableFacts {
+        physical_rows: sstable.physical_rows,
+        live_rows: sstable.live_rows(),
+        bytes: link::file_bytes(sstable),
+        misfit: link::misfit(base, sstable),
     });
     facts.collect()
 }

@@ -1,4 +1,4 @@
-//! Which way a run comes to the base table, and why.
+//! Which way an SSTable comes to the base table, and why.
 //!
 //! Owns: the choice, as one function over numbers, and the words that explain it.
 //! Does not own: how the numbers are found, or what the ways do.
@@ -8,10 +8,10 @@ use std::fmt;
 /// How runs are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompactionMode {
-    /// As [`decide`] finds best for each run.
+    /// As [`decide`] finds best for each SSTable.
     #[default]
     Auto,
-    /// Adopt every run whose file fits the base table.
+    /// Adopt every SSTable whose file fits the base table.
     Adopt,
     /// Write all rows anew.
     Rewrite,
@@ -24,15 +24,15 @@ pub struct CompactionSettings {
     pub mode: CompactionMode,
     /// Only say what would be done.
     pub dry_run: bool,
-    /// Runs with fewer live rows than this are small: several of them are written together,
+    /// SSTables with fewer live rows than this are small: several of them are written together,
     /// because each fragment costs every scan something. In rows.
     pub small_rows: u64,
-    /// The same in bytes of the run's data file; a run is small only where it is below both.
+    /// The same in bytes of the SSTable's data file; an SSTable is small only where it is below both.
     pub small_bytes: u64,
-    /// Share of dead rows, 0 to 1, from which a run is rewritten rather than adopted, and a base
+    /// Share of dead rows, 0 to 1, from which an SSTable is rewritten rather than adopted, and a base
     /// fragment is rewritten by lance's own compaction.
     pub max_dead_share: f64,
-    /// Bytes a second that this compaction may read of the base, and of the runs to compare their
+    /// Bytes a second that this compaction may read of the base, and of the SSTables to compare their
     /// checksums, and write; 0 for no limit.
     pub bytes_per_second: u64,
     /// Whether the table's own indexes take up the new rows afterwards.
@@ -53,12 +53,12 @@ impl Default for CompactionSettings {
     }
 }
 
-/// The way of one run.
+/// The way of one SSTable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// Its data file becomes a fragment of the base table.
     Adopt,
-    /// Its live rows are written into a new fragment, with those of other runs.
+    /// Its live rows are written into a new fragment, with those of other SSTables.
     Rewrite,
     /// It has no live row: it only deletes.
     Drop,
@@ -96,48 +96,51 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// Chooses for all runs of one compaction at once, because small ones are better together.
+/// Chooses for all SSTables of one compaction at once, because small ones are better together.
 ///
 /// 1. Nothing alive: nothing to move.
 /// 2. A file that does not fit the base table: rewrite, there is no other way.
 /// 3. Mostly dead rows: rewrite; adopted, the file would be rewritten soon after.
-/// 4. One of several small runs: rewrite them as one fragment. A single one is adopted, because
+/// 4. One of several small SSTables: rewrite them as one fragment. A single one is adopted, because
 ///    rewritten it would be a fragment as small.
 /// 5. Else adopt: nothing is read but keys, and nothing is written but positions.
 #[must_use]
-pub fn decide(runs: &[SsTableFacts], settings: &CompactionSettings) -> Vec<Decision> {
-    let is_small = |run: &SsTableFacts| {
-        run.live_rows > 0
-            && run.misfit.is_none()
-            && run.live_rows < settings.small_rows
-            && run.bytes < settings.small_bytes
+pub fn decide(sstables: &[SsTableFacts], settings: &CompactionSettings) -> Vec<Decision> {
+    let is_small = |sstable: &SsTableFacts| {
+        sstable.live_rows > 0
+            && sstable.misfit.is_none()
+            && sstable.live_rows < settings.small_rows
+            && sstable.bytes < settings.small_bytes
     };
-    let small = runs.iter().filter(|run| is_small(run)).count();
-    let decide = |run: &SsTableFacts| {
-        let (treatment, reason) = if run.live_rows == 0 {
+    let small = sstables.iter().filter(|sstable| is_small(sstable)).count();
+    let decide = |sstable: &SsTableFacts| {
+        let (treatment, reason) = if sstable.live_rows == 0 {
             (Treatment::Drop, "no live row".to_owned())
-        } else if let Some(misfit) = &run.misfit {
+        } else if let Some(misfit) = &sstable.misfit {
             (Treatment::Rewrite, misfit.clone())
         } else if settings.mode == CompactionMode::Rewrite {
             (Treatment::Rewrite, "the caller asked for it".to_owned())
         } else if settings.mode == CompactionMode::Adopt {
             (Treatment::Adopt, "the caller asked for it".to_owned())
-        } else if dead_share(run) > settings.max_dead_share {
-            let dead = run.physical_rows - run.live_rows;
-            (Treatment::Rewrite, format!("{dead} of {} rows are dead", run.physical_rows))
-        } else if is_small(run) && small > 1 {
-            (Treatment::Rewrite, format!("{} live rows, one of {small} small runs", run.live_rows))
+        } else if dead_share(sstable) > settings.max_dead_share {
+            let dead = sstable.physical_rows - sstable.live_rows;
+            (Treatment::Rewrite, format!("{dead} of {} rows are dead", sstable.physical_rows))
+        } else if is_small(sstable) && small > 1 {
+            (
+                Treatment::Rewrite,
+                format!("{} live rows, one of {small} small SSTables", sstable.live_rows),
+            )
         } else {
             (Treatment::Adopt, "the file fits the base table".to_owned())
         };
         Decision { treatment, reason }
     };
-    runs.iter().map(decide).collect()
+    sstables.iter().map(decide).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is compared with a rough limit")]
-fn dead_share(run: &SsTableFacts) -> f64 {
-    (run.physical_rows - run.live_rows) as f64 / run.physical_rows.max(1) as f64
+fn dead_share(sstable: &SsTableFacts) -> f64 {
+    (sstable.physical_rows - sstable.live_rows) as f64 / sstable.physical_rows.max(1) as f64
 }
 
 #[cfg(test)]
@@ -148,21 +151,21 @@ mod tests {
         SsTableFacts { physical_rows, live_rows, bytes: physical_rows * 50, misfit: None }
     }
 
-    fn ways(runs: &[SsTableFacts], mode: CompactionMode) -> Vec<Treatment> {
+    fn ways(sstables: &[SsTableFacts], mode: CompactionMode) -> Vec<Treatment> {
         let settings = CompactionSettings { mode, ..CompactionSettings::default() };
-        decide(runs, &settings).into_iter().map(|decision| decision.treatment).collect()
+        decide(sstables, &settings).into_iter().map(|decision| decision.treatment).collect()
     }
 
     #[test]
     fn large_runs_are_adopted_and_several_small_ones_are_written_together() {
         use Treatment::{Adopt, Drop, Rewrite};
         let misfit = SsTableFacts { misfit: Some("another schema".to_owned()), ..run(100_000, 9) };
-        let runs =
+        let sstables =
             [run(100_000, 90_000), run(100, 100), run(90, 1), run(100_000, 0), misfit.clone()];
-        assert_eq!(ways(&runs, CompactionMode::Auto), [Adopt, Rewrite, Rewrite, Drop, Rewrite]);
-        assert_eq!(ways(&runs, CompactionMode::Adopt), [Adopt, Adopt, Adopt, Drop, Rewrite]);
+        assert_eq!(ways(&sstables, CompactionMode::Auto), [Adopt, Rewrite, Rewrite, Drop, Rewrite]);
+        assert_eq!(ways(&sstables, CompactionMode::Adopt), [Adopt, Adopt, Adopt, Drop, Rewrite]);
         assert_eq!(
-            ways(&runs, CompactionMode::Rewrite),
+            ways(&sstables, CompactionMode::Rewrite),
             [Rewrite, Rewrite, Rewrite, Drop, Rewrite]
         );
     }
@@ -179,8 +182,9 @@ mod tests {
 
     #[test]
     fn every_reason_says_something() {
-        let runs = [run(10, 10), run(10, 10), run(5, 0), run(100_000, 1), run(100_000, 100_000)];
-        let decisions = decide(&runs, &CompactionSettings::default());
+        let sstables =
+            [run(10, 10), run(10, 10), run(5, 0), run(100_000, 1), run(100_000, 100_000)];
+        let decisions = decide(&sstables, &CompactionSettings::default());
         assert!(decisions.iter().all(|decision| !decision.reason.is_empty()));
         assert!(decisions[0].reason.contains("10 live rows"), "{}", decisions[0].reason);
         assert!(decisions[3].reason.contains("99999 of 100000"), "{}", decisions[3].reason);

@@ -1,7 +1,7 @@
-//! Rows that are written anew: those of runs that are not adopted.
+//! Rows that are written anew: those of SSTables that are not adopted.
 //!
 //! Owns: one stream over their live rows, and the fragments written from it, not committed.
-//! Does not own: which runs, or the commit.
+//! Does not own: which SSTables, or the commit.
 
 use std::sync::Arc;
 
@@ -37,13 +37,13 @@ const BATCH_ROWS: usize = 8_192;
 pub async fn rewrite(
     base: &Arc<Dataset>,
     table: &TableSchema,
-    runs: &[&InputSsTable],
+    sstables: &[&InputSsTable],
     throttle: &Arc<Throttle>,
 ) -> Result<Vec<Fragment>> {
     let action = "writing the rows of a compaction";
-    let mut streams = Vec::with_capacity(runs.len());
-    for run in runs {
-        streams.push(live_rows(run, table, throttle.clone()).await?);
+    let mut streams = Vec::with_capacity(sstables.len());
+    for sstable in sstables {
+        streams.push(live_rows(sstable, table, throttle.clone()).await?);
     }
     // Lance refuses to write nothing.
     let mut rows = Box::pin(stream::iter(streams).flatten().peekable());
@@ -64,22 +64,28 @@ pub async fn rewrite(
     }
 }
 
-/// The rows of `run` that are alive, as the base table has them.
+/// The rows of `sstable` that are alive, as the base table has them.
 async fn live_rows(
-    run: &InputSsTable,
+    sstable: &InputSsTable,
     table: &TableSchema,
     throttle: Arc<Throttle>,
 ) -> Result<SendableRecordBatchStream> {
-    let name = run.name();
+    let name = sstable.name();
     let names: Vec<String> =
         table.columns.fields().iter().map(|field| field.name().clone()).collect();
-    let stored = StoredColumns::of(&run.handle.columns, table, &names)?;
-    let mut scanner = run.handle.dataset.scan();
+    let stored = StoredColumns::of(&sstable.handle.columns, table, &names)?;
+    let mut scanner = sstable.handle.dataset.scan();
     scanner.project(&stored.names).in_sstable(&name)?;
     scanner.with_row_address();
-    set_batches(&mut scanner, &run.handle.dataset, &stored.names, BATCH_ROWS, run.handle.row_bytes);
+    set_batches(
+        &mut scanner,
+        &sstable.handle.dataset,
+        &stored.names,
+        BATCH_ROWS,
+        sstable.handle.row_bytes,
+    );
     let rows = scanner.try_into_stream().await.in_sstable(&name)?;
-    let (dead, result) = (run.dead.clone(), table.columns.clone());
+    let (dead, result) = (sstable.dead.clone(), table.columns.clone());
     let rows = rows
         .map_err(DataFusionError::from)
         .and_then(move |batch| {

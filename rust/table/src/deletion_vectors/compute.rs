@@ -1,7 +1,7 @@
-//! The look-up of what one run supersedes.
+//! The look-up of what one SSTable supersedes.
 //!
 //! Owns: the ways from the run's keys to positions: the record index or the key columns in the
-//! base table, the keys of older runs, and the run's own tombstones. Deleted rows of the base are
+//! base table, the keys of older SSTables, and the SSTable's own tombstones. Deleted rows of the base are
 //! looked up as well: an older version that is restored may show them again.
 //! Does not own: which sources are missing (`cover`), or where the result is put (`table`).
 
@@ -16,36 +16,37 @@ use crate::index::{RecordIndex, fragment_of, key_files, key_ids};
 use crate::merge::{NewerKeys, SourceKeys, fragment_probe};
 use crate::snapshot::{Snapshot, SsTableKeys};
 
-const ACTION: &str = "looking up the rows that a run supersedes";
+const ACTION: &str = "looking up the rows that an SSTable supersedes";
 
 impl Gap {
     /// Looks up everything that is missing.
     ///
     /// # Errors
-    /// A storage error, or damage of a run.
+    /// A storage error, or damage of an SSTable.
     pub async fn fill(&self, snapshot: &Snapshot, index: &RecordIndex) -> Result<SsTableVectors> {
-        let keys = self.run.keys(&snapshot.key).await?;
+        let keys = self.sstable.keys(&snapshot.key).await?;
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         let of_sstable = SourceKeys {
-            freshness: Freshness::SsTable(self.run.generation),
+            freshness: Freshness::SsTable(self.sstable.generation),
             at_most: keys.len(),
             keys: keys.keys(),
         };
         let newer = Arc::new(NewerKeys::of(form, vec![of_sstable])?);
         let key_fields = key_ids(&snapshot.base, &snapshot.key);
-        let mut runs = Vec::with_capacity(self.older.len());
+        let mut sstables = Vec::with_capacity(self.older.len());
         for older in &self.older {
             let keys = older.keys(&snapshot.key).await?;
             let dead = keys.iter().filter(|(key, _)| newer.newest(key).is_some());
             let dead = bytes_of(&dead.map(|(_, position)| position).collect())?;
-            runs.push(OlderSsTableVector { path: older.path.clone(), dead });
+            sstables.push(OlderSsTableVector { path: older.path.clone(), dead });
         }
-        let tombstones = if self.tombstones { Some(self.run.tombstones().await?) } else { None };
+        let tombstones =
+            if self.tombstones { Some(self.sstable.tombstones().await?) } else { None };
         Ok(SsTableVectors {
             base_version: snapshot.base.version().version,
             fragments: self.in_base(snapshot, index, &keys, &newer, &key_fields).await?,
             key_fields,
-            runs,
+            sstables,
             tombstones: tombstones.as_deref().map(bytes_of).transpose()?,
         })
     }

@@ -1,13 +1,13 @@
-//! Deletion-vector mode: rows that runs supersede, by position, looked up once beside the writer.
+//! Deletion-vector mode: rows that SSTables supersede, by position, looked up once beside the writer.
 //!
 //! ```text
-//!   _lancemem/deletion_vectors/{shard}/{run}.{name}.binpb    what one run says of older rows
+//!   _lancemem/deletion_vectors/{shard}/{run}.{name}.binpb    what one SSTable says of older rows
 //! ```
 //!
 //! Owns: the files, which are immutable and each become visible by one creation; what is missing
 //! of them for a snapshot ([`gaps`]), the look-up that fills it ([`Gap::fill`]); and the dead rows of a
 //! cut of which nothing is missing ([`Cover`]). A file is believed for a fragment of the base table
-//! only where that has the very files that were looked at, and for a run by its folder, which is
+//! only where that has the very files that were looked at, and for an SSTable by its folder, which is
 //! never used twice. So no compaction and no other commit can make one wrong: what is not covered
 //! is compared by key, as without the mode.
 //! Does not own: when files are made or go (`table`), or how a scan is planned.

@@ -20,16 +20,16 @@ use crate::snapshot::{Kept, KeptBound};
 /// A file of deletion vectors, decoded. Every bitmap lies within its source.
 #[derive(Debug)]
 pub struct SsTableFile {
-    /// The shard of the run.
+    /// The shard of the SSTable.
     pub shard_id: ShardId,
-    /// The run that supersedes.
-    pub run: String,
+    /// The SSTable that supersedes.
+    pub sstable: String,
     key_fields: Vec<i32>,
     /// By id.
     fragments: HashMap<u64, KnownFragment>,
     /// By folder.
-    runs: HashMap<String, RoaringBitmap>,
-    /// Tombstones of the run itself.
+    sstables: HashMap<String, RoaringBitmap>,
+    /// Tombstones of the SSTable itself.
     pub tombstones: Option<RoaringBitmap>,
 }
 
@@ -42,13 +42,13 @@ struct KnownFragment {
 
 impl SsTableFile {
     /// One that covers nothing.
-    fn of_nothing(shard_id: ShardId, run: &str) -> Self {
+    fn of_nothing(shard_id: ShardId, sstable: &str) -> Self {
         Self {
             shard_id,
-            run: run.to_owned(),
+            sstable: sstable.to_owned(),
             key_fields: Vec::new(),
             fragments: HashMap::new(),
-            runs: HashMap::new(),
+            sstables: HashMap::new(),
             tombstones: None,
         }
     }
@@ -57,7 +57,7 @@ impl SsTableFile {
     ///
     /// # Errors
     /// Damage.
-    pub fn decode(bytes: &[u8], path: &str, shard_id: ShardId, run: &str) -> Result<Self> {
+    pub fn decode(bytes: &[u8], path: &str, shard_id: ShardId, sstable: &str) -> Result<Self> {
         let file = SsTableVectors::decode(bytes, path)?;
         let bitmap = |bytes: &[u8], rows: u64| {
             let damaged = |what: String| Error::corrupt(path.to_owned(), "damaged", what);
@@ -76,13 +76,16 @@ impl SsTableFile {
             let (physical_rows, key_files) = (known.physical_rows, known.key_files);
             Ok((known.id, KnownFragment { physical_rows, key_files, dead }))
         });
-        let runs = file.runs.into_iter().map(|run| Ok((run.path, bitmap(&run.dead, any)?)));
+        let sstables = file
+            .sstables
+            .into_iter()
+            .map(|sstable| Ok((sstable.path, bitmap(&sstable.dead, any)?)));
         Ok(Self {
             shard_id,
-            run: run.to_owned(),
+            sstable: sstable.to_owned(),
             key_fields: file.key_fields,
             fragments: fragments.collect::<Result<_>>()?,
-            runs: runs.collect::<Result<_>>()?,
+            sstables: sstables.collect::<Result<_>>()?,
             tombstones: file.tombstones.map(|bytes| bitmap(&bytes, any)).transpose()?,
         })
     }
@@ -97,15 +100,15 @@ impl SsTableFile {
         is_same.then_some(&known.dead)
     }
 
-    /// The dead rows of an older run of the shard; `None` where the file does not cover it.
+    /// The dead rows of an older SSTable of the shard; `None` where the file does not cover it.
     #[must_use]
     pub fn of_sstable(&self, path: &str) -> Option<&RoaringBitmap> {
-        self.runs.get(path)
+        self.sstables.get(path)
     }
 
     fn heap_bytes(&self) -> usize {
         let fragments = self.fragments.values().map(|known| &known.dead);
-        let bitmaps = fragments.chain(self.runs.values()).chain(&self.tombstones);
+        let bitmaps = fragments.chain(self.sstables.values()).chain(&self.tombstones);
         bitmaps.map(|bitmap| size_of::<RoaringBitmap>() + bitmap.serialized_size()).sum()
     }
 }
@@ -147,14 +150,14 @@ impl VectorFiles {
         let mut kept = HashMap::new();
         for (shard_id, names) in &listed {
             for name in names {
-                let Some(run) = paths::parse_run_vectors(name) else { continue };
+                let Some(sstable) = paths::parse_run_vectors(name) else { continue };
                 let path = format!("{}/{name}", paths::deletion_vectors(*shard_id));
-                kept.insert(path, (*shard_id, run.to_owned()));
+                kept.insert(path, (*shard_id, sstable.to_owned()));
             }
         }
         let files = self.entries(kept, shards);
-        let reads = files.iter().map(|(file, path, (shard_id, run))| {
-            file.get_or_read(read(store, path, *shard_id, run))
+        let reads = files.iter().map(|(file, path, (shard_id, sstable))| {
+            file.get_or_read(read(store, path, *shard_id, sstable))
         });
         try_join_all(reads).await
     }
@@ -179,12 +182,12 @@ async fn read(
     store: &Store,
     path: &str,
     shard_id: ShardId,
-    run: &str,
+    sstable: &str,
 ) -> Result<(SsTableFile, usize)> {
     let decoded = match store.get(path, MaxBytes::VECTORS).await {
-        Ok(Some(bytes)) => SsTableFile::decode(&bytes, path, shard_id, run),
-        // Its run may have been collected meanwhile, and the file with it.
-        Ok(None) => return Ok((SsTableFile::of_nothing(shard_id, run), 0)),
+        Ok(Some(bytes)) => SsTableFile::decode(&bytes, path, shard_id, sstable),
+        // Its SSTable may have been collected meanwhile, and the file with it.
+        Ok(None) => return Ok((SsTableFile::of_nothing(shard_id, sstable), 0)),
         Err(error) if error.kind() == ErrorKind::Corruption => Err(error),
         Err(error) => return Err(error),
     };
@@ -195,7 +198,7 @@ async fn read(
         }
         Err(error) => {
             tracing::warn!(%error, "a file of deletion vectors is left out");
-            Ok((SsTableFile::of_nothing(shard_id, run), 0))
+            Ok((SsTableFile::of_nothing(shard_id, sstable), 0))
         }
     }
 }
@@ -218,7 +221,7 @@ mod tests {
         let key_files = vec!["a.lance".to_owned()];
         let vectors = SsTableVectors {
             fragments: vec![FragmentVector { id: 4, physical_rows, key_files, dead: dead.clone() }],
-            runs: vec![OlderSsTableVector { path: "older".to_owned(), dead }],
+            sstables: vec![OlderSsTableVector { path: "older".to_owned(), dead }],
             ..SsTableVectors::default()
         };
         SsTableFile::decode(&vectors.encode(), "here", ShardId::nil(), "run")

@@ -40,19 +40,19 @@ impl Default for CollectionSettings {
 /// What kind of thing is garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GarbageKind {
-    /// The folder of a run that the base table contains.
+    /// The folder of an SSTable that the base table contains.
     CompactedSsTable,
     /// The folder of a flush that failed and was repeated into another one.
     OrphanSsTable,
-    /// A WAL entry whose rows are in a run, or a fence sentinel that nobody can meet any more.
+    /// A WAL entry whose rows are in an SSTable, or a fence sentinel that nobody can meet any more.
     WalEntry,
     /// An old version of a shard manifest.
     ShardManifest,
     /// The pages of a run of the record index that is not published any more.
     RecordIndexRun,
-    /// Deletion vectors of a run that no manifest lists any more.
+    /// Deletion vectors of an SSTable that no manifest lists any more.
     DeletionVectors,
-    /// What was decided about a staged write whose runs cannot be linked any more.
+    /// What was decided about a staged write whose SSTables cannot be linked any more.
     StagedWrite,
     /// Files of the base table that no version names.
     BaseFiles,
@@ -61,8 +61,8 @@ pub enum GarbageKind {
 impl fmt::Display for GarbageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::CompactedSsTable => "compacted run",
-            Self::OrphanSsTable => "orphan run",
+            Self::CompactedSsTable => "compacted SSTable",
+            Self::OrphanSsTable => "orphan SSTable",
             Self::WalEntry => "WAL entry",
             Self::ShardManifest => "shard manifest",
             Self::RecordIndexRun => "record index run",
@@ -78,7 +78,7 @@ impl fmt::Display for GarbageKind {
 pub struct Garbage {
     /// Its kind.
     pub kind: GarbageKind,
-    /// A file or, for a run, a folder, relative to the table.
+    /// A file or, for an SSTable, a folder, relative to the table.
     pub path: String,
     /// Why nobody needs it.
     pub reason: String,
@@ -93,11 +93,11 @@ pub struct CollectionResult {
     pub garbage: Vec<Garbage>,
     /// Sum of the sizes.
     pub bytes: u64,
-    /// Runs that would go but are read in this process right now.
+    /// SSTables that would go but are read in this process right now.
     pub pinned_sstables: usize,
 }
 
-/// A folder that has the name of a run.
+/// A folder that has the name of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsTableFolder {
     /// Its name.
@@ -126,8 +126,8 @@ pub struct CoveredEntry {
 /// A file of deletion vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorFile {
-    /// The run that it is of.
-    pub run: String,
+    /// The SSTable that it is of.
+    pub sstable: String,
     /// Path relative to the table.
     pub path: String,
     /// Its size.
@@ -147,7 +147,7 @@ pub struct ManifestFile {
     pub modified: SystemTime,
 }
 
-/// The generation in the name of a run's folder; `None` for a folder that is none of a run.
+/// The generation in the name of an SSTable's folder; `None` for a folder that is none of an SSTable.
 #[must_use]
 pub fn generation_of_folder(name: &str) -> Option<Generation> {
     let (random, generation) = name.split_once("_gen_")?;

@@ -19,11 +19,11 @@ use crate::snapshot::{is_compacted, missing_generations};
 /// the covered position are durable. One that sleeps longer asks for the manifest before it
 /// acknowledges: `PROVEN` in the core's `wal::append`, a day, must stay well below this.
 const SENTINEL_AGE: Duration = Duration::from_hours(7 * 24);
-/// A run that was staged, under a name of generation 0, stays this long and a grace period more:
+/// An SSTable that was staged, under a name of generation 0, stays this long and a grace period more:
 /// nobody can tell whether it will still be linked, and then under which generation. One that is
 /// older than [`LINKED_AGE`] is not linked any more.
 const STAGED_AGE: Duration = Duration::from_hours(7 * 24);
-/// How old a staged run may be when it is linked: a collector that has found it unlisted may be
+/// How old a staged SSTable may be when it is linked: a collector that has found it unlisted may be
 /// about to remove it.
 pub const LINKED_AGE: Duration = Duration::from_hours(6 * 24);
 /// A manifest version stays at least this long. A writer that remembers an old version must find
@@ -41,8 +41,8 @@ pub struct ShardFacts {
     pub earlier: Option<ShardManifest>,
     /// What the base table contains.
     pub compacted: Option<Generation>,
-    /// Folders with the name of a run.
-    pub runs: Vec<SsTableFolder>,
+    /// Folders with the name of an SSTable.
+    pub sstables: Vec<SsTableFolder>,
     /// Entries that the newest manifest covers.
     pub entries: Vec<CoveredEntry>,
     /// The highest position of the log.
@@ -64,8 +64,11 @@ impl ShardFacts {
 #[must_use]
 pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<Garbage> {
     let Some(earlier) = &facts.earlier else { return Vec::new() };
-    let runs = facts.runs.iter().filter_map(|run| sstable_garbage(facts, earlier, run, now, grace));
-    let mut garbage: Vec<Garbage> = runs.collect();
+    let sstables = facts
+        .sstables
+        .iter()
+        .filter_map(|sstable| sstable_garbage(facts, earlier, sstable, now, grace));
+    let mut garbage: Vec<Garbage> = sstables.collect();
     // Ascending: what a crash leaves has no hole above what is gone.
     let mut entries: Vec<&CoveredEntry> = facts.entries.iter().collect();
     entries.sort_by_key(|entry| entry.position);
@@ -76,8 +79,8 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
     garbage
 }
 
-/// A run is garbage when neither manifest lists it, none between them could, its generation
-/// was flushed, and its rows are elsewhere: in the base table, or in the run that the newest manifest
+/// An SSTable is garbage when neither manifest lists it, none between them could, its generation
+/// was flushed, and its rows are elsewhere: in the base table, or in the SSTable that the newest manifest
 /// lists for that generation. A flush that still runs, or will be repeated, has a generation that the
 /// manifest has not reached. So however long that flush sleeps, its folder is there when it commits.
 /// A generation that is in neither place is missing: an older version of the base was restored, and
@@ -85,22 +88,22 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
 fn sstable_garbage(
     facts: &ShardFacts,
     earlier: &ShardManifest,
-    run: &SsTableFolder,
+    sstable: &SsTableFolder,
     now: SystemTime,
     grace: Duration,
 ) -> Option<Garbage> {
     let newest = &facts.newest;
-    if newest.lists(&run.name)
-        || earlier.lists(&run.name)
-        || run.generation >= newest.current_generation
+    if newest.lists(&sstable.name)
+        || earlier.lists(&sstable.name)
+        || sstable.generation >= newest.current_generation
     {
         return None;
     }
     let shard = shard_name(newest.shard_id);
-    let generation = run.generation;
+    let generation = sstable.generation;
     let (kind, reason) = if generation == Generation(0) {
         // Its name does not say which generation it became.
-        if age(run.modified, now) < STAGED_AGE + grace || facts.has_missing() {
+        if age(sstable.modified, now) < STAGED_AGE + grace || facts.has_missing() {
             return None;
         }
         (
@@ -114,7 +117,7 @@ fn sstable_garbage(
         }
         let reason = format!("the base table contains generation {generation} of {shard}");
         (GarbageKind::CompactedSsTable, reason)
-    } else if age(run.modified, now) >= grace && lists_generation(newest, generation) {
+    } else if age(sstable.modified, now) >= grace && lists_generation(newest, generation) {
         let reason = format!(
             "no manifest lists it, and {shard} has flushed generation {generation} elsewhere"
         );
@@ -122,17 +125,17 @@ fn sstable_garbage(
     } else {
         return None;
     };
-    let path = format!("{}/{}", paths::shard(newest.shard_id), run.name);
-    Some(Garbage { kind, path, reason, bytes: run.bytes })
+    let path = format!("{}/{}", paths::shard(newest.shard_id), sstable.name);
+    Some(Garbage { kind, path, reason, bytes: sstable.bytes })
 }
 
-/// Whether a run of `generation` is listed, in whichever folder.
+/// Whether an SSTable of `generation` is listed, in whichever folder.
 fn lists_generation(manifest: &ShardManifest, generation: Generation) -> bool {
     manifest.sstables.iter().any(|listed| listed.generation == generation)
 }
 
-/// Deletion vectors are garbage when no manifest lists their run. A reader that meets none compares
-/// keys, so nothing depends on them; a young file may be of a run that is new to us.
+/// Deletion vectors are garbage when no manifest lists their SSTable. A reader that meets none compares
+/// keys, so nothing depends on them; a young file may be of an SSTable that is new to us.
 fn vector_garbage(
     facts: &ShardFacts,
     earlier: &ShardManifest,
@@ -140,11 +143,12 @@ fn vector_garbage(
     now: SystemTime,
     grace: Duration,
 ) -> Option<Garbage> {
-    let is_needed = facts.newest.lists(&file.run) || earlier.lists(&file.run);
+    let is_needed = facts.newest.lists(&file.sstable) || earlier.lists(&file.sstable);
     if is_needed || age(file.modified, now) < grace {
         return None;
     }
-    let reason = format!("{} has no run {} any more", shard_name(facts.newest.shard_id), file.run);
+    let reason =
+        format!("{} has no SSTable {} any more", shard_name(facts.newest.shard_id), file.sstable);
     let (path, bytes) = (file.path.clone(), file.bytes);
     Some(Garbage { kind: GarbageKind::DeletionVectors, path, reason, bytes })
 }
@@ -207,7 +211,7 @@ fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec
     garbage.collect()
 }
 
-/// What was decided about a staged write keeps others from doing the opposite with its runs. Those
+/// What was decided about a staged write keeps others from doing the opposite with its SSTables. Those
 /// are older than the decision: when it is a week old they are neither linked nor discarded.
 #[must_use]
 pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> Option<Garbage> {
@@ -215,7 +219,7 @@ pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> 
     if !is_ours || age(write.modified, now) < STAGED_AGE + grace {
         return None;
     }
-    let reason = "it was decided a week ago, and its runs are too old to be linked".to_owned();
+    let reason = "it was decided a week ago, and its SSTables are too old to be linked".to_owned();
     let Listed { path, bytes, .. } = write;
     Some(Garbage { kind: GarbageKind::StagedWrite, path, reason, bytes })
 }
@@ -278,7 +282,7 @@ mod tests {
             newest,
             earlier,
             compacted: Some(Generation(3)),
-            runs: Vec::new(),
+            sstables: Vec::new(),
             entries: Vec::new(),
             last_entry: 100,
             manifests: Vec::new(),
@@ -298,7 +302,7 @@ mod tests {
         let mut facts = facts(newest, Some(manifest(5, &[2, 3, 4], 5, 0)));
         // 1 was drained long ago, 2 and 3 within the grace, 4 is listed, 5 failed once and was
         // flushed elsewhere, 6 may still be written, and 7 as well.
-        facts.runs = (1..=7).map(|generation| run(generation, 0)).collect();
+        facts.sstables = (1..=7).map(|generation| run(generation, 0)).collect();
         assert_eq!(paths_of(&facts, 2), [name(1), name(5)]);
         assert_eq!(paths_of(&facts, 0), [name(1)], "a failed flush stays for the grace period");
         facts.earlier = None;
@@ -309,7 +313,7 @@ mod tests {
     fn a_run_that_was_flushed_and_compacted_within_the_grace_period_stays() {
         let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(5, &[], 3, 0)));
         facts.compacted = Some(Generation(5));
-        facts.runs = (1..=5).map(|generation| run(generation, 0)).collect();
+        facts.sstables = (1..=5).map(|generation| run(generation, 0)).collect();
         assert_eq!(
             paths_of(&facts, 2),
             [name(1), name(2)],
@@ -323,7 +327,7 @@ mod tests {
     fn a_staged_run_may_be_linked_for_a_week() {
         let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(9, &[], 6, 0)));
         facts.compacted = Some(Generation(5));
-        facts.runs = vec![run(0, 0)];
+        facts.sstables = vec![run(0, 0)];
         assert!(paths_of(&facts, 7 * 24).is_empty());
         assert_eq!(paths_of(&facts, 7 * 24 + 1), [name(0)], "a grace period more");
         facts.newest = manifest(10, &[0], 6, 0);
@@ -346,7 +350,7 @@ mod tests {
     fn nothing_of_a_generation_that_is_missing_goes() {
         // The base table went back to generation 3, after 4 and 5 were compacted and drained.
         let mut facts = facts(manifest(30, &[], 6, 0), Some(manifest(30, &[], 6, 0)));
-        facts.runs = [0, 3, 4, 5].map(|generation| run(generation, 0)).to_vec();
+        facts.sstables = [0, 3, 4, 5].map(|generation| run(generation, 0)).to_vec();
         facts.manifests = (1..=30)
             .map(|version| ManifestFile {
                 version: ManifestVersion(version),
@@ -369,7 +373,7 @@ mod tests {
         let mut facts = facts(manifest(9, &[4], 6, 0), Some(manifest(5, &[3, 4], 5, 0)));
         facts.vectors = [(2, 0), (3, 0), (4, 0), (5, 2)]
             .map(|(generation, hours)| VectorFile {
-                run: name(generation),
+                sstable: name(generation),
                 path: name(generation),
                 bytes: 1,
                 modified: time(hours),
@@ -384,7 +388,7 @@ mod tests {
     #[test]
     fn a_flush_that_sleeps_for_a_year_finds_its_folder() {
         let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(9, &[], 6, 0)));
-        facts.runs = vec![run(6, 0)];
+        facts.sstables = vec![run(6, 0)];
         assert!(paths_of(&facts, 24 * 365).is_empty());
     }
 

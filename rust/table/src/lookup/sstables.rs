@@ -1,7 +1,7 @@
 //! Keys in SSTables.
 //!
-//! Owns: whether a run's filter, its keys in memory or its key index is asked, and the rows.
-//! Does not own: what may be believed of a run (`sstable`), or what is kept of it (`snapshot`).
+//! Owns: whether an SSTable's filter, its keys in memory or its key index is asked, and the rows.
+//! Does not own: what may be believed of an SSTable (`sstable`), or what is kept of it (`snapshot`).
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,40 +17,41 @@ use crate::errors::SsTableErrors;
 use crate::snapshot::{Snapshot, Source, SsTableHandle, SsTableKeys};
 use crate::sstable::KeyIndex;
 
-/// Rows that answer a call, all in one run, tombstones included.
+/// Rows that answer a call, all in one SSTable, tombstones included.
 pub(super) struct InSsTable {
-    run: Arc<SsTableHandle>,
+    sstable: Arc<SsTableHandle>,
     /// Row of the call, row position.
     rows: Vec<(u32, u32)>,
 }
 
-/// What is known of a run before it is its turn to answer.
+/// What is known of an SSTable before it is its turn to answer.
 enum Asked {
     InMemory(Arc<SsTableKeys>),
     /// The answers for all rows that were open, ascending.
     Answered(Vec<(u32, u32)>),
 }
 
-/// The runs that decide, and for which rows; `open` keeps the rows whose keys no run has.
+/// The SSTables that decide, and for which rows; `open` keeps the rows whose keys no SSTable has.
 pub(super) async fn find(
     snapshot: &Snapshot,
     wanted: &Wanted,
     open: &mut Vec<u32>,
 ) -> Result<Vec<InSsTable>> {
-    let mut runs: Vec<_> = snapshot
+    let mut sstables: Vec<_> = snapshot
         .sources()
         .filter_map(|(freshness, source)| match source {
-            Source::SsTable(run) => Some((freshness, run.clone())),
+            Source::SsTable(sstable) => Some((freshness, sstable.clone())),
             Source::MemTable(_) => None,
         })
         .collect();
-    runs.sort_by_key(|(freshness, _)| Reverse(*freshness));
-    // All at once: on a store that is far away the time is that of one run, not of all.
+    sstables.sort_by_key(|(freshness, _)| Reverse(*freshness));
+    // All at once: on a store that is far away the time is that of one SSTable, not of all.
     let rows = &*open;
-    let asks = runs.iter().map(|(_, run)| ask(run, &snapshot.key, wanted, rows).boxed());
+    let asks =
+        sstables.iter().map(|(_, sstable)| ask(sstable, &snapshot.key, wanted, rows).boxed());
     let asked: Vec<Asked> = all(asks.collect()).await?;
     let mut found = Vec::new();
-    for ((_, run), asked) in runs.into_iter().zip(asked) {
+    for ((_, sstable), asked) in sstables.into_iter().zip(asked) {
         let position = |row: u32| match &asked {
             Asked::InMemory(keys) => keys.find(wanted.key(row)),
             Asked::Answered(answers) => {
@@ -67,37 +68,42 @@ pub(super) async fn find(
             None => true,
         });
         if !rows.is_empty() {
-            found.push(InSsTable { run, rows });
+            found.push(InSsTable { sstable, rows });
         }
     }
     Ok(found)
 }
 
-async fn ask(run: &SsTableHandle, key: &[String], wanted: &Wanted, open: &[u32]) -> Result<Asked> {
-    if run.keys_in_memory().is_some() {
-        return Ok(Asked::InMemory(run.keys_to_find(key).await?));
+async fn ask(
+    sstable: &SsTableHandle,
+    key: &[String],
+    wanted: &Wanted,
+    open: &[u32],
+) -> Result<Asked> {
+    if sstable.keys_in_memory().is_some() {
+        return Ok(Asked::InMemory(sstable.keys_to_find(key).await?));
     }
     let mut rows = open.to_vec();
-    if let Some(filter) = run.filter().await? {
+    if let Some(filter) = sstable.filter().await? {
         rows.retain(|row| filter.may_hold(&wanted.batch, *row as usize));
     }
     if rows.is_empty() {
         return Ok(Asked::Answered(Vec::new()));
     }
-    let Some(index) = run.index_for(rows.len()).await? else {
-        return Ok(Asked::InMemory(run.keys_to_find(key).await?));
+    let Some(index) = sstable.index_for(rows.len()).await? else {
+        return Ok(Asked::InMemory(sstable.keys_to_find(key).await?));
     };
-    let answers = rows.into_iter().map(|row| in_index(run, &index, wanted, row).boxed());
+    let answers = rows.into_iter().map(|row| in_index(sstable, &index, wanted, row).boxed());
     Ok(Asked::Answered(all(answers.collect()).await?.into_iter().flatten().collect()))
 }
 
 async fn in_index(
-    run: &SsTableHandle,
+    sstable: &SsTableHandle,
     index: &KeyIndex,
     wanted: &Wanted,
     row: u32,
 ) -> Result<Option<(u32, u32)>> {
-    let position = index.newest(wanted.value(row)?).await.in_sstable(&run.name())?;
+    let position = index.newest(wanted.value(row)?).await.in_sstable(&sstable.name())?;
     Ok(position.map(|position| (row, position)))
 }
 
@@ -108,10 +114,10 @@ pub(super) async fn rows(columns: &Columns, found: Vec<InSsTable>) -> Result<Vec
 }
 
 /// Which rows only delete is read apart from the rows: to take some rows of a column that is the same
-/// in all of them, lance walks over those before them, and most runs delete nothing.
+/// in all of them, lance walks over those before them, and most SSTables delete nothing.
 async fn rows_of(columns: &Columns, found: InSsTable) -> Result<Vec<Answers>> {
-    let InSsTable { run, mut rows } = found;
-    if let Some(tombstones) = run.tombstones_in_memory() {
+    let InSsTable { sstable, mut rows } = found;
+    if let Some(tombstones) = sstable.tombstones_in_memory() {
         rows.retain(|(_, position)| !tombstones.contains(*position));
     }
     if rows.is_empty() {
@@ -119,11 +125,13 @@ async fn rows_of(columns: &Columns, found: InSsTable) -> Result<Vec<Answers>> {
     }
     rows.sort_unstable_by_key(|(_, position)| *position);
     let offsets: Vec<u32> = rows.iter().map(|(_, position)| *position).collect();
-    let source = columns.in_sstable(&run)?;
+    let source = columns.in_sstable(&sstable)?;
     let take = async {
-        take(&run.row_readers, &run.dataset, 0, &offsets, &source).await.in_sstable(&run.name())
+        take(&sstable.row_readers, &sstable.dataset, 0, &offsets, &source)
+            .await
+            .in_sstable(&sstable.name())
     };
-    let (tombstones, taken) = try_join!(run.tombstones(), take)?;
+    let (tombstones, taken) = try_join!(sstable.tombstones(), take)?;
     let mut rows = rows.as_slice();
     let mut answers = Vec::new();
     for taken in taken {

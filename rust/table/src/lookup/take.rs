@@ -48,7 +48,7 @@ pub(super) struct SourceColumns {
     result: SchemaRef,
     /// What is read.
     read: Arc<LanceSchema>,
-    /// What becomes of that in a run of an older schema; `None` where the columns are the table's.
+    /// What becomes of that in an SSTable of an older schema; `None` where the columns are the table's.
     stored: Option<StoredColumns>,
 }
 
@@ -91,12 +91,12 @@ impl Columns {
         self.in_dataset(&snapshot.base, &self.names, extra, None)
     }
 
-    /// In a run.
-    pub fn in_sstable(&self, run: &SsTableHandle) -> Result<SourceColumns> {
-        let stored = StoredColumns::of(&run.columns, &self.table, &self.names)?;
+    /// In an SSTable.
+    pub fn in_sstable(&self, sstable: &SsTableHandle) -> Result<SourceColumns> {
+        let stored = StoredColumns::of(&sstable.columns, &self.table, &self.names)?;
         let names = stored.names.clone();
         let stored = Some(stored).filter(|stored| !stored.is_same());
-        self.in_dataset(&run.dataset, &names, &[], stored)
+        self.in_dataset(&sstable.dataset, &names, &[], stored)
     }
 
     fn in_dataset(

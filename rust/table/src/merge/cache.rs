@@ -1,9 +1,9 @@
 //! What one scan learns and the next one of the same sources need not learn again.
 //!
-//! Owns: the flushed runs of the last view, compared by key, and the dead rows of the last view that
+//! Owns: the flushed SSTables of the last view, compared by key, and the dead rows of the last view that
 //! was read to its end: those of the very view, and those of what it had flushed, which hold for
 //! other rows in memory too. Each is kept for one snapshot, the newest, and only up to a size.
-//! Does not own: open runs (`snapshot`), or when a snapshot is worth a mask (`plan`).
+//! Does not own: open SSTables (`snapshot`), or when a snapshot is worth a mask (`plan`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ const KEPT_BYTES: usize = 256 << 20;
 pub struct MergeCacheStats {
     /// Bytes that it holds.
     pub bytes: usize,
-    /// Scans that found the keys of their runs.
+    /// Scans that found the keys of their SSTables.
     pub key_hits: usize,
     /// Scans that read them.
     pub key_misses: usize,
@@ -45,7 +45,7 @@ pub struct MergeCache {
 
 #[derive(Debug, Default)]
 struct Kept {
-    runs: Option<(Vec<SourceId>, Arc<ComparedSsTables>)>,
+    sstables: Option<(Vec<SourceId>, Arc<ComparedSsTables>)>,
     mask: Option<(SnapshotId, Arc<SnapshotMask>)>,
     flushed: Option<(SnapshotId, Arc<SnapshotMask>)>,
 }
@@ -55,7 +55,7 @@ struct Kept {
 pub enum KnownRows {
     /// All of them: the base table, then the sources in the order of the snapshot.
     Exact(Arc<SnapshotMask>),
-    /// Those that a run supersedes, and tombstones: the base table, then the runs in the order of
+    /// Those that an SSTable supersedes, and tombstones: the base table, then the SSTables in the order of
     /// the snapshot. Rows in memory hide others.
     Flushed(Arc<SnapshotMask>),
 }
@@ -75,29 +75,29 @@ struct SnapshotId {
 }
 
 impl MergeCache {
-    /// The runs of `snapshot`, compared.
-    pub fn runs(&self, snapshot: &Snapshot) -> Option<Arc<ComparedSsTables>> {
+    /// The SSTables of `snapshot`, compared.
+    pub fn sstables(&self, snapshot: &Snapshot) -> Option<Arc<ComparedSsTables>> {
         let id = sstables_of(snapshot);
         let kept = self.kept.lock();
-        let found = kept.runs.as_ref().filter(|(kept, _)| *kept == id);
+        let found = kept.sstables.as_ref().filter(|(kept, _)| *kept == id);
         count(found.is_some(), &self.key_hits, &self.key_misses);
-        found.map(|(_, runs)| runs.clone())
+        found.map(|(_, sstables)| sstables.clone())
     }
 
-    /// Keeps the runs of `snapshot`, compared.
+    /// Keeps the SSTables of `snapshot`, compared.
     pub fn keep_sstables(
         &self,
         snapshot: &Snapshot,
-        runs: ComparedSsTables,
+        sstables: ComparedSsTables,
     ) -> Arc<ComparedSsTables> {
-        let runs = Arc::new(runs);
-        if runs.heap_bytes() <= KEPT_BYTES {
-            self.kept.lock().runs = Some((sstables_of(snapshot), runs.clone()));
+        let sstables = Arc::new(sstables);
+        if sstables.heap_bytes() <= KEPT_BYTES {
+            self.kept.lock().sstables = Some((sstables_of(snapshot), sstables.clone()));
         }
-        runs
+        sstables
     }
 
-    /// Forgets everything: a run that was compared is damaged.
+    /// Forgets everything: an SSTable that was compared is damaged.
     pub fn forget(&self) {
         *self.kept.lock() = Kept::default();
     }
@@ -148,11 +148,11 @@ impl MergeCache {
     #[must_use]
     pub fn stats(&self) -> MergeCacheStats {
         let kept = self.kept.lock();
-        let runs = kept.runs.as_ref().map_or(0, |(_, runs)| runs.heap_bytes());
+        let sstables = kept.sstables.as_ref().map_or(0, |(_, sstables)| sstables.heap_bytes());
         let masks = kept.mask.iter().chain(&kept.flushed);
         let mask: usize = masks.map(|(_, mask)| mask.heap_bytes()).sum();
         MergeCacheStats {
-            bytes: runs + mask,
+            bytes: sstables + mask,
             key_hits: self.key_hits.load(Ordering::Relaxed),
             key_misses: self.key_misses.load(Ordering::Relaxed),
             mask_hits: self.mask_hits.load(Ordering::Relaxed),
@@ -184,7 +184,9 @@ fn snapshot_id(snapshot: &Snapshot) -> SnapshotId {
 
 fn source_id(source: &Source<'_>) -> SourceId {
     match source {
-        Source::SsTable(run) => SourceId::Run { shard_id: run.shard_id, path: run.path.clone() },
+        Source::SsTable(sstable) => {
+            SourceId::Run { shard_id: sstable.shard_id, path: sstable.path.clone() }
+        }
         Source::MemTable(rows) => {
             SourceId::Rows { memtable: rows.memtable_id(), rows: rows.rows() }
         }

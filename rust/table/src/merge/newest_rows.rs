@@ -37,7 +37,7 @@ use super::Turn;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
 use crate::errors::{SsTableErrors, external};
 
-/// A flushed run under a plan. Whoever holds it keeps collectors of this process from the run's
+/// A flushed SSTable under a plan. Whoever holds it keeps collectors of this process from the SSTable's
 /// files, which the datasets that lance makes for its own scans do not.
 #[derive(Clone, Debug)]
 pub struct ScannedSsTable {
@@ -53,7 +53,7 @@ pub struct NewestRowsExec {
     input: Arc<dyn ExecutionPlan>,
     newest: Newest,
     record: Record,
-    run: Option<ScannedSsTable>,
+    sstable: Option<ScannedSsTable>,
     turn: Option<Turn>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -71,14 +71,14 @@ impl NewestRowsExec {
             Boundedness::Bounded,
         ));
         let metrics = ExecutionPlanMetricsSet::new();
-        let (record, run, turn) = (None, None, None);
-        Self { input, newest, record, run, turn, schema, properties, metrics }
+        let (record, sstable, turn) = (None, None, None);
+        Self { input, newest, record, sstable, turn, schema, properties, metrics }
     }
 
-    /// The same node over a flushed run, which its errors and the plan's text name.
+    /// The same node over a flushed SSTable, which its errors and the plan's text name.
     #[must_use]
-    pub fn of_sstable(mut self, run: Option<ScannedSsTable>) -> Self {
-        self.run = run;
+    pub fn of_sstable(mut self, sstable: Option<ScannedSsTable>) -> Self {
+        self.sstable = sstable;
         self
     }
 
@@ -110,12 +110,12 @@ impl DisplayAs for NewestRowsExec {
                 let (dead, key) = (dead.len(), key.join(", "));
                 write!(f, "NewestRowsExec: by position, dead={dead}, and memory by key [{key}]")
             }
-            Newest::InSsTable { run: (_, generation), key, .. } => {
+            Newest::InSsTable { sstable: (_, generation), key, .. } => {
                 write_by_key(f, key, Freshness::SsTable(*generation))
             }
             Newest::ByKey { freshness, key, .. } => write_by_key(f, key, *freshness),
         }?;
-        self.run.as_ref().map_or(Ok(()), |run| write!(f, ", {}", run.name))?;
+        self.sstable.as_ref().map_or(Ok(()), |sstable| write!(f, ", {}", sstable.name))?;
         if matches!(self.turn, Some(Turn::First(_))) { write!(f, ", begins") } else { Ok(()) }
     }
 }
@@ -148,7 +148,7 @@ impl ExecutionPlan for NewestRowsExec {
         let [input] = <[_; 1]>::try_from(children)
             .map_err(|_| DataFusionError::Internal("NewestRowsExec has one input".to_owned()))?;
         let node = Self::new(input, self.newest.clone(), self.schema.clone());
-        let node = node.recording(self.record.clone()).of_sstable(self.run.clone());
+        let node = node.recording(self.record.clone()).of_sstable(self.sstable.clone());
         Ok(Arc::new(node.in_turn(self.turn.clone())))
     }
 
@@ -157,7 +157,7 @@ impl ExecutionPlan for NewestRowsExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> PlanResult<SendableRecordBatchStream> {
-        let input = named(self.input.execute(partition, context)?, self.run.clone());
+        let input = named(self.input.execute(partition, context)?, self.sstable.clone());
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let dropped = MetricBuilder::new(&self.metrics).counter("rows_dropped", partition);
         let (newest, record, turn) = (self.newest.clone(), self.record.clone(), self.turn.clone());
@@ -191,17 +191,17 @@ impl ExecutionPlan for NewestRowsExec {
     }
 }
 
-/// The same stream with errors that name the run.
+/// The same stream with errors that name the SSTable.
 fn named(
     input: SendableRecordBatchStream,
-    run: Option<ScannedSsTable>,
+    sstable: Option<ScannedSsTable>,
 ) -> SendableRecordBatchStream {
-    let Some(run) = run else { return input };
+    let Some(sstable) = sstable else { return input };
     let schema = input.schema();
     let batches = input.map(move |batch| {
-        // All of it belongs to the stream: as long as that is read, the run's files stay.
-        let run = &run;
-        batch.in_sstable(&run.name).map_err(external)
+        // All of it belongs to the stream: as long as that is read, the SSTable's files stay.
+        let sstable = &sstable;
+        batch.in_sstable(&sstable.name).map_err(external)
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }

@@ -1,11 +1,11 @@
 //! Which source holds the newest row of each key.
 //!
 //! Owns: [`KeyChoice`], the answer over everything above the base table, [`LazyChoice`], which
-//! reads the keys when the first row needs them, and [`ComparedSsTables`], which rows of a run a newer
+//! reads the keys when the first row needs them, and [`ComparedSsTables`], which rows of an SSTable a newer
 //! one supersedes.
 //! Does not own: rows. A key that is absent here has its newest row in the base table.
 //!
-//! Keys of flushed runs and keys in memory are two tables: runs change seldom, so their table is
+//! Keys of flushed SSTables and keys in memory are two tables: runs change seldom, so their table is
 //! kept from one scan to the next, while the one of the MemTables is small and made anew.
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use tokio::task::JoinError;
 use super::{DeadRows, MergeCache, NewerKeys, SourceKeys};
 use crate::snapshot::{Snapshot, Source, SsTableHandle, SsTableKeys};
 
-/// A run has one fragment.
+/// An SSTable has one fragment.
 const THE_FRAGMENT: u32 = 0;
 
 /// For every key above the base table the freshness of its newest row, tombstones included.
@@ -30,7 +30,7 @@ const THE_FRAGMENT: u32 = 0;
 /// Keys of different shards never meet, so generations of all shards share one table.
 #[derive(Debug, Default)]
 pub struct KeyChoice {
-    runs: Arc<ComparedSsTables>,
+    sstables: Arc<ComparedSsTables>,
     memory: Arc<NewerKeys>,
 }
 
@@ -44,72 +44,72 @@ impl KeyChoice {
     }
 
     async fn with_cache(snapshot: &Snapshot, cache: &MergeCache) -> Result<Self> {
-        let runs = match cache.runs(snapshot) {
-            Some(runs) => runs,
+        let sstables = match cache.sstables(snapshot) {
+            Some(sstables) => sstables,
             None => cache.keep_sstables(snapshot, ComparedSsTables::of(snapshot).await?),
         };
-        Ok(Self { runs, memory: Arc::new(keys_in_memory(snapshot)?) })
+        Ok(Self { sstables, memory: Arc::new(keys_in_memory(snapshot)?) })
     }
 
     /// The choice among the MemTables of `snapshot` alone.
     fn of_memory(snapshot: &Snapshot) -> Result<Self> {
-        Ok(Self { runs: Arc::default(), memory: Arc::new(keys_in_memory(snapshot)?) })
+        Ok(Self { sstables: Arc::default(), memory: Arc::new(keys_in_memory(snapshot)?) })
     }
 
     /// The choice over the sources that `partition` has of those of `whole`.
     async fn of_part(whole: &Snapshot, part: &Snapshot, cache: &MergeCache) -> Result<Self> {
-        let runs = match cache.runs(whole) {
-            Some(runs) => runs,
+        let sstables = match cache.sstables(whole) {
+            Some(sstables) => sstables,
             None => Arc::new(ComparedSsTables::of(part).await?),
         };
-        Ok(Self { runs, memory: Arc::new(keys_in_memory(part)?) })
+        Ok(Self { sstables, memory: Arc::new(keys_in_memory(part)?) })
     }
 
-    /// For each of `keys`, of rows in the base, whether no run has a row; `None` where none has any.
+    /// For each of `keys`, of rows in the base, whether no SSTable has a row; `None` where none has any.
     #[must_use]
     pub fn not_in_sstables(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
-        absent(&self.runs.keys, keys)
+        absent(&self.sstables.keys, keys)
     }
 
-    /// The rows of a run that a newer run supersedes.
+    /// The rows of an SSTable that a newer SSTable supersedes.
     ///
     /// # Errors
-    /// An internal error for a run that was not compared.
-    pub fn superseded(&self, run: SsTableId) -> Result<Arc<DeadRows>> {
-        let rows = self.runs.superseded.get(&run).cloned();
-        rows.ok_or_else(|| Error::Internal(format!("run {run:?} was not compared with others")))
+    /// An internal error for an SSTable that was not compared.
+    pub fn superseded(&self, sstable: SsTableId) -> Result<Arc<DeadRows>> {
+        let rows = self.sstables.superseded.get(&sstable).cloned();
+        rows.ok_or_else(|| Error::Internal(format!("run {sstable:?} was not compared with others")))
     }
 
     /// For each of `keys`, of rows in a MemTable of this freshness, whether no MemTable has a
-    /// newer row. Every MemTable of a shard is newer than every run of it.
+    /// newer row. Every MemTable of a shard is newer than every SSTable of it.
     #[must_use]
     pub fn newest_of_memory(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
         newest_among(&self.memory, keys, freshness)
     }
 
-    /// For each of `keys`, of rows in the base or a run, whether no MemTable has a row; `None`
+    /// For each of `keys`, of rows in the base or an SSTable, whether no MemTable has a row; `None`
     /// where none has any.
     #[must_use]
     pub fn not_in_memory(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
         absent(&self.memory, keys)
     }
 
-    /// Keys that have a row above the base table; one in a run and in memory counts twice.
+    /// Keys that have a row above the base table; one in an SSTable and in memory counts twice.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.runs.keys.len() + self.memory.len()
+        self.sstables.keys.len() + self.memory.len()
     }
 
     /// Whether no key has a row above the base table.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.runs.keys.is_empty() && self.memory.is_empty()
+        self.sstables.keys.is_empty() && self.memory.is_empty()
     }
 
     /// Whether `key` has a row above the base table.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
-        self.memory.newest(key).or_else(|| self.runs.keys.newest(key)).is_some()
+        self.memory.newest(key).or_else(|| self.sstables.keys.newest(key)).is_some()
     }
 }
 
@@ -196,10 +196,10 @@ fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> 
     newest.finish()
 }
 
-/// A run of a snapshot: its shard and its age there.
+/// An SSTable of a snapshot: its shard and its age there.
 pub type SsTableId = (ShardId, Generation);
 
-/// The keys of the runs of a snapshot, each with its newest run, and the rows of each run that a newer
+/// The keys of the SSTables of a snapshot, each with its newest SSTable, and the rows of each SSTable that a newer
 /// one supersedes: those come to light while the keys are compared with each other.
 #[derive(Debug, Default)]
 pub struct ComparedSsTables {
@@ -209,23 +209,25 @@ pub struct ComparedSsTables {
 
 impl ComparedSsTables {
     async fn of(snapshot: &Snapshot) -> Result<Self> {
-        let runs = snapshot.sources().filter_map(|(_, source)| match source {
-            Source::SsTable(run) => Some(keys_of_sstable(run.clone(), snapshot.key.clone())),
+        let sstables = snapshot.sources().filter_map(|(_, source)| match source {
+            Source::SsTable(sstable) => {
+                Some(keys_of_sstable(sstable.clone(), snapshot.key.clone()))
+            }
             Source::MemTable(_) => None,
         });
-        let runs = try_join_all(runs).await?;
+        let sstables = try_join_all(sstables).await?;
         let form = form_of(snapshot);
         // Millions of keys take a while, and others need this thread.
         let compared = SpawnedTask::spawn_blocking(move || {
-            let sources = runs.iter().map(|((_, generation), keys)| SourceKeys {
+            let sources = sstables.iter().map(|((_, generation), keys)| SourceKeys {
                 freshness: Freshness::SsTable(*generation),
                 at_most: keys.len(),
                 keys: keys.keys(),
             });
             let (newer, places) = NewerKeys::and_superseded(form, sources.collect())?;
-            let superseded = runs.into_iter().zip(places).map(|((run, keys), places)| {
+            let superseded = sstables.into_iter().zip(places).map(|((sstable, keys), places)| {
                 let rows = HashMap::from([(THE_FRAGMENT, keys.positions_of(places))]);
-                (run, Arc::new(DeadRows::of(rows)))
+                (sstable, Arc::new(DeadRows::of(rows)))
             });
             Ok(Self { keys: newer, superseded: superseded.collect() })
         });
@@ -240,22 +242,22 @@ impl ComparedSsTables {
     }
 }
 
-/// The keys of a run, which is read beside the others.
+/// The keys of an SSTable, which is read beside the others.
 async fn keys_of_sstable(
-    run: Arc<SsTableHandle>,
+    sstable: Arc<SsTableHandle>,
     key: Arc<[String]>,
 ) -> Result<(SsTableId, Arc<SsTableKeys>)> {
-    let id = (run.shard_id, run.generation);
-    if let Some(keys) = run.keys_in_memory() {
+    let id = (sstable.shard_id, sstable.generation);
+    if let Some(keys) = sstable.keys_in_memory() {
         return Ok((id, keys));
     }
-    let read = SpawnedTask::spawn(async move { run.keys(&key).await });
+    let read = SpawnedTask::spawn(async move { sstable.keys(&key).await });
     let keys = read.await.map_err(|error| ended(&error))??;
     Ok((id, keys))
 }
 
 fn ended(error: &JoinError) -> Error {
-    Error::Internal(format!("reading the keys of runs: {error}"))
+    Error::Internal(format!("reading the keys of SSTables: {error}"))
 }
 
 fn form_of(snapshot: &Snapshot) -> KeyForm {

@@ -29,18 +29,18 @@ pub enum Newest {
     All,
     /// By position; the source has a column `_rowaddr`.
     ByPosition {
-        /// Rows that a run supersedes, and tombstones.
+        /// Rows that an SSTable supersedes, and tombstones.
         dead: Arc<DeadRows>,
         /// Rows in memory whose keys hide others, where there are any; the source has the key
         /// columns.
         above: Option<(Arc<LazyChoice>, Arc<[String]>)>,
     },
-    /// By what the keys of all runs say of this one; the source has a column `_rowaddr`.
+    /// By what the keys of all SSTables say of this one; the source has a column `_rowaddr`.
     InSsTable {
         /// Which source holds the newest row of a key.
         choice: Arc<LazyChoice>,
         /// This source.
-        run: SsTableId,
+        sstable: SsTableId,
         /// Names of the key columns in primary-key order.
         key: Arc<[String]>,
         /// Whether rows in memory hide others; the source has the key columns then.
@@ -73,7 +73,7 @@ pub struct Selected {
     pub rows: RecordBatch,
     /// Rows of the batch that were not kept.
     pub dropped: usize,
-    /// Addresses of those that a run supersedes and of tombstones, where the scan records them.
+    /// Addresses of those that an SSTable supersedes and of tombstones, where the scan records them.
     dead: Vec<u64>,
     /// Addresses of those that only rows in memory supersede.
     hidden: Vec<u64>,
@@ -113,9 +113,9 @@ impl Selector {
                 };
                 Test::ByPosition { dead: dead.clone(), above }
             }
-            Newest::InSsTable { choice, run, key, is_below_memory } => {
+            Newest::InSsTable { choice, sstable, key, is_below_memory } => {
                 let choice = choice.get().await.map_err(external)?;
-                let dead = choice.superseded(*run).map_err(external)?;
+                let dead = choice.superseded(*sstable).map_err(external)?;
                 let above = if *is_below_memory {
                     Some((choice, KeyEncoder::new(input, key).map_err(external)?))
                 } else {

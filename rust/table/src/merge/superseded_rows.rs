@@ -140,7 +140,7 @@ impl SnapshotMask {
 /// What a scan by key noted of one arm, addresses of rows.
 #[derive(Debug, Default)]
 pub struct Noted {
-    /// Rows that a run supersedes, and tombstones.
+    /// Rows that an SSTable supersedes, and tombstones.
     pub dead: Vec<u64>,
     /// Rows that only rows in memory supersede.
     pub hidden: Vec<u64>,
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(live(&dead, vec![0, 1, 2]), [true, false, true]);
         assert_eq!(live(&dead, vec![second + 3, second + 4, second + 5]), [false, true, false]);
         assert_eq!(live(&dead, vec![1, second + 4, second + 5, 0]), [false, true, false, true]);
-        // As long as a run and in order, yet not one: a row is missing and another repeats.
+        // As long as an SSTable and in order, yet not one: a row is missing and another repeats.
         assert_eq!(live(&dead, vec![1, 1, 3, 4]), [false, false, true, false]);
         assert_eq!(live(&dead, vec![2 * second, 2 * second + 1]), [true, true]);
     }

@@ -6,10 +6,10 @@
 //!       projection
 //!         the rest of the condition
 //!           NewestRows           by position, by key, or all rows
-//!             Reconcile          a run of an older schema only
+//!             Reconcile          an SSTable of an older schema only
 //!             Lance scan of the base or of an SSTable, or MemTableScan
 //!                                with the part of the condition that cannot fail
-//!             RunKeys            a run of which only keys are asked for, out of memory
+//!             RunKeys            an SSTable of which only keys are asked for, out of memory
 //! ```
 //!
 //! A row is kept or not whatever the condition says, so a condition may run before that choice
@@ -18,7 +18,7 @@
 //! read; else they are told by key. A whole scan by key leaves the dead rows for the next one.
 //! A source whose keys cannot meet the condition has no arm, and is not compared with (`prune`).
 //!
-//! A run whose columns are not the table's any more runs no condition itself: its names and
+//! An SSTable whose columns are not the table's any more SSTables no condition itself: its names and
 //! types may mean something else.
 //!
 //! Owns: the shape above. With nothing above the base table it is a plain Lance scan.
@@ -124,9 +124,9 @@ pub async fn plan_scan(
             continue;
         }
         match source {
-            Source::SsTable(run) => match planner.run(arm, run).await? {
+            Source::SsTable(sstable) => match planner.run(arm, sstable).await? {
                 Some(planned) => arms.push(planned),
-                None => pruned.push(Pruned::superseded(arm - 1, run)),
+                None => pruned.push(Pruned::superseded(arm - 1, sstable)),
             },
             Source::MemTable(rows) => arms.push(planner.memtable(arm, freshness, rows)?),
         }
@@ -254,20 +254,21 @@ impl<'a> Planner<'a> {
     async fn run(
         &self,
         arm: usize,
-        run: &Arc<SsTableHandle>,
+        sstable: &Arc<SsTableHandle>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let is_sstable =
             |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
         let place = self.snapshot.sources().take(arm).filter(is_sstable).count();
         let newest = self.by_position(arm, place);
-        let newest = newest.unwrap_or_else(|| self.in_sstable(arm, run));
-        let fragments = fragments_to_read(&run.dataset, &newest, None);
+        let newest = newest.unwrap_or_else(|| self.in_sstable(arm, sstable));
+        let fragments = fragments_to_read(&sstable.dataset, &newest, None);
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
-        let scanned = ScannedSsTable { name: run.name().into(), dataset: run.dataset.clone() };
+        let scanned =
+            ScannedSsTable { name: sstable.name().into(), dataset: sstable.dataset.clone() };
         let scanned = Some(scanned);
-        if let Some(keys) = self.keys_of(run, &newest)? {
+        if let Some(keys) = self.keys_of(sstable, &newest)? {
             return self.finished(arm, keys, newest, scanned, None).map(Some);
         }
         let stored = |filter: Option<&Filter>| {
@@ -275,44 +276,49 @@ impl<'a> Planner<'a> {
             if !matches!(newest, Newest::ByPosition { .. }) {
                 read.push(TOMBSTONE.to_owned());
             }
-            let stored = StoredColumns::of(&run.columns, &self.snapshot.columns, &read);
-            stored.map_err(|error| in_sstable(run, error))
+            let stored = StoredColumns::of(&sstable.columns, &self.snapshot.columns, &read);
+            stored.map_err(|error| in_sstable(sstable, error))
         };
         let whole = self.whole.as_ref();
-        let rows = Stored { dataset: &run.dataset, fragments, row_bytes: run.row_bytes };
+        let rows = Stored { dataset: &sstable.dataset, fragments, row_bytes: sstable.row_bytes };
         if stored(whole)?.is_same() {
             let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
             let names = stored(rest)?.names;
             let scan = self.scan(rows, &newest, &names, pushed).await;
-            let scan = scan.in_sstable(&run.name())?;
+            let scan = scan.in_sstable(&sstable.name())?;
             return self.finished(arm, scan, newest, scanned, rest).map(Some);
         }
         let stored = Arc::new(stored(whole)?);
         let scan = self.scan(rows, &newest, &stored.names, None).await;
-        let scan = scan.in_sstable(&run.name())?;
+        let scan = scan.in_sstable(&sstable.name())?;
         let address = scan.schema().column_with_name(ROW_ADDR).map(|_| ROW_ADDR.to_owned());
         let extra = address.into_iter().collect();
         let scan = ReconcileExec::try_new(scan, stored, extra).context(PLANNING)?;
         self.finished(arm, Arc::new(scan), newest, scanned, whole).map(Some)
     }
 
-    /// The rows of `run` out of memory, where keys are all that is asked for and are there, or will
-    /// be: a whole scan by key needs those of every run.
+    /// The rows of `sstable` out of memory, where keys are all that is asked for and are there, or will
+    /// be: a whole scan by key needs those of every SSTable.
     fn keys_of(
         &self,
-        run: &Arc<SsTableHandle>,
+        sstable: &Arc<SsTableHandle>,
         newest: &Newest,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let key = &self.snapshot.key;
         let names = self.with_key(self.output, newest);
-        let is_there = self.recorder.is_some() || run.keys_in_memory().is_some();
+        let is_there = self.recorder.is_some() || sstable.keys_in_memory().is_some();
         let is_enough = !key.is_empty() && names.iter().all(|name| key.contains(name));
         if self.whole.is_some() || !is_enough || !is_there {
             return Ok(None);
         }
         let txns = !matches!(newest, Newest::ByPosition { .. });
-        let rows =
-            SsTableKeysScan::try_new(run.clone(), key.clone(), &self.snapshot.schema, &names, txns);
+        let rows = SsTableKeysScan::try_new(
+            sstable.clone(),
+            key.clone(),
+            &self.snapshot.schema,
+            &names,
+            txns,
+        );
         Ok(Some(Arc::new(LeafExec::new(rows.context(PLANNING)?))))
     }
 
@@ -323,7 +329,7 @@ impl<'a> Planner<'a> {
         rows: &MemTableView,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let newest = match &self.memory {
-            // No run is newer than a MemTable.
+            // No SSTable is newer than a MemTable.
             Some(choice) if !self.has_newest_rows(arm) => {
                 Newest::ByKey { choice: choice.clone(), freshness, key: self.snapshot.key.clone() }
             }
@@ -341,21 +347,21 @@ impl<'a> Planner<'a> {
         self.snapshot.key.is_empty() || self.snapshot.is_newest_source(arm - 1)
     }
 
-    /// By what the keys of all runs say of this one.
-    fn in_sstable(&self, arm: usize, run: &SsTableHandle) -> Newest {
+    /// By what the keys of all SSTables say of this one.
+    fn in_sstable(&self, arm: usize, sstable: &SsTableHandle) -> Newest {
         if self.has_newest_rows(arm) {
             return Newest::All;
         }
         Newest::InSsTable {
             choice: self.choice.clone(),
-            run: (run.shard_id, run.generation),
+            sstable: (sstable.shard_id, sstable.generation),
             key: self.snapshot.key.clone(),
             is_below_memory: self.memory.is_some(),
         }
     }
 
     /// By position, where the dead rows of the source are known: it is the arm `arm` of the snapshot,
-    /// and the one at `place` of the base and its runs.
+    /// and the one at `place` of the base and its SSTables.
     fn by_position(&self, arm: usize, place: usize) -> Option<Newest> {
         Some(match self.known.as_ref()? {
             KnownRows::Exact(mask) => Newest::ByPosition { dead: mask.arm(arm), above: None },
@@ -417,10 +423,10 @@ impl<'a> Planner<'a> {
         arm: usize,
         scan: Arc<dyn ExecutionPlan>,
         newest: Newest,
-        run: Option<ScannedSsTable>,
+        sstable: Option<ScannedSsTable>,
         filter: Option<&Filter>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = self.newest(arm, scan, newest, run, &self.columns(filter));
+        let rows = self.newest(arm, scan, newest, sstable, &self.columns(filter));
         projected(filtered(self.session, rows, filter)?, self.output)
     }
 
@@ -429,12 +435,12 @@ impl<'a> Planner<'a> {
         arm: usize,
         scan: Arc<dyn ExecutionPlan>,
         newest: Newest,
-        run: Option<ScannedSsTable>,
+        sstable: Option<ScannedSsTable>,
         kept: &[String],
     ) -> Arc<dyn ExecutionPlan> {
         let record = self.recorder.clone().map(|recorder| (recorder, arm));
         let node = NewestRowsExec::new(scan, newest, fields(&self.snapshot.schema, kept));
-        Arc::new(node.recording(record).of_sstable(run).in_turn(self.turns.of_arm(arm)))
+        Arc::new(node.recording(record).of_sstable(sstable).in_turn(self.turns.of_arm(arm)))
     }
 
     /// Columns of the result and of `filter`, in the order of the table.
@@ -536,9 +542,9 @@ fn output_columns(snapshot: &Snapshot, request: &ScanRequest) -> Result<Vec<Stri
     Ok(columns.clone())
 }
 
-fn in_sstable(run: &SsTableHandle, error: Error) -> Error {
+fn in_sstable(sstable: &SsTableHandle, error: Error) -> Error {
     match error {
-        Error::InvalidInput(reason) => Error::input(format!("{}: {reason}", run.name())),
+        Error::InvalidInput(reason) => Error::input(format!("{}: {reason}", sstable.name())),
         other => other,
     }
 }

@@ -1,14 +1,14 @@
 //! Sources above the base table that a scan need not look at.
 //!
 //! Owns: [`prune`], which finds them by the condition on the key: a shard whose bucket holds no
-//! such key, a run or a MemTable that has none.
+//! such key, an SSTable or a MemTable that has none.
 //! Does not own: what a condition leaves of a column (`key_range`), or the plan.
 //!
 //! Only the key is asked. A source without any key that meets the condition has neither a row of
 //! the result nor a newer row for one, so it is left out twice: as a source, and from the keys
 //! that older sources are compared with. By any other column the first would be true and the
-//! second false: the newer row of a key may fail a condition that the older one meets. A run's
-//! keys include its tombstones, so a deleted key keeps the run that deletes it.
+//! second false: the newer row of a key may fail a condition that the older one meets. An SSTable's
+//! keys include its tombstones, so a deleted key keeps the SSTable that deletes it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -41,9 +41,9 @@ pub struct Pruned {
 }
 
 impl Pruned {
-    /// The flushed run at `source`, of which an earlier scan found every row superseded.
-    pub(super) fn superseded(source: usize, run: &SsTableHandle) -> Self {
-        Self { source, what: run.name(), why: "newer rows of their keys hide all its rows" }
+    /// The flushed SSTable at `source`, of which an earlier scan found every row superseded.
+    pub(super) fn superseded(source: usize, sstable: &SsTableHandle) -> Self {
+        Self { source, what: sstable.name(), why: "newer rows of their keys hide all its rows" }
     }
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Pruned {
 /// The sources of `snapshot` that hold no key which meets `filter`.
 ///
 /// # Errors
-/// A storage error while a run's bloom filter is read.
+/// A storage error while an SSTable's bloom filter is read.
 pub async fn prune(snapshot: &Snapshot, filter: Option<&Filter>) -> Result<Vec<Pruned>> {
     let Some(filter) = filter else { return Ok(Vec::new()) };
     let Some(condition) = KeyCondition::of(snapshot, filter.expression())? else {
@@ -78,7 +78,7 @@ pub async fn prune(snapshot: &Snapshot, filter: Option<&Filter>) -> Result<Vec<P
 
 fn name(shard_id: ShardId, source: &Source<'_>) -> String {
     match source {
-        Source::SsTable(run) => run.name(),
+        Source::SsTable(sstable) => sstable.name(),
         Source::MemTable(rows) => {
             format!("MemTable {} of shard {shard_id}", rows.generation())
         }
@@ -126,14 +126,14 @@ impl KeyCondition {
             return Ok(Some("whose bucket has no key that meets the filter"));
         }
         let excluded = match source {
-            Source::SsTable(run) => self.excludes_sstable(run, key).await?,
+            Source::SsTable(sstable) => self.excludes_sstable(sstable, key).await?,
             Source::MemTable(rows) => self.excludes_memtable(rows),
         };
         Ok(excluded.then_some("which has no key that meets the filter"))
     }
 
-    async fn excludes_sstable(&self, run: &SsTableHandle, key: &[String]) -> Result<bool> {
-        let known = run.keys_in_memory();
+    async fn excludes_sstable(&self, sstable: &SsTableHandle, key: &[String]) -> Result<bool> {
+        let known = sstable.keys_in_memory();
         if let Some(known) = &known
             && let Some((least, greatest)) = known.range()
             && !self.meets_range(least, greatest)
@@ -145,7 +145,7 @@ impl KeyCondition {
             return Ok(encoded.iter().all(|key| known.find(key).is_none()));
         }
         assert_eq!(keys.num_columns(), key.len(), "the filter hashes whole keys");
-        let Some(filter) = run.filter().await? else { return Ok(false) };
+        let Some(filter) = sstable.filter().await? else { return Ok(false) };
         Ok((0..keys.num_rows()).all(|row| !filter.may_hold(keys, row)))
     }
 

@@ -1,7 +1,7 @@
-//! The leaf of a plan that gives the keys of a run out of memory.
+//! The leaf of a plan that gives the keys of an SSTable out of memory.
 //!
-//! Owns: the rows of a run in batches, where nothing but key columns is asked for: keys, positions,
-//! and which rows only delete. A scan by key has them in memory anyway, and whoever reads the run's
+//! Owns: the rows of an SSTable in batches, where nothing but key columns is asked for: keys, positions,
+//! and which rows only delete. A scan by key has them in memory anyway, and whoever reads the SSTable's
 //! file as well pays for a second look.
 //! Does not own: which of the rows are the newest of their key.
 
@@ -27,10 +27,10 @@ use crate::snapshot::{SsTableHandle, SsTableKeys};
 /// Rows of a batch.
 const BATCH_ROWS: usize = 32_768;
 
-/// Gives the rows of one run, by position, with those of its key columns that are asked for.
+/// Gives the rows of one SSTable, by position, with those of its key columns that are asked for.
 #[derive(Debug)]
 pub struct SsTableKeysScan {
-    run: Arc<SsTableHandle>,
+    sstable: Arc<SsTableHandle>,
     /// All key columns, in primary-key order.
     key: Arc<[String]>,
     types: Vec<DataType>,
@@ -38,13 +38,13 @@ pub struct SsTableKeysScan {
 }
 
 impl SsTableKeysScan {
-    /// The columns `names` of `table`, which are key columns, of the rows of `run`; then each row's
+    /// The columns `names` of `table`, which are key columns, of the rows of `sstable`; then each row's
     /// address, and `with_tombstones` whether it only deletes.
     ///
     /// # Errors
     /// An internal error for a column that `table` does not have.
     pub fn try_new(
-        run: Arc<SsTableHandle>,
+        sstable: Arc<SsTableHandle>,
         key: Arc<[String]>,
         table: &Schema,
         names: &[String],
@@ -58,17 +58,17 @@ impl SsTableKeysScan {
         }
         let types = key.iter().map(|name| Ok(table.field_with_name(name)?.data_type().clone()));
         let types = types.collect::<PlanResult<Vec<DataType>>>()?;
-        Ok(Self { run, key, types, schema: Arc::new(Schema::new(fields)) })
+        Ok(Self { sstable, key, types, schema: Arc::new(Schema::new(fields)) })
     }
 
     /// What makes the batches, once keys and tombstones are in memory.
     fn rows(&self) -> impl Future<Output = Result<Rows>> + Send + 'static {
-        let (run, key) = (self.run.clone(), self.key.clone());
+        let (sstable, key) = (self.sstable.clone(), self.key.clone());
         let (types, schema) = (self.types.clone(), self.schema.clone());
         async move {
-            let keys = run.keys(&key).await?;
+            let keys = sstable.keys(&key).await?;
             let is_asked = schema.column_with_name(TOMBSTONE).is_some();
-            let tombstones = if is_asked { Some(run.tombstones().await?) } else { None };
+            let tombstones = if is_asked { Some(sstable.tombstones().await?) } else { None };
             Ok(Rows { keys, tombstones, key, types, schema })
         }
     }
@@ -106,7 +106,7 @@ impl Leaf for SsTableKeysScan {
     }
 }
 
-/// The rows of a run.
+/// The rows of an SSTable.
 struct Rows {
     keys: Arc<SsTableKeys>,
     tombstones: Option<Arc<RoaringBitmap>>,
@@ -129,7 +129,7 @@ impl Rows {
             match self.key.iter().position(|name| name == field.name()) {
                 Some(place) => keys[place].clone(),
                 None if field.name() == TOMBSTONE => Arc::new(self.tombstones(places.clone())),
-                // A run has one fragment, number 0: addresses are positions.
+                // An SSTable has one fragment, number 0: addresses are positions.
                 None => Arc::new(UInt64Array::from_iter_values(
                     self.keys.positions_at(places.clone()).map(u64::from),
                 )),
@@ -138,7 +138,7 @@ impl Rows {
         let columns = self.schema.fields().iter().map(column).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
-            .map_err(|error| Error::Internal(format!("giving the keys of a run: {error}")))
+            .map_err(|error| Error::Internal(format!("giving the keys of an SSTable: {error}")))
     }
 
     fn tombstones(&self, places: Range<usize>) -> BooleanArray {

@@ -28,7 +28,7 @@ fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![id, Field::new("Name", DataType::Utf8, true)]))
 }
 
-/// Ten rows in the base table, 0 to 2 newer in a run, 8 and 9 newer in the log.
+/// Ten rows in the base table, 0 to 2 newer in an SSTable, 8 and 9 newer in the log.
 async fn board() -> (TempDir, Arc<Table>) {
     let folder = tempfile::tempdir().unwrap();
     let options = CreateOptions {
@@ -127,14 +127,14 @@ async fn an_arm_that_ends_twice_does_not_stand_for_one_that_never_ends() {
     let source = || TableSource::new(table.clone(), Consistency::Flushed, Vec::new());
     let session = registered(source());
     let mut plan = source().scan(&session.state(), None, &[], None).await.unwrap();
-    assert_eq!(plan.output_partitioning().partition_count(), 2, "the base and a run");
+    assert_eq!(plan.output_partitioning().partition_count(), 2, "the base and an SSTable");
     // As under a limit in a recursive query, which runs the same plan in rounds.
     for _ in 0..2 {
         plan = reset_plan_states(plan).unwrap();
         let mut base = plan.execute(0, session.task_ctx()).unwrap();
-        let run = plan.execute(1, session.task_ctx()).unwrap();
-        let (first, run) = futures::join!(base.next(), run.try_collect::<Vec<_>>());
-        assert!(first.unwrap().is_ok() && run.is_ok());
+        let sstable = plan.execute(1, session.task_ctx()).unwrap();
+        let (first, sstable) = futures::join!(base.next(), sstable.try_collect::<Vec<_>>());
+        assert!(first.unwrap().is_ok() && sstable.is_ok());
     }
     for _ in 0..2 {
         let sql = "SELECT count(*) AS rows, count(DISTINCT id) AS keys FROM board";

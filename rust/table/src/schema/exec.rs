@@ -1,7 +1,7 @@
-//! The plan node that brings the rows of one flushed run to the table's columns.
+//! The plan node that brings the rows of one flushed SSTable to the table's columns.
 //!
 //! Owns: the stream. Columns that are none of the table's, such as row addresses, go through.
-//! Does not own: what becomes of a column ([`StoredColumns`]), or which runs need it.
+//! Does not own: what becomes of a column ([`StoredColumns`]), or which SSTables need it.
 
 use std::fmt;
 use std::sync::Arc;

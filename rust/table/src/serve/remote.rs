@@ -360,7 +360,7 @@ impl LocalCopy {
         self.memtables.entry(part.id).or_insert_with(new).clone()
     }
 
-    /// What the cut does not name is in a run that its manifest lists.
+    /// What the cut does not name is in an SSTable that its manifest lists.
     fn forget_flushed(&mut self, header: &Header) {
         self.memtables.retain(|id, _| header.parts.iter().any(|part| part.id == *id));
     }

@@ -45,7 +45,7 @@ pub(super) struct JobService {
 
 /// What bounds the reads of an endpoint.
 pub(super) struct Limits {
-    /// How many run at a time.
+    /// How many SSTable at a time.
     pub streams: usize,
     /// How long one may leave its next message untaken.
     pub stall: Duration,

@@ -35,7 +35,7 @@ use parking_lot::RwLock;
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
 
-/// Files that are open at most, for all datasets together: a table has more of them, and as many runs
+/// Files that are open at most, for all datasets together: a table has more of them, and as many SSTables
 /// as are not compacted yet, than a process may have handles.
 const OPEN_FILES: usize = 128;
 

@@ -1,4 +1,4 @@
-//! What one query pins: a base version and, per shard, the runs and rows above it.
+//! What one query pins: a base version and, per shard, the SSTables and rows above it.
 //!
 //! Owns: [`Snapshot`], the immutable cut, the open SSTables, and what is kept of them in memory.
 //! Does not own: how a snapshot is gathered from storage and jobs (`table`), or how it is read.
@@ -39,7 +39,7 @@ use crate::schema::TableSchema;
 /// Which rows a read must see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
-    /// The base table and flushed runs.
+    /// The base table and flushed SSTables.
     Flushed,
     /// Also the WAL tail of every shard: every acknowledged durable write of any process.
     #[default]
@@ -74,9 +74,9 @@ pub struct SnapshotShard {
     pub shard_id: ShardId,
     /// The bucket whose keys it holds, where its manifest says so.
     pub bucket: Option<i32>,
-    /// Version of the shard manifest that lists the runs.
+    /// Version of the shard manifest that lists the SSTables.
     pub manifest_version: ManifestVersion,
-    /// Runs that compaction has not covered at the snapshot's base version, oldest first.
+    /// SSTables that compaction has not covered at the snapshot's base version, oldest first.
     pub sstables: Vec<Arc<SsTableHandle>>,
     /// Rows in memory, oldest generation first.
     pub memtables: Vec<MemTableView>,
@@ -154,14 +154,14 @@ impl Snapshot {
     /// Every source above the base table.
     pub fn sources(&self) -> impl Iterator<Item = (Freshness, Source<'_>)> {
         self.shards.iter().flat_map(|shard| {
-            let runs = shard
+            let sstables = shard
                 .sstables
                 .iter()
-                .map(|run| (Freshness::SsTable(run.generation), Source::SsTable(run)));
+                .map(|sstable| (Freshness::SsTable(sstable.generation), Source::SsTable(sstable)));
             let memory = shard.memtables.iter().map(|snapshot| {
                 (Freshness::MemTable(snapshot.generation()), Source::MemTable(snapshot))
             });
-            runs.chain(memory)
+            sstables.chain(memory)
         })
     }
 }
@@ -169,7 +169,7 @@ impl Snapshot {
 /// A source of rows above the base table.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// A flushed run.
+    /// A flushed SSTable.
     SsTable(&'a Arc<SsTableHandle>),
     /// Rows in memory.
     MemTable(&'a MemTableView),

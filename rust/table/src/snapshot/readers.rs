@@ -1,8 +1,8 @@
-//! Which runs are being read in this process.
+//! Which SSTables are being read in this process.
 //!
-//! Owns: a weak reference to every run that was opened, whoever holds it: a snapshot, a plan that
+//! Owns: a weak reference to every SSTable that was opened, whoever holds it: a snapshot, a plan that
 //! still streams, a compaction, the cache of a table.
-//! Does not own: the runs, or what may be removed.
+//! Does not own: the SSTables, or what may be removed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,30 +13,30 @@ use lancemem_core::types::PerProcess;
 use object_store::path::Path;
 use parking_lot::Mutex;
 
-/// Every table of the process shares it: two handles of one table read the same runs.
+/// Every table of the process shares it: two handles of one table read the same SSTables.
 static OPENED: PerProcess<Mutex<Opened>> = PerProcess::new(Mutex::default);
 
 type Opened = HashMap<String, Vec<Weak<Dataset>>>;
 
-/// Remembers an open run for as long as anybody holds it.
-pub fn remember(run: &Arc<Dataset>) {
-    let place = place_of(run, &run.branch_location().path);
+/// Remembers an open SSTable for as long as anybody holds it.
+pub fn remember(sstable: &Arc<Dataset>) {
+    let place = place_of(sstable, &sstable.branch_location().path);
     let mut opened = OPENED.get().lock();
-    opened.retain(|_, runs| {
-        runs.retain(|run| run.strong_count() > 0);
-        !runs.is_empty()
+    opened.retain(|_, sstables| {
+        sstables.retain(|sstable| sstable.strong_count() > 0);
+        !sstables.is_empty()
     });
-    opened.entry(place).or_default().push(Arc::downgrade(run));
+    opened.entry(place).or_default().push(Arc::downgrade(sstable));
 }
 
-/// Whether somebody in this process holds the run in the folder `path` of the table of `base`.
+/// Whether somebody in this process holds the SSTable in the folder `path` of the table of `base`.
 #[must_use]
 pub fn is_pinned(base: &Dataset, path: &str) -> bool {
     let folder = path.split('/').fold(base.branch_location().path, Path::join);
     let place = place_of(base, &folder);
     let opened = OPENED.get().lock();
-    let runs = opened.get(&place);
-    runs.is_some_and(|runs| runs.iter().any(|run| run.strong_count() > 0))
+    let sstables = opened.get(&place);
+    sstables.is_some_and(|sstables| sstables.iter().any(|sstable| sstable.strong_count() > 0))
 }
 
 /// The one name of a folder, whatever links lead there.

@@ -1,6 +1,6 @@
-//! What a merge needs of every row of a run: its key, and whether it only deletes.
+//! What a merge needs of every row of an SSTable: its key, and whether it only deletes.
 //!
-//! Owns: reading both from the run's data file, by row position and without the rows that the run's
+//! Owns: reading both from the SSTable's data file, by row position and without the rows that the SSTable's
 //! own deletion vector hides, and which those are.
 //! Does not own: how long they stay in memory (`cache`).
 
@@ -23,18 +23,18 @@ use super::SsTableKeys;
 use crate::errors::{Context, SsTableErrors};
 use crate::index::column_batches;
 
-/// The keys of `run`, named `name` in errors, and the rows that only delete: who compares keys asks
+/// The keys of `sstable`, named `name` in errors, and the rows that only delete: who compares keys asks
 /// for those next, and a second look at the file costs more than the column.
 ///
 /// # Errors
 /// A storage error, or damage.
 pub(super) async fn read_keys(
-    run: &Dataset,
+    sstable: &Dataset,
     key: &[String],
     name: &str,
 ) -> Result<(SsTableKeys, RoaringBitmap)> {
     let mut tombstones = RoaringBitmap::new();
-    let Some((fragment, hidden)) = rows_of(run, name).await? else {
+    let Some((fragment, hidden)) = rows_of(sstable, name).await? else {
         return Ok((SsTableKeys::dense(KeyBlock::default()), tombstones));
     };
     let mut columns = key.to_vec();
@@ -56,13 +56,13 @@ pub(super) async fn read_keys(
     Ok((SsTableKeys::new(keys, shown), tombstones))
 }
 
-/// Positions of the rows of `run` that only delete.
+/// Positions of the rows of `sstable` that only delete.
 ///
 /// # Errors
 /// A storage error, or damage.
-pub(super) async fn read_tombstones(run: &Dataset, name: &str) -> Result<RoaringBitmap> {
+pub(super) async fn read_tombstones(sstable: &Dataset, name: &str) -> Result<RoaringBitmap> {
     let mut tombstones = RoaringBitmap::new();
-    let Some((fragment, hidden)) = rows_of(run, name).await? else { return Ok(tombstones) };
+    let Some((fragment, hidden)) = rows_of(sstable, name).await? else { return Ok(tombstones) };
     let mut batches = column_batches(&fragment, &[TOMBSTONE.to_owned()]).await.in_sstable(name)?;
     let mut first = 0;
     while let Some(batch) = batches.try_next().await.in_sstable(name)? {
@@ -75,7 +75,7 @@ pub(super) async fn read_tombstones(run: &Dataset, name: &str) -> Result<Roaring
     Ok(tombstones)
 }
 
-/// Notes those of `batch`, whose first row is row `first` of the run.
+/// Notes those of `batch`, whose first row is row `first` of the SSTable.
 fn note_tombstones(
     tombstones: &mut RoaringBitmap,
     batch: &RecordBatch,
@@ -95,13 +95,13 @@ fn note_tombstones(
     Ok(())
 }
 
-/// Rows of the data file of `run`, and positions of those that are hidden.
+/// Rows of the data file of `sstable`, and positions of those that are hidden.
 ///
 /// # Errors
 /// A storage error, or damage.
-pub(super) async fn read_hidden(run: &Dataset, name: &str) -> Result<(u64, RoaringBitmap)> {
-    let Some((fragment, hidden)) = rows_of(run, name).await? else {
-        return Err(Error::corrupt(name, "misshapen", "no fragment, a run has one"));
+pub(super) async fn read_hidden(sstable: &Dataset, name: &str) -> Result<(u64, RoaringBitmap)> {
+    let Some((fragment, hidden)) = rows_of(sstable, name).await? else {
+        return Err(Error::corrupt(name, "misshapen", "no fragment, an SSTable has one"));
     };
     let rows = fragment.physical_rows().await.in_sstable(name)? as u64;
     let hidden = hidden.map_or_else(RoaringBitmap::new, |hidden| RoaringBitmap::from(&*hidden));
@@ -114,19 +114,22 @@ pub(super) async fn read_hidden(run: &Dataset, name: &str) -> Result<(u64, Roari
     }
 }
 
-/// The fragment of a run, and the rows of it that are hidden; nothing for a run without rows.
+/// The fragment of an SSTable, and the rows of it that are hidden; nothing for an SSTable without rows.
 async fn rows_of(
-    run: &Dataset,
+    sstable: &Dataset,
     name: &str,
 ) -> Result<Option<(FileFragment, Option<Arc<DeletionVector>>)>> {
-    let mut fragments = run.get_fragments();
+    let mut fragments = sstable.get_fragments();
     let Some(fragment) = fragments.pop() else { return Ok(None) };
     if fragment.metadata().files.is_empty() {
         return Err(Error::corrupt(name, "misshapen", "its fragment has no file"));
     }
     if !fragments.is_empty() || fragment.id() != 0 {
-        let found =
-            format!("{} fragments up to {}, a run has one", fragments.len() + 1, fragment.id());
+        let found = format!(
+            "{} fragments up to {}, an SSTable has one",
+            fragments.len() + 1,
+            fragment.id()
+        );
         return Err(Error::corrupt(name, "misshapen", found));
     }
     let hidden = fragment.get_deletion_vector().await.in_sstable(name)?;

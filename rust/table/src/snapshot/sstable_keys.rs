@@ -1,6 +1,6 @@
-//! The keys of one run, in memory.
+//! The keys of one SSTable, in memory.
 //!
-//! Owns: the newest row of each key of a run, and the way from a key to its row.
+//! Owns: the newest row of each key of an SSTable, and the way from a key to its row.
 //! Does not own: how the keys are read from storage, or how long they stay (`cache`).
 
 use std::hash::{BuildHasher, Hasher};
@@ -14,9 +14,9 @@ use hashbrown::hash_table::Entry;
 use lancemem_core::types::KeyBlock;
 use roaring::RoaringBitmap;
 
-/// The encoded keys of a run's live rows, tombstones included, each once, by row position.
+/// The encoded keys of an SSTable's live rows, tombstones included, each once, by row position.
 ///
-/// A row that the run's own deletion vector hides has no place here: a later row of the run has
+/// A row that the SSTable's own deletion vector hides has no place here: a later row of the SSTable has
 /// its key.
 #[derive(Debug)]
 pub struct SsTableKeys {
@@ -46,7 +46,7 @@ impl SsTableKeys {
     #[must_use]
     pub fn new(mut keys: KeyBlock, positions: Vec<u32>) -> Self {
         assert_eq!(keys.len(), positions.len(), "one position a key");
-        assert!(u32::try_from(keys.len()).is_ok(), "a run has at most 2^32 rows");
+        assert!(u32::try_from(keys.len()).is_ok(), "an SSTable has at most 2^32 rows");
         keys.shrink_to_fit();
         let dense = positions.last().is_none_or(|last| *last as usize + 1 == positions.len());
         let positions = (!dense).then_some(positions);
@@ -92,7 +92,7 @@ impl SsTableKeys {
         self.keys.len()
     }
 
-    /// Whether the run has no row.
+    /// Whether the SSTable has no row.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -171,7 +171,7 @@ impl SsTableKeys {
         for (place, key) in (0..).zip(self.keys.iter()) {
             let is_key = |other: &u32| self.keys.get(*other as usize) == key;
             match places.entry(self.hash(key), is_key, hash_of) {
-                // In a run only where its writer hid too few rows. The later one is the newer.
+                // In an SSTable only where its writer hid too few rows. The later one is the newer.
                 Entry::Occupied(mut earlier) => {
                     *earlier.get_mut() = place;
                     unique = false;
@@ -232,41 +232,41 @@ mod tests {
             let positions: Vec<u32> = numbers.iter().map(|number| number * step).collect();
             let model: HashMap<&[u8], u32> =
                 keys.iter().map(Vec::as_slice).zip(positions.iter().copied()).collect();
-            let run = SsTableKeys::new(block(&keys), positions);
-            assert_eq!(run.len(), 5_000);
-            assert_eq!(run.iter().collect::<HashMap<_, _>>(), model);
+            let sstable = SsTableKeys::new(block(&keys), positions);
+            assert_eq!(sstable.len(), 5_000);
+            assert_eq!(sstable.iter().collect::<HashMap<_, _>>(), model);
             for (key, position) in &model {
-                assert_eq!(run.find(key), Some(*position));
+                assert_eq!(sstable.find(key), Some(*position));
             }
-            assert_eq!(run.find(b""), None);
-            assert_eq!(run.find(&[0, 0, 0]), None);
-            assert_eq!(run.find(&5_000_u32.to_be_bytes()), None);
+            assert_eq!(sstable.find(b""), None);
+            assert_eq!(sstable.find(&[0, 0, 0]), None);
+            assert_eq!(sstable.find(&5_000_u32.to_be_bytes()), None);
         }
     }
 
     #[test]
     fn a_key_that_a_writer_failed_to_hide_is_found_at_its_later_row() {
         let keys = [b"a".to_vec(), b"b".to_vec(), b"a".to_vec()];
-        let run = SsTableKeys::new(block(&keys), vec![0, 1, 2]);
-        assert_eq!((run.find(b"a"), run.find(b"b")), (Some(2), Some(1)));
-        assert!(!run.is_unique());
+        let sstable = SsTableKeys::new(block(&keys), vec![0, 1, 2]);
+        assert_eq!((sstable.find(b"a"), sstable.find(b"b")), (Some(2), Some(1)));
+        assert!(!sstable.is_unique());
         assert!(SsTableKeys::dense(block(&keys[..2])).is_unique());
     }
 
     #[test]
     fn the_range_spans_all_keys() {
         let keys = [b"d".to_vec(), b"b".to_vec(), b"bb".to_vec(), b"z".to_vec(), b"c".to_vec()];
-        let run = SsTableKeys::dense(block(&keys));
-        assert_eq!(run.range(), Some((&b"b"[..], &b"z"[..])));
+        let sstable = SsTableKeys::dense(block(&keys));
+        assert_eq!(sstable.range(), Some((&b"b"[..], &b"z"[..])));
         assert_eq!(SsTableKeys::dense(block(&keys[..1])).range(), Some((&b"d"[..], &b"d"[..])));
     }
 
     #[test]
     fn a_run_without_rows_finds_nothing() {
-        let run = SsTableKeys::new(KeyBlock::default(), Vec::new());
-        assert!(run.is_empty());
-        assert_eq!((run.find(b"a"), run.heap_bytes()), (None, 0));
-        assert_eq!(run.range(), None);
+        let sstable = SsTableKeys::new(KeyBlock::default(), Vec::new());
+        assert!(sstable.is_empty());
+        assert_eq!((sstable.find(b"a"), sstable.heap_bytes()), (None, 0));
+        assert_eq!(sstable.range(), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a process keeps open of a table, shared by all its views: SSTables first of all.
 //!
-//! Owns: one handle per run, and what is kept of the run once somebody needed it.
+//! Owns: one handle per run, and what is kept of the SSTable once somebody needed it.
 //! Does not own: which runs a snapshot reads, or which kept thing goes when room is short (`cache`).
 
 use std::collections::HashMap;
@@ -32,14 +32,14 @@ use crate::sstable::{
     SsTableFiles, compare, is_ours, no_file, open_sstable, other_size, stamps,
 };
 
-/// Bytes that a table keeps of its runs by default.
+/// Bytes that a table keeps of its SSTables by default.
 const LIMIT_BYTES: usize = 256 << 20;
 /// Fragments of a dataset that are opened before somebody asks for their rows.
 const FILES_AHEAD: usize = 32;
-/// Rows of one page of a run's key index.
+/// Rows of one page of an SSTable's key index.
 const PAGE_ROWS: u64 = 8_192;
 
-/// An open run. Runs are immutable, so what was read once stays true.
+/// An open SSTable. SSTables are immutable, so what was read once stays true.
 #[derive(Debug)]
 pub struct SsTableHandle {
     /// Its shard.
@@ -48,7 +48,7 @@ pub struct SsTableHandle {
     pub generation: Generation,
     /// Folder name inside the shard.
     pub path: String,
-    /// The run as a Lance dataset; its deletion vector hides rows superseded inside the run.
+    /// The SSTable as a Lance dataset; its deletion vector hides rows superseded inside the SSTable.
     pub dataset: Arc<Dataset>,
     /// Its columns with their field ids: those of the table when it was written.
     pub columns: SchemaRef,
@@ -58,23 +58,23 @@ pub struct SsTableHandle {
     filter: Arc<Kept<KeyFilter>>,
     index: Arc<Kept<KeyIndex>>,
     tombstones: Arc<Kept<RoaringBitmap>>,
-    /// Whether filter and index hold every key of the run.
+    /// Whether filter and index hold every key of the SSTable.
     trusted: bool,
     /// Whether files are compared with their checksums.
     verifies: bool,
-    /// What the disk said of its files when they were compared, where all that is known of the run was
+    /// What the disk said of its files when they were compared, where all that is known of the SSTable was
     /// read after that.
     compared: Option<FileStamps>,
     /// Rows of the data file, hidden ones included.
     rows: u64,
-    /// Bytes of one of them in memory, where whoever wrote the run has noted that.
+    /// Bytes of one of them in memory, where whoever wrote the SSTable has noted that.
     pub row_bytes: Option<u64>,
     /// Pages of the key index that lookups have read.
     pages_read: AtomicU64,
 }
 
 impl SsTableHandle {
-    /// The newest row of each key of the run, tombstones included; reads which those are too.
+    /// The newest row of each key of the SSTable, tombstones included; reads which those are too.
     ///
     /// # Errors
     /// A storage error while the key columns are read.
@@ -101,7 +101,7 @@ impl SsTableHandle {
         Ok(keys)
     }
 
-    /// The run's keys, where they are in memory.
+    /// The SSTable's keys, where they are in memory.
     #[must_use]
     pub fn keys_in_memory(&self) -> Option<Arc<SsTableKeys>> {
         self.keys.present()
@@ -112,7 +112,7 @@ impl SsTableHandle {
     /// # Errors
     /// A storage error, or damage.
     pub async fn filter(&self) -> Result<Option<Arc<KeyFilter>>> {
-        // Whoever reads what is left of a damaged run asks its rows.
+        // Whoever reads what is left of a damaged SSTable asks its rows.
         if !self.trusted || !self.verifies {
             return Ok(None);
         }
@@ -146,8 +146,8 @@ impl SsTableHandle {
         self.index.get_or_read(read).await.map(Some)
     }
 
-    /// Compares all files of the run with their checksums, where they lie on a local disk: an object
-    /// store has checksums of its own. A run that lance wrote has none.
+    /// Compares all files of the SSTable with their checksums, where they lie on a local disk: an object
+    /// store has checksums of its own. An SSTable that lance wrote has none.
     ///
     /// # Errors
     /// Damage, with the file's name; a storage error.
@@ -174,7 +174,7 @@ impl SsTableHandle {
         Ok(Some(stamps))
     }
 
-    /// Refuses the run where something else has the place of a file that its rows come from. Whether
+    /// Refuses the SSTable where something else has the place of a file that its rows come from. Whether
     /// files are compared or not: a reader could wait for ever.
     async fn refuse_no_file(&self) -> Result<()> {
         let name = self.name();
@@ -187,7 +187,7 @@ impl SsTableHandle {
         }
     }
 
-    /// Refuses the run where a data file that is not compared has another size than it was written
+    /// Refuses the SSTable where a data file that is not compared has another size than it was written
     /// with.
     async fn refuse_other_size(&self) -> Result<()> {
         if !self.verifies {
@@ -234,7 +234,7 @@ impl SsTableHandle {
         self.trusted
     }
 
-    /// What the run is called in errors.
+    /// What the SSTable is called in errors.
     pub(crate) fn name(&self) -> String {
         format!("SSTable {} of shard {}", self.path, self.shard_id)
     }
@@ -242,7 +242,7 @@ impl SsTableHandle {
     /// How many rows its data file has, and which of them its own deletion vector hides.
     ///
     /// # Errors
-    /// A storage error, or damage; a run without a data file counts as that.
+    /// A storage error, or damage; an SSTable without a data file counts as that.
     pub async fn physical_and_hidden_rows(&self) -> Result<(u64, RoaringBitmap)> {
         read_hidden(&self.dataset, &self.name()).await
     }
@@ -305,19 +305,19 @@ pub async fn read_ahead(dataset: &Dataset, key: &[String]) {
     join_all(opens).await;
 }
 
-fn physical_rows(run: &Dataset) -> u64 {
-    let rows = run.manifest().fragments.iter().filter_map(|fragment| fragment.physical_rows);
+fn physical_rows(sstable: &Dataset) -> u64 {
+    let rows = sstable.manifest().fragments.iter().filter_map(|fragment| fragment.physical_rows);
     rows.map(|rows| rows as u64).sum()
 }
 
 /// Handles by shard and folder.
 type OpenSsTables = HashMap<(ShardId, String), Arc<Kept<SsTableHandle>>>;
 
-/// The runs that are open in this process.
+/// The SSTables that are open in this process.
 #[derive(Debug)]
 pub struct SsTableCache {
     bound: Arc<KeptBound>,
-    runs: Mutex<OpenSsTables>,
+    sstables: Mutex<OpenSsTables>,
     base: Arc<BaseCache>,
     verifies: AtomicBool,
 }
@@ -329,12 +329,12 @@ impl Default for SsTableCache {
 }
 
 impl SsTableCache {
-    /// No run yet; at most `limit_bytes` are kept of all of them.
+    /// No SSTable yet; at most `limit_bytes` are kept of all of them.
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         let bound = KeptBound::new(limit_bytes);
-        let (runs, verifies) = (Mutex::default(), AtomicBool::new(true));
-        Self { base: BaseCache::new(&bound), bound, runs, verifies }
+        let (sstables, verifies) = (Mutex::default(), AtomicBool::new(true));
+        Self { base: BaseCache::new(&bound), bound, sstables, verifies }
     }
 
     /// Whether runs that are opened from now on are compared with their checksums.
@@ -354,10 +354,10 @@ impl SsTableCache {
         &self.base
     }
 
-    /// The handle of a run, opened where it is not.
+    /// The handle of an SSTable, opened where it is not.
     ///
     /// # Errors
-    /// Where the run cannot be opened.
+    /// Where the SSTable cannot be opened.
     pub async fn open(
         &self,
         base: &Dataset,
@@ -365,8 +365,9 @@ impl SsTableCache {
         sstable: &SsTable,
     ) -> Result<Arc<SsTableHandle>> {
         let place = (shard_id, sstable.path.clone());
-        let run = self.runs.lock().entry(place).or_insert_with(|| Kept::new(&self.bound)).clone();
-        run.get_or_read(self.read(base, shard_id, sstable)).await
+        let sstable =
+            self.sstables.lock().entry(place).or_insert_with(|| Kept::new(&self.bound)).clone();
+        sstable.get_or_read(self.read(base, shard_id, sstable)).await
     }
 
     /// Opens those of `listed` that are not open, and reads what of their files every scan needs,
@@ -382,19 +383,19 @@ impl SsTableCache {
     ) {
         let mut opens = Vec::with_capacity(listed.len());
         for sstable in listed {
-            let known = self.runs.lock().get(&(shard_id, sstable.path.clone())).cloned();
-            if known.is_none_or(|run| run.present().is_none()) {
+            let known = self.sstables.lock().get(&(shard_id, sstable.path.clone())).cloned();
+            if known.is_none_or(|sstable| sstable.present().is_none()) {
                 opens.push(async move {
-                    let Ok(run) = self.open(base, shard_id, sstable).await else { return };
-                    let filter = async { !is_lookup || run.filter().await.is_ok() };
-                    join(read_ahead(&run.dataset, key), filter).await;
+                    let Ok(sstable) = self.open(base, shard_id, sstable).await else { return };
+                    let filter = async { !is_lookup || sstable.filter().await.is_ok() };
+                    join(read_ahead(&sstable.dataset, key), filter).await;
                 });
             }
         }
         join_all(opens).await;
     }
 
-    /// The run for whoever writes down for good what it says: what is known of it was read after its
+    /// The SSTable for whoever writes down for good what it says: what is known of it was read after its
     /// files were compared.
     ///
     /// # Errors
@@ -402,10 +403,14 @@ impl SsTableCache {
     pub async fn compared(
         &self,
         base: &Dataset,
-        run: &Arc<SsTableHandle>,
+        sstable: &Arc<SsTableHandle>,
     ) -> Result<Arc<SsTableHandle>> {
-        let stamps = run.stamps(SsTableFiles::Rows).await?;
-        if run.is_as_compared(&stamps) { Ok(run.clone()) } else { self.verified(base, run).await }
+        let stamps = sstable.stamps(SsTableFiles::Rows).await?;
+        if sstable.is_as_compared(&stamps) {
+            Ok(sstable.clone())
+        } else {
+            self.verified(base, sstable).await
+        }
     }
 
     /// The same, and all of its files are compared now. Where they were not before anything was read
@@ -417,38 +422,39 @@ impl SsTableCache {
     pub async fn verified(
         &self,
         base: &Dataset,
-        run: &Arc<SsTableHandle>,
+        sstable: &Arc<SsTableHandle>,
     ) -> Result<Arc<SsTableHandle>> {
-        let place = (run.shard_id, run.path.clone());
-        let stamps = run.stamps(SsTableFiles::Rows).await?;
-        if let Err(error) = run.verify().await {
+        let place = (sstable.shard_id, sstable.path.clone());
+        let stamps = sstable.stamps(SsTableFiles::Rows).await?;
+        if let Err(error) = sstable.verify().await {
             if error.kind() == ErrorKind::Corruption && !mutant!("B19-kept") {
-                self.runs.lock().remove(&place);
+                self.sstables.lock().remove(&place);
             }
             return Err(error);
         }
-        if run.is_as_compared(&stamps) || mutant!("B19-kept") {
-            return Ok(run.clone());
+        if sstable.is_as_compared(&stamps) || mutant!("B19-kept") {
+            return Ok(sstable.clone());
         }
-        let (mut anew, bytes) = self.open_anew(base, run).await?;
+        let (mut anew, bytes) = self.open_anew(base, sstable).await?;
         anew.compared = Some(stamps);
         let kept = Kept::new(&self.bound);
         let anew = kept.get_or_read(ready(Ok((anew, bytes)))).await?;
-        self.runs.lock().insert(place, kept);
+        self.sstables.lock().insert(place, kept);
         Ok(anew)
     }
 
     async fn open_anew(
         &self,
         base: &Dataset,
-        run: &SsTableHandle,
+        sstable: &SsTableHandle,
     ) -> Result<(SsTableHandle, usize)> {
-        let name = run.name();
-        let context = SsTableContext::new(base, run.shard_id).await.context(&name)?;
+        let name = sstable.name();
+        let context = SsTableContext::new(base, sstable.shard_id).await.context(&name)?;
         let context = context.with_new_session();
-        let dataset = open_sstable(&context, &run.path).await.in_sstable(&name)?;
-        let (mut anew, bytes) = self.handle(run.shard_id, run.generation, &run.path, dataset);
-        (anew.verifies, anew.row_bytes) = (run.verifies, run.row_bytes);
+        let dataset = open_sstable(&context, &sstable.path).await.in_sstable(&name)?;
+        let (mut anew, bytes) =
+            self.handle(sstable.shard_id, sstable.generation, &sstable.path, dataset);
+        (anew.verifies, anew.row_bytes) = (sstable.verifies, sstable.row_bytes);
         Ok((anew, bytes))
     }
 
@@ -462,10 +468,11 @@ impl SsTableCache {
         let mut context = SsTableContext::new(base, shard_id).await.context(&action)?;
         context.verifies = self.verifies.load(Ordering::Relaxed);
         let dataset = open_sstable(&context, &sstable.path).await.in_sstable(&action)?;
-        let (mut run, bytes) = self.handle(shard_id, sstable.generation, &sstable.path, dataset);
-        run.row_bytes = sstable.in_memory_bytes.map(|bytes| bytes / run.rows.max(1));
-        run.compared = run.verify_small(SsTableFiles::Rows).await?;
-        Ok((run, bytes))
+        let (mut sstable, bytes) =
+            self.handle(shard_id, sstable.generation, &sstable.path, dataset);
+        sstable.row_bytes = sstable.in_memory_bytes.map(|bytes| bytes / sstable.rows.max(1));
+        sstable.compared = sstable.verify_small(SsTableFiles::Rows).await?;
+        Ok((sstable, bytes))
     }
 
     fn handle(
@@ -499,14 +506,14 @@ impl SsTableCache {
         (handle, bytes)
     }
 
-    /// Closes the runs of `shard_id` that no manifest lists any more.
+    /// Closes the SSTables of `shard_id` that no manifest lists any more.
     pub fn retain(&self, shard_id: ShardId, listed: &[SsTable]) {
-        self.runs.lock().retain(|(shard, path), _| {
+        self.sstables.lock().retain(|(shard, path), _| {
             *shard != shard_id || listed.iter().any(|sstable| sstable.path == *path)
         });
     }
 
-    /// Counters of what is kept: open runs, their keys, filters and indexes, keys of the base.
+    /// Counters of what is kept: open SSTables, their keys, filters and indexes, keys of the base.
     #[must_use]
     pub fn stats(&self) -> KeptStats {
         self.bound.stats()

@@ -1,7 +1,7 @@
-//! `bloom_filter.bin`: a split-block bloom filter over the keys of one run.
+//! `bloom_filter.bin`: a split-block bloom filter over the keys of one SSTable.
 //!
 //! Owns: its size, its checksum, the hash of a key, and the question whether a key may be in it.
-//! Does not own: where the file lies, or who skips a run because of it.
+//! Does not own: where the file lies, or who skips an SSTable because of it.
 //!
 //! The hash is lance's: the standard library's `SipHash` over each key column's null flag and
 //! native value. lance 14.0.2's own writer hashes the value only for four column types and
@@ -32,7 +32,7 @@ pub(super) fn key_filter(keys: &[RecordBatch], distinct_keys: u64) -> Result<Vec
     Ok(filter.to_bytes())
 }
 
-/// The key of a run's manifest configuration under which the checksum of the filter is. The file
+/// The key of an SSTable's manifest configuration under which the checksum of the filter is. The file
 /// itself has none, and a bit that is lost in it would hide a row.
 pub(super) const CHECKSUM: &str = "lancemem.bloom_filter_crc32";
 
@@ -46,7 +46,7 @@ pub(super) fn checksum_text(checksum: u32) -> String {
     format!("{checksum:08x}")
 }
 
-/// The filter of a run, to ask.
+/// The filter of an SSTable, to ask.
 #[derive(Debug)]
 pub struct KeyFilter(Sbbf);
 
@@ -54,7 +54,7 @@ impl KeyFilter {
     /// The filter out of its file.
     ///
     /// # Errors
-    /// An error for bytes that are no filter, or that of no key: a run has keys, and one that is
+    /// An error for bytes that are no filter, or that of no key: an SSTable has keys, and one that is
     /// empty or zeros would hide them.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let damaged = |what: String| Error::corrupt_file_named("bloom_filter.bin", what);
@@ -64,7 +64,7 @@ impl KeyFilter {
         Sbbf::new(bytes).map(Self).map_err(|error| damaged(error.to_string()))
     }
 
-    /// The filter out of its file, whose checksum the manifest of the run says.
+    /// The filter out of its file, whose checksum the manifest of the SSTable says.
     ///
     /// # Errors
     /// An error for other bytes.
@@ -77,7 +77,7 @@ impl KeyFilter {
         Self::new(bytes)
     }
 
-    /// False where no row of the run has the key of `row` in `keys`, a batch of nothing but the
+    /// False where no row of the SSTable has the key of `row` in `keys`, a batch of nothing but the
     /// key columns in primary-key order and of the table's types.
     #[must_use]
     pub fn may_hold(&self, keys: &RecordBatch, row: usize) -> bool {

@@ -24,7 +24,7 @@ use super::sync::{files_of_fragments, local_path};
 /// The kind of damage of a file that has fewer bytes than its manifest records.
 pub(super) const CUT_SHORT: &str = "cut short";
 /// What is wrong with a file of another size.
-pub const OTHER_SIZE: &str = "its size is not the one that the run's manifest says";
+pub const OTHER_SIZE: &str = "its size is not the one that the SSTable's manifest says";
 
 /// The bytes of a file, `most` of them.
 ///
@@ -68,26 +68,26 @@ pub(super) fn damage_of_size(found: u64, recorded: u64) -> Option<&'static str> 
     }
 }
 
-/// The first file of the rows of `run` on a local disk that is none.
+/// The first file of the rows of `sstable` on a local disk that is none.
 ///
 /// # Errors
 /// A storage error.
-pub async fn no_file(run: &Dataset) -> Result<Option<DamagedFile>> {
-    let store = run.object_store(None).await?;
-    let folder = run.branch_location().path;
-    let mut files = files_of_fragments(&folder, run.fragments());
+pub async fn no_file(sstable: &Dataset) -> Result<Option<DamagedFile>> {
+    let store = sstable.object_store(None).await?;
+    let folder = sstable.branch_location().path;
+    let mut files = files_of_fragments(&folder, sstable.fragments());
     let found = files.find(|path| is_file(&store, path) == Some(false));
     Ok(found.map(|path| DamagedFile { file: inside(&folder, &path), kind: NO_FILE }))
 }
 
-/// The first data file of `run` on a local disk that has another size than the manifest says.
+/// The first data file of `sstable` on a local disk that has another size than the manifest says.
 ///
 /// # Errors
 /// A storage error. A file that is missing is left to whoever opens it.
-pub async fn other_size(run: &Dataset) -> Result<Option<DamagedFile>> {
-    let store = run.object_store(None).await?;
-    let folder = run.branch_location().path.join("data");
-    let files = run.fragments().iter().flat_map(|fragment| &fragment.files);
+pub async fn other_size(sstable: &Dataset) -> Result<Option<DamagedFile>> {
+    let store = sstable.object_store(None).await?;
+    let folder = sstable.branch_location().path.join("data");
+    let files = sstable.fragments().iter().flat_map(|fragment| &fragment.files);
     for file in files.filter(|file| paths::is_plain_component(&file.path)) {
         let path = folder.clone().join(file.path.as_str());
         let found = local_path(&store, &path).and_then(|path| std::fs::metadata(path).ok());

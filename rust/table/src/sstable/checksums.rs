@@ -1,10 +1,10 @@
 //! Checksums of a run's files, and of pages of the record index: Lance's own formats have none.
 //!
 //! Owns: where they stand, how one is computed, and the comparison of files with theirs. CRC-32 (IEEE)
-//! of each file in the configuration of the run's manifest; around the manifest's message the seal of
+//! of each file in the configuration of the SSTable's manifest; around the manifest's message the seal of
 //! a shard manifest.
 //! Does not own: the bloom filter's, which is checked whenever it is read (`bloom`), when files are
-//! compared, or what becomes of a run that is damaged.
+//! compared, or what becomes of an SSTable that is damaged.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
@@ -35,13 +35,13 @@ use tokio::sync::Semaphore;
 use super::bounded::{CUT_SHORT, OTHER_SIZE, damage_of_size};
 use super::{bloom, read, sync};
 
-/// A file's key in the configuration of the manifest: this, then its path inside the run's folder.
+/// A file's key in the configuration of the manifest: this, then its path inside the SSTable's folder.
 const OF_FILE: &str = "lancemem.crc32/";
-/// Folder of the key index in a run.
+/// Folder of the key index in an SSTable.
 const KEY_INDEX: &str = "_pk_index/";
 /// What is read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Files of one run that are compared at the same time.
+/// Files of one SSTable that are compared at the same time.
 const FILES_AT_ONCE: usize = 4;
 /// Files that all threads of the process read at the same time: more are no faster, and hold memory.
 const READS_AT_ONCE: usize = 8;
@@ -65,18 +65,18 @@ pub struct FileSum {
 }
 
 impl FileSum {
-    /// That of the file at `path` in the run at `folder`, read back.
+    /// That of the file at `path` in the SSTable at `folder`, read back.
     pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
         let sum = sum_file(store, path, Summing::default()).await?;
         let sum = sum.map_err(|kind| Error::io(format!("{path}, just written: {kind}")))?;
         Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
     }
 
-    /// Those of the files of a key index, without reading one: what the manifest of its run says, by
+    /// Those of the files of a key index, without reading one: what the manifest of its SSTable says, by
     /// their names in the index's folder. None where it says nothing.
     #[must_use]
-    pub fn of_key_index(run: &Dataset) -> Vec<Self> {
-        let sums = sums_of(run, SsTableFiles::Keys).into_iter();
+    pub fn of_key_index(sstable: &Dataset) -> Vec<Self> {
+        let sums = sums_of(sstable, SsTableFiles::Keys).into_iter();
         let sums = sums.filter_map(|(file, said)| {
             let file = file.strip_prefix(KEY_INDEX)?.to_owned();
             Some(Self { file, crc32: u32::from_str_radix(&said, 16).ok()? })
@@ -112,7 +112,7 @@ impl FileSum {
         futures::future::try_join_all(sums).await
     }
 
-    /// Notes it in the manifest of its run.
+    /// Notes it in the manifest of its SSTable.
     pub fn note(&self, manifest: &mut Manifest) {
         let text = bloom::checksum_text(self.crc32);
         manifest.config_mut().insert(format!("{OF_FILE}{}", self.file), text);
@@ -144,19 +144,19 @@ impl BlockSums {
     }
 }
 
-/// The path of a file inside the run at `folder`.
+/// The path of a file inside the SSTable at `folder`.
 pub(super) fn inside(folder: &Path, path: &Path) -> String {
     let parts = path.prefix_match(folder).into_iter().flatten();
     parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/")
 }
 
-/// Where the file of a run at `folder` is, whose manifest may say anything.
+/// Where the file of an SSTable at `folder` is, whose manifest may say anything.
 fn in_sstable(folder: &Path, file: &str) -> Option<Path> {
     let is_plain = file.split('/').all(paths::is_plain_component);
     is_plain.then(|| file.split('/').fold(folder.clone(), Path::join))
 }
 
-/// Which files of a run.
+/// Which files of an SSTable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SsTableFiles {
     /// Those that its rows come from: data and deletions.
@@ -167,10 +167,10 @@ pub enum SsTableFiles {
     All,
 }
 
-/// A file of a run that is not as it was written.
+/// A file of an SSTable that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
-    /// Its path inside the run's folder.
+    /// Its path inside the SSTable's folder.
     pub file: String,
     /// What was found.
     pub kind: &'static str,
@@ -183,7 +183,7 @@ pub struct Compared {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that rows come from and that have none, by their paths inside the run's folder: those of
+    /// Files that rows come from and that have none, by their paths inside the SSTable's folder: those of
     /// another writer, or of an earlier version.
     pub unchecked: Vec<String>,
     /// Those that have another one.
@@ -191,7 +191,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Refuses the run, which `name` names, where a file is damaged.
+    /// Refuses the SSTable, which `name` names, where a file is damaged.
     ///
     /// # Errors
     /// The first damage.
@@ -208,15 +208,15 @@ impl Compared {
     }
 }
 
-/// Compares files of a run with their checksums. A run that lance wrote has none.
+/// Compares files of an SSTable with their checksums. An SSTable that lance wrote has none.
 ///
 /// # Errors
 /// A storage error; damage is no error here.
-pub async fn compare(run: &Dataset, files: SsTableFiles) -> Result<Compared> {
-    let store = run.object_store(None).await?;
-    let folder = run.branch_location().path;
-    let sizes = sizes_of(run);
-    let compares = sums_of(run, files).into_iter().map(|(file, sum)| {
+pub async fn compare(sstable: &Dataset, files: SsTableFiles) -> Result<Compared> {
+    let store = sstable.object_store(None).await?;
+    let folder = sstable.branch_location().path;
+    let sizes = sizes_of(sstable);
+    let compares = sums_of(sstable, files).into_iter().map(|(file, sum)| {
         let (store, folder) = (store.clone(), folder.clone());
         let recorded = Recorded { sum, bytes: sizes.get(&file).copied() };
         async move {
@@ -225,7 +225,7 @@ pub async fn compare(run: &Dataset, files: SsTableFiles) -> Result<Compared> {
         }
     });
     let results = stream::iter(compares).buffered(FILES_AT_ONCE).try_collect::<Vec<_>>().await?;
-    let mut compared = Compared { unchecked: unchecked(run, &folder), ..Compared::default() };
+    let mut compared = Compared { unchecked: unchecked(sstable, &folder), ..Compared::default() };
     for (bytes, damage) in results {
         compared.files += 1;
         compared.bytes += bytes;
@@ -234,7 +234,7 @@ pub async fn compare(run: &Dataset, files: SsTableFiles) -> Result<Compared> {
     Ok(compared)
 }
 
-/// What the manifest of a run records of a file.
+/// What the manifest of an SSTable records of a file.
 struct Recorded {
     /// Its checksum, as text.
     sum: String,
@@ -242,9 +242,9 @@ struct Recorded {
     bytes: Option<u64>,
 }
 
-/// The sizes that the manifest of a run records, by the path of the file inside the run's folder.
-fn sizes_of(run: &Dataset) -> HashMap<String, u64> {
-    let files = run.fragments().iter().flat_map(|fragment| &fragment.files);
+/// The sizes that the manifest of an SSTable records, by the path of the file inside the SSTable's folder.
+fn sizes_of(sstable: &Dataset) -> HashMap<String, u64> {
+    let files = sstable.fragments().iter().flat_map(|fragment| &fragment.files);
     let sized = files.filter_map(|file| {
         let bytes = file.file_size_bytes.get()?;
         Some((format!("data/{}", file.path), bytes.get()))
@@ -273,14 +273,15 @@ async fn compare_file(
     })
 }
 
-/// What a local disk says of files of a run.
+/// What a local disk says of files of an SSTable.
 ///
 /// # Errors
 /// A storage error.
-pub async fn stamps(run: &Dataset, files: SsTableFiles) -> Result<FileStamps> {
-    let store = run.object_store(None).await?;
-    let folder = run.branch_location().path;
-    let paths = sums_of(run, files).into_iter().filter_map(|(file, _)| in_sstable(&folder, &file));
+pub async fn stamps(sstable: &Dataset, files: SsTableFiles) -> Result<FileStamps> {
+    let store = sstable.object_store(None).await?;
+    let folder = sstable.branch_location().path;
+    let paths =
+        sums_of(sstable, files).into_iter().filter_map(|(file, _)| in_sstable(&folder, &file));
     Ok(paths.map(|path| stamp(&store, &path)).collect())
 }
 
@@ -312,9 +313,9 @@ fn stamp(store: &ObjectStore, path: &Path) -> Option<FileStamp> {
     Some(FileStamp(found.map_or(0, |found| found.len()), written))
 }
 
-/// Files of the run with what its manifest says of each, sorted.
-fn sums_of(run: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
-    let mut sums: Vec<(String, String)> = run
+/// Files of the SSTable with what its manifest says of each, sorted.
+fn sums_of(sstable: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
+    let mut sums: Vec<(String, String)> = sstable
         .config()
         .iter()
         .filter_map(|(key, said)| Some((key.strip_prefix(OF_FILE)?.to_owned(), said.clone())))
@@ -325,7 +326,7 @@ fn sums_of(run: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
         })
         .collect();
     if files == SsTableFiles::All
-        && let Some(said) = run.config().get(bloom::CHECKSUM)
+        && let Some(said) = sstable.config().get(bloom::CHECKSUM)
     {
         sums.push((read::BLOOM_FILTER.to_owned(), said.clone()));
     }
@@ -334,10 +335,10 @@ fn sums_of(run: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
 }
 
 /// Files of data and deletions of which its manifest says no checksum.
-fn unchecked(run: &Dataset, folder: &Path) -> Vec<String> {
-    let files = sync::files_of_fragments(folder, run.fragments());
+fn unchecked(sstable: &Dataset, folder: &Path) -> Vec<String> {
+    let files = sync::files_of_fragments(folder, sstable.fragments());
     let files = files.map(|path| inside(folder, &path));
-    files.filter(|file| !run.config().contains_key(&format!("{OF_FILE}{file}"))).collect()
+    files.filter(|file| !sstable.config().contains_key(&format!("{OF_FILE}{file}"))).collect()
 }
 
 /// What was read of a file.
@@ -486,7 +487,7 @@ fn sum_local(
     }
 }
 
-/// A file of a run on its way to where it is written, and its checksum once it is there.
+/// A file of an SSTable on its way to where it is written, and its checksum once it is there.
 pub(super) struct Summed {
     inner: Box<dyn Writer>,
     hasher: Hasher,

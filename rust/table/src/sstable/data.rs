@@ -1,4 +1,4 @@
-//! The data file of one run.
+//! The data file of one SSTable.
 //!
 //! Owns: how rows reach lance's encoder, streamed and without a copy of large batches, and where
 //! the bytes go.
@@ -24,33 +24,33 @@ use super::chunks::{Chunks, window_bytes};
 use super::local_file::LocalFile;
 use super::sync;
 
-/// The id of the one fragment of a run.
+/// The id of the one fragment of an SSTable.
 pub(super) const FRAGMENT: u64 = 0;
 /// Lance's folder of data files.
 const FOLDER: &str = "data";
 /// Field metadata of types that lance stores in another form than they have in memory.
 const EXTENSION: &str = "ARROW:extension:name";
 
-/// Writes the batches as the data file of the run in the folder `run`, and sums it up. It is not
+/// Writes the batches as the data file of the SSTable in the folder `sstable`, and sums it up. It is not
 /// durable yet.
 pub(super) async fn write_data(
     context: SsTableContext,
-    run: String,
+    sstable: String,
     schema: Schema,
     arrow_schema: SchemaRef,
     batches: Vec<RecordBatch>,
 ) -> Result<(Fragment, Vec<FileSum>)> {
     let own_form = arrow_schema.fields().iter().all(|field| is_stored_as_it_is(field));
     if context.storage_version == ConcreteFileVersion::V1 || !own_form {
-        let fragment = write_converted(&context, &run, &schema, &arrow_schema, batches).await?;
-        let folder = context.folder(&run);
+        let fragment = write_converted(&context, &sstable, &schema, &arrow_schema, batches).await?;
+        let folder = context.folder(&sstable);
         let file = |file: &DataFile| folder.clone().join(FOLDER).join(file.path.as_str());
         let files: Vec<_> = fragment.files.iter().map(file).collect();
         let sums = FileSum::of_all(&context.object_store, &folder, &files).await?;
         return Ok((fragment, sums));
     }
     let name = data_file_name()?;
-    let path = context.folder(&run).join(FOLDER).join(name.as_str());
+    let path = context.folder(&sstable).join(FOLDER).join(name.as_str());
     let output: Box<dyn Writer> = match sync::local_path(&context.object_store, &path) {
         Some(local) => {
             Box::new(LocalFile::create(local, context.fsync, context.buffer_bytes).await?)
@@ -140,7 +140,7 @@ fn is_stored_as_it_is(field: &Field) -> bool {
 /// The slower way, which converts, through lance's fragment builder.
 async fn write_converted(
     context: &SsTableContext,
-    run: &str,
+    sstable: &str,
     schema: &Schema,
     arrow_schema: &SchemaRef,
     batches: Vec<RecordBatch>,
@@ -150,14 +150,14 @@ async fn write_converted(
         max_rows_per_file: usize::MAX,
         max_bytes_per_file: usize::MAX,
         data_storage_version: Some(context.storage_version.to_selector()),
-        store_params: context.store_params(run),
+        store_params: context.store_params(sstable),
         session: Some(context.session.clone()),
         ..Default::default()
     };
     let rows = RecordBatchIterator::new(Chunks::of(batches), arrow_schema.clone());
     // The fragment builder writes the ids of the schema that it is given. A dataset that is
     // created the usual way gets new ones from 0.
-    let uri = context.uri(run);
+    let uri = context.uri(sstable);
     let builder = FragmentCreateBuilder::new(&uri).schema(schema).write_params(&params);
     let mut fragments = Box::pin(builder.write_fragments(rows)).await?;
     match (fragments.pop(), fragments.pop()) {

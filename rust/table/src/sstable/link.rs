@@ -88,7 +88,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let path = |name: &str| Path::from_absolute_path(at(name)).unwrap();
         let store = ObjectStore::local();
-        fs::write(at("run"), "rows of a run").unwrap();
+        fs::write(at("run"), "rows of an SSTable").unwrap();
         fs::write(at("other"), "rows of another").unwrap();
         assert_eq!(link(&store, &path("run"), &path("base/file")).await.unwrap(), Linked::Yes);
         for from in ["run", "other"] {
@@ -96,7 +96,7 @@ mod tests {
             copy(&at(from), &at("base/file")).unwrap_err();
         }
         for name in ["run", "base/file"] {
-            assert_eq!(fs::read_to_string(at(name)).unwrap(), "rows of a run", "{name}");
+            assert_eq!(fs::read_to_string(at(name)).unwrap(), "rows of an SSTable", "{name}");
         }
         copy(&at("other"), &at("base/more")).unwrap();
         assert_eq!(fs::read_to_string(at("base/more")).unwrap(), "rows of another");

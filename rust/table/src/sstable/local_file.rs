@@ -2,7 +2,7 @@
 //!
 //! Owns: the hand-over of bytes to a thread that writes them, and syncs while the encoder works
 //! on the next page, so that little is left to sync at the end.
-//! Does not own: that last sync (`sync`, with all files of the run), or what a failed write
+//! Does not own: that last sync (`sync`, with all files of the SSTable), or what a failed write
 //! leaves behind.
 
 use std::fs::{self, File};

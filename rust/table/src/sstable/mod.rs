@@ -1,10 +1,10 @@
 //! SSTables: frozen rows as immutable one-fragment Lance datasets beside the base table.
 //!
-//! Owns: the bytes of one flushed run and how it is opened again. A run is a folder
+//! Owns: the bytes of one flushed SSTable and how it is opened again. An SSTable is a folder
 //! `{table}/_mem_wal/{shard}/{random}_gen_{generation}` with a Lance dataset at version 1 (one
-//! data file, the rows superseded inside the run as its deletion vector), `bloom_filter.bin`
+//! data file, the rows superseded inside the SSTable as its deletion vector), `bloom_filter.bin`
 //! and the key index `_pk_index/`, as lance 14.0.2 writes and reads them.
-//! Does not own: when a MemTable is flushed, the shard manifest that lists a run, which runs a
+//! Does not own: when a MemTable is flushed, the shard manifest that lists an SSTable, which SSTables a
 //! query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
@@ -77,10 +77,10 @@ pub struct SsTableInput {
     pub rows_by_key: Box<dyn FnOnce() -> Vec<u32> + Send>,
 }
 
-/// What [`write_sstable`] wrote, for the entry of the run in the shard manifest.
+/// What [`write_sstable`] wrote, for the entry of the SSTable in the shard manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsTableWritten {
-    /// Folder of the run inside its shard, `{rand8hex}_gen_{generation}`.
+    /// Folder of the SSTable inside its shard, `{rand8hex}_gen_{generation}`.
     pub path: String,
     /// Rows in the data file: tombstones and superseded rows count.
     pub physical_rows: u64,
@@ -93,7 +93,7 @@ pub struct SsTableWritten {
 /// Lance's size of the buffer of a column.
 pub const BUFFER_BYTES: usize = 8 << 20;
 
-/// Where the runs of one shard live and what they take over from the base table.
+/// Where the SSTables of one shard live and what they take over from the base table.
 #[derive(Clone)]
 pub struct SsTableContext {
     /// The base table's object store.
@@ -102,17 +102,17 @@ pub struct SsTableContext {
     pub shard_path: Path,
     /// The same folder as a URI.
     pub shard_uri: String,
-    /// The file version of the base table, which its runs share.
+    /// The file version of the base table, which its SSTables share.
     pub storage_version: ConcreteFileVersion,
-    /// Whether a run on a local disk is synced before it counts as written.
+    /// Whether an SSTable on a local disk is synced before it counts as written.
     pub fsync: bool,
     /// Whether the checksum of a manifest is compared.
     pub verifies: bool,
     /// Bytes of a column that become a page together, and bytes that may wait for a local disk.
     pub buffer_bytes: usize,
-    /// The sharding that sent the rows here, where the run itself is to name it.
+    /// The sharding that sent the rows here, where the SSTable itself is to name it.
     pub routed_by: Option<String>,
-    /// How the base table was opened, so that a run is opened with the same credentials.
+    /// How the base table was opened, so that an SSTable is opened with the same credentials.
     store_params: Option<ObjectStoreParams>,
     /// Caches and object stores shared with the base table.
     session: Arc<Session>,
@@ -145,18 +145,18 @@ impl SsTableContext {
         })
     }
 
-    /// The same with nothing in its caches of what was read of runs before.
+    /// The same with nothing in its caches of what was read of SSTables before.
     #[must_use]
     pub fn with_new_session(self) -> Self {
         Self { session: Arc::default(), ..self }
     }
 
-    /// The folder of the run `name` inside the object store.
+    /// The folder of the SSTable `name` inside the object store.
     fn folder(&self, name: &str) -> Path {
         self.shard_path.clone().join(name)
     }
 
-    /// The URI of the run `name`.
+    /// The URI of the SSTable `name`.
     fn uri(&self, name: &str) -> String {
         format!("{}/{name}", self.shard_uri)
     }
@@ -164,8 +164,8 @@ impl SsTableContext {
     /// The parameters that resolve [`Self::uri`] to the store that the base table uses.
     ///
     /// A store bound by `ObjectStoreParams::object_store` comes with the one location that every
-    /// open is sent to, whatever its URI. Unchanged it would send the run at the base table
-    /// itself, so it is bound anew to the run's folder.
+    /// open is sent to, whatever its URI. Unchanged it would send the SSTable at the base table
+    /// itself, so it is bound anew to the SSTable's folder.
     fn store_params(&self, name: &str) -> Option<ObjectStoreParams> {
         let mut params = self.store_params.clone()?;
         #[expect(deprecated, reason = "a binding that others may still set")]
@@ -180,7 +180,7 @@ impl SsTableContext {
 ///
 /// The base table's columns with their field ids in the metadata key `lance:field_id`, nullable
 /// except the key because a tombstone has nothing but its key, then `_tombstone` (not null),
-/// which has no id before a run gives it one.
+/// which has no id before an SSTable gives it one.
 #[must_use]
 pub fn storage_schema(base: &Schema, key_columns: &[String]) -> SchemaRef {
     let with_tombstone = schema_with_tombstone(&arrow_schema_with_field_ids(base));

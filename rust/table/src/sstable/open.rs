@@ -1,8 +1,8 @@
-//! Opening a run that a shard manifest lists.
+//! Opening an SSTable that a shard manifest lists.
 //!
-//! Owns: the way from the name in a manifest to a dataset; for a run of lancemem in one request, whose
+//! Owns: the way from the name in a manifest to a dataset; for an SSTable of lancemem in one request, whose
 //! manifest is sealed.
-//! Does not own: which runs are live, or caching of opened datasets.
+//! Does not own: which SSTables are live, or caching of opened datasets.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ use super::write::VERSION;
 const FOOTER_BYTES: usize = 16;
 const MAGIC: &[u8] = b"LANC";
 
-/// Opens the run `path`, a folder name as [`super::SsTableWritten::path`] has it.
+/// Opens the SSTable `path`, a folder name as [`super::SsTableWritten::path`] has it.
 ///
 /// # Errors
 /// An input error for a `path` that is not one plain component: a manifest must not be able to
-/// send a reader outside its shard. Damage for a run that has files elsewhere. Else lance's error for
+/// send a reader outside its shard. Damage for an SSTable that has files elsewhere. Else lance's error for
 /// a dataset that is missing or broken.
 pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Dataset> {
     if !paths::is_plain_component(path) {
@@ -54,15 +54,15 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
         builder = builder.with_commit_handler(Arc::new(OnlyVersion));
         builder = builder.with_serialized_manifest(&message)?;
     }
-    let run = builder.load().await?;
-    refuse_elsewhere(&run)?;
-    Ok(run)
+    let sstable = builder.load().await?;
+    refuse_elsewhere(&sstable)?;
+    Ok(sstable)
 }
 
-/// Refuses a run with files of another place, as a shallow clone has them: whoever writes a run could send
+/// Refuses an SSTable with files of another place, as a shallow clone has them: whoever writes an SSTable could send
 /// its readers to any file that they may read.
-fn refuse_elsewhere(run: &Dataset) -> Result<()> {
-    let manifest = run.manifest();
+fn refuse_elsewhere(sstable: &Dataset) -> Result<()> {
+    let manifest = sstable.manifest();
     let is_elsewhere = |fragment: &Fragment| {
         fragment.files.iter().any(|file| file.base_id.is_some())
             || fragment.deletion_file.as_ref().is_some_and(|file| file.base_id.is_some())
@@ -71,10 +71,10 @@ fn refuse_elsewhere(run: &Dataset) -> Result<()> {
         return Ok(());
     }
     let what = "it has files that are not in its own folder";
-    Err(Error::corrupt_file(run.manifest_location().path.clone(), what))
+    Err(Error::corrupt_file(sstable.manifest_location().path.clone(), what))
 }
 
-/// The manifest of a run that lancemem wrote, encoded; `None` where lance has to look for one, or
+/// The manifest of an SSTable that lancemem wrote, encoded; `None` where lance has to look for one, or
 /// has to say what is wrong with it.
 ///
 /// # Errors
@@ -93,7 +93,7 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ve
         Ok(unsealed) => unsealed,
         Err(_) if context.verifies => return Err(damaged("its checksum is that of other bytes")),
         Err(error) => {
-            tracing::warn!(%error, "the manifest of a run is damaged, and read all the same");
+            tracing::warn!(%error, "the manifest of an SSTable is damaged, and read all the same");
             return Ok(None);
         }
     };
@@ -132,7 +132,7 @@ pub(super) fn sealed(file: &[u8]) -> Option<Vec<u8>> {
     Some([before, &length, &message, footer].concat())
 }
 
-/// Knows where the manifest of a run is without a look.
+/// Knows where the manifest of an SSTable is without a look.
 #[derive(Debug)]
 struct OnlyVersion;
 
@@ -160,7 +160,7 @@ impl CommitHandler for OnlyVersion {
         _: ManifestNamingScheme,
         _: Option<Transaction>,
     ) -> std::result::Result<ManifestLocation, CommitError> {
-        Err(CommitError::OtherError(Error::not_supported("a run never changes")))
+        Err(CommitError::OtherError(Error::not_supported("an SSTable never changes")))
     }
 }
 

@@ -1,14 +1,14 @@
-//! The files beside a run's rows, for lookups by key.
+//! The files beside an SSTable's rows, for lookups by key.
 //!
-//! Owns: which runs' filter and key index may be trusted, and how both are opened.
+//! Owns: which SSTables' filter and key index may be trusted, and how both are opened.
 //! Does not own: how long they are kept, or when a lookup asks them.
 //!
-//! Both may say "no such key", and who believes a wrong "no" shows an older row. Runs of lance
+//! Both may say "no such key", and who believes a wrong "no" shows an older row. SSTables of lance
 //! 14.0.2 say it wrongly: its bloom filter has nothing but the null flags of key columns other
 //! than int32, int64, utf8 and binary, and its key index lacks rows that were not indexed yet
 //! when the flush began. The hash of the filter is in no specification either, so another
-//! version may have another. Hence they are believed only where the run's manifest says that
-//! lancemem wrote the run; of other runs the key columns are read.
+//! version may have another. Hence they are believed only where the SSTable's manifest says that
+//! lancemem wrote the SSTable; of other runs the key columns are read.
 
 use std::sync::{Arc, LazyLock};
 
@@ -31,15 +31,15 @@ use super::bounded::{read_whole, refuse_no_file};
 
 /// The bloom filter's file name in the specification.
 pub(super) const BLOOM_FILTER: &str = "bloom_filter.bin";
-/// The files of a run's key index.
+/// The files of an SSTable's key index.
 const KEY_INDEX_FILES: [&str; 2] = ["page_data.lance", "page_lookup.lance"];
-/// The writer that a run's manifest names.
+/// The writer that an SSTable's manifest names.
 pub(super) const LIBRARY: &str = "lancemem";
 
 static PLUGINS: LazyLock<Arc<IndexPluginRegistry>> =
     LazyLock::new(IndexPluginRegistry::with_default_plugins);
 
-/// What the manifest of a run says of its writer.
+/// What the manifest of an SSTable says of its writer.
 pub(super) fn our_writer() -> WriterVersion {
     WriterVersion {
         library: LIBRARY.to_owned(),
@@ -49,40 +49,40 @@ pub(super) fn our_writer() -> WriterVersion {
     }
 }
 
-/// Whether lancemem wrote the run, so that its filter and its key index hold every key.
+/// Whether lancemem wrote the SSTable, so that its filter and its key index hold every key.
 #[must_use]
-pub fn is_ours(run: &Dataset) -> bool {
-    run.manifest().writer_version.as_ref().is_some_and(|writer| writer.library == LIBRARY)
+pub fn is_ours(sstable: &Dataset) -> bool {
+    sstable.manifest().writer_version.as_ref().is_some_and(|writer| writer.library == LIBRARY)
 }
 
 impl KeyFilter {
-    /// Reads the filter of a run.
+    /// Reads the filter of an SSTable.
     ///
     /// # Errors
     /// A storage error, or an error for bytes that are no filter.
-    pub async fn read(run: &Dataset) -> Result<Self> {
-        let store = run.object_store(None).await?;
-        let path = run.branch_location().path.clone().join(BLOOM_FILTER);
+    pub async fn read(sstable: &Dataset) -> Result<Self> {
+        let store = sstable.object_store(None).await?;
+        let path = sstable.branch_location().path.clone().join(BLOOM_FILTER);
         Self::checked(
             &read_whole(&store, &path, MaxBytes::FILTER).await?,
-            run.config().get(CHECKSUM),
+            sstable.config().get(CHECKSUM),
         )
     }
 }
 
-/// The key index of a run. Its pages are read when a key is looked for, and not kept.
+/// The key index of an SSTable. Its pages are read when a key is looked for, and not kept.
 #[derive(Debug)]
 pub struct KeyIndex(Arc<dyn ScalarIndex>);
 
 impl KeyIndex {
-    /// Opens the key index of a run.
+    /// Opens the key index of an SSTable.
     ///
     /// # Errors
     /// A storage error, or an error for a damaged index.
     #[expect(clippy::default_trait_access, reason = "a type of a crate that lance uses")]
-    pub async fn open(run: &Dataset) -> Result<Self> {
-        let store = run.object_store(None).await?;
-        let folder = pk_index_path(&run.branch_location().path);
+    pub async fn open(sstable: &Dataset) -> Result<Self> {
+        let store = sstable.object_store(None).await?;
+        let folder = pk_index_path(&sstable.branch_location().path);
         for file in KEY_INDEX_FILES {
             refuse_no_file(&store, &folder.clone().join(file))?;
         }
@@ -111,7 +111,7 @@ impl KeyIndex {
         newest
             .map(|row| {
                 u32::try_from(row).map_err(|_| {
-                    Error::internal(format!("row {row} of a key index is outside its run"))
+                    Error::internal(format!("row {row} of a key index is outside its SSTable"))
                 })
             })
             .transpose()

@@ -1,4 +1,4 @@
-//! `_pk_index/`: the keys of one run as a lance B-tree, which readers probe to learn whether the
+//! `_pk_index/`: the keys of one SSTable as a lance B-tree, which readers probe to learn whether the
 //! run replaces a row of an older one.
 //!
 //! Owns: the sorted pages that the index is built from. Every row position is in it, superseded
@@ -63,7 +63,7 @@ pub fn page_stream_of(value_type: DataType) -> (PageMaker, PageStream) {
     (PageMaker { schema: schema.clone(), pages: sender }, PageStream { schema, pages: receiver })
 }
 
-/// Writes the key index of the run in `folder`, and names its files.
+/// Writes the key index of the SSTable in `folder`, and names its files.
 ///
 /// # Errors
 /// As [`write_pages`].

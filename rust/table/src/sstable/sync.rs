@@ -1,6 +1,6 @@
 //! Durability on a local disk of what lance wrote.
 //!
-//! Owns: fsync of a run's files and folders, of a whole base table, and of the files of one
+//! Owns: fsync of an SSTable's files and folders, of a whole base table, and of the files of one
 //! commit to it. lance closes files without it, so what it wrote survives a killed process but
 //! not a power loss. A pipe, a socket or a device is never opened: where a file is expected by name it
 //! is damage, and in a folder it is passed over.
@@ -29,7 +29,7 @@ use super::SsTableContext;
 const VERSIONS: &str = "_versions";
 /// lance's folder of indexes, each in a folder of its own.
 const INDICES: &str = "_indices";
-/// Syncs that run at the same time. A file system commits those that wait together as one.
+/// Syncs that SSTable at the same time. A file system commits those that wait together as one.
 const CONCURRENT_SYNCS: usize = 16;
 
 /// Where `path` is on a local disk, or `None` in an object store.
@@ -39,7 +39,7 @@ pub fn local_path(store: &ObjectStore, path: &Path) -> Option<PathBuf> {
     local.then(|| PathBuf::from(to_local_path(path)))
 }
 
-/// Makes the bytes of a run's `files` durable, and says which local files that were.
+/// Makes the bytes of an SSTable's `files` durable, and says which local files that were.
 pub(super) async fn sync_files(context: &SsTableContext, files: &[Path]) -> Result<Vec<PathBuf>> {
     if !context.fsync {
         return Ok(Vec::new());

@@ -1,6 +1,6 @@
-//! A run that lancemem wrote, read by lance: rows, ids, deletion vector, key index, filter.
+//! An SSTable that lancemem wrote, read by lance: rows, ids, deletion vector, key index, filter.
 //!
-//! `keys` probes key index and filter, `damage` damages files, `upstream` compares with the run that lance itself writes;
+//! `keys` probes key index and filter, `damage` damages files, `upstream` compares with the SSTable that lance itself writes;
 //! `misshapen` opens runs of others that are none, `support` and `key_types` build tables and rows.
 
 mod damage;
@@ -50,8 +50,8 @@ async fn base_columns_keep_their_ids_across_a_dropped_column() {
     let directory = TempStrDir::default();
     let mut table = Table::create(directory.as_str(), Key::Int64, BASE).await;
     table.add_column_then_drop_the_first_value_column().await;
-    let run = table.write(1, PUTS).await;
-    let dataset = run.open().await;
+    let sstable = table.write(1, PUTS).await;
+    let dataset = sstable.open().await;
 
     let base_ids: Vec<(String, i32)> =
         table.base.schema().fields.iter().map(|f| (f.name.clone(), f.id)).collect();
@@ -63,19 +63,19 @@ async fn base_columns_keep_their_ids_across_a_dropped_column() {
     let fragments = dataset.get_fragments();
     assert_eq!(fragments.len(), 1);
     assert_eq!(fragments[0].metadata().files[0].fields.as_ref(), [0, 2, 3]);
-    run.assert_reads_like(&table).await;
+    sstable.assert_reads_like(&table).await;
 }
 
 #[tokio::test]
 async fn a_run_is_version_one_with_its_deletion_vector_and_flags() {
     let directory = TempStrDir::default();
     let table = Table::create(directory.as_str(), Key::Utf8, BASE).await;
-    let run = table.write(7, PUTS).await;
-    assert!(run.written.path.ends_with("_gen_7"));
-    assert_eq!(run.written.path.len(), "01234567_gen_7".len());
-    assert_eq!(run.written.physical_rows, 11);
+    let sstable = table.write(7, PUTS).await;
+    assert!(sstable.written.path.ends_with("_gen_7"));
+    assert_eq!(sstable.written.path.len(), "01234567_gen_7".len());
+    assert_eq!(sstable.written.physical_rows, 11);
 
-    let dataset = run.open().await;
+    let dataset = sstable.open().await;
     let manifest = dataset.manifest();
     assert_eq!((manifest.version, manifest.max_fragment_id), (1, Some(0)));
     assert_ne!(manifest.reader_feature_flags & FLAG_DELETION_FILES, 0);
@@ -97,12 +97,12 @@ async fn a_run_takes_the_file_version_of_its_table() {
     for version in [LanceFileVersion::V2_0, LanceFileVersion::V2_1, LanceFileVersion::V2_2] {
         let directory = TempStrDir::default();
         let table = Table::create_with(directory.as_str(), Key::Int64, BASE, Some(version)).await;
-        let run = table.write(1, PUTS).await;
-        let dataset = run.open().await;
+        let sstable = table.write(1, PUTS).await;
+        let dataset = sstable.open().await;
         let files = dataset.get_fragments()[0].metadata().files.clone();
         assert_eq!(files[0].file_version().unwrap(), version.resolve());
         assert_eq!(dataset.manifest().data_storage_format.version, version.resolve());
-        run.assert_reads_like(&table).await;
+        sstable.assert_reads_like(&table).await;
     }
 }
 
@@ -153,8 +153,8 @@ async fn nested_columns_keep_the_ids_of_their_children() {
     let context = SsTableContext::new(&base, shard).await.unwrap();
     let input = support::input(batch.schema(), vec![batch], &key_columns, &[0, 1]);
     let written = write_sstable(&context, Generation(1), input).await.unwrap();
-    let run = open_sstable(&context, &written.path).await.unwrap();
-    let ids: Vec<i32> = run.schema().fields_pre_order().map(|field| field.id).collect();
+    let sstable = open_sstable(&context, &written.path).await.unwrap();
+    let ids: Vec<i32> = sstable.schema().fields_pre_order().map(|field| field.id).collect();
     assert_eq!(ids, [3, 4, 5, 6, 7]);
 
     let batch = support::scanner(base, shard, 1, &written.path, &key_columns)
@@ -181,8 +181,8 @@ async fn a_table_without_a_key_has_no_key_index() {
     let context = SsTableContext::new(&base, support::SHARD).await.unwrap();
     let written = write_sstable(&context, Generation(1), input).await.unwrap();
     assert_eq!(written.primary_key_bytes, 0);
-    let run = open_sstable(&context, &written.path).await.unwrap();
-    assert_eq!(run.count_rows(None).await.unwrap(), 2);
+    let sstable = open_sstable(&context, &written.path).await.unwrap();
+    assert_eq!(sstable.count_rows(None).await.unwrap(), 2);
     let folder = format!("{}/{}", context.shard_uri, written.path);
     assert!(!std::path::Path::new(&folder).join("_pk_index").exists());
 }
@@ -231,11 +231,11 @@ async fn a_path_that_leaves_the_shard_is_refused() {
 async fn a_filter_with_other_bytes_than_were_written_is_damage() {
     let directory = TempStrDir::default();
     let table = Table::create(directory.as_str(), Key::Int64, BASE).await;
-    let run = table.write(1, PUTS).await;
-    let folder = format!("{}/{}", run.context.shard_uri, run.written.path);
+    let sstable = table.write(1, PUTS).await;
+    let folder = format!("{}/{}", sstable.context.shard_uri, sstable.written.path);
     let path = std::path::Path::new(&folder).join("bloom_filter.bin");
     let whole = std::fs::read(&path).unwrap();
-    let dataset = run.open().await;
+    let dataset = sstable.open().await;
     for bit in 0..whole.len() * 8 {
         let mut damaged = whole.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
@@ -250,14 +250,14 @@ async fn a_filter_with_other_bytes_than_were_written_is_damage() {
 #[tokio::test]
 async fn a_run_lives_in_the_object_store_of_its_table() {
     let table = Table::create_in_memory(Key::Int64, BASE).await;
-    let run = table.write(1, PUTS).await;
-    run.assert_reads_like(&table).await;
+    let sstable = table.write(1, PUTS).await;
+    sstable.assert_reads_like(&table).await;
 
     let bound = Table::create_in_bound_store(Key::Int64, BASE).await;
-    let run = bound.write(1, PUTS).await;
-    assert_eq!(run.open().await.count_rows(None).await.unwrap(), 7);
-    let folder = run.context.shard_path.clone().join(run.written.path.as_str());
-    let store = &run.context.object_store;
+    let sstable = bound.write(1, PUTS).await;
+    assert_eq!(sstable.open().await.count_rows(None).await.unwrap(), 7);
+    let folder = sstable.context.shard_path.clone().join(sstable.written.path.as_str());
+    let store = &sstable.context.object_store;
     assert!(store.exists(&folder.clone().join("bloom_filter.bin")).await.unwrap());
     assert!(store.exists(&folder.join("_pk_index").join("page_lookup.lance")).await.unwrap());
     let base = Dataset::count_rows(&bound.base, None).await.unwrap();

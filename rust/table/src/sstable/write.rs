@@ -1,4 +1,4 @@
-//! Writing one run.
+//! Writing one SSTable.
 //!
 //! Owns: the order of its files (everything that the manifest names, then the manifest), what is
 //! written at the same time, its schema and field ids, and its manifest.
@@ -35,24 +35,24 @@ use super::data::{self, FRAGMENT};
 use super::open::sealed;
 use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
 
-/// How many names are drawn for a run.
+/// How many names are drawn for an SSTable.
 const DRAWS: usize = 8;
 
-/// The one version of a run.
+/// The one version of an SSTable.
 pub(super) const VERSION: u64 = 1;
 
-/// The key of a run's manifest configuration under which the sharding is that sent its rows there.
+/// The key of an SSTable's manifest configuration under which the sharding is that sent its rows there.
 const ROUTED_BY: &str = "lancemem.sharding";
 
-/// The sharding that a run names.
+/// The sharding that an SSTable names.
 #[must_use]
-pub fn routed_by(run: &Dataset) -> Option<&str> {
-    run.config().get(ROUTED_BY).map(String::as_str)
+pub fn routed_by(sstable: &Dataset) -> Option<&str> {
+    sstable.config().get(ROUTED_BY).map(String::as_str)
 }
 
-/// Writes the rows of one frozen MemTable as the run `generation`, in a folder of a new name.
+/// Writes the rows of one frozen MemTable as the SSTable `generation`, in a folder of a new name.
 ///
-/// When this returns, the run is complete, can be opened, and on a local disk is durable, unless
+/// When this returns, the SSTable is complete, can be opened, and on a local disk is durable, unless
 /// the context says that it need not be. No
 /// reader sees it before a shard manifest lists it.
 ///
@@ -105,7 +105,7 @@ pub async fn write_sstable(
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
 }
 
-/// The name of a folder in which nothing is: of 32 random bits, so that where there are many runs some are drawn
+/// The name of a folder in which nothing is: of 32 random bits, so that where there are many SSTables some are drawn
 /// again in the end.
 async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<String> {
     for _ in 0..DRAWS {
@@ -116,10 +116,10 @@ async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<
             return Ok(path);
         }
     }
-    Err(Error::internal(format!("each of {DRAWS} random names of a run is taken")))
+    Err(Error::internal(format!("each of {DRAWS} random names of an SSTable is taken")))
 }
 
-/// The number of rows, if they can be one run of the schema.
+/// The number of rows, if they can be one SSTable of the schema.
 fn check_input(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<u64> {
     let mut fitting: Option<SchemaRef> = None;
     for batch in batches {
@@ -143,7 +143,7 @@ fn check_input(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<u64> {
     let rows: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
     // Positions and deletion vectors have 32 bits.
     if rows == 0 || rows > u64::from(u32::MAX) {
-        return Err(Error::invalid_input(format!("a run cannot have {rows} rows")));
+        return Err(Error::invalid_input(format!("an SSTable cannot have {rows} rows")));
     }
     Ok(rows)
 }
@@ -173,7 +173,7 @@ struct WrittenKeys {
     synced: Vec<PathBuf>,
 }
 
-/// Writes key index, deletion vector and bloom filter of a run with `rows` rows.
+/// Writes key index, deletion vector and bloom filter of an SSTable with `rows` rows.
 async fn write_keys(
     context: SsTableContext,
     folder: Path,

@@ -1,7 +1,7 @@
 //! A column of a narrow number type under a wider one.
 //!
 //! Owns: the column's values of every base fragment in a new data file, and the commit that
-//! gives it the wider type, a new field id, and the old one as a mark, by which rows of older runs
+//! gives it the wider type, a new field id, and the old one as a mark, by which rows of older SSTables
 //! and WAL entries find it.
 //! Does not own: how rows above the base come to the wider type (`schema`).
 //!

@@ -43,7 +43,7 @@ pub struct MaintenanceStats {
     pub collections: u64,
     /// Bytes that they removed.
     pub collected_bytes: u64,
-    /// Files of deletion vectors that were written for flushed runs.
+    /// Files of deletion vectors that were written for flushed SSTables.
     pub deletion_vector_files: u64,
     /// Milliseconds of all that.
     pub maintenance_ms: u64,
@@ -238,7 +238,7 @@ impl Keeper {
     }
 }
 
-/// Looks up what the newest runs of the shard supersede, where the table has deletion-vector mode.
+/// Looks up what the newest SSTables of the shard supersede, where the table has deletion-vector mode.
 /// What fails is made up for after the next flush; readers do without until then. False where
 /// something failed.
 async fn look_up(

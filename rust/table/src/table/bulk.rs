@@ -1,6 +1,6 @@
 //! Rows that are written before anybody claims their shard, and linked all at once.
 //!
-//! Owns: staging (rows to runs that no manifest lists), linking them, and the decision between
+//! Owns: staging (rows to SSTables that no manifest lists), linking them, and the decision between
 //! linking and discarding, which is made once for each staged write.
 //! Does not own: the order of generations inside a shard, which is the core's.
 //!
@@ -38,7 +38,7 @@ use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable, routed_by};
 const LINK: &[u8] = b"link\n";
 const DISCARD: &[u8] = b"discard\n";
 
-/// A run that no manifest lists.
+/// An SSTable that no manifest lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedSsTable {
     /// The shard whose rows it has.
@@ -56,18 +56,18 @@ pub struct StagedSsTable {
 /// What a link did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitResult {
-    /// Rows of the runs that were linked.
+    /// Rows of the SSTables that were linked.
     pub rows: u64,
     /// Shards that took them.
     pub shards: usize,
-    /// Runs that were linked, each a generation of its shard.
-    pub runs: usize,
-    /// Shards in which the transaction id was recorded already, or all runs were linked, so that nothing was
+    /// SSTables that were linked, each a generation of its shard.
+    pub sstables: usize,
+    /// Shards in which the transaction id was recorded already, or all SSTables were linked, so that nothing was
     /// linked now.
     pub already_written: usize,
 }
 
-/// Rows on their way into runs that no manifest lists.
+/// Rows on their way into SSTables that no manifest lists.
 #[derive(Debug)]
 pub struct BulkWriter {
     table: Arc<Table>,
@@ -76,7 +76,7 @@ pub struct BulkWriter {
     /// Rows that are not written yet, by shard.
     waiting: BTreeMap<ShardId, Waiting>,
     routing: HashMap<i32, ShardId>,
-    runs: Vec<StagedSsTable>,
+    sstables: Vec<StagedSsTable>,
 }
 
 #[derive(Debug, Default)]
@@ -98,26 +98,26 @@ impl Table {
         let base = self.without_reused_ids().await?;
         refuse_unwritable(&base.dataset)?;
         let schema = base.schema.rows.clone();
-        let (waiting, runs) = (BTreeMap::new(), Vec::new());
-        Ok(BulkWriter { table: self.clone(), schema, waiting, routing, runs })
+        let (waiting, sstables) = (BTreeMap::new(), Vec::new());
+        Ok(BulkWriter { table: self.clone(), schema, waiting, routing, sstables })
     }
 
-    /// Takes staged runs into their shards, newer than every row there, in the order given; in
+    /// Takes staged SSTables into their shards, newer than every row there, in the order given; in
     /// each shard all of them at once. A job that runs in one of these shards is fenced.
     ///
     /// `write` names the staged write where somebody may also [discard](Self::discard) it: the
     /// first of the two calls decides. With a `txn` a shard that has recorded it takes nothing;
-    /// without one it takes none of the runs that it took before and remembers: the newest 128.
+    /// without one it takes none of the SSTables that it took before and remembers: the newest 128.
     ///
     /// # Errors
-    /// An input error where the write was discarded or a run is not there, and corruption where
+    /// An input error where the write was discarded or an SSTable is not there, and corruption where
     /// what was decided of the write is damaged; with nothing linked. Stale as [`Self::write`].
-    /// Otherwise each shard has all of its runs or none of them, and the call can be repeated with
+    /// Otherwise each shard has all of its SSTables or none of them, and the call can be repeated with
     /// the same transaction id.
     #[boxed]
     pub async fn link(
         &self,
-        runs: &[StagedSsTable],
+        sstables: &[StagedSsTable],
         write: Option<&str>,
         txn: Option<&Txn>,
     ) -> Result<CommitResult> {
@@ -128,35 +128,35 @@ impl Table {
         {
             return Err(Error::input(format!("the staged write {write} was discarded")));
         }
-        let by_shard = self.not_linked(runs, txn).await?;
+        let by_shard = self.not_linked(sstables, txn).await?;
         let written = self.check_staged(&base, by_shard.values().flatten().copied()).await?;
         let mut written = written.into_iter();
-        let links = by_shard.into_iter().map(|(shard_id, runs)| {
-            let runs = runs.into_iter().zip(written.by_ref()).collect();
-            self.link_shard(shard_id, runs, txn)
+        let links = by_shard.into_iter().map(|(shard_id, sstables)| {
+            let sstables = sstables.into_iter().zip(written.by_ref()).collect();
+            self.link_shard(shard_id, sstables, txn)
         });
         let linked = try_join_all(links).await?;
         Ok(linked.into_iter().fold(CommitResult::default(), |sum, shard| CommitResult {
             rows: sum.rows + shard.rows,
             shards: sum.shards + shard.shards,
-            runs: sum.runs + shard.runs,
+            sstables: sum.sstables + shard.sstables,
             already_written: sum.already_written + shard.already_written,
         }))
     }
 
-    /// Removes staged runs that will not be linked; whether it did. Does nothing where somebody
-    /// began to link `write`, or a run is older than six days: then only a collector can tell what
+    /// Removes staged SSTables that will not be linked; whether it did. Does nothing where somebody
+    /// began to link `write`, or an SSTable is older than six days: then only a collector can tell what
     /// is not listed.
     ///
     /// # Errors
-    /// An input error, with nothing removed, where a run is linked under another name or under
+    /// An input error, with nothing removed, where an SSTable is linked under another name or under
     /// none; corruption as [`Self::link`]; a storage error; runs may be left behind, which mean nothing.
     #[boxed]
-    pub async fn abort(&self, runs: &[StagedSsTable], write: &str) -> Result<bool> {
-        runs.iter().try_for_each(check_path)?;
+    pub async fn abort(&self, sstables: &[StagedSsTable], write: &str) -> Result<bool> {
+        sstables.iter().try_for_each(check_path)?;
         let base = self.latest_base().await?;
         let now = self.store().read_clock().await?.later();
-        let ages = try_join_all(runs.iter().map(|run| self.age_of(run, now))).await?;
+        let ages = try_join_all(sstables.iter().map(|sstable| self.age_of(sstable, now))).await?;
         // What was decided about old ones may be forgotten.
         if ages.into_iter().flatten().any(is_too_old) {
             return Ok(false);
@@ -164,31 +164,31 @@ impl Table {
         if !self.decide(write, DISCARD).await? {
             return Ok(false);
         }
-        self.refuse_linked(&base, runs).await?;
+        self.refuse_linked(&base, sstables).await?;
         let remover = Remover::new(self, &base).await?;
-        for run in runs {
+        for sstable in sstables {
             // Who discards twice finds nothing.
-            remover.remove_tree(&folder_of(run)).await?;
+            remover.remove_tree(&folder_of(sstable)).await?;
         }
         Ok(true)
     }
 
     /// Refuses runs that a manifest lists, a shard remembers, or somebody here reads: they are rows of the
     /// table, or were until they were compacted.
-    async fn refuse_linked(&self, base: &Dataset, runs: &[StagedSsTable]) -> Result<()> {
+    async fn refuse_linked(&self, base: &Dataset, sstables: &[StagedSsTable]) -> Result<()> {
         let manifests = self.manifests().await?;
-        for run in runs {
-            let is_listed = manifests
-                .iter()
-                .any(|manifest| manifest.shard_id == run.shard_id && manifest.lists(&run.path));
+        for sstable in sstables {
+            let is_listed = manifests.iter().any(|manifest| {
+                manifest.shard_id == sstable.shard_id && manifest.lists(&sstable.path)
+            });
             let is_linked = is_listed
-                || is_pinned(base, &folder_of(run))
-                || run.is_remembered(&self.txns_of(run.shard_id).await?);
+                || is_pinned(base, &folder_of(sstable))
+                || sstable.is_remembered(&self.txns_of(sstable.shard_id).await?);
             if is_linked {
                 return Err(Error::input(format!(
                     "run {} of shard {} of table {} is linked and cannot be discarded",
-                    run.path,
-                    run.shard_id,
+                    sstable.path,
+                    sstable.shard_id,
                     self.uri()
                 )));
             }
@@ -196,29 +196,29 @@ impl Table {
         Ok(())
     }
 
-    /// The runs of each shard that it has not taken before, each of them once. Those that it has
+    /// The SSTables of each shard that it has not taken before, each of them once. Those that it has
     /// taken need not be there any more: a compaction and a collection may have come since.
     async fn not_linked<'a>(
         &self,
-        runs: &'a [StagedSsTable],
+        sstables: &'a [StagedSsTable],
         txn: Option<&Txn>,
     ) -> Result<BTreeMap<ShardId, Vec<&'a StagedSsTable>>> {
         let mut by_shard: BTreeMap<ShardId, Vec<&StagedSsTable>> = BTreeMap::new();
-        for run in runs {
-            check_path(run)?;
-            let of_shard = by_shard.entry(run.shard_id).or_default();
-            if !of_shard.iter().any(|other| other.path == run.path) {
-                of_shard.push(run);
+        for sstable in sstables {
+            check_path(sstable)?;
+            let of_shard = by_shard.entry(sstable.shard_id).or_default();
+            if !of_shard.iter().any(|other| other.path == sstable.path) {
+                of_shard.push(sstable);
             }
         }
-        let shards = by_shard.into_iter().map(|(shard_id, mut runs)| async move {
+        let shards = by_shard.into_iter().map(|(shard_id, mut sstables)| async move {
             let recorded = self.txns_of(shard_id).await?;
             match txn {
                 Some(txn) if is_new(&recorded, shard_id, txn)? => {}
-                Some(_) => runs.clear(),
-                None => runs.retain(|run| !run.is_remembered(&recorded)),
+                Some(_) => sstables.clear(),
+                None => sstables.retain(|sstable| !sstable.is_remembered(&recorded)),
             }
-            Ok((shard_id, runs))
+            Ok((shard_id, sstables))
         });
         Ok(try_join_all(shards).await?.into_iter().collect())
     }
@@ -244,7 +244,7 @@ impl Table {
             Some(LINK | DISCARD) => Ok(decided == Some(bytes)),
             Some(other) => {
                 let detail = format!(
-                    "{} bytes that say neither link nor discard; where no shard has the runs of \
+                    "{} bytes that say neither link nor discard; where no shard has the SSTables of \
                      {write}, remove the file and repeat the call",
                     other.len()
                 );
@@ -254,7 +254,7 @@ impl Table {
         }
     }
 
-    /// What was decided about staged writes so long ago that none of their runs can be linked.
+    /// What was decided about staged writes so long ago that none of their SSTables can be linked.
     pub(super) async fn staged_write_garbage(
         &self,
         now: SystemTime,
@@ -265,52 +265,53 @@ impl Table {
         Ok(garbage.collect())
     }
 
-    /// Opens every run, so that a manifest never lists one that is not there; when each was
+    /// Opens every SSTable, so that a manifest never lists one that is not there; when each was
     /// written, as it says itself: an adoption or a copy changes the times of its files.
     async fn check_staged<'a>(
         &self,
         base: &Dataset,
-        runs: impl Iterator<Item = &'a StagedSsTable>,
+        sstables: impl Iterator<Item = &'a StagedSsTable>,
     ) -> Result<Vec<Duration>> {
-        let runs: Vec<&StagedSsTable> = runs.collect();
-        if runs.is_empty() {
+        let sstables: Vec<&StagedSsTable> = sstables.collect();
+        if sstables.is_empty() {
             return Ok(Vec::new());
         }
         // Whichever clock is ahead: the collector goes by the clock of the store.
         let now = self.store().read_clock().await?.later();
-        let opened = runs.into_iter().map(|run| async move {
-            let action = format!("the staged run {} of shard {}", run.path, run.shard_id);
-            match self.age_of(run, now).await? {
-                None => return Err(not_there(run)),
-                Some(age) if is_too_old(age) => return Err(too_old(run)),
+        let opened = sstables.into_iter().map(|sstable| async move {
+            let action =
+                format!("the staged SSTable {} of shard {}", sstable.path, sstable.shard_id);
+            match self.age_of(sstable, now).await? {
+                None => return Err(not_there(sstable)),
+                Some(age) if is_too_old(age) => return Err(too_old(sstable)),
                 Some(_) => {}
             }
-            let context = SsTableContext::new(base, run.shard_id).await.context(&action)?;
-            let opened = open_sstable(&context, &run.path).await.in_sstable(&action)?;
-            self.check_routed(run, routed_by(&opened))?;
+            let context = SsTableContext::new(base, sstable.shard_id).await.context(&action)?;
+            let opened = open_sstable(&context, &sstable.path).await.in_sstable(&action)?;
+            self.check_routed(sstable, routed_by(&opened))?;
             Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))
         });
         try_join_all(opened).await
     }
 
     /// Refuses rows that were sent to their shard by another sharding than that of the index.
-    fn check_routed(&self, run: &StagedSsTable, by: Option<&str>) -> Result<()> {
+    fn check_routed(&self, sstable: &StagedSsTable, by: Option<&str>) -> Result<()> {
         let Some(by) = by.filter(|by| Some(*by) != self.sharding_record.as_deref()) else {
             return Ok(());
         };
         Err(Error::input(format!(
-            "the staged run {} of shard {} has rows that were put under the sharding {by}, and the \
+            "the staged SSTable {} of shard {} has rows that were put under the sharding {by}, and the \
              index of table {} says {}: a key could be in two shards. Write its rows again",
-            run.path,
-            run.shard_id,
+            sstable.path,
+            sstable.shard_id,
             self.uri(),
             self.sharding_record.as_deref().unwrap_or("none")
         )))
     }
 
-    /// How long ago the last file of a run was written, or touched; `None` where nothing of it is there.
-    async fn age_of(&self, run: &StagedSsTable, now: SystemTime) -> Result<Option<Duration>> {
-        let folder = format!("{}/{}", paths::shard(run.shard_id), run.path);
+    /// How long ago the last file of an SSTable was written, or touched; `None` where nothing of it is there.
+    async fn age_of(&self, sstable: &StagedSsTable, now: SystemTime) -> Result<Option<Duration>> {
+        let folder = format!("{}/{}", paths::shard(sstable.shard_id), sstable.path);
         let files = self.store().list_tree(&folder).await?;
         let ended = files.iter().map(|file| file.modified).max();
         Ok(ended.map(|ended| now.duration_since(ended).unwrap_or_default()))
@@ -319,29 +320,29 @@ impl Table {
     async fn link_shard(
         &self,
         shard_id: ShardId,
-        runs: Vec<(&StagedSsTable, Duration)>,
+        sstables: Vec<(&StagedSsTable, Duration)>,
         txn: Option<&Txn>,
     ) -> Result<CommitResult> {
         let already = CommitResult { already_written: 1, ..CommitResult::default() };
         // A link that has nothing to do must not fence whoever works there.
-        if runs.is_empty() {
+        if sstables.is_empty() {
             return Ok(already);
         }
-        let marked = runs.iter().map(|(run, written)| {
-            let txn = txn.map_or_else(|| run.txn(*written), |txn| Ok(txn.clone()))?;
-            Ok((run.as_listed(), txn))
+        let marked = sstables.iter().map(|(sstable, written)| {
+            let txn = txn.map_or_else(|| sstable.txn(*written), |txn| Ok(txn.clone()))?;
+            Ok((sstable.as_listed(), txn))
         });
         let marked = marked.collect::<Result<Vec<IngestedSsTable>>>()?;
         let linked = self.commit_in_turn(shard_id, &marked).await?;
         if linked.is_empty() {
             return Ok(already);
         }
-        let rows = runs.iter().filter(|(run, _)| linked.contains(&run.path));
-        let rows = rows.map(|(run, _)| run.rows).sum();
-        Ok(CommitResult { rows, shards: 1, runs: linked.len(), already_written: 0 })
+        let rows = sstables.iter().filter(|(sstable, _)| linked.contains(&sstable.path));
+        let rows = rows.map(|(sstable, _)| sstable.rows).sum();
+        Ok(CommitResult { rows, shards: 1, sstables: linked.len(), already_written: 0 })
     }
 
-    /// Links, and again where another writer took the shard before: the transaction ids of the runs make that
+    /// Links, and again where another writer took the shard before: the transaction ids of the SSTables make that
     /// harmless.
     async fn commit_in_turn(
         &self,
@@ -366,25 +367,25 @@ impl Table {
     }
 }
 
-/// Whether a collector may be about to remove a run of this age, and what was decided about it.
+/// Whether a collector may be about to remove an SSTable of this age, and what was decided about it.
 fn is_too_old(age: Duration) -> bool {
     age >= LINKED_AGE
 }
 
-/// A collector that has found a run unlisted, and old, removes it a while later.
-fn too_old(run: &StagedSsTable) -> Error {
+/// A collector that has found an SSTable unlisted, and old, removes it a while later.
+fn too_old(sstable: &StagedSsTable) -> Error {
     Error::input(format!(
-        "the staged run {} of shard {} was written more than six days ago, and may be collected at \
+        "the staged SSTable {} of shard {} was written more than six days ago, and may be collected at \
          any moment; write its rows again",
-        run.path, run.shard_id
+        sstable.path, sstable.shard_id
     ))
 }
 
-fn not_there(run: &StagedSsTable) -> Error {
+fn not_there(sstable: &StagedSsTable) -> Error {
     Error::input(format!(
-        "the staged run {} of shard {} is not there: it was discarded, or compacted or collected; \
+        "the staged SSTable {} of shard {} is not there: it was discarded, or compacted or collected; \
          write its rows again where they are not in the table",
-        run.path, run.shard_id
+        sstable.path, sstable.shard_id
     ))
 }
 
@@ -405,7 +406,7 @@ impl StagedSsTable {
         Txn::new(format!("{ONCE}{:016x}-{}", written.as_nanos(), self.path), 0)
     }
 
-    /// Whether a shard has recorded [`Self::txn`], whenever the run was written.
+    /// Whether a shard has recorded [`Self::txn`], whenever the SSTable was written.
     fn is_remembered(&self, recorded: &Txns) -> bool {
         let is_own = |app_id: &str| {
             let name = app_id.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
@@ -415,15 +416,15 @@ impl StagedSsTable {
     }
 }
 
-fn folder_of(run: &StagedSsTable) -> String {
-    format!("{}/{}", paths::shard(run.shard_id), run.path)
+fn folder_of(sstable: &StagedSsTable) -> String {
+    format!("{}/{}", paths::shard(sstable.shard_id), sstable.path)
 }
 
-fn check_path(run: &StagedSsTable) -> Result<()> {
-    if generation_of_folder(&run.path) == Some(Generation(0)) {
+fn check_path(sstable: &StagedSsTable) -> Result<()> {
+    if generation_of_folder(&sstable.path) == Some(Generation(0)) {
         return Ok(());
     }
-    Err(Error::input(format!("'{}' is not the folder of a staged run", run.path)))
+    Err(Error::input(format!("'{}' is not the folder of a staged SSTable", sstable.path)))
 }
 
 impl BulkWriter {
@@ -439,7 +440,7 @@ impl BulkWriter {
     /// with them.
     ///
     /// # Errors
-    /// An input error that names column and row, or why a run could not be written; with nothing of
+    /// An input error that names column and row, or why an SSTable could not be written; with nothing of
     /// these rows staged, and all of those before them.
     pub fn write<'a>(
         &'a mut self,
@@ -485,24 +486,24 @@ impl BulkWriter {
         Ok(())
     }
 
-    /// Bytes of rows that are not in a run yet.
+    /// Bytes of rows that are not in an SSTable yet.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.values().map(|waiting| waiting.bytes).sum()
     }
 
-    /// Writes what is left and returns all runs, those of a shard in the order of their rows.
+    /// Writes what is left and returns all SSTables, those of a shard in the order of their rows.
     /// The stage is empty then.
     ///
     /// # Errors
-    /// Why a run could not be written. No rows are lost: a second call goes on.
+    /// Why an SSTable could not be written. No rows are lost: a second call goes on.
     #[boxed]
     pub async fn finish(&mut self) -> Result<Vec<StagedSsTable>> {
         let shards: Vec<ShardId> = self.waiting.keys().copied().collect();
         for shard_id in shards {
             self.write_sstable_of(shard_id).await?;
         }
-        Ok(std::mem::take(&mut self.runs))
+        Ok(std::mem::take(&mut self.sstables))
     }
 
     async fn write_sstable_of(&mut self, shard_id: ShardId) -> Result<()> {
@@ -525,7 +526,7 @@ impl BulkWriter {
         let view = view.await.map_err(|error| Error::Internal(error.to_string()))?;
         let listed = sink.write(&view).await?;
         self.waiting.remove(&shard_id);
-        self.runs.push(StagedSsTable {
+        self.sstables.push(StagedSsTable {
             shard_id,
             path: listed.path,
             rows: listed.physical_rows.unwrap_or_default(),
@@ -541,7 +542,7 @@ impl Job {
     ///
     /// # Errors
     /// As there.
-    pub(crate) async fn link(&self, runs: &[IngestedSsTable]) -> Result<Vec<String>> {
-        self.writer.link(runs).await
+    pub(crate) async fn link(&self, sstables: &[IngestedSsTable]) -> Result<Vec<String>> {
+        self.writer.link(sstables).await
     }
 }

@@ -45,7 +45,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     pub result: CompactionResult,
-    pub runs: HashSet<(ShardId, Generation)>,
+    pub sstables: HashSet<(ShardId, Generation)>,
     pub adopted: Vec<Adopted>,
 }
 
@@ -63,14 +63,14 @@ impl Moved {
         sum.fragments_added += later_result.fragments_added;
         sum.fragments_rewritten += later_result.fragments_rewritten;
         sum.base_version = sum.base_version.max(later_result.base_version);
-        sum.runs.extend(later_result.runs);
-        self.runs.extend(later.runs);
+        sum.sstables.extend(later_result.sstables);
+        self.sstables.extend(later.sstables);
         self.adopted.extend(later.adopted);
     }
 }
 
 impl Table {
-    /// Moves every flushed run into the base table, all shards in one commit.
+    /// Moves every flushed SSTable into the base table, all shards in one commit.
     ///
     /// # Errors
     /// As [`Self::compact_with`].
@@ -79,7 +79,7 @@ impl Table {
         self.compact_with(&CompactionSettings::default()).await
     }
 
-    /// Moves every flushed run into the base table, all shards in one commit; before it, each as a
+    /// Moves every flushed SSTable into the base table, all shards in one commit; before it, each as a
     /// commit of its own, the rows of shards that another program opened, whose writers are fenced where
     /// their logs have rows; then, each as a commit of its own, rewrites base fragments of mostly dead rows and, where it is asked to,
     /// updates the table's indexes.
@@ -99,12 +99,12 @@ impl Table {
         };
         let own = self.move_sstables(settings, Sources::Own).await?;
         moved.add(own);
-        let Moved { mut result, runs, adopted } = moved;
+        let Moved { mut result, sstables, adopted } = moved;
         if settings.dry_run {
             return Ok(result);
         }
         pass(Hold::Drain, self.base.known().dataset.uri()).await;
-        self.drain_manifests(&runs).await?;
+        self.drain_manifests(&sstables).await?;
         let rewritten = self.rewrite_dead(settings.max_dead_share).await?;
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
@@ -134,13 +134,13 @@ impl Table {
             let error = match compaction.run().await {
                 Ok(result) => {
                     let adopted = compaction.adopted().to_vec();
-                    return Ok(Moved { result, runs: compaction.moved().collect(), adopted });
+                    return Ok(Moved { result, sstables: compaction.moved().collect(), adopted });
                 }
                 Err(error) => error,
             };
             let passes = match error.kind() {
                 ErrorKind::Retry => true,
-                // Another compaction may have moved a run that is collected by now, or another program
+                // Another compaction may have moved an SSTable that is collected by now, or another program
                 // cleaned up a version of the base.
                 ErrorKind::Corruption => {
                     let base = self.latest_base().await?;
@@ -315,8 +315,10 @@ impl Table {
         let compacted = compacted_of(&base).await?;
         let is_foreign = |manifest: &ShardManifest| {
             let through = compacted.get(&manifest.shard_id).copied();
-            let mut runs = manifest.sstables.iter().map(|sstable| sstable.generation);
-            runs.any(|run| is_compacted(through, run) && !moved.contains(&(manifest.shard_id, run)))
+            let mut sstables = manifest.sstables.iter().map(|sstable| sstable.generation);
+            sstables.any(|sstable| {
+                is_compacted(through, sstable) && !moved.contains(&(manifest.shard_id, sstable))
+            })
         };
         if manifests.iter().any(|manifest| is_foreign(manifest)) {
             // Whoever committed them may have died before the sync.

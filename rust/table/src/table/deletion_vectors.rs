@@ -29,9 +29,9 @@ const ATTEMPTS: usize = 50;
 /// What a step of deletion-vector mode looked up and wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeletionVectorResult {
-    /// Runs of which something was missing, and for each of which a file was written.
-    pub runs: usize,
-    /// Fragments of the base table that were looked at, counted once for each run.
+    /// SSTables of which something was missing, and for each of which a file was written.
+    pub sstables: usize,
+    /// Fragments of the base table that were looked at, counted once for each SSTable.
     pub fragments: usize,
     /// Bytes of the files.
     pub bytes: u64,
@@ -47,7 +47,7 @@ impl Table {
     }
 
     /// Switches deletion-vector mode on or off and returns the base version that says so. Nothing
-    /// is rewritten. On: the runs that are there are looked up before it returns. Off: they are
+    /// is rewritten. On: the SSTables that are there are looked up before it returns. Off: they are
     /// compacted first, so that nothing is left that the mode would be of use to.
     ///
     /// # Errors
@@ -80,8 +80,8 @@ impl Table {
         committed.await
     }
 
-    /// Looks up which rows each flushed run supersedes, of one shard or of all, where no file says
-    /// it yet, and writes that down: one file a run. Writers and readers go on meanwhile.
+    /// Looks up which rows each flushed SSTable supersedes, of one shard or of all, where no file says
+    /// it yet, and writes that down: one file an SSTable. Writers and readers go on meanwhile.
     ///
     /// # Errors
     /// An input error for a table whose deletion-vector mode is off; a storage error. What was
@@ -107,7 +107,7 @@ impl Table {
         let snapshot = self.snapshot(Consistency::Flushed, &[]).await?;
         let files = self.vectors.of_shards(&store, &shards_of(&snapshot)).await?;
         let mut gaps = gaps(&snapshot, &files);
-        gaps.retain(|gap| shard.is_none_or(|shard_id| gap.run.shard_id == shard_id));
+        gaps.retain(|gap| shard.is_none_or(|shard_id| gap.sstable.shard_id == shard_id));
         let mut result = DeletionVectorResult::default();
         if gaps.is_empty() {
             return Ok(result);
@@ -116,10 +116,10 @@ impl Table {
         for mut gap in gaps {
             self.compare_sstables_of(&mut gap, &snapshot).await?;
             let bytes = gap.fill(&snapshot, &index).await?.encode();
-            result.runs += 1;
+            result.sstables += 1;
             result.fragments += gap.fragments.len();
             result.bytes += bytes.len() as u64;
-            let path = paths::run_vectors(gap.run.shard_id, &gap.run.path, &new_name()?);
+            let path = paths::run_vectors(gap.sstable.shard_id, &gap.sstable.path, &new_name()?);
             store.put_once(&path, bytes.into(), MaxBytes::VECTORS).await?;
         }
         result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -127,14 +127,15 @@ impl Table {
         Ok(result)
     }
 
-    /// What is published is believed as long as the runs are there, by compactions as well.
+    /// What is published is believed as long as the SSTables are there, by compactions as well.
     async fn compare_sstables_of(&self, gap: &mut Gap, snapshot: &Snapshot) -> Result<()> {
-        for run in std::iter::once(&mut gap.run).chain(&mut gap.older) {
-            *run = self.sstables.compared(&snapshot.base, run).await.inspect_err(|error| {
-                if error.kind() == ErrorKind::Corruption {
-                    self.merges.forget();
-                }
-            })?;
+        for sstable in std::iter::once(&mut gap.sstable).chain(&mut gap.older) {
+            *sstable =
+                self.sstables.compared(&snapshot.base, sstable).await.inspect_err(|error| {
+                    if error.kind() == ErrorKind::Corruption {
+                        self.merges.forget();
+                    }
+                })?;
         }
         Ok(())
     }

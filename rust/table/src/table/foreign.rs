@@ -114,7 +114,7 @@ impl Table {
         for shard_id in foreign.into_iter().collect::<BTreeSet<_>>() {
             self.flush_foreign(shard_id).await?;
             let of_shard = self.move_sstables(settings, Sources::Shard(shard_id)).await?;
-            self.drain_manifests(&of_shard.runs).await?;
+            self.drain_manifests(&of_shard.sstables).await?;
             moved.add(of_shard);
         }
         Ok(moved)
@@ -172,8 +172,8 @@ impl ForeignRows {
     }
 
     async fn add(&self, shard: &SnapshotShard) -> Result<()> {
-        for run in &shard.sstables {
-            self.add_sstable(run).await?;
+        for sstable in &shard.sstables {
+            self.add_sstable(sstable).await?;
         }
         for rows in &shard.memtables {
             for batch in rows.batches() {
@@ -183,12 +183,12 @@ impl ForeignRows {
         Ok(())
     }
 
-    /// Rows that the run hides are not read.
-    async fn add_sstable(&self, run: &SsTableHandle) -> Result<()> {
-        let name = run.name();
+    /// Rows that the SSTable hides are not read.
+    async fn add_sstable(&self, sstable: &SsTableHandle) -> Result<()> {
+        let name = sstable.name();
         let names: Vec<&str> =
-            run.columns.fields().iter().map(|field| field.name().as_str()).collect();
-        let mut scanner = run.dataset.scan();
+            sstable.columns.fields().iter().map(|field| field.name().as_str()).collect();
+        let mut scanner = sstable.dataset.scan();
         scanner.project(&names).in_sstable(&name)?;
         let mut batches = Box::pin(scanner.try_into_stream().await.in_sstable(&name)?);
         while let Some(batch) = batches.try_next().await.in_sstable(&name)? {
@@ -197,8 +197,9 @@ impl ForeignRows {
                 Error::Internal(format!("{name} was read without one of its columns"))
             })?;
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let batch = RecordBatch::try_new_with_options(run.columns.clone(), columns, &options);
-            self.push(run.shard_id, self.schema.conform(&batch.context(&name)?)?)?;
+            let batch =
+                RecordBatch::try_new_with_options(sstable.columns.clone(), columns, &options);
+            self.push(sstable.shard_id, self.schema.conform(&batch.context(&name)?)?)?;
         }
         Ok(())
     }

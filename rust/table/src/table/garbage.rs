@@ -37,7 +37,7 @@ const SENTINEL_BYTES: u64 = 1_024;
 const CONCURRENT_READS: usize = 16;
 
 impl Table {
-    /// Removes compacted runs, covered WAL entries, old shard manifests, left-overs of failed
+    /// Removes compacted SSTables, covered WAL entries, old shard manifests, left-overs of failed
     /// flushes, decisions about staged writes, and base files that no version names, of which nobody
     /// was in need for `older_than`. A job goes on working meanwhile.
     ///
@@ -48,7 +48,7 @@ impl Table {
     pub async fn collect_garbage(&self, settings: &CollectionSettings) -> Result<CollectionResult> {
         let now = self.time_of_collection(settings).await?;
         if !settings.dry_run {
-            // A run that a crash left listed is drained first, and goes a grace period later.
+            // An SSTable that a crash left listed is drained first, and goes a grace period later.
             self.drain_manifests(&HashSet::new()).await?;
         }
         self.forget_token_snapshot().await;
@@ -96,7 +96,7 @@ impl Table {
     }
 
     /// What is removed was replaced by something else, which must be on disk: a base version that
-    /// another program committed, or runs of a job without fsync.
+    /// another program committed, or SSTables of a job without fsync.
     async fn sync_before_removal(&self, base: &Arc<Dataset>) -> Result<()> {
         let action = "making durable what replaces garbage";
         let mut unsynced = !self.writer_defaults().fsync;
@@ -134,14 +134,14 @@ impl Table {
             earlier.replay_after_wal_entry_position.min(newest.replay_after_wal_entry_position)
         });
         let (entries, last_entry) = self.covered_entries(shard_id, covered).await?;
-        let runs = self.sstable_folders(shard_id).await?;
+        let sstables = self.sstable_folders(shard_id).await?;
         let vectors = self.vector_files(shard_id).await?;
         let newest = ShardManifest::clone(&newest);
         let facts = ShardFacts {
             newest,
             earlier,
             compacted,
-            runs,
+            sstables,
             entries,
             last_entry,
             manifests,
@@ -162,9 +162,9 @@ impl Table {
     async fn vector_files(&self, shard_id: ShardId) -> Result<Vec<VectorFile>> {
         let listed = self.store().list_tree(&paths::deletion_vectors(shard_id)).await?;
         let files = listed.into_iter().filter_map(|file| {
-            let run = paths::parse_run_vectors(file.name())?.to_owned();
+            let sstable = paths::parse_run_vectors(file.name())?.to_owned();
             let (path, bytes, modified) = (file.path, file.bytes, file.modified);
-            Some(VectorFile { run, path, bytes, modified })
+            Some(VectorFile { sstable, path, bytes, modified })
         });
         Ok(files.collect())
     }
@@ -340,7 +340,7 @@ async fn on_disk<T: Send + 'static>(
     done.map_err(|error| Error::Internal(format!("removing {path}: {error}")))?
 }
 
-/// Removes a folder of a run; whether it was there.
+/// Removes a folder of an SSTable; whether it was there.
 fn remove_folder(root: &LocalPath, path: &str) -> Result<bool> {
     let Some(folder) = resolved(root, path)? else { return Ok(false) };
     match std::fs::remove_dir_all(&folder) {

@@ -86,7 +86,7 @@ impl Table {
         Ok(())
     }
 
-    /// Counters of what this process keeps of the table: open runs and keys.
+    /// Counters of what this process keeps of the table: open SSTables and keys.
     #[must_use]
     pub fn kept(&self) -> KeptStats {
         self.sstables.stats()

@@ -96,7 +96,7 @@ impl LiveJob for Job {
 
 impl Table {
     /// Claims a shard and starts its job, with `config.maintenance` also a task that compacts
-    /// and collects beside it, and in deletion-vector mode one that looks up what its runs
+    /// and collects beside it, and in deletion-vector mode one that looks up what its SSTables
     /// supersede. A job that ran before is fenced.
     ///
     /// # Errors
@@ -482,12 +482,12 @@ pub(super) struct LanceSink {
     pub key: Arc<[String]>,
     pub fsync: bool,
     pub buffer_bytes: usize,
-    /// The sharding that a run names whose shard nobody has claimed; the manifest of the others names it.
+    /// The sharding that an SSTable names whose shard nobody has claimed; the manifest of the others names it.
     pub routed_by: Option<String>,
 }
 
 impl LanceSink {
-    /// A run of this job would be listed as one of the table that was made in the place of its own.
+    /// An SSTable of this job would be listed as one of the table that was made in the place of its own.
     async fn check_there(&self) -> Result<()> {
         match self.base.check_there().await {
             Err(Error::InvalidInput(reason)) => {

@@ -207,7 +207,7 @@ impl Table {
 
     /// Whether runs on a local disk are compared with their checksums when they are opened, where
     /// they are small, and when they are compacted; they are, unless somebody has to read what is left
-    /// of a damaged one. Runs that are open stay as they are.
+    /// of a damaged one. SSTables that are open stay as they are.
     pub fn set_verify_sstables(&self, verifies: bool) {
         self.sstables.set_verifies(verifies);
     }

@@ -3,9 +3,9 @@
 //! Owns: the order that makes the parts one snapshot, and the tails that this process keeps reading.
 //! Does not own: the plan over the snapshot.
 //!
-//! A manifest read before the base version lists every run that this version lacks, because
+//! A manifest read before the base version lists every SSTable that this version lacks, because
 //! compaction commits to the base before it drains a manifest. WAL entries behind the manifest's
-//! replay position hold every row that its runs lack. Its columns are read last too: rows of a WAL
+//! replay position hold every row that its SSTables lack. Its columns are read last too: rows of a WAL
 //! tail that came to older ones are read again, because they may have been written under newer.
 
 use std::collections::HashMap;
@@ -62,12 +62,12 @@ impl TailCache {
     }
 }
 
-/// What one shard contributes, before its runs are opened.
+/// What one shard contributes, before its SSTables are opened.
 pub(super) struct ShardParts {
     pub manifest: Arc<ShardManifest>,
     pub memtables: Vec<MemTableView>,
     pub log: LogPart,
-    /// Opens its runs already.
+    /// Opens its SSTables already.
     pub opening: Option<SpawnedTask<()>>,
 }
 
@@ -286,7 +286,7 @@ impl Table {
         Ok(compacted)
     }
 
-    /// Opens the runs that the base version lacks. Rows of another sharding are refused: a key could be
+    /// Opens the SSTables that the base version lacks. Rows of another sharding are refused: a key could be
     /// in two shards, and a look for it asks one. So is a shard of which generations are missing.
     async fn open_shard(
         &self,
@@ -319,7 +319,7 @@ impl Table {
         Ok(SnapshotShard { shard_id, bucket, manifest_version, sstables, memtables, log })
     }
 
-    /// Begins to open the runs of a manifest, before the base version is known that may have
+    /// Begins to open the SSTables of a manifest, before the base version is known that may have
     /// some of them: that takes round trips which the reader would wait for one after the other.
     async fn open_ahead(
         &self,

@@ -1,6 +1,6 @@
-//! Damage in a table's shards: look at a log, and cut one; look at the files of runs.
+//! Damage in a table's shards: look at a log, and cut one; look at the files of SSTables.
 //!
-//! Owns: finding the shard, what a report of a run says, and forgetting what this handle had read of a
+//! Owns: finding the shard, what a report of an SSTable says, and forgetting what this handle had read of a
 //! log that was cut.
 //! Does not own: what is damaged in a log or how a cut goes, which is the core's, or checksums of files
 //! (`sstable`).
@@ -21,7 +21,7 @@ use crate::errors::{Context, SsTableErrors};
 use crate::snapshot::remember;
 use crate::sstable::{Compared, SsTableContext, SsTableFiles, compare, open_sstable};
 
-/// What a look at the files of a run found.
+/// What a look at the files of an SSTable found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsTableReport {
     /// Its shard.
@@ -30,7 +30,7 @@ pub struct SsTableReport {
     pub generation: Generation,
     /// Its folder in the shard.
     pub path: String,
-    /// Files that have a checksum; none in a run that lance wrote.
+    /// Files that have a checksum; none in an SSTable that lance wrote.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -90,8 +90,8 @@ impl Table {
         report
     }
 
-    /// Compares every file of the runs that no compaction has covered with its checksum, of one shard
-    /// or of all, whatever they are stored on and however large; writes nothing. Of a run that lance
+    /// Compares every file of the SSTables that no compaction has covered with its checksum, of one shard
+    /// or of all, whatever they are stored on and however large; writes nothing. Of an SSTable that lance
     /// wrote nothing but its manifest can be looked at. Generations that were flushed and are missing are
     /// damage, reported for each range of them without a path.
     ///
@@ -114,10 +114,10 @@ impl Table {
     async fn check_listed(&self, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
         let mut reports = Vec::new();
         for shard in shards {
-            for run in &shard.sstables {
-                let report = self.verify_sstable(shard.shard_id, run).await?;
+            for sstable in &shard.sstables {
+                let report = self.verify_sstable(shard.shard_id, sstable).await?;
                 // One that a compaction has moved meanwhile may be collected by now.
-                if report.damage.is_empty() || self.lists(shard.shard_id, run).await? {
+                if report.damage.is_empty() || self.lists(shard.shard_id, sstable).await? {
                     reports.push(report);
                 }
             }
@@ -125,22 +125,22 @@ impl Table {
         Ok(reports)
     }
 
-    /// Whether a run is one that no compaction has covered.
-    async fn lists(&self, shard_id: ShardId, run: &SsTable) -> Result<bool> {
+    /// Whether an SSTable is one that no compaction has covered.
+    async fn lists(&self, shard_id: ShardId, sstable: &SsTable) -> Result<bool> {
         let shards = self.shards().await?;
         let mut of_shard = shards.iter().filter(|shard| shard.shard_id == shard_id);
-        Ok(of_shard.any(|shard| shard.sstables.iter().any(|listed| listed.path == run.path)))
+        Ok(of_shard.any(|shard| shard.sstables.iter().any(|listed| listed.path == sstable.path)))
     }
 
     pub(super) async fn verify_sstable(
         &self,
         shard_id: ShardId,
-        run: &SsTable,
+        sstable: &SsTable,
     ) -> Result<SsTableReport> {
-        let name = format!("SSTable {} of shard {shard_id}", run.path);
+        let name = format!("SSTable {} of shard {shard_id}", sstable.path);
         let base = self.base.known().dataset;
         let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
-        let compared = match open_sstable(&context, &run.path).await.in_sstable(&name) {
+        let compared = match open_sstable(&context, &sstable.path).await.in_sstable(&name) {
             Ok(dataset) => {
                 let dataset = Arc::new(dataset);
                 // No collector of this process removes its files while they are read.
@@ -161,7 +161,7 @@ impl Table {
             Err(error) => return Err(error),
         };
         let Compared { files, bytes, unchecked, .. } = compared;
-        let (generation, path) = (run.generation, run.path.clone());
+        let (generation, path) = (sstable.generation, sstable.path.clone());
         Ok(SsTableReport { shard_id, generation, path, files, bytes, unchecked, damage })
     }
 
@@ -212,15 +212,17 @@ mod tests {
         job.put(&rows, WriteMode::default()).await.unwrap();
         job.close(true).await.unwrap();
         let listed = table.shards().await.unwrap();
-        let run = folder.path().join("_mem_wal").join(shard_id.to_string());
-        let run = run.join(&listed[0].sstables[0].path);
-        fs::rename(run.join("bloom_filter.bin"), run.join("elsewhere")).unwrap();
-        let [report] = &table.check_listed(&listed).await.unwrap()[..] else { panic!("one run") };
+        let sstable = folder.path().join("_mem_wal").join(shard_id.to_string());
+        let sstable = sstable.join(&listed[0].sstables[0].path);
+        fs::rename(sstable.join("bloom_filter.bin"), sstable.join("elsewhere")).unwrap();
+        let [report] = &table.check_listed(&listed).await.unwrap()[..] else {
+            panic!("one SSTable")
+        };
         assert_eq!(report.damage, ["bloom_filter.bin: missing"]);
-        fs::rename(run.join("elsewhere"), run.join("bloom_filter.bin")).unwrap();
+        fs::rename(sstable.join("elsewhere"), sstable.join("bloom_filter.bin")).unwrap();
 
         table.compact().await.unwrap();
-        fs::remove_dir_all(run).unwrap();
+        fs::remove_dir_all(sstable).unwrap();
         assert_eq!(table.check_listed(&listed).await.unwrap(), []);
     }
 }

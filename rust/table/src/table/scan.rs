@@ -178,7 +178,7 @@ impl Scan {
     #[boxed]
     pub async fn explain_analyze(&self) -> Result<String> {
         let snapshot = self.snapshot().await?;
-        let run = async {
+        let sstable = async {
             let (planned, session) = self.plan_of(&snapshot, self.options.columns.clone()).await?;
             let plan = planned.plan.clone();
             let stream = execute_stream(plan.clone(), session.task_ctx()).in_base("scanning")?;
@@ -189,7 +189,7 @@ impl Scan {
             let nodes = nodes.indent(true).to_string();
             Ok(with_pruned(format!("rows={rows}\n{nodes}"), &planned))
         };
-        naming_damage(&snapshot.base, run).await
+        naming_damage(&snapshot.base, sstable).await
     }
 
     /// The schema of the result.

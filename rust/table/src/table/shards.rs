@@ -36,7 +36,7 @@ pub struct Shard {
     pub replay_after_wal_position: WalPosition,
     /// The highest entry that its manifest knows of.
     pub last_wal_position: WalPosition,
-    /// Flushed runs that compaction has not covered, oldest first.
+    /// Flushed SSTables that compaction has not covered, oldest first.
     pub sstables: Vec<SsTable>,
 }
 
@@ -49,9 +49,9 @@ pub struct TableStats {
     pub base_rows: usize,
     /// Shards.
     pub shards: usize,
-    /// Flushed runs that compaction has not covered.
+    /// Flushed SSTables that compaction has not covered.
     pub sstables: usize,
-    /// Rows in those runs, superseded ones and tombstones included.
+    /// Rows in those SSTables, superseded ones and tombstones included.
     pub sstable_rows: u64,
 }
 
@@ -303,7 +303,7 @@ pub(super) async fn shard_ids(store: &Store) -> Result<Vec<ShardId>> {
     Ok(folders.iter().filter_map(|name| ShardId::parse_str(name).ok()).collect())
 }
 
-/// The listed runs that the base version of `compacted` does not contain.
+/// The listed SSTables that the base version of `compacted` does not contain.
 pub fn uncompacted(
     manifest: &ShardManifest,
     compacted: &HashMap<ShardId, Generation>,

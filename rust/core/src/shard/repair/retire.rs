@@ -1,6 +1,6 @@
 //! Taking a shard from whoever may still write it, where it holds no row that is owed to anybody.
 //!
-//! Owns: that nothing is in its log or its runs, the fence that keeps it so, and what the shard says
+//! Owns: that nothing is in its log or its SSTables, the fence that keeps it so, and what the shard says
 //! of itself from then on.
 //! Does not own: why the shard is not wanted any more as it was.
 
@@ -109,12 +109,13 @@ async fn check_rows(store: &Store, manifest: &ShardManifest) -> Result<()> {
 
 fn refuse_rows(manifest: &ShardManifest, log: &WalReport) -> Result<()> {
     let is_owed = |it: &&WalFinding| it.damage.is_some() || it.rows.is_some_and(|rows| rows > 0);
-    let (runs, entries) = (manifest.sstables.len(), log.findings.iter().filter(is_owed).count());
-    if runs == 0 && entries == 0 {
+    let (sstables, entries) =
+        (manifest.sstables.len(), log.findings.iter().filter(is_owed).count());
+    if sstables == 0 && entries == 0 {
         return Ok(());
     }
     Err(Error::input(format!(
-        "shard {} lists {runs} runs and has {entries} entries with rows in its log",
+        "shard {} lists {sstables} runs and has {entries} entries with rows in its log",
         manifest.shard_id
     )))
 }

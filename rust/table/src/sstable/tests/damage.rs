@@ -1,4 +1,4 @@
-//! Every kind of damage at many positions of every file of a run: each is found.
+//! Every kind of damage at many positions of every file of an SSTable: each is found.
 //! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use std::fs;
@@ -35,14 +35,14 @@ fn files(folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-async fn compared(run: &Run) -> lancemem_core::types::Result<Compared> {
-    let dataset = open_sstable(&run.context, &run.written.path).await.in_sstable("run")?;
+async fn compared(sstable: &Run) -> lancemem_core::types::Result<Compared> {
+    let dataset = open_sstable(&sstable.context, &sstable.written.path).await.in_sstable("run")?;
     compare(&dataset, SsTableFiles::All).await.in_sstable("run")
 }
 
 /// The first handle of a process.
-async fn opened(table: &Table, run: &Run) -> lancemem_core::types::Result<()> {
-    let listed = listed(&run.written.path, Some(run.written.physical_rows));
+async fn opened(table: &Table, sstable: &Run) -> lancemem_core::types::Result<()> {
+    let listed = listed(&sstable.written.path, Some(sstable.written.physical_rows));
     let cache = SsTableCache::default();
     let handle = cache.open(&table.base, table.shard, &listed).await?;
     handle.filter().await?;
@@ -53,13 +53,13 @@ async fn opened(table: &Table, run: &Run) -> lancemem_core::types::Result<()> {
 async fn damage_anywhere_in_a_file_of_a_run_is_found_and_named() {
     let directory = TempStrDir::default();
     let table = Table::create(directory.as_str(), Key::Utf8, BASE).await;
-    let run = table.write(1, PUTS).await;
-    let whole = compared(&run).await.unwrap();
-    let files = files(Path::new(&run.local_folder()));
+    let sstable = table.write(1, PUTS).await;
+    let whole = compared(&sstable).await.unwrap();
+    let files = files(Path::new(&sstable.local_folder()));
     let manifest = |name: &str| name.starts_with("_versions");
     assert_eq!(files.len(), 6, "{files:?}");
     assert_eq!((whole.files, whole.damaged.len()), (5, 0));
-    opened(&table, &run).await.unwrap();
+    opened(&table, &sstable).await.unwrap();
     let mut count = 0;
     for (name, path) in &files {
         let bytes = fs::read(path).unwrap();
@@ -68,7 +68,7 @@ async fn damage_anywhere_in_a_file_of_a_run_is_found_and_named() {
         for (at, kind, damaged) in damages(&bytes, positions(end)) {
             count += 1;
             fs::write(path, damaged).unwrap();
-            match compared(&run).await {
+            match compared(&sstable).await {
                 Ok(Compared { damaged, .. }) => {
                     let named: Vec<&str> = damaged.iter().map(|it| it.file.as_str()).collect();
                     assert_eq!(named, [name.as_str()], "{kind:?} at {at}");
@@ -79,26 +79,26 @@ async fn damage_anywhere_in_a_file_of_a_run_is_found_and_named() {
                 }
             }
             if at % 10 == 0 {
-                let error = opened(&table, &run).await.unwrap_err();
+                let error = opened(&table, &sstable).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
             }
         }
         fs::write(path, bytes).unwrap();
     }
     assert!(count > 5_000, "{count}");
-    assert_eq!(compared(&run).await.unwrap(), whole, "healed");
+    assert_eq!(compared(&sstable).await.unwrap(), whole, "healed");
 }
 
 #[tokio::test]
 async fn a_file_of_a_run_that_is_gone_is_missing() {
     let directory = TempStrDir::default();
     let table = Table::create(directory.as_str(), Key::Int64, BASE).await;
-    let run = table.write(1, PUTS).await;
-    let folder = run.local_folder();
+    let sstable = table.write(1, PUTS).await;
+    let folder = sstable.local_folder();
     for (name, path) in files(Path::new(&folder)) {
         let bytes = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        match compared(&run).await {
+        match compared(&sstable).await {
             Ok(Compared { damaged, .. }) => {
                 assert_eq!(damaged, [DamagedFile { file: name, kind: "missing" }]);
             }

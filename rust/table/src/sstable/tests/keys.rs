@@ -1,4 +1,4 @@
-//! The key index and the bloom filter of a run, probed with keys that it has and has not.
+//! The key index and the bloom filter of an SSTable, probed with keys that it has and has not.
 //! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use datafusion::scalar::ScalarValue;
@@ -21,8 +21,8 @@ async fn every_key_is_in_the_filter_and_few_others_are() {
         let puts: Vec<(u32, Option<i64>)> = ids.iter().map(|id| (*id, Some(0))).collect();
         let directory = TempStrDir::default();
         let table = Table::create(directory.as_str(), key, &[0]).await;
-        let run = table.write(1, &[&puts]).await;
-        let bytes = std::fs::read(format!("{}/bloom_filter.bin", run.local_folder())).unwrap();
+        let sstable = table.write(1, &[&puts]).await;
+        let bytes = std::fs::read(format!("{}/bloom_filter.bin", sstable.local_folder())).unwrap();
         let filter = Sbbf::new(&bytes).unwrap();
         let found = |ids: &[u32]| {
             let batch = key.batch(ids);
@@ -50,14 +50,14 @@ async fn a_key_index_of_many_pages_finds_each_key_and_no_other() {
         let puts: Vec<&[(u32, Option<i64>)]> = rows.chunks(611).collect();
         let directory = TempStrDir::default();
         let table = Table::create(directory.as_str(), key, &[1, 3]).await;
-        let run = table.write(1, &puts).await;
+        let sstable = table.write(1, &puts).await;
         let probed: Vec<u32> = (0..60_000).collect();
-        let scanner = run.scanner(&table);
+        let scanner = sstable.scanner(&table);
         let found = scanner.contains_pks(&key.batch(&probed)).await.unwrap();
         for (id, found) in probed.iter().zip(found) {
             assert_eq!(found, id % 3 == 0, "{key:?} {id}");
         }
-        run.assert_reads_like(&table).await;
+        sstable.assert_reads_like(&table).await;
     }
 }
 
@@ -68,10 +68,10 @@ async fn filter_and_key_index_lead_to_the_newest_row_of_every_key() {
         let puts: &[&[(u32, Option<i64>)]] = &[&first, &[(5, Some(1)), (7, None)], &[(5, None)]];
         let directory = TempStrDir::default();
         let table = Table::create(directory.as_str(), key, &[0]).await;
-        let run = table.write(1, puts).await.open().await;
-        assert!(is_ours(&run));
+        let sstable = table.write(1, puts).await.open().await;
+        assert!(is_ours(&sstable));
         let (filter, index) =
-            (KeyFilter::read(&run).await.unwrap(), KeyIndex::open(&run).await.unwrap());
+            (KeyFilter::read(&sstable).await.unwrap(), KeyIndex::open(&sstable).await.unwrap());
         let asked = key.batch(&[0, 5, 7, 899, 900, 12_345]);
         let encoded =
             KeyEncoder::new(asked.schema_ref(), &key.names()).unwrap().encode_block(&asked);

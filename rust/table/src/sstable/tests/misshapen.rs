@@ -1,4 +1,4 @@
-//! Runs of other writers that are not what a run is: each is refused by name, and shows no rows.
+//! SSTables of other writers that are not what an SSTable is: each is refused by name, and shows no rows.
 //! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::sstable::SsTableContext;
 
 const FOLDER: &str = "0badcafe_gen_1";
 
-/// A table, and a run of three rows that lance wrote beside it.
+/// A table, and an SSTable of three rows that lance wrote beside it.
 struct Foreign {
     table: Table,
-    run: Dataset,
+    sstable: Dataset,
     _directory: TempStrDir,
 }
 
@@ -34,17 +34,17 @@ impl Foreign {
         let table = Table::create(directory.as_str(), Key::Int64, BASE).await;
         let context = SsTableContext::new(&table.base, table.shard).await.unwrap();
         let rows = table.batches(&[&[(1, Some(11)), (2, None), (3, Some(13))]]).remove(0);
-        let run = write_table(&context.uri(FOLDER), change(rows), None).await;
-        Self { table, run, _directory: directory }
+        let sstable = write_table(&context.uri(FOLDER), change(rows), None).await;
+        Self { table, sstable, _directory: directory }
     }
 
     async fn commit(&mut self, operation: Operation) {
-        let (uri, version) = (self.run.uri(), Some(self.run.version().version));
-        let run = Dataset::commit(uri, operation, version, None, None, Arc::default(), false);
-        self.run = run.await.unwrap();
+        let (uri, version) = (self.sstable.uri(), Some(self.sstable.version().version));
+        let sstable = Dataset::commit(uri, operation, version, None, None, Arc::default(), false);
+        self.sstable = sstable.await.unwrap();
     }
 
-    /// The run as a reader of the table opens it.
+    /// The SSTable as a reader of the table opens it.
     async fn open(&self) -> lancemem_core::types::Result<Arc<SsTableHandle>> {
         let listed = listed(FOLDER, None);
         SsTableCache::default().open(&self.table.base, self.table.shard, &listed).await
@@ -60,10 +60,10 @@ fn assert_names(error: &Error, what: &str) {
 #[tokio::test]
 async fn a_run_of_lance_is_read() {
     let foreign = Foreign::of(|rows| rows).await;
-    let run = foreign.open().await.unwrap();
-    assert_eq!(run.physical_and_hidden_rows().await.unwrap().0, 3);
-    assert_eq!(run.keys(&foreign.table.key_columns).await.unwrap().len(), 3);
-    assert_eq!(run.tombstones().await.unwrap().iter().collect::<Vec<_>>(), [1]);
+    let sstable = foreign.open().await.unwrap();
+    assert_eq!(sstable.physical_and_hidden_rows().await.unwrap().0, 3);
+    assert_eq!(sstable.keys(&foreign.table.key_columns).await.unwrap().len(), 3);
+    assert_eq!(sstable.tombstones().await.unwrap().iter().collect::<Vec<_>>(), [1]);
 }
 
 #[tokio::test]
@@ -80,18 +80,18 @@ async fn marks_of_deletion_that_are_no_booleans_are_refused() {
         RecordBatch::try_new(schema, columns).unwrap()
     };
     let foreign = Foreign::of(numbers).await;
-    let run = foreign.open().await.unwrap();
-    assert_names(&run.tombstones().await.unwrap_err(), TOMBSTONE);
-    assert_names(&run.keys(&foreign.table.key_columns).await.unwrap_err(), TOMBSTONE);
+    let sstable = foreign.open().await.unwrap();
+    assert_names(&sstable.tombstones().await.unwrap_err(), TOMBSTONE);
+    assert_names(&sstable.keys(&foreign.table.key_columns).await.unwrap_err(), TOMBSTONE);
 }
 
 #[tokio::test]
 async fn a_deletion_file_with_rows_that_the_run_has_not_is_refused() {
     let mut foreign = Foreign::of(|rows| rows).await;
-    let mut fragment = foreign.run.fragments()[0].clone();
-    let store = foreign.run.object_store(None).await.unwrap();
-    let root = foreign.run.branch_location().path;
-    let version = foreign.run.version().version;
+    let mut fragment = foreign.sstable.fragments()[0].clone();
+    let store = foreign.sstable.object_store(None).await.unwrap();
+    let root = foreign.sstable.branch_location().path;
+    let version = foreign.sstable.version().version;
     let gone = DeletionVector::from_iter([0, 3]);
     fragment.deletion_file =
         write_deletion_file(&root, fragment.id, version, &gone, &store).await.unwrap();
@@ -101,24 +101,24 @@ async fn a_deletion_file_with_rows_that_the_run_has_not_is_refused() {
         predicate: "by hand".to_owned(),
     };
     foreign.commit(delete).await;
-    let run = foreign.open().await.unwrap();
-    assert_names(&run.physical_and_hidden_rows().await.unwrap_err(), "row 3 of 3");
+    let sstable = foreign.open().await.unwrap();
+    assert_names(&sstable.physical_and_hidden_rows().await.unwrap_err(), "row 3 of 3");
 }
 
 #[tokio::test]
 async fn a_fragment_without_a_file_is_refused() {
     let mut foreign = Foreign::of(|rows| rows).await;
-    let mut fragment = foreign.run.fragments()[0].clone();
+    let mut fragment = foreign.sstable.fragments()[0].clone();
     fragment.files.clear();
     let overwrite = Operation::Overwrite {
         fragments: vec![fragment],
-        schema: foreign.run.schema().clone(),
+        schema: foreign.sstable.schema().clone(),
         config_upsert_values: None,
         initial_bases: None,
     };
     foreign.commit(overwrite).await;
     let error = match foreign.open().await {
-        Ok(run) => run.keys(&foreign.table.key_columns).await.unwrap_err(),
+        Ok(sstable) => sstable.keys(&foreign.table.key_columns).await.unwrap_err(),
         Err(error) => error,
     };
     assert_names(&error, "no file");

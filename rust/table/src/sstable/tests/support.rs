@@ -183,7 +183,7 @@ fn rendered(columns: &[ArrayRef], row: usize) -> String {
     columns.iter().map(one).collect::<Vec<_>>().join("|")
 }
 
-/// The entry of a shard manifest for the run `path`, generation 1.
+/// The entry of a shard manifest for the SSTable `path`, generation 1.
 pub fn listed(path: &str, physical_rows: Option<u64>) -> SsTable {
     SsTable {
         generation: Generation(1),
@@ -252,19 +252,19 @@ impl Run {
 pub async fn assert_reads_like_the_model(key: Key, base: &[u32], puts: &[&[(u32, Option<i64>)]]) {
     let directory = TempStrDir::default();
     let table = Table::create(directory.as_str(), key, base).await;
-    let run = table.write(1, puts).await;
-    run.assert_reads_like(&table).await;
+    let sstable = table.write(1, puts).await;
+    sstable.assert_reads_like(&table).await;
 
     // The key index answers for every position, tombstones included, and for nothing else.
     let ids: Vec<u32> = puts.iter().copied().flatten().map(|(id, _)| *id).collect();
-    let scanner = run.scanner(&table);
+    let scanner = sstable.scanner(&table);
     let found = scanner.contains_pks(&key.batch(&ids)).await.unwrap();
     assert!(found.iter().all(|found| *found), "{key:?}: {found:?}");
     let absent: Vec<u32> = base.iter().copied().filter(|id| !ids.contains(id)).collect();
     let found = scanner.contains_pks(&key.batch(&absent)).await.unwrap();
     assert!(found.iter().all(|found| !found), "{key:?}: {found:?}");
 
-    let dataset = run.open().await;
+    let dataset = sstable.open().await;
     let ids = |schema: &lance_core::datatypes::Schema| -> Vec<i32> {
         schema.fields.iter().map(|field| field.id).collect()
     };

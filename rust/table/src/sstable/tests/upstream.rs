@@ -1,4 +1,4 @@
-//! The same rows flushed by lance's own writer and by lancemem: the runs agree.
+//! The same rows flushed by lance's own writer and by lancemem: the SSTables agree.
 //! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use std::fs;
@@ -72,9 +72,9 @@ async fn a_run_equals_the_one_that_lance_flushes() {
         let mut table = Table::create(directory.as_str(), key, BASE).await;
         table.add_column_then_drop_the_first_value_column().await;
         let theirs = flush_with_lance(&mut table, PUTS).await;
-        let run = table.write(1, PUTS).await;
-        compare(&run, &theirs).await;
-        run.assert_reads_like(&table).await;
+        let sstable = table.write(1, PUTS).await;
+        compare(&sstable, &theirs).await;
+        sstable.assert_reads_like(&table).await;
     }
 }
 
@@ -85,26 +85,26 @@ async fn the_same_batches_make_the_same_data_file_and_sizes() {
     let directory = TempStrDir::default();
     let mut table = Table::create(directory.as_str(), Key::Utf8, BASE).await;
     let theirs = flush_with_lance(&mut table, puts).await;
-    let run = table.write(1, puts).await;
-    compare(&run, &theirs).await;
+    let sstable = table.write(1, puts).await;
+    compare(&sstable, &theirs).await;
 
-    let folder = PathBuf::from(format!("{}/{}", run.context.shard_uri, theirs.path));
-    let ours = fs::read(only_file(&PathBuf::from(run.local_folder()).join("data"))).unwrap();
+    let folder = PathBuf::from(format!("{}/{}", sstable.context.shard_uri, theirs.path));
+    let ours = fs::read(only_file(&PathBuf::from(sstable.local_folder()).join("data"))).unwrap();
     let other = fs::read(only_file(&folder.join("data"))).unwrap();
     assert_eq!(ours.len(), other.len());
     assert!(ours == other, "the data files differ");
-    assert_eq!(Some(run.written.physical_rows), theirs.physical_rows);
-    assert_eq!(Some(run.written.in_memory_bytes), theirs.in_memory_bytes);
-    assert_eq!(Some(run.written.primary_key_bytes), theirs.primary_key_bytes);
+    assert_eq!(Some(sstable.written.physical_rows), theirs.physical_rows);
+    assert_eq!(Some(sstable.written.in_memory_bytes), theirs.in_memory_bytes);
+    assert_eq!(Some(sstable.written.primary_key_bytes), theirs.primary_key_bytes);
 }
 
-async fn compare(run: &Run, theirs: &SsTable) {
-    let shard = &run.context.shard_uri;
+async fn compare(sstable: &Run, theirs: &SsTable) {
+    let shard = &sstable.context.shard_uri;
     let theirs_uri = format!("{shard}/{}", theirs.path);
     let theirs_dataset = Dataset::open(&theirs_uri).await.unwrap();
-    let ours_dataset = run.open().await;
+    let ours_dataset = sstable.open().await;
 
-    // What a lookup may believe depends on who wrote the run.
+    // What a lookup may believe depends on who wrote the SSTable.
     assert!(is_ours(&ours_dataset) && !is_ours(&theirs_dataset));
     let (ours, other) = (ours_dataset.manifest(), theirs_dataset.manifest());
     assert_eq!(ours.schema, other.schema);
@@ -136,7 +136,7 @@ async fn compare(run: &Run, theirs: &SsTable) {
     assert_eq!(ours.read_version, other.read_version);
     assert_eq!(ours.num_deleted_rows, other.num_deleted_rows);
 
-    let ours = PathBuf::from(run.local_folder());
+    let ours = PathBuf::from(sstable.local_folder());
     let other = PathBuf::from(&theirs_uri);
     let index = |folder: &Path, file: &str| fs::read(folder.join("_pk_index").join(file)).unwrap();
     assert!(index(&ours, "page_data.lance") == index(&other, "page_data.lance"));
