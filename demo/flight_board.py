@@ -1,8 +1,8 @@
 """Runs the flight board end to end and fails unless the board is exactly right.
 
-Owns the order of the run and what is printed: events are derived and written as Parquet files, one
-a micro-batch; Spark reads each, routes it to four shards and applies it; a second Spark job reads
-the board at the three consistency levels; the compactor runs; at the end the whole board is
+Owns the order of the SSTable and what is printed: events are derived and written as Parquet files,
+one a micro-batch; Spark reads each, routes it to four shards and applies it; a second Spark job
+reads the board at the three consistency levels; the compactor runs; at the end the whole board is
 compared with the state that pandas computes. It imports lancemem as a user would.
 """
 
@@ -29,7 +29,7 @@ from demo.measures import MicroBatch, summarize
 from demo.picture import draw
 from demo.reference import Difference, ExpectedCounts, compare, final_board
 from lancemem.spark import LancememTable, configure
-from lancemem.spark.reading import Consistency
+from lancemem.spark.reader import Consistency
 
 if TYPE_CHECKING:
     from typing import Any
@@ -46,7 +46,7 @@ class UnequalBoardError(Exception):
 
 @dataclass
 class Run:
-    """Everything that one run of the micro-batches needs, and what it has measured so far."""
+    """Everything that one SSTable of the micro-batches needs, and what it has measured so far."""
 
     spark: SparkSession
     board: LancememTable

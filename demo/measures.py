@@ -1,4 +1,4 @@
-"""What a run of the flight board measures, and its summary.
+"""What an SSTable of the flight board measures, and its summary.
 
 Owns the numbers of one micro-batch and how they add up. It neither measures nor prints.
 """
@@ -44,7 +44,7 @@ class MicroBatch:
 def summarize(
     micro_batches: Sequence[MicroBatch], events_by_kind: dict[str, int], rows: int, total_s: float
 ) -> dict[str, Any]:
-    """Add the micro-batches up to the numbers of the whole run."""
+    """Add the micro-batches up to the numbers of the whole SSTable."""
     freshness = [value for batch in micro_batches for value in batch.freshness_ms]
     events = sum(batch.events for batch in micro_batches)
     write_s = sum(batch.write_s for batch in micro_batches)

@@ -34,7 +34,7 @@ WANTED = {
     # An hour of each of the seven decoders.
     "fuzz": Wanted("minutes of a decoder with libFuzzer, under AddressSanitizer", 420),
     "damage": Wanted("log entries and manifests damaged in six ways at every position", 4),
-    "damaged-runs": Wanted("each file of a run damaged in six ways at every position", 1),
+    "damaged-runs": Wanted("each file of an SSTable damaged in six ways at every position", 1),
     "damaged-files": Wanted("stories of other files damaged in six ways at every position", 29),
     "kill-points": Wanted("kills behind chosen calls to the file system", 10_000),
     "kills": Wanted("kills at random times", 10_000),

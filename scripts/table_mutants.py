@@ -37,7 +37,7 @@ class Bug(NamedTuple):
 
 BUGS = {
     "B14": Bug(
-        "a compaction commits although another has moved its runs",
+        "a compaction commits although another has moved its SSTables",
         "test_compaction.py::test_two_compactors_lose_nothing_and_duplicate_nothing",
     ),
     "B15": Bug(
@@ -50,7 +50,7 @@ BUGS = {
         "test_compaction_model.py::test_the_rows_of_the_base_are_the_rows_of_the_table",
     ),
     "B17": Bug(
-        "a row or a tombstone of a newer run hides none of an older one that moves with it",
+        "a row or a tombstone of a newer SSTable hides none of an older one that moves with it",
         "test_compaction.py::test_one_generation_or_many_give_the_same_table",
     ),
     "B18": Bug(
@@ -58,15 +58,15 @@ BUGS = {
         "test_filters.py::test_a_condition_that_only_a_superseded_row_meets_finds_nothing",
     ),
     "B19-run": Bug(
-        "no check of the checksums of a run's files",
+        "no check of the checksums of an SSTable's files",
         "test_damaged_runs.py::test_a_damaged_file_of_a_run_is_reported_and_never_compacted",
         "the flips of 90 programs are refused by the decoder or change no row",
     ),
     "B19-kept": Bug(
-        "what was read of a run before its files were compared is written down after it",
+        "what was read of an SSTable before its files were compared is written down after it",
         "test_damaged_runs.py::"
         "test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_back",
-        "no program writes down what it reads of a damaged run",
+        "no program writes down what it reads of a damaged SSTable",
     ),
 }
 

@@ -92,7 +92,7 @@ ASKS: dict[str, Callable[[lancemem.Table], object]] = {
     "job": lambda table: table.start_job(shard=0),
     "compaction": lambda table: table.compact(),
     "planned compaction": lambda table: table.compact(dry_run=True),
-    "check of the log": lambda table: table.check_wal(0),
+    "check of the log": lambda table: table.verify_wal(0),
 }
 
 
@@ -129,8 +129,8 @@ def test_rows_are_all_there_again_once_their_sstables_are_listed(
     for handle in (table, lancemem.open_table(table.uri)):
         assert names(handle) == WHOLE
         assert handle.get([2, 10])["name"].to_pylist() == ["second"] * 2
-    assert table.check_wal(0).findings == []
-    assert [report.damage for report in table.check_runs()] == [[]]
+    assert table.verify_wal(0).findings == []
+    assert [report.damage for report in table.verify_sstables()] == [[]]
     flush(table, [4, 1], "later")
     wanted = WHOLE | {4: "later", 1: "later"}
     assert names(table) == wanted
@@ -267,7 +267,7 @@ def test_no_collection_removes_what_the_base_table_has_lost(
     make_old(table, 30 * DAY)
     for handle in (table, lancemem.open_table(table.uri)):
         kinds = {garbage.kind for garbage in handle.collect_garbage(older_than=NOW).garbage}
-        assert "orphan run" not in kinds
+        assert "orphan SSTable" not in kinds
         assert "shard manifest" not in kinds
     assert list(sstable_folders(table)) == [2]
     assert [report.relisted for report in table.relist_sstables()] == [[2]]
@@ -285,9 +285,9 @@ def test_a_staged_run_that_was_linked_is_found_under_its_own_name(
 ) -> None:
     table = make_table()
     version = lance.dataset(table.uri).version
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows([1], "staged"))
-    table.link(stage.finish())
+    table.commit(stage.finish())
     flush(table, [2], "put")
     table.compact()
     restore(table, version)
@@ -350,7 +350,7 @@ def test_a_version_that_was_restored_to_be_rid_of_rows_stays_without_them(
     table.abandon_generations(0, through_generation=2)
     wanted = {1: "first", 3: "third", 10: "first"}
     assert names(table) == wanted
-    assert table.check_runs() == []
+    assert table.verify_sstables() == []
     flush(table, [4], "fourth")
     table.compact()
     make_old(table, 30 * DAY)
@@ -444,7 +444,7 @@ def test_a_table_whose_index_was_made_anew_after_it_was_compacted_is_not_damaged
     assert names(again) == dict.fromkeys(range(8), "b")
     again.upsert(rows(range(4), "c"))
     again.start_job(shard=0).close(flush=True)
-    assert [report.damage for report in again.check_runs()] == [[]]
+    assert [report.damage for report in again.verify_sstables()] == [[]]
     again.collect_garbage(older_than=NOW)
     again.compact()
     assert names(again) == {key: "c" if key < 4 else "b" for key in range(8)}

@@ -1,6 +1,7 @@
 """Conditions over casts, signs and truth values, which other programs rewrite into something else.
 
-Owns: that each means what it says, in memory, in a run, in the base table and with an index there.
+Owns: that each means what it says, in memory, in an SSTable, in the base table and with an index
+there.
 Not here: other conditions (`test_filters`).
 """
 
@@ -66,7 +67,7 @@ CONDITIONS = {
 
 
 def stages(make_table: MakeTable) -> dict[str, lancemem.Table]:
-    """Give the rows in the log, in a run, in the base, and there with indexes."""
+    """Give the rows in the log, in an SSTable, in the base, and there with indexes."""
     made = {name: make_table(SCHEMA, ["id"]) for name in ("log", "run", "base", "indexed")}
     for name, table in made.items():
         table.upsert(ROWS)

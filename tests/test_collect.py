@@ -79,7 +79,7 @@ def test_a_dry_run_lists_each_thing_with_its_reason_and_removes_nothing(
     planned = table.collect_garbage(dry_run=True, older_than=NOW)
     assert files(table.uri) == before
     found = kinds(planned)
-    assert found["compacted run"] == 3
+    assert found["compacted SSTable"] == 3
     assert found["WAL entry"] == 2  # the highest entry stays, and so do sentinels
     assert all(garbage.reason for garbage in planned.garbage)
     assert planned.bytes == sum(garbage.bytes for garbage in planned.garbage) > 0
@@ -95,7 +95,7 @@ def test_nothing_goes_before_the_grace_period_is_over(table: lancemem.Table) -> 
     table.compact()
     assert table.collect_garbage().garbage == []
     make_old(table, 2 * 3600)
-    assert kinds(table.collect_garbage())["compacted run"] == 1
+    assert kinds(table.collect_garbage())["compacted SSTable"] == 1
 
 
 def test_the_grace_period_counts_from_the_end_of_use_and_not_from_the_flush(
@@ -118,13 +118,13 @@ def test_a_run_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table
     token = snapshot.token
     del snapshot
     table.compact()
-    assert "compacted run" not in kinds(table.collect_garbage())
+    assert "compacted SSTable" not in kinds(table.collect_garbage())
     # Another process may hold no more than the name of a snapshot.
     again = lancemem.open_table(table.uri).snapshot(token=token)
     assert again.scan().count_rows() == 20
     del again
     make_old(table, 2 * 3600)
-    assert kinds(table.collect_garbage())["compacted run"] == 2
+    assert kinds(table.collect_garbage())["compacted SSTable"] == 2
 
 
 def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
@@ -137,52 +137,52 @@ def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
     assert table.collect_garbage().pinned_sstables == 1
     assert first.scan().count_rows() == 10
     del first
-    assert kinds(table.collect_garbage())["compacted run"] == 1
+    assert kinds(table.collect_garbage())["compacted SSTable"] == 1
 
 
 def test_a_staged_run_of_last_week_is_not_linked_any_more(table: lancemem.Table) -> None:
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
     make_old(table, 6 * DAY + 60)
     with pytest.raises(lancemem.InvalidInputError, match="more than six days ago"):
-        table.link(staged)
+        table.commit(staged)
     make_old(table, DAY)
     table.upsert(rows(table.schema, range(3), "b"))
     assert set(names(table).values()) == {"b0", "b1", "b2"}
 
 
 def test_a_staged_run_that_is_linked_again_is_there_once(table: lancemem.Table) -> None:
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
-    assert table.link(staged + staged).runs == 1
+    assert table.commit(staged + staged).runs == 1
     table.upsert(rows(table.schema, range(1), "b"))
-    assert table.link(staged).already_written == 1
+    assert table.commit(staged).already_written == 1
     assert names(table) == {0: "b0", 1: "a1", 2: "a2"}
 
 
-@pytest.mark.parametrize("mode", ["adopt", "rewrite"])
+@pytest.mark.parametrize("mode", ["link", "rewrite"])
 def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_rows(
-    table: lancemem.Table, mode: Literal["adopt", "rewrite"]
+    table: lancemem.Table, mode: Literal["link", "rewrite"]
 ) -> None:
-    first, second = table.start_stage(), table.start_stage()
+    first, second = table.bulk_writer(), table.bulk_writer()
     first.upsert(rows(table.schema, range(3), "a"))
     second.upsert(rows(table.schema, range(2, 5), "c"))
     compacted, new = first.finish(), second.finish()
-    # The data of a large run are there long before its other files.
+    # The data of a large SSTable are there long before its other files.
     for path in Path(table.uri).glob("_mem_wal/*/*_gen_0/data/*"):
         os.utime(path, (time.time() - 3600,) * 2)
-    table.link(compacted)
+    table.commit(compacted)
     table.upsert(rows(table.schema, range(1), "b"))
     table.start_job(shard=0).close(flush=True)
-    # An adoption makes the files of a run young, so that Lance's clean-up leaves them.
+    # An adoption makes the files of an SSTable young, so that Lance's clean-up leaves them.
     assert table.compact(mode=mode).generations == 2
     running = table.start_job(shard=0)
-    assert table.link(compacted).already_written == 1
+    assert table.commit(compacted).already_written == 1
     running.put(rows(table.schema, range(1, 2), "b"))
     running.close()
-    linked = table.link(compacted + new)
+    linked = table.commit(compacted + new)
     assert (linked.runs, linked.rows, linked.already_written) == (1, 3, 0)
     assert names(table) == {0: "b0", 1: "b1", 2: "c2", 3: "c3", 4: "c4"}
 
@@ -191,72 +191,72 @@ def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_row
 def test_a_link_is_repeated_after_its_runs_were_compacted_and_collected(
     table: lancemem.Table, txn: tuple[str, int] | None
 ) -> None:
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
-    assert table.link(staged, txn=txn).runs == 1
+    assert table.commit(staged, txn=txn).runs == 1
     table.compact()
     table.upsert(rows(table.schema, range(1), "b"))
     make_old(table, 8 * DAY)
-    assert kinds(table.collect_garbage())["orphan run"] == 1
-    assert table.link(staged, txn=txn).already_written == 1
+    assert kinds(table.collect_garbage())["orphan SSTable"] == 1
+    assert table.commit(staged, txn=txn).already_written == 1
     assert names(table) == {0: "b0", 1: "a1", 2: "a2"}
     with pytest.raises(lancemem.InvalidInputError, match="is not there"):
-        table.link(staged, txn=("other", 1))
+        table.commit(staged, txn=("other", 1))
 
 
 def test_what_was_decided_about_a_staged_write_of_last_week_goes(table: lancemem.Table) -> None:
-    def staged(name: str) -> list[lancemem.StagedRun]:
-        stage = table.start_stage()
+    def staged(name: str) -> list[lancemem.StagedSsTable]:
+        stage = table.bulk_writer()
         stage.upsert(rows(table.schema, range(3), name))
         return stage.finish()
 
     linked, discarded = staged("a"), staged("b")
-    table.link(linked, write="one")
-    assert table.discard(discarded, write="other")
+    table.commit(linked, write="one")
+    assert table.abort(discarded, write="other")
     make_old(table, 6 * DAY)
     assert "staged write" not in kinds(table.collect_garbage())
     make_old(table, DAY + 2 * 3600)
     assert kinds(table.collect_garbage())["staged write"] == 2
-    assert not table.discard(linked, write="one")
-    assert table.link(linked, write="one").already_written == 1
-    with pytest.raises(lancemem.LancememError, match="staged run"):
-        table.link(discarded, write="other")
+    assert not table.abort(linked, write="one")
+    assert table.commit(linked, write="one").already_written == 1
+    with pytest.raises(lancemem.LancememError, match="staged SSTable"):
+        table.commit(discarded, write="other")
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
 def test_a_run_that_was_linked_is_not_discarded_although_it_is_compacted(
     table: lancemem.Table,
 ) -> None:
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
-    table.link(staged)
+    table.commit(staged)
     table.compact()
     for handle in (table, lancemem.open_table(table.uri)):
         with pytest.raises(lancemem.InvalidInputError, match="is linked and cannot be discarded"):
-            handle.discard(staged, write="late")
+            handle.abort(staged, write="late")
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
 def test_a_name_of_a_staged_write_that_no_file_can_have_is_refused(table: lancemem.Table) -> None:
     for name in ("", "a/b", "x" * 201, "\u00e9" * 101):
         with pytest.raises(lancemem.InvalidInputError, match="cannot name a staged write"):
-            table.discard([], write=name)
-    assert table.discard([], write="x" * 200)
+            table.abort([], write=name)
+    assert table.abort([], write="x" * 200)
 
 
 def test_no_run_is_discarded_through_a_link_to_a_folder_elsewhere(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
     shard = Path(table.uri, "_mem_wal", staged[0].shard_id)
     elsewhere = shard.rename(tmp_path / "elsewhere")
     shard.symlink_to(elsewhere)
     with pytest.raises(lancemem.InvalidInputError, match="it leads to"):
-        table.discard(staged, write="w")
+        table.abort(staged, write="w")
     assert (elsewhere / staged[0].path / "bloom_filter.bin").exists()
 
 
@@ -285,8 +285,8 @@ def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> No
     assert len(run_folders(table)) == 2
     assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
     del stream, first
-    table.scan(consistency="flushed").count_rows()  # the other handle lets go of its runs too
-    assert kinds(other.collect_garbage(older_than=NOW))["compacted run"] == 2
+    table.scan(consistency="flushed").count_rows()  # the other handle lets go of its SSTables too
+    assert kinds(other.collect_garbage(older_than=NOW))["compacted SSTable"] == 2
 
 
 def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name(
@@ -303,7 +303,7 @@ def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name
         assert snapshot.scan().to_table().num_rows == 10
     del snapshot
     table.scan(consistency="flushed").count_rows()
-    assert kinds(other.collect_garbage(older_than=NOW))["compacted run"] == 1
+    assert kinds(other.collect_garbage(older_than=NOW))["compacted SSTable"] == 1
 
 
 def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(
@@ -320,7 +320,7 @@ def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(
     assert table.collect_garbage(older_than=NOW).pinned_sstables == 2
     assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
     del stream, first
-    assert kinds(table.collect_garbage(older_than=NOW))["compacted run"] == 2
+    assert kinds(table.collect_garbage(older_than=NOW))["compacted SSTable"] == 2
 
 
 def test_a_writer_that_slept_finds_the_slot_behind_its_last_entry_taken(
@@ -404,12 +404,12 @@ def test_a_left_over_of_a_failed_flush_goes_once_its_generation_was_flushed(
         (folder / name / "data" / "x.lance").write_bytes(b"half a file")
     (folder / "notes").mkdir()
     (folder / "notes" / "keep.txt").write_text("not ours")
-    assert kinds(table.collect_garbage(older_than=NOW))["orphan run"] == 1
+    assert kinds(table.collect_garbage(older_than=NOW))["orphan SSTable"] == 1
     assert (folder / "0badc0de_gen_2").exists(), "the flush of generation 2 may be running"
     assert not (folder / "0badc0de_gen_1").exists()
     assert (folder / "notes" / "keep.txt").exists()
     flush(table, range(5), "b")
-    assert kinds(table.collect_garbage(older_than=NOW))["orphan run"] == 1
+    assert kinds(table.collect_garbage(older_than=NOW))["orphan SSTable"] == 1
     assert len(names(table)) == 5
 
 
@@ -490,7 +490,7 @@ def test_a_pipe_in_a_folder_of_the_table_is_never_opened(
     place = next(Path(table.uri).glob(folder))
     os.mkfifo(place / "pipe")
     (place / "endless").symlink_to("/dev/zero")
-    assert kinds(table.collect_garbage(older_than=NOW))["compacted run"] == 3
+    assert kinds(table.collect_garbage(older_than=NOW))["compacted SSTable"] == 3
     assert run_folders(table) == set()
     assert len(names(lancemem.open_table(table.uri))) == 12
 
@@ -506,7 +506,7 @@ def test_a_collection_names_a_link_to_itself_and_goes_on_without_it(
     with pytest.raises(lancemem.CorruptionError, match="loop"):
         table.collect_garbage(older_than=NOW)
     link.unlink()
-    assert kinds(table.collect_garbage(older_than=NOW))["compacted run"] == 3
+    assert kinds(table.collect_garbage(older_than=NOW))["compacted SSTable"] == 3
 
 
 def test_old_manifests_go_and_the_newest_stay_without_a_gap(table: lancemem.Table) -> None:

@@ -1,6 +1,6 @@
 """Compaction by adoption: what moves, what it leaves alone, and that pylance reads the result.
 
-Owns: the ways of a run, foreign commits in between, indexes, and the shape of what is written.
+Owns: the ways of an SSTable, foreign commits in between, indexes, and the shape of what is written.
 Not here: random programs (test_model, test_compaction_model), power cuts (durability).
 """
 
@@ -45,7 +45,7 @@ def base_state(uri: str) -> dict[int, str]:
 
 
 def put(table: lancemem.Table, *puts: pa.Table, delete: list[int] | None = None) -> None:
-    """Put the tables, delete the keys, and flush all as one run of shard 0."""
+    """Put the tables, delete the keys, and flush all as one SSTable of shard 0."""
     with table.start_job(shard=0) as job:
         for data in puts:
             job.put(data)
@@ -74,7 +74,7 @@ def test_a_run_becomes_a_fragment_without_a_byte_of_it_being_written(
     file = run_file(table.uri, table, 1)
     before = file.read_bytes()
     result = table.compact()
-    assert (result.generations, result.adopted, result.rewritten) == (1, 1, 0)
+    assert (result.generations, result.linked, result.rewritten) == (1, 1, 0)
     assert (result.rows_written, result.rows_deleted, result.copied_bytes) == (ROWS, 0, 0)
     ((inode, size),) = data_files(table.uri).values()
     assert (inode, size) == (file.stat().st_ino, len(before))
@@ -98,10 +98,10 @@ def test_dead_rows_of_the_base_are_a_bitmap_however_few_and_whatever_was_dead_be
     table: lancemem.Table,
 ) -> None:
     put(table, rows(table.schema, range(10), "a"))
-    table.compact(mode="adopt")
+    table.compact(mode="link")
     for number, version in ((3, "b"), (8, "c"), (3, "d")):
         put(table, rows(table.schema, [number], version))
-        table.compact(mode="adopt", max_dead_share=1.0)
+        table.compact(mode="link", max_dead_share=1.0)
         files = [it.deletion_file() for it in lance.dataset(table.uri).get_fragments()]
         assert files[0] is not None
         assert all(file.endswith(".bin") for file in files if file is not None)
@@ -116,7 +116,7 @@ def test_superseded_rows_and_tombstones_are_in_the_deletion_file_of_the_new_frag
 ) -> None:
     schema = table.schema
     put(table, rows(schema, range(10), "a"), rows(schema, range(5), "b"), delete=[7, 8, 99])
-    assert table.compact(mode="adopt", max_dead_share=1.0).rows_written == 8
+    assert table.compact(mode="link", max_dead_share=1.0).rows_written == 8
     (fragment,) = lance.dataset(table.uri).get_fragments()
     # 18 rows: ten, five and three tombstones; the first versions of 0 to 4, 7 and 8 are dead too.
     assert (fragment.physical_rows, fragment.num_deletions) == (18, 10)
@@ -133,8 +133,8 @@ def test_rows_that_a_newer_run_of_the_same_commit_supersedes_are_dead(
     put(table, rows(schema, range(50, 150), "b"), delete=[0, 60])
     put(table, rows(schema, range(140, 160), "c"), delete=[1])
     versions = len(lance.dataset(table.uri).versions())
-    result = table.compact(mode="adopt", max_dead_share=1.0)
-    assert (result.generations, result.adopted) == (3, 3)
+    result = table.compact(mode="link", max_dead_share=1.0)
+    assert (result.generations, result.linked) == (3, 3)
     assert len(lance.dataset(table.uri).versions()) == versions + 1
     expected = {i: f"a{i}" for i in range(2, 50)} | {i: f"b{i}" for i in range(50, 140) if i != 60}
     expected |= {i: f"c{i}" for i in range(140, 160)}
@@ -143,10 +143,10 @@ def test_rows_that_a_newer_run_of_the_same_commit_supersedes_are_dead(
 
 
 def test_one_generation_or_many_give_the_same_table(make_table: MakeTable) -> None:
-    """B17: a tombstone must hide what is below whatever the runs are cut into."""
+    """B17: a tombstone must hide what is below whatever the SSTables are cut into."""
     results = []
     for flush_each in (False, True):
-        for mode in ("adopt", "rewrite"):
+        for mode in ("link", "rewrite"):
             table = make_table()
             schema = table.schema
             table.upsert(rows(schema, range(20), "base"))
@@ -190,11 +190,11 @@ def test_small_runs_are_written_together_and_the_result_says_why(table: lancemem
         put(table, rows(table.schema, range(step * 10, step * 10 + 10), "a"))
     planned = table.compact(dry_run=True)
     assert planned.base_version == lance.dataset(table.uri).version
-    assert [run.treatment for run in planned.runs] == ["rewrite"] * 3
-    assert "3 small runs" in planned.runs[0].reason
+    assert [run.treatment for run in planned.sstables] == ["rewrite"] * 3
+    assert "3 small SSTables" in planned.sstables[0].reason
     assert len(table.shards()[0].sstables) == 3, "a dry run changes nothing"
     done = table.compact()
-    assert done.runs == planned.runs
+    assert done.sstables == planned.sstables
     assert (done.rewritten, done.fragments_added, done.rows_written) == (3, 1, 30)
     assert len(base_state(table.uri)) == 30
 
@@ -202,7 +202,7 @@ def test_small_runs_are_written_together_and_the_result_says_why(table: lancemem
 def test_a_run_of_mostly_dead_rows_is_rewritten(table: lancemem.Table) -> None:
     schema = table.schema
     put(table, *(rows(schema, range(100), f"v{i}-") for i in range(4)))
-    (run,) = table.compact(dry_run=True).runs
+    (run,) = table.compact(dry_run=True).sstables
     assert (run.treatment, run.rows, run.live_rows) == ("rewrite", 400, 100)
     assert "300 of 400" in run.reason
     table.compact()
@@ -211,16 +211,16 @@ def test_a_run_of_mostly_dead_rows_is_rewritten(table: lancemem.Table) -> None:
 
 
 def test_the_ways_are_checked(table: lancemem.Table) -> None:
-    with pytest.raises(lancemem.InvalidInputError, match="'auto', 'adopt' or 'rewrite'"):
+    with pytest.raises(lancemem.InvalidInputError, match="'auto', 'link' or 'rewrite'"):
         table.compact(mode="merge")  # type: ignore[arg-type]
     with pytest.raises(lancemem.InvalidInputError, match="between 0 and 1"):
         table.compact(max_dead_share=2.0)
-    assert table.compact().runs == []
+    assert table.compact().sstables == []
 
 
-@pytest.mark.parametrize("mode", ["adopt", "rewrite"])
+@pytest.mark.parametrize("mode", ["link", "rewrite"])
 def test_a_column_that_is_never_null_survives_tombstones(
-    make_table: MakeTable, mode: Literal["adopt", "rewrite"]
+    make_table: MakeTable, mode: Literal["link", "rewrite"]
 ) -> None:
     schema = pa.schema(
         [
@@ -257,7 +257,7 @@ def test_pylance_reads_and_changes_an_adopted_table(
     lance.write_dataset(first, uri, data_storage_version=version)  # type: ignore[arg-type]
     table = lancemem.open_table(uri)
     put(table, rows(table.schema, range(50, 150), "a"), delete=[0, 1, 149])
-    assert table.compact(mode="adopt").adopted == 1
+    assert table.compact(mode="link").linked == 1
     expected = {i: f"base{i}" for i in range(2, 50)} | {i: f"a{i}" for i in range(50, 149)}
     dataset = lance.dataset(uri)
     assert state(dataset.to_table()) == expected
@@ -323,7 +323,7 @@ def test_rows_that_no_index_covers_yet_are_found(
     dataset.create_scalar_index("name", "BITMAP")
     table = lancemem.open_table(uri)
     put(table, rows(table.schema, range(90, 120), "a"), delete=[5])
-    table.compact(mode="adopt")
+    table.compact(mode="link")
 
     def check(unindexed: bool) -> None:
         dataset = lance.dataset(uri)
@@ -353,7 +353,7 @@ def test_a_table_of_two_shards_moves_in_one_commit(make_table: MakeTable) -> Non
             with table.start_job(shard=shard) as job:
                 job.flush()
     versions = lance.dataset(table.uri).version
-    result = table.compact(mode="adopt", max_dead_share=1.0)
+    result = table.compact(mode="link", max_dead_share=1.0)
     assert (result.generations, result.base_version) == (4, versions + 1)
     expected = {i: f"s0-{i}" for i in range(50)} | {i: f"s1-{i}" for i in range(50, 150)}
     assert base_state(table.uri) == expected
@@ -547,6 +547,6 @@ def test_a_table_without_a_key_is_adopted_whole(tmp_path: Path) -> None:
         with table.start_job(shard=0) as job:
             job.put(pa.table({"v": [1, 1, 2]}, schema=schema))
             job.flush()
-    assert table.compact(mode="adopt").rows_written == 6
+    assert table.compact(mode="link").rows_written == 6
     assert sorted(lance.dataset(uri).to_table()["v"].to_pylist()) == [1, 1, 1, 1, 2, 2]
     assert table.scan().count_rows() == 6

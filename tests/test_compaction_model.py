@@ -36,14 +36,14 @@ Step = tuple[Any, ...]
 class _Maintained(_Machine):
     """A table whose maintenance is part of the program."""
 
-    def compact_by(self, mode: Literal["auto", "adopt", "rewrite"], share: float) -> None:
+    def compact_by(self, mode: Literal["auto", "link", "rewrite"], share: float) -> None:
         planned = self.table.compact(mode=mode, dry_run=True)
         done = self.table.compact(mode=mode, max_dead_share=share)
         assert (done.rows_written, done.rows_deleted) == (
             planned.rows_written,
             planned.rows_deleted,
         )
-        assert sum(run.live_rows for run in done.runs) == done.rows_written
+        assert sum(run.live_rows for run in done.sstables) == done.rows_written
 
     def compact_by_lance(self) -> None:
         dataset = lance.dataset(self.table.uri)
@@ -102,7 +102,7 @@ class _Maintained(_Machine):
         self.scan("flushed")
 
     def damage_run(self, which: int, at: int) -> None:
-        """Flip a bit in a file of a run: it is named or not needed, and never moves on."""
+        """Flip a bit in a file of an SSTable: it is named or not needed, and never moves on."""
         # So that nothing is being written.
         self.flush_all()
         where = "data/*" if which % 2 else "**/*"
@@ -187,7 +187,7 @@ def programs(kind: str) -> st.SearchStrategy[list[Step]]:
         st.tuples(st.just("flush"), shards),
         st.tuples(
             st.just("compact_by"),
-            st.sampled_from(["auto", "adopt", "adopt", "rewrite"]),
+            st.sampled_from(["auto", "adopt", "link", "rewrite"]),
             st.sampled_from([0.0, 0.5, 1.0]),
         ),
         st.tuples(st.just("compact_by_lance")),
@@ -247,5 +247,5 @@ def test_the_rows_of_the_base_are_the_rows_of_the_table(make_table: MakeTable) -
         table.upsert(data)
         with table.start_job(shard=0) as job:
             job.flush()
-        table.compact(mode="adopt" if step % 2 else "rewrite")
+        table.compact(mode="link" if step % 2 else "rewrite")
         assert lance.dataset(table.uri).count_rows() == table.scan().count_rows() == 3 + step

@@ -81,7 +81,7 @@ def read_flushed_by_pylance(table: lancemem.Table) -> list[dict[str, Any]]:
 
 
 def write_three_rounds(table: lancemem.Table, kind: str, flush: bool) -> list[dict[str, Any]]:
-    """Write, replace a part, delete a part; each in a run of its own where `flush` is set."""
+    """Write, replace a part, delete a part; each in an SSTable of its own where `flush` is set."""
     with table.start_job(shard=0) as job:
         job.put(rows(kind, range(40), "first"))
         if flush:
@@ -250,7 +250,7 @@ def test_runs_that_pylance_flushed_are_read(kind: str, table_uri: str) -> None:
     expected = in_order(pa.concat_tables(kept))
     assert in_order(table.scan(consistency="flushed").to_table()) == expected
     assert in_order(table.get(key_rows(kind, range(70)))) == expected
-    reports = table.check_runs()
+    reports = table.verify_sstables()
     assert [(it.files, it.damage) for it in reports] == [(0, [])] * len(reports)
     assert all(len(it.unchecked) >= 1 for it in reports), reports
 

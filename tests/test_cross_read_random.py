@@ -1,6 +1,6 @@
 """lancemem and pylance 14.0.2 take turns on one shard at random, and both read what a dict holds.
 
-Owns: random lives of a shard that both write: puts and deletes of either, the runs that either
+Owns: random lives of a shard that both write: puts and deletes of either, the SSTables that either
 flushes, lancemem's compactions between them; every read of either. Not here: single cases, and
 where pylance is known to be wrong (test_cross_read).
 """
@@ -51,7 +51,7 @@ class Shard:
                 writer.put(self.rows.replace(self.some(), f"value {self.values}"))
 
     def turn_of_lancemem(self) -> None:
-        """Write through a job; what it leaves is a run or entries of the log."""
+        """Write through a job; what it leaves is an SSTable or entries of the log."""
         flush = self.chance.randrange(2) == 0
         job = self.table.start_job(shard=0)
         self.write(job)
@@ -75,7 +75,7 @@ class Shard:
         assert self.rows.of(self.table.get(self.rows.keys(range(KEYS)))) == self.rows.rows
 
     def check_flushed(self) -> None:
-        """Compare what both read where the log holds nothing that is not in runs."""
+        """Compare what both read where the log holds nothing that is not in SSTables."""
         self.table.start_job(shard=0).close(flush=True)
         assert self.rows.of(flushed_rows(self.table)) == self.rows.rows
         flushed = self.table.scan(consistency="flushed").to_table()

@@ -1,6 +1,6 @@
 """A file of the base table that is cut or missing: damage by name, and no fault that may pass.
 
-Owns what reads say of it. Does not own damage of a run (`test_damaged_runs`) or of the log
+Owns what reads say of it. Does not own damage of an SSTable (`test_damaged_runs`) or of the log
 (`test_repair`).
 """
 

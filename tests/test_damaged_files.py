@@ -1,9 +1,9 @@
-"""Six kinds of damage at many positions of each small file beside log and runs: no wrong row.
+"""Six kinds of damage at many positions of each small file beside log and SSTables: no wrong row.
 
 Owns: pages and publications of the record index, deletion vectors of runs, and files whose bytes
-nobody believes. Does not own: staged writes and transaction ids (`test_damaged_writes`), damage behind an
-open handle (`test_damaged_since`), log entries and shard manifests (`damage_everywhere` of the
-core), files of runs (`sstable::tests::damage`), or the base table (`test_damaged_base`).
+nobody believes. Does not own: staged writes and transaction ids (`test_damaged_writes`), damage
+behind an open handle (`test_damaged_since`), log entries and shard manifests (`damage_everywhere`
+of the core), files of runs (`sstable::tests::damage`), or the base table (`test_damaged_base`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def check_written_down(
 
 @pytest.fixture
 def indexed(table: lancemem.Table) -> lancemem.Table:
-    """Give a table of two fragments: pages of one were built, the other's are those of its run."""
+    """Give a table of two fragments: one has built pages, the other those of its SSTable."""
     put_run(table, range(300), 1.0)
     table.compact()
     table.rebuild_record_index()
@@ -100,9 +100,9 @@ def indexed(table: lancemem.Table) -> lancemem.Table:
 
 
 def publication(table: lancemem.Table, made: str) -> Path:
-    """Give the file that publishes the run whose pages were built or adopted."""
+    """Give the file that publishes the SSTable whose pages were built or adopted."""
     first, second = below(table, PUBLICATIONS)
-    # What was adopted is a second name of the run's own file.
+    # What was adopted is a second name of the SSTable's own file.
     first_is = "adopted" if pages_of(first, PAGES[0]).stat().st_nlink > 1 else "built"
     return first if first_is == made else second
 
@@ -193,7 +193,7 @@ def test_a_compaction_and_a_rebuild_do_without_a_damaged_publication(
 
 @pytest.fixture
 def vectored(table: lancemem.Table) -> lancemem.Table:
-    """Give a table with two runs above its base that say by position which rows they supersede."""
+    """Give a table with two SSTables above its base that name the rows they supersede."""
     put_run(table, range(200), 1.0)
     table.compact()
     table.set_deletion_vectors(True)
@@ -250,10 +250,10 @@ def noted(table: lancemem.Table) -> lancemem.Table:
     table.upsert(rows(range(20), 1.0))
     with table.start_job(shard=0) as job:
         job.put(rows(range(5), 2.0))
-    last = table.check_wal(0).last_wal_position
+    last = table.verify_wal(0).last_wal_position
     [path] = Path(table.uri).rglob(f"wal/{f'{last:064b}'[::-1]}.arrow")
     path.write_bytes(path.read_bytes()[:-20])
-    table.cut_wal(0, from_position=last)
+    table.truncate_wal(0, from_position=last)
     table.start_job(shard=0, config=lancemem.WriterConfig(fsync=False)).close()
     return opened(table)
 
@@ -269,7 +269,7 @@ def test_damage_of_what_nobody_believes_changes_nothing(
     for damage in damaged(path):
         assert read(noted).to_pylist() == expected, damage
     for damage in damaged(path, every=20):
-        assert opened(noted).check_wal(0).first_damaged_position is None, damage
+        assert opened(noted).verify_wal(0).first_damaged_position is None, damage
         # A job that syncs makes up for one that did not, whatever the note of it says.
         opened(noted).start_job(shard=0).close()
         [note] = Path(noted.uri).glob("_lancemem/unsynced/*")

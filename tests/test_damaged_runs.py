@@ -1,4 +1,4 @@
-"""A damaged run in Python: refused by reads and compactions, reported by check_runs.
+"""A damaged SSTable in Python: refused by reads and compactions, reported by verify_sstables.
 
 Owns the methods, the command line and what stays as it was. Does not own each kind of damage in
 each file: `rust/table/src/sstable/tests/damage.rs` holds those.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROWS = 100
 # A lookup reads pages of a key index that has several; otherwise all keys.
 INDEXED_ROWS = 60_000
-# Above it a run is not read whole when it is opened.
+# Above it an SSTable is not read whole when it is opened.
 LARGE_BYTES = 33 << 20
 LARGE = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("blob", pa.binary())])
 
@@ -38,7 +38,7 @@ def rows(first: int, count: int, value: float) -> pa.Table:
 
 @pytest.fixture
 def flushed(table: lancemem.Table) -> lancemem.Table:
-    """Give a table with a compacted base, and a run above it that replaces half of the rows."""
+    """Give a table with a compacted base, and an SSTable that replaces half of the rows."""
     with table.start_job(shard=0) as job:
         job.put(rows(0, ROWS, 1.0))
         job.flush()
@@ -69,7 +69,7 @@ def flip(path: Path) -> None:
 def test_a_run_whose_files_are_of_another_place_is_refused(
     flushed: lancemem.Table, tmp_path: Path
 ) -> None:
-    """Whoever writes a run could send its readers to any file that they may read."""
+    """Whoever writes an SSTable could send its readers to any file that they may read."""
     folder = run_folder(flushed)
     outside = tmp_path / "outside.lance"
     folder.rename(outside)
@@ -87,7 +87,7 @@ FILES = ["data/*", "_deletions/*", "_versions/*", "bloom_filter.bin", "_pk_index
 def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
     flushed: lancemem.Table, pattern: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [report] = flushed.check_runs()
+    [report] = flushed.verify_sstables()
     assert (report.files, report.damage) == (5, [])
     assert main(["check-runs", flushed.uri]) == 0
     assert "1 runs: 5 files" in capsys.readouterr().out
@@ -95,7 +95,7 @@ def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
     path = the_file(flushed, pattern)
     flip(path)
 
-    [report] = flushed.check_runs()
+    [report] = flushed.verify_sstables()
     name = str(path.relative_to(run_folder(flushed)))
     assert len(report.damage) == 1
     assert name in report.damage[0], report
@@ -157,14 +157,14 @@ def test_what_is_left_of_a_damaged_run_is_read_and_compacted_by_who_asks_for_it(
     with pytest.raises(lancemem.CorruptionError):
         lancemem.open_table(flushed.uri).scan().to_table()
 
-    table = lancemem.open_table(flushed.uri, verify_runs=False)
+    table = lancemem.open_table(flushed.uri, verify_sstables=False)
     names = table.scan(["name"], "id < 50").to_table().column("name").to_pylist()
     expected = ["x42" if number == 42 else f"r{number}" for number in range(50)]
     assert sorted(names) == sorted(expected)
     table.compact()
     again = lancemem.open_table(flushed.uri)
     assert again.get([42]).column("name").to_pylist() == ["x42"]
-    assert again.check_runs() == []
+    assert again.verify_sstables() == []
 
 
 @pytest.mark.parametrize("pattern", ["bloom_filter.bin", "_pk_index/page_data.lance"])
@@ -173,7 +173,7 @@ def test_who_asks_for_what_is_left_needs_no_file_but_the_rows(
 ) -> None:
     before = flushed.scan().to_table().sort_by("id")
     flip(the_file(flushed, pattern))
-    table = lancemem.open_table(flushed.uri, verify_runs=False)
+    table = lancemem.open_table(flushed.uri, verify_sstables=False)
     assert table.scan().to_table().sort_by("id") == before
     assert table.get(list(range(ROWS))).sort_by("id") == before
     assert table.scan(filter="id = 3").count_rows() == 1
@@ -192,7 +192,7 @@ def test_who_asks_for_what_is_left_reads_a_manifest_whose_checksum_alone_is_dama
     path.write_bytes(content)
     with pytest.raises(lancemem.CorruptionError, match="checksum"):
         lancemem.open_table(flushed.uri).scan().to_table()
-    table = lancemem.open_table(flushed.uri, verify_runs=False)
+    table = lancemem.open_table(flushed.uri, verify_sstables=False)
     assert table.scan().to_table().sort_by("id") == before
 
 
@@ -203,7 +203,7 @@ def large_rows(names: list[str], size: int) -> pa.Table:
 
 @pytest.fixture
 def large(tmp_path: Path) -> lancemem.Table:
-    """Give a table with twelve rows in its base, eight of which a large run replaces."""
+    """Give a table with twelve rows in its base, eight of which a large SSTable replaces."""
     table = lancemem.create_table(str(tmp_path / "t.lance"), LARGE, primary_key=["id"])
     with table.start_job(shard=0, config=lancemem.WriterConfig(durable=False, fsync=False)) as job:
         job.put(large_rows([f"key-{number:09}" for number in range(12)], 10))
@@ -263,7 +263,7 @@ def test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_ba
     with pytest.raises(lancemem.CorruptionError, match="checksum"):
         settle()
     path.write_bytes(whole)
-    assert table.check_runs()[0].damage == []
+    assert table.verify_sstables()[0].damage == []
     settle()
     assert table.scan().to_table().sort_by("id") == expected
     table.compact()
@@ -277,7 +277,7 @@ def test_a_file_that_a_disk_cannot_read_is_damage(flushed: lancemem.Table) -> No
     path.unlink()
     # Its first page is mapped nowhere, and a read of it ends as that of a bad sector does.
     path.symlink_to("/proc/self/mem")
-    [report] = flushed.check_runs()
+    [report] = flushed.verify_sstables()
     assert report.damage == [f"data/{path.name}: unreadable"]
     with pytest.raises(lancemem.CorruptionError, match=f"data/{path.name}"):
         lancemem.open_table(flushed.uri).compact()
@@ -288,17 +288,17 @@ def test_a_file_that_cannot_be_read_is_named(flushed: lancemem.Table) -> None:
     folder = path.parent.rename(path.parents[1] / "away")
     path.parent.touch()  # a file system that answers with an error, and may be well again
     with pytest.raises(lancemem.RetryableError, match=f"data/{path.name}"):
-        flushed.check_runs()
+        flushed.verify_sstables()
     path.parent.unlink()
     folder.rename(path.parent)
-    [report] = flushed.check_runs()
+    [report] = flushed.verify_sstables()
     assert report.damage == []
 
 
 def test_check_runs_names_a_shard_that_is_not_there(flushed: lancemem.Table) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="no shard 7"):
-        flushed.check_runs(7)
+        flushed.verify_sstables(7)
     absent = "00000000-0000-0000-0000-000000000000"
     with pytest.raises(lancemem.InvalidInputError, match=absent):
-        flushed.check_runs(absent)
+        flushed.verify_sstables(absent)
     assert main(["check-runs", flushed.uri, "--shard", "7"]) == 2

@@ -38,7 +38,7 @@ def read(table: lancemem.Table) -> pa.Table:
 
 @pytest.fixture
 def changed(table: lancemem.Table) -> lancemem.Table:
-    """Give a table with an index, and a run that changes some rows and one of them twice."""
+    """Give a table with an index, and an SSTable that changes some rows and one of them twice."""
     with table.start_job(shard=0) as job:
         job.put(rows(range(ROWS), 1.0))
         job.flush()

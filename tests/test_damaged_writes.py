@@ -1,8 +1,8 @@
 """Six kinds of damage at many positions of what keeps a write from being done twice or undone.
 
-Owns: decisions about staged writes, staged runs before they are linked, and transaction ids in log entries
-and in shard manifests. Does not own: entries and manifests without transaction ids (`damage_everywhere` of
-the core), or the files of a listed run (`sstable::tests::damage`).
+Owns: decisions about staged writes, staged SSTables before they are linked, and transaction ids in
+log entries and in shard manifests. Does not own: entries and manifests without transaction ids
+(`damage_everywhere` of the core), or the files of a listed run (`sstable::tests::damage`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def file_of(table: lancemem.Table, pattern: str) -> Path:
 
 
 @pytest.fixture
-def staged(table: lancemem.Table) -> lancemem.StagedRun:
+def staged(table: lancemem.Table) -> lancemem.StagedSsTable:
     """Stage rows for a table that has ten; together they are thirty."""
     table.upsert(rows(range(10), 1.0))
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(range(5, 30), 2.0))
     [run] = stage.finish()
     return run
@@ -53,52 +53,52 @@ def staged(table: lancemem.Table) -> lancemem.StagedRun:
 
 @pytest.mark.parametrize("decision", [b"link\n", b"discard\n"])
 def test_a_damaged_decision_is_named_and_neither_linked_nor_discarded(
-    table: lancemem.Table, staged: lancemem.StagedRun, decision: bytes
+    table: lancemem.Table, staged: lancemem.StagedSsTable, decision: bytes
 ) -> None:
     path = Path(table.uri) / "_lancemem" / "staged" / "w"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(decision)  # and whoever made it went no further
     before, owner, said = read(table), epoch(table), []
     for damage in damaged(path):
-        for call in (opened(table).link, opened(table).discard):
+        for call in (opened(table).commit, opened(table).abort):
             told = unnamed("_lancemem/staged/w", call, [staged], write="w")
             said += [f"{call.__name__}, {damage}: {told}"] if told else []
         assert read(table) == before, damage
         assert epoch(table) == owner, damage
         assert file_of(table, f"_mem_wal/*/{staged.path}/data/*").exists(), damage
     assert said == []
-    assert table.discard([staged], write="w") == (decision == b"discard\n")
+    assert table.abort([staged], write="w") == (decision == b"discard\n")
 
 
 def test_of_a_link_whose_decision_was_damaged_since_nobody_says_that_it_was_discarded(
-    table: lancemem.Table, staged: lancemem.StagedRun
+    table: lancemem.Table, staged: lancemem.StagedSsTable
 ) -> None:
-    table.link([staged], write="w", txn=TXN)
+    table.commit([staged], write="w", txn=TXN)
     linked, owner, said = read(table), epoch(table), []
     assert linked.num_rows == 30
     for damage in damaged(file_of(table, "_lancemem/staged/w")):
-        told = unnamed("_lancemem/staged/w", opened(table).link, [staged], write="w", txn=TXN)
+        told = unnamed("_lancemem/staged/w", opened(table).commit, [staged], write="w", txn=TXN)
         said += [f"{damage}: {told}"] if told else []
         assert read(table) == linked, damage
         assert epoch(table) == owner, damage
     assert said == []
-    assert table.link([staged], write="w", txn=TXN).already_written == 1
+    assert table.commit([staged], write="w", txn=TXN).already_written == 1
 
 
 def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
-    table: lancemem.Table, staged: lancemem.StagedRun
+    table: lancemem.Table, staged: lancemem.StagedSsTable
 ) -> None:
     before, owner = read(table), epoch(table)
     path = file_of(table, f"_mem_wal/*/{staged.path}/_versions/*")
     whole = path.read_bytes()
     # The version in the last bytes says nothing that anybody reads.
     for damage in damaged(path, but_last=8):
-        assert unnamed(staged.path, opened(table).link, [staged]) == "", damage
+        assert unnamed(staged.path, opened(table).commit, [staged]) == "", damage
     path.unlink()
-    assert unnamed(staged.path, opened(table).link, [staged]) == "", "missing"
+    assert unnamed(staged.path, opened(table).commit, [staged]) == "", "missing"
     assert (read(table), epoch(table)) == (before, owner)
     path.write_bytes(whole)
-    table.link([staged])
+    table.commit([staged])
     assert read(table).num_rows == 30
 
 
@@ -106,14 +106,14 @@ def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
     "pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data*", "_pk_index/page_lookup*"]
 )
 def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
-    table: lancemem.Table, staged: lancemem.StagedRun, pattern: str, tmp_path: Path
+    table: lancemem.Table, staged: lancemem.StagedSsTable, pattern: str, tmp_path: Path
 ) -> None:
     path = file_of(table, f"_mem_wal/*/{staged.path}/{pattern}")
     for damage in damaged(path, every=100):
         shutil.copytree(table.uri, tmp_path / "copy.lance")
         copy = lancemem.open_table(str(tmp_path / "copy.lance"))
         if unnamed(path.name, copy.link, [staged]):
-            [report] = [run for run in opened(copy).check_runs() if run.path == staged.path]
+            [report] = [run for run in opened(copy).verify_sstables() if run.path == staged.path]
             assert [path.name in line for line in report.damage] == [True], damage
             assert unnamed(path.name, opened(copy).compact) == "", damage
         shutil.rmtree(copy.uri)

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 class Model(KeyedRows):
-    """A table of one shard of which every change becomes a run of its own."""
+    """A table of one shard of which every change becomes an SSTable of its own."""
 
     def put_run(self, numbers: Iterable[int], value: str) -> None:
-        """Upsert a row for each number and flush them as one run, which nobody looks up."""
+        """Upsert a row for each number and flush them as one SSTable, which nobody looks up."""
         self.put(numbers, value)
         self.flush()
 
     def delete_run(self, numbers: Iterable[int]) -> None:
-        """Delete the key of each number and flush that as one run."""
+        """Delete the key of each number and flush that as one SSTable."""
         self.delete(numbers)
         self.flush()
 
@@ -195,7 +195,9 @@ def test_foreign_commits_and_lances_compaction_leave_every_read_right(ints: Mode
     ints.table.set_deletion_vectors(True)
     ints.check(by="by position")
     other = lance.write_dataset(
-        pa.table([[9_000, -450], ["x", "hidden: the run has this key"]], schema=ints.table.schema),
+        pa.table(
+            [[9_000, -450], ["x", "hidden: the SSTable has this key"]], schema=ints.table.schema
+        ),
         ints.table.uri,
         mode="append",
     )
@@ -295,7 +297,7 @@ def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
     for path, other in away.items():
         path.rename(other)
     table = lancemem.open_table(ints.table.uri)
-    done = table.compact(mode="adopt", max_dead_share=1.0)
+    done = table.compact(mode="link", max_dead_share=1.0)
     assert (done.generations, done.rows_deleted) == (2, 150)
     for path, other in away.items():
         other.rename(path)

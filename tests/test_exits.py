@@ -157,8 +157,8 @@ GROUPS = {
         "job.put(rows)",
     ],
     "bulk": [
-        "again.link(staged(again))",
-        "again.discard(staged(again), write='w')",
+        "again.commit(staged(again))",
+        "again.abort(staged(again), write='w')",
         "again.start_stage().upsert(rows)",
         "again.start_stage().delete([1])",
         "again.start_stage().apply(rows, pa.array([False] * 2000))",
@@ -236,7 +236,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
 
 def test_every_public_call_is_among_those() -> None:
     called = " ".join(call for calls in GROUPS.values() for call in calls) + " .finish("
-    kinds = (lancemem.Table, lancemem.Job, lancemem.Snapshot, lancemem.Stage, lancemem.Scan)
+    kinds = (lancemem.Table, lancemem.Job, lancemem.Snapshot, lancemem.BulkWriter, lancemem.Scan)
     for kind in (*kinds, lancemem.Endpoint, lancemem.RemoteJob):
         names = {name for name in dir(kind) if not name.startswith("_")} - NO_CALLS
         assert {name for name in names if f".{name}(" not in called} == set()

@@ -74,7 +74,7 @@ def ids(table: lancemem.Table, condition: object) -> list[int]:
 
 @pytest.fixture
 def layered(make_table: MakeTable) -> lancemem.Table:
-    """Give ids 0 to 7: in the base table, in a run, in the log; each place has older rows too."""
+    """Give ids 0 to 7: in the base table, an SSTable, the log; each place has older rows too."""
     table = make_table(SCHEMA)
     with table.start_job(shard=0) as job:
         job.put(rows(*range(8), Name="old", value=-1.0, flag=None, day=None))
@@ -294,7 +294,7 @@ def test_a_chain_that_pyarrow_cannot_write_down_is_refused_and_a_dataset_applies
 def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> None:
     table = make_table()
     table.upsert(pa.table({"id": [1], "name": ["a"], "value": [1.0]}))
-    # Lance by itself takes 500 in the rows of a run or of the base.
+    # Lance by itself takes 500 in the rows of an SSTable or of the base.
     either = " OR ".join(f"id = {number} OR name = 'n{number}'" for number in range(450))
     both = " AND ".join(f"id <> {number} AND name <> 'n{number}'" for number in range(450, 900))
     for _ in range(2):

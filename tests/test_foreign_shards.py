@@ -94,9 +94,9 @@ def test_writes_go_on_beside_a_shard_of_another_program(
     assert table.upsert(rows([1, 7], "new")).rows == 2
     table.delete([6])
     table.apply(rows([5, 4], "applied"), pa.array([False, True]))
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows([3], "staged"))
-    table.link(stage.finish())
+    table.commit(stage.finish())
     wanted = {0: "own", 1: "new", 2: "own", 3: "staged", 5: "applied", 7: "new"}
     assert names(table) == wanted
     table.compact()

@@ -15,7 +15,7 @@ from tests.programs import IN_A_FORK, run_python
 if TYPE_CHECKING:
     from tests.conftest import MakeTable
 
-# The parent has drawn names: its compaction gives a run's file one in the base table.
+# The parent has drawn names: its compaction gives an SSTable's file one in the base table.
 COMPACTED = """
 import pyarrow as pa
 import lancemem
@@ -53,12 +53,12 @@ def test_two_children_stage_into_folders_of_their_own(make_table: MakeTable) -> 
     )
     assert done.returncode == 0, done.stderr
     runs = [
-        lancemem.StagedRun(*run)
+        lancemem.StagedSsTable(*run)
         for line in done.stdout.splitlines()
         for run in ast.literal_eval(line)
     ]
     assert len({run.path for run in runs}) == 2, runs
-    assert lancemem.open_table(table.uri).link(runs).rows == 20
+    assert lancemem.open_table(table.uri).commit(runs).rows == 20
     ids = lancemem.open_table(table.uri).scan().to_table()["id"].to_pylist()
     assert sorted(ids) == [*range(3), *range(100, 110), *range(200, 210)]
 

@@ -1,6 +1,6 @@
 """Rows by key: every source of a snapshot against a Python dict.
 
-Owns: `Table.get` and `get_with_missing`, with rows in the base table, in runs and in MemTables,
+Owns: `Table.get` and `get_with_missing`, with rows in the base table, in SSTables and in MemTables,
 indexes on the base table and runs of pylance. Not here: what keys are accepted (test_input).
 """
 

@@ -220,7 +220,11 @@ def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
         with pytest.raises(lancemem.InvalidInputError, match=f"no shard {beyond}; it has 1"):
             table.start_job(shard=beyond)
     name: Any = "id"
-    for read in (table.scan, table.snapshot().scan, lambda it: table.get(pa.table({"id": [1]}), it)):
+    for read in (
+        table.scan,
+        table.snapshot().scan,
+        lambda it: table.get(pa.table({"id": [1]}), it),
+    ):
         with pytest.raises(TypeError, match=r"'columns': expected a list of names .*, got str"):
             read(name)
         with pytest.raises(TypeError, match=r"'columns': expected names .* in the list, got int"):
@@ -664,7 +668,10 @@ NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "limit of a view": ("limit", lambda table, number: table.snapshot().scan(limit=number)),
     "rate": ("bytes_per_second", lambda table, number: table.compact(bytes_per_second=number)),
     "versions": ("limit", lambda table, number: table.history(number)),
-    "position": ("from_position", lambda table, number: table.cut_wal(0, from_position=number)),
+    "position": (
+        "from_position",
+        lambda table, number: table.truncate_wal(0, from_position=number),
+    ),
     "generation": (
         "through_generation",
         lambda table, number: table.abandon_generations(0, through_generation=number),
@@ -719,8 +726,8 @@ def test_a_job_says_which_it_is(table: lancemem.Table) -> None:
         lambda table: table.snapshot().scan(["nope"]).to_table(),
         lambda table: table.get(["text"]),
         lambda table: table.start_job(shard=0).put(pa.table({"id": [1.5]})),
-        lambda table: table.start_stage().upsert(pa.table({"nope": [1]})),
-        lambda table: table.cut_wal(0, from_position=1),
+        lambda table: table.bulk_writer().upsert(pa.table({"nope": [1]})),
+        lambda table: table.truncate_wal(0, from_position=1),
         lambda table: lancemem.create_table(table.uri, table.schema, primary_key="id"),
     ],
     ids=["upsert", "scan", "view", "get", "put", "stage", "cut", "create"],

@@ -204,7 +204,7 @@ def test_a_level_that_shows_no_rows_of_jobs_takes_none(table: lancemem.Table) ->
         reads: list[Callable[[], object]] = [
             lambda: table.scan(jobs=[job]),
             lambda: table.snapshot(consistency="flushed", jobs=[job]),
-            lambda: table.snapshot(cut=table.snapshot().cut, consistency="live", jobs=[job]),
+            lambda: table.snapshot(token=table.snapshot().token, consistency="live", jobs=[job]),
             lambda: table.to_dataset(jobs=[job]),
             lambda: table.get(key, jobs=[job]),
             lambda: table.get_with_missing(key, jobs=[job]),
@@ -436,7 +436,7 @@ def test_a_write_is_done_although_its_long_log_cannot_be_flushed(table: lancemem
         import lancemem, pyarrow as pa
         logging.basicConfig(format="%(message)s")
         table = lancemem.open_table(sys.argv[1])
-        # A WAL entry of one row fits, a run of 64 does not.
+        # A WAL entry of one row fits, an SSTable of 64 does not.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
         for number in (63, 64):
@@ -588,7 +588,7 @@ def test_a_job_by_its_ordinal_reads_no_manifest_of_another_shard(make_table: Mak
         manifest.write_bytes(b"damaged")
     with table.start_job(shard=0) as job:
         assert job.shard_id == of_one
-    assert table.check_wal(0).shard_id == of_one
+    assert table.verify_wal(0).shard_id == of_one
     for call in (lambda: table.start_job(shard=1), table.shards):
         with pytest.raises(lancemem.CorruptionError):
             call()

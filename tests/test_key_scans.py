@@ -1,4 +1,4 @@
-"""Scans of key columns alone, which take the keys of runs out of memory.
+"""Scans of key columns alone, which take the keys of SSTables out of memory.
 
 Owns: that they have the rows that a scan of all columns has, for keys of every kind, and when
 a run's file is read after all. Not here: how keys are compared (test_model).
@@ -40,7 +40,7 @@ def layered(make_table: MakeTable, kind: str) -> tuple[KeyedRows, lancemem.Job]:
     job = table.start_job(shard=0)
     for run in range(RUNS):
         model.put(range(run, 220, 3 + run), f"run {run}", job)
-        # The run hides the earlier ones of these rows, and has tombstones of others.
+        # The SSTable hides the earlier ones of these rows, and has tombstones of others.
         model.put(range(run, 100, 3 + run), f"run {run} again", job)
         job.delete(model.forget(range(run, 200, 7)))
         job.flush()
@@ -87,7 +87,7 @@ def test_the_file_of_a_run_is_read_for_anything_but_keys(make_table: MakeTable) 
         table = lancemem.open_table(model.table.uri)
         assert "RunKeysExec" not in live(table, job, ["id", "value"]).explain()
         assert "RunKeysExec" not in live(table, job, ["id"], "value = 'base'").explain()
-        # Ten keys are no reason to have those of every run in memory.
+        # Ten keys are no reason to have those of every SSTable in memory.
         assert "RunKeysExec" not in live(table, job, ["id"], limit=10).explain()
         assert live(table, job, ["id"]).to_table().num_rows == len(model.rows)
         assert "RunKeysExec" in live(table, job, ["id"], limit=10).explain()

@@ -217,7 +217,7 @@ def maintain(table: lancemem.Table, *options: str) -> child:
 
 @pytest.fixture
 def in_debt(table: lancemem.Table) -> Iterator[tuple[lancemem.Table, lancemem.Job]]:
-    """Give a table with three flushed runs and the job that wrote them, still running."""
+    """Give a table with three flushed SSTables and the job that wrote them, still running."""
     with table.start_job(shard=0) as job:
         for step in range(3):
             flush(job, table, f"v{step}")

@@ -257,7 +257,7 @@ def assert_refused(table: lancemem.Table) -> None:
         lambda: table.get([1]),
         lambda: table.upsert(rows([1], "lost")),
         lambda: table.delete([1]),
-        table.start_stage,
+        table.bulk_writer,
         lambda: table.start_job(shard=1),
     ):
         with pytest.raises(lancemem.InvalidInputError, match=r"num_buckets=4.*num_buckets=2"):
@@ -353,18 +353,18 @@ def test_rows_that_were_staged_under_another_sharding_are_not_linked(
     make_table: MakeTable,
 ) -> None:
     uri = make_table(sharding=lancemem.bucket("id", 2)).uri
-    stage = lancemem.open_table(uri).start_stage()
+    stage = lancemem.open_table(uri).bulk_writer()
     stage.upsert(rows(range(8), "staged"))
     runs = stage.finish()
     before = lance.dataset(uri).version
     lance.dataset(uri).drop_index(INDEX)
     table = lancemem.open_table(uri, sharding=lancemem.bucket("id", 4))
     with pytest.raises(lancemem.InvalidInputError, match=r"num_buckets=2.*num_buckets=4.*again"):
-        table.link(runs)
+        table.commit(runs)
     assert names(table) == {}
     assert not any(shard.sstables for shard in table.shards())
     older = restored(uri, before)
-    assert older.link(runs).rows == 8
+    assert older.commit(runs).rows == 8
     assert names(older) == dict.fromkeys(range(8), "staged")
     drain(older)
     assert lance.dataset(uri).count_rows() == 8

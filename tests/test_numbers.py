@@ -37,10 +37,10 @@ def no_deletes(data: object) -> pa.Array:
     return pa.array([False] * len(pa.table(data)))
 
 
-def staged(table: lancemem.Table, write: Callable[[lancemem.Stage], object]) -> None:
-    stage = table.start_stage()
+def staged(table: lancemem.Table, write: Callable[[lancemem.BulkWriter], object]) -> None:
+    stage = table.bulk_writer()
     write(stage)
-    table.link(stage.finish())
+    table.commit(stage.finish())
 
 
 def in_a_job(table: lancemem.Table, write: Callable[[lancemem.Job], object]) -> None:

@@ -387,7 +387,7 @@ def test_every_version_of_a_shard_manifest_has_its_checksum_at_both_ends(
 
 
 def folders_with(name: str, below: Path) -> set[Path]:
-    # A run is a Lance dataset of its own.
+    # An SSTable is a Lance dataset of its own.
     return {path.parent for path in below.rglob(name) if "_mem_wal" not in path.parent.parts}
 
 

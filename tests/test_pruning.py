@@ -1,7 +1,7 @@
 """What a scan leaves out because of its condition, and that nobody misses it.
 
 Owns: shards left out by bucket, runs by the range of their keys and by their bloom filter,
-MemTables by their key index, fragments and runs of which no row is shown any more; and that
+MemTables by their key index, fragments and SSTables of which no row is shown any more; and that
 filtered reads equal the unfiltered one with the condition applied to it.
 Not here: what a condition may say (test_filters).
 """
@@ -190,7 +190,7 @@ def test_a_run_is_left_out_by_its_bloom_filter_before_its_keys_are_read(
 def test_a_deleted_key_stays_deleted_where_its_tombstone_is_all_that_is_left(
     make_table: MakeTable,
 ) -> None:
-    """The run of the tombstone has the key, so it is asked although it gives no row."""
+    """The SSTable of the tombstone has the key, so it is asked although it gives no row."""
     for buckets in (None, 3):
         table = layered(make_table, "int64", buckets)
         for _ in range(2):
@@ -237,7 +237,7 @@ def test_fragments_and_runs_without_a_live_row_are_not_read_again(
 
     expected = {number: value % 50 for number, value in expected.items()}
     assert read() == expected
-    # Two fragments of the base, the first of four runs, and the one that only deletes.
+    # Two fragments of the base, the first of four SSTables, and the one that only deletes.
     assert fragments_read() == 2
     assert len(left_out(table, "value >= 0")) == 2
     assert read() == expected

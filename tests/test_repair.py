@@ -77,7 +77,7 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
         with pytest.raises(lancemem.CorruptionError, match=rf"WAL entry 5 .*\({kind}\)"):
             refused()
 
-    report = written.check_wal(0)
+    report = written.verify_wal(0)
     assert report.first_damaged_position == 5
     assert (report.replay_after_wal_position, report.last_wal_position) == (0, 7)
     assert [finding.kind for finding in report.findings] == [kind, "intact", "intact"]
@@ -88,7 +88,7 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
         for position in (5, 6, 7)
         if (path := entry_path(written, position)).exists()
     }
-    dropped = written.cut_wal(shard_of(written), from_position=5)
+    dropped = written.truncate_wal(shard_of(written), from_position=5)
     assert [finding.position for finding in dropped.findings] == [5, 6, 7]
     copies = {
         finding.position: (Path(written.uri) / finding.copy).read_bytes()
@@ -97,7 +97,7 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
     }
     assert copies == originals
 
-    assert written.check_wal(0).findings == []
+    assert written.verify_wal(0).findings == []
     assert ids(written.scan().to_table()) == [2, 3, 4]
     with lance.dataset(written.uri).mem_wal_writer(shard_of(written)) as writer:
         assert ids(writer.lsm_scanner().to_table()) == [2, 3, 4]
@@ -127,8 +127,8 @@ def test_compressed_buffers_are_refused_whatever_size_they_say_they_have(
     for refused in (lambda: written.start_job(shard=0), lambda: written.scan().to_table()):
         with pytest.raises(lancemem.CorruptionError, match=r"WAL entry 7 .*compressed"):
             refused()
-    assert [finding.kind for finding in written.check_wal(0).findings] == ["undecodable"]
-    written.cut_wal(shard_of(written), from_position=7)
+    assert [finding.kind for finding in written.verify_wal(0).findings] == ["undecodable"]
+    written.truncate_wal(shard_of(written), from_position=7)
     assert ids(written.scan().to_table()) == [2, 3, 4, 5, 6]
 
 
@@ -137,7 +137,7 @@ def test_a_file_under_the_last_number_there_is_hides_no_entry(written: lancemem.
     path.write_bytes(b"whatever")
     table = lancemem.open_table(written.uri)
     assert ids(table.scan().to_table()) == [2, 3, 4, 5, 6, 7]
-    assert table.check_wal(0).findings == []
+    assert table.verify_wal(0).findings == []
     with table.start_job(shard=0) as job:
         job.put(row(8))
     assert ids(table.scan().to_table()) == [2, 3, 4, 5, 6, 7, 8]
@@ -146,7 +146,7 @@ def test_a_file_under_the_last_number_there_is_hides_no_entry(written: lancemem.
 
 def test_rows_of_a_dropped_entry_can_be_read_from_its_copy(written: lancemem.Table) -> None:
     DAMAGES["zero length"](entry_path(written, 5))
-    dropped = written.cut_wal(0, from_position=5)
+    dropped = written.truncate_wal(0, from_position=5)
     copy = Path(written.uri) / str(dropped.findings[1].copy)
     rows = pa.ipc.open_stream(copy.read_bytes()).read_all()
     written.upsert(rows.drop_columns(["_tombstone"]))
@@ -161,21 +161,21 @@ def test_a_running_job_can_flush_past_the_damage_and_loses_nothing(table: lancem
     with pytest.raises(lancemem.CorruptionError):
         table.start_job(shard=0)
     job.close(flush=True)
-    assert table.check_wal(0).findings == []
+    assert table.verify_wal(0).findings == []
     assert ids(table.scan().to_table()) == list(range(FIRST, FIRST + ENTRIES))
 
 
 def test_a_cut_that_must_not_be_made_is_refused_and_says_why(written: lancemem.Table) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="no entry of the log is damaged"):
-        written.cut_wal(0, from_position=5)
+        written.truncate_wal(0, from_position=5)
     DAMAGES["hole"](entry_path(written, 4))
     with pytest.raises(lancemem.InvalidInputError, match="entry 4 before it is damaged too"):
-        written.cut_wal(0, from_position=6)
+        written.truncate_wal(0, from_position=6)
     with pytest.raises(lancemem.InvalidInputError, match="covers the log up to entry 0"):
-        written.cut_wal(0, from_position=0)
+        written.truncate_wal(0, from_position=0)
     for unknown in (7, "no id", "6c6e636d-656d-8000-8000-00010000ffff"):
         with pytest.raises(lancemem.InvalidInputError, match=r"no shard|not a shard id|not exist"):
-            written.check_wal(unknown)
+            written.verify_wal(unknown)
 
 
 def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
@@ -183,7 +183,7 @@ def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
     for number in range(FIRST, FIRST + ENTRIES):
         job.put(row(number))
     DAMAGES["hole"](entry_path(table, 6))
-    table.cut_wal(0, from_position=6)
+    table.truncate_wal(0, from_position=6)
     with pytest.raises(lancemem.WriterFencedError):
         job.put(row(99))
     assert ids(table.scan().to_table()) == [2, 3, 4, 5]

@@ -81,7 +81,7 @@ def compacted(table: lancemem.Table) -> None:
 
 
 def on_every_level(table: lancemem.Table) -> None:
-    """Rows 0 to 5 in the base, newer 3 to 7 in a run, newer 6 to 9 in the WAL."""
+    """Rows 0 to 5 in the base, newer 3 to 7 in an SSTable, newer 6 to 9 in the WAL."""
     with table.start_job(shard=0) as job:
         job.put(rows(range(6)))
         job.flush()
@@ -389,7 +389,7 @@ def test_a_name_that_reads_of_lance_use_is_refused_until_it_is_renamed(
 
 
 def test_a_new_column_never_shows_the_tombstones_of_a_run(tmp_path: Path) -> None:
-    """A run numbers `_tombstone` behind its columns, and so does Lance the next column."""
+    """An SSTable numbers `_tombstone` behind its columns, and so does Lance the next column."""
     table = create(tmp_path)
     flushed(table)
     base_of(table).add_columns(pa.field("flag", pa.bool_()))
@@ -403,10 +403,10 @@ def test_a_compaction_rewrites_runs_of_other_columns_and_says_why(tmp_path: Path
     table = create(tmp_path)
     flushed(table)
     base_of(table).drop_columns(["n"])
-    [run] = table.compact(mode="adopt", dry_run=True).runs
+    [run] = table.compact(mode="link", dry_run=True).sstables
     assert (run.treatment, run.reason) == (
         "rewrite",
-        "column 'n' has changed since the run was written",
+        "column 'n' has changed since the SSTable was written",
     )
     assert table.compact().rewritten == 1
 
@@ -478,7 +478,7 @@ def test_a_column_that_the_format_cannot_store_is_refused_by_jobs_and_read(
     with pytest.raises(lancemem.InvalidInputError, match="column 's' has structs"):
         table.upsert(rows) if job is None else job.put(rows)
     with pytest.raises(lancemem.InvalidInputError, match="column 's' has structs"):
-        table.start_stage()
+        table.bulk_writer()
     if job is not None:
         job.close(flush=True)
     found = lancemem.open_table(uri).scan().to_table()

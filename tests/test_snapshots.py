@@ -39,7 +39,7 @@ def by_id(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def filled(table: lancemem.Table) -> lancemem.Job:
-    """Put 0 to 9 into the base table, 0 to 4 newer into a run, 0 to 1 newer into memory."""
+    """Put 0 to 9 into the base table, 0 to 4 newer into an SSTable, 0 to 1 newer into memory."""
     with table.start_job(shard=0) as job:
         job.put(rows(range(10), "base"))
         job.flush()
@@ -132,7 +132,7 @@ def test_a_view_names_what_it_pinned(table: lancemem.Table) -> None:
         assert shard.manifest_version > 1
         assert snapshot.base_version == table.stats().base_version
         assert snapshot.schema == table.schema
-        assert f"base_version={view.base_version}" in repr(snapshot)
+        assert f"base_version={snapshot.base_version}" in repr(snapshot)
     flushed = table.snapshot(consistency="flushed").shards[0]
     assert flushed.memtables == []
     assert "SnapshotShard(shard_id='" in repr(flushed).replace('"', "'")
@@ -216,7 +216,7 @@ def test_parts_of_a_view_have_all_its_rows_once(table: lancemem.Table) -> None:
         table.upsert(rows(range(start, start + 10), "base"))
         with table.start_job(shard=0) as job:
             job.flush()
-        table.compact(mode="adopt")
+        table.compact(mode="link")
     job = filled(table)
     snapshot = table.snapshot(consistency="live", jobs=[job])
     assert snapshot.base_fragments > 3

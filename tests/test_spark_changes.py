@@ -22,7 +22,7 @@ from lancemem.spark.arrow_types import (
 )
 from lancemem.spark.catalogue import makes_a_name
 from lancemem.spark.task_errors import as_raised, error_of
-from lancemem.spark.writing import WritePlan, change_of
+from lancemem.spark.writer import WritePlan, change_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Writes of the Spark side on a storage that fails, and beside others that take their shards.
 
-Owns what needs no Spark session of that: the format's two phases, and runs that are staged. Not
+Owns what needs no Spark session of that: the format's two phases, and SSTables that are staged. Not
 here: puts (tests/spark/test_running_jobs).
 """
 
@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 import lancemem
-from lancemem.spark import source, writing
+from lancemem.spark import source, writer
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTable
 
-PLAN = writing.WritePlan(("id", "name", "value"), ("id",))
+PLAN = writer.WritePlan(("id", "name", "value"), ("id",))
 TXN = ("app:load", 1)
 BUSY = lancemem.RetryableError("the storage is busy")
 TAKEN = lancemem.WriterFencedError("another writer took the shard")
@@ -87,7 +87,7 @@ def test_a_commit_outlives_passing_faults_of_the_storage(
         writer.commit([staged, None])
     assert faults == []
     assert found(table) == dict.fromkeys(range(8), "a")
-    assert [len(shard.sstables) for shard in table.shards()] == [1, 1], "each run once"
+    assert [len(shard.sstables) for shard in table.shards()] == [1, 1], "each SSTable once"
 
 
 def test_a_commit_that_replaces_all_rows_outlives_them_too(
@@ -120,12 +120,12 @@ def test_a_task_of_the_format_that_loses_its_turn_at_a_shard_begins_again(
 def test_many_rows_that_lose_their_turn_at_a_shard_are_written_once(
     table: lancemem.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "SINGLE_PUT_BYTES", 0)
+    monkeypatch.setattr(writer, "SINGLE_PUT_BYTES", 0)
     # The first look at the rows, and the stage of each shard.
     faults: Faults = [("before", TAKEN), ("before", BUSY), ("behind", TAKEN)]
     failing: Any = Failing(table, "start_stage", faults)
     given = pa.Table.from_batches([rows(range(8), "a")])
-    done = writing.write_here(failing, PLAN, given, None, TXN, None)
+    done = writer.write_here(failing, PLAN, given, None, TXN, None)
     assert faults == []
     assert [(report["runs"], report["wal_entries"]) for report in done] == [(1, 0)] * 2
     assert found(table) == dict.fromkeys(range(8), "a")

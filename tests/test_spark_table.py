@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 import lancemem
 from lancemem.spark import ChangesResult, DeleteResult, LancememTable, UpsertResult
-from lancemem.spark.sizing import UNKNOWN_BYTES, estimated_bytes
+from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes
 from lancemem.spark.table import DRIVER_BYTES
 
 if TYPE_CHECKING:
@@ -229,12 +229,12 @@ def test_garbage_is_listed_and_collected_from_the_driver(
     table.flush()
     table.compact()
     planned = table.collect_garbage(dry_run=True, older_than=timedelta(0))
-    assert {garbage.kind for garbage in planned.garbage} >= {"compacted run"}
+    assert {garbage.kind for garbage in planned.garbage} >= {"compacted SSTable"}
     done = table.collect_garbage(older_than=timedelta(0))
     assert done.bytes > 0
     assert table.toDF().count() == 100
     again = table.collect_garbage(dry_run=True, older_than=timedelta(0))
-    assert "compacted run" not in {garbage.kind for garbage in again.garbage}
+    assert "compacted SSTable" not in {garbage.kind for garbage in again.garbage}
 
 
 def test_history_lists_versions_newest_first_and_names_compactions(

@@ -1,4 +1,4 @@
-"""Transaction ids and staged runs: a write that says which version it is happens once.
+"""Transaction ids and staged SSTables: a write that says which version it is happens once.
 
 Owns: the table's side, routed over shards, and that pylance reads and goes on writing such a
 table. Not here: every step of one shard between put and manifest (the core's tests), Spark.
@@ -106,13 +106,13 @@ def test_puts_and_deletes_of_one_call_take_effect_in_their_order(table: lancemem
 
 def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.Table) -> None:
     table.upsert(rows(range(20), 1))
-    first, second = table.start_stage(), table.start_stage()
+    first, second = table.bulk_writer(), table.bulk_writer()
     first.upsert(rows(range(10, 30), 2))
     first.delete(rows(range(5), 0).select(["id"]))
     second.upsert(rows(range(25, 35), 3))
     runs = pickle.loads(pickle.dumps(first.finish() + second.finish()))  # noqa: S301 - our own
     assert stored(table) == dict.fromkeys(range(20), 1.0)
-    linked = lancemem.open_table(table.uri).link(runs, txn=("load", 1))
+    linked = lancemem.open_table(table.uri).commit(runs, txn=("load", 1))
     assert (linked.rows, linked.shards, linked.runs) == (35, 4, len(runs))
     expected = dict.fromkeys(range(5, 10), 1.0) | dict.fromkeys(range(10, 25), 2.0)
     expected |= dict.fromkeys(range(25, 35), 3.0)
@@ -120,30 +120,30 @@ def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.
     table.upsert(rows(range(30, 31), 9))
     table.compact()
     assert stored(table) == expected | {30: 9.0}
-    assert table.link(runs, txn=("load", 1)).already_written == 4
+    assert table.commit(runs, txn=("load", 1)).already_written == 4
     assert stored(table) == expected | {30: 9.0}
 
 
 def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
-    def stage() -> list[lancemem.StagedRun]:
-        staged = table.start_stage()
+    def stage() -> list[lancemem.StagedSsTable]:
+        staged = table.bulk_writer()
         staged.upsert(rows(range(40), 1))
         return staged.finish()
 
     linked, discarded = stage(), stage()
-    assert table.discard(discarded, write="b")
+    assert table.abort(discarded, write="b")
     assert not [run for run in discarded if list(tmp_path.rglob(run.path))]
-    assert table.discard(discarded, write="b")
+    assert table.abort(discarded, write="b")
     with pytest.raises(lancemem.InvalidInputError, match="was discarded"):
-        table.link(discarded, write="b")
+        table.commit(discarded, write="b")
     assert stored(table) == {}
-    table.link(linked, write="a")
-    assert not table.discard(linked, write="a")
+    table.commit(linked, write="a")
+    assert not table.abort(linked, write="a")
     assert stored(table) == dict.fromkeys(range(40), 1.0)
-    with pytest.raises(lancemem.InvalidInputError, match=r"staged run .* is not there"):
-        table.link(discarded, write="c")
+    with pytest.raises(lancemem.InvalidInputError, match=r"staged SSTable .* is not there"):
+        table.commit(discarded, write="c")
 
 
 def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
@@ -155,9 +155,9 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
     table = make_table()
     table.upsert(rows(range(10), 1), txn=("flushed", 1))
     table.start_job(shard=0).close(flush=True)
-    staged = table.start_stage()
+    staged = table.bulk_writer()
     staged.upsert(rows(range(5, 15), 2))
-    table.link(staged.finish(), txn=("linked", 2))
+    table.commit(staged.finish(), txn=("linked", 2))
     table.upsert(rows(range(20, 25), 3), txn=("logged", 3))
     shard = table.shards()[0]
 
@@ -181,16 +181,18 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
 def test_what_is_linked_and_what_is_no_staged_run_is_never_discarded(
     table: lancemem.Table,
 ) -> None:
-    staged = table.start_stage()
+    staged = table.bulk_writer()
     staged.upsert(rows(range(40), 1))
     runs = staged.finish()
-    table.link(runs)
+    table.commit(runs)
     with pytest.raises(lancemem.InvalidInputError, match="is linked and cannot be discarded"):
-        table.discard(runs, write="of another name")
+        table.abort(runs, write="of another name")
     for name in ("manifest", "wal", "..", "00000000_gen_1"):
-        run = lancemem.StagedRun(runs[0].shard_id, name, 1, 1, 1)
-        with pytest.raises(lancemem.InvalidInputError, match="is not the folder of a staged run"):
-            table.discard([run], write="w")
+        run = lancemem.StagedSsTable(runs[0].shard_id, name, 1, 1, 1)
+        with pytest.raises(
+            lancemem.InvalidInputError, match="is not the folder of a staged SSTable"
+        ):
+            table.abort([run], write="w")
     assert stored(lancemem.open_table(table.uri)) == dict.fromkeys(range(40), 1.0)
 
 
@@ -198,7 +200,7 @@ def test_a_stage_that_could_not_write_has_all_rows_and_goes_on(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     table.upsert(rows(range(40), 0))
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(range(40), 1))
     [folder] = tmp_path.rglob("_mem_wal")
     aside = folder.with_name("aside")
@@ -212,14 +214,14 @@ def test_a_stage_that_could_not_write_has_all_rows_and_goes_on(
     stage.upsert(rows(range(40, 50), 1))
     staged = stage.finish()
     assert sum(run.rows for run in staged) == 50
-    table.link(staged)
+    table.commit(staged)
     assert stored(table) == dict.fromkeys(range(50), 1.0)
 
 
 def test_rows_that_a_stage_refuses_leave_those_before_them(table: lancemem.Table) -> None:
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(range(40), 1))
     with pytest.raises(lancemem.InvalidInputError, match="'id' is null in row 0"):
         stage.upsert(pa.table({"id": pa.array([None], pa.int64()), "value": [1.0]}))
-    table.link(stage.finish())
+    table.commit(stage.finish())
     assert stored(table) == dict.fromkeys(range(40), 1.0)

@@ -80,7 +80,7 @@ def ended(processes: list[subprocess.Popen[str]]) -> list[int]:
 
 
 def rows_written(table: lancemem.Table) -> int:
-    """Count rows of the log and of runs, those that are superseded too; nothing is compacted."""
+    """Count rows of the log and of SSTables, superseded ones too; nothing is compacted."""
     table.start_job(shard=0).close(flush=True)
     return table.stats().sstable_rows
 

@@ -1,4 +1,4 @@
-"""Every way to read a table, on rows in the base table, in a run and in the log.
+"""Every way to read a table, on rows in the base table, in an SSTable and in the log.
 
 Owns: what each way gives, what engines push into the scan, streaming, and that what cannot be done
 says so. Not here: conditions of our own calls (test_filters), views (test_snapshots).

@@ -26,7 +26,7 @@ MOST = 512
 
 @pytest.fixture
 def wide(make_table: MakeTable) -> lancemem.Table:
-    """Give a table of documents of a MiB each, which hardly compress, in one run."""
+    """Give a table of documents of a MiB each, which hardly compress, in one SSTable."""
     columns = [
         pa.field("id", pa.int64(), nullable=False),
         pa.field("document", pa.string()),

@@ -1,6 +1,6 @@
 """pylance's own readers and writers, where tests set them beside lancemem.
 
-Owns: telling pylance, which cannot list them, the shards of a table and their runs, and the
+Owns: telling pylance, which cannot list them, the shards of a table and their SSTables, and the
 settings of its writer. Not here: what either should find (the tests).
 """
 
@@ -21,7 +21,7 @@ AT_ONCE: dict[str, Any] = {"durable_write": True, "max_wal_flush_interval_ms": 1
 
 
 def snapshots(table: lancemem.Table) -> list[Any]:
-    """Describe each shard with its runs."""
+    """Describe each shard with its SSTables."""
     found: list[Any] = []
     for shard in table.shards():
         snapshot: Any = ShardSnapshot(shard.shard_id)
@@ -33,5 +33,5 @@ def snapshots(table: lancemem.Table) -> list[Any]:
 
 
 def flushed_rows(table: lancemem.Table) -> pa.Table:
-    """Read the base table and the runs above it."""
+    """Read the base table and the SSTables above it."""
     return LsmScanner.from_snapshots(lance.dataset(table.uri), snapshots(table)).to_table()

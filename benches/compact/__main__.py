@@ -77,11 +77,11 @@ def _run(folder: Path, base_rows: int, pairs: int) -> str:
     quarter = -(-len(changed) // 4)
     covered, look_up = measure.look_up(single)
     cases = {
-        "1 run, adopted": (single, "adopt", [changed]),
-        "1 run, adopted, in deletion-vector mode": (covered, "adopt", [changed]),
+        "1 run, adopted": (single, "link", [changed]),
+        "1 run, adopted, in deletion-vector mode": (covered, "link", [changed]),
         "1 run, rewritten": (single, "rewrite", [changed]),
         "16 runs of 4 shards, one commit, against 4 calls": (
-            many, "adopt", [changed.slice(i * quarter, quarter) for i in range(4)],
+            many, "link", [changed.slice(i * quarter, quarter) for i in range(4)],
         ),
     }  # fmt: skip
     for title, (runs, mode, parts) in cases.items():
@@ -102,9 +102,9 @@ def _run(folder: Path, base_rows: int, pairs: int) -> str:
                     raise AssertionError(message)
             tables.remove(ours)
             tables.remove(theirs)
-        lines += _lines(title, pair, changed.nbytes, is_goal=mode == "adopt")
+        lines += _lines(title, pair, changed.nbytes, is_goal=mode == "link")
     memory = {
-        "10 % of the rows in 1 run": measure.peak_memory(single, "adopt"),
+        "10 % of the rows in 1 run": measure.peak_memory(single, "link"),
         f"all {base_rows:,} keys in 16 runs of 4 shards": _memory_of_all(base, base_rows),
     }
     latency = [
@@ -123,7 +123,7 @@ def _memory_of_all(base: Path, base_rows: int) -> float:
     runs = tables.with_runs(base, everything, shards=4, generations=4)
     del everything
     try:
-        return measure.peak_memory(runs, "adopt")
+        return measure.peak_memory(runs, "link")
     finally:
         tables.remove(runs)
 
@@ -172,10 +172,10 @@ def _page(folder: Path, base_rows: int, found: Found) -> str:
     flushed, changed = found.flushed
     flush = (
         f"The flush before wrote {flushed / 1e6:.1f} MB for {changed / 1e6:.1f} MB of changed\n"
-        "rows in memory: the log, the run, its key index and its bloom filter."
+        "rows in memory: the log, the SSTable, its key index and its bloom filter."
     )
     beside = (
-        "In deletion-vector mode the look-up of the run, beside the writer and before the clock\n"
+        "In deletion-vector mode the SSTable's look-up, beside the writer and before the clock\n"
         f"of the compaction, took {found.look_up[0]:.3f} s and wrote "
         f"{found.look_up[1] / 1e6:.1f} MB."
     )

@@ -63,7 +63,7 @@ def _timed(call: Callable[[], T]) -> tuple[float, T]:
 
 
 def compact(runs: Path, mode: str, side: Side) -> Path:
-    """Compact a copy of a table with runs; keep time and bytes. Returns the copy."""
+    """Compact a copy of a table with SSTables; keep time and bytes. Returns the copy."""
     path = tables.copy(runs)
     table = lancemem.open_table(str(path))
     before = tables.sizes(path)

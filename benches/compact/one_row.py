@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROWS = [1_000_000, 10_000_000, 140_000_000]
 CHUNK_ROWS = 1_000_000
 COMPACTIONS = 18
-"""By each process: the runs of single rows are merged twice."""
+"""By each process: the SSTables of single rows are merged twice."""
 STEP = 7_368_787
 """Coprime to every number of rows here: each key once, in no order."""
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=KEY)])

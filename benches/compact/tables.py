@@ -1,6 +1,6 @@
 """Tables of both sides, made once and copied for each measurement.
 
-Owns: the rows, the base table, the updates that lie in runs, and sizes on disk.
+Owns: the rows, the base table, the updates that lie in SSTables, and sizes on disk.
 Does not own: what is measured.
 """
 
@@ -60,7 +60,7 @@ def make_base(folder: Path, base_rows: int) -> Path:
 
 
 def with_runs(base: Path, changed: pa.Table, shards: int, generations: int) -> Path:
-    """Copy the base and flush `changed` into runs above it."""
+    """Copy the base and flush `changed` into SSTables above it."""
     path = copy(base, f"runs-{shards}-{generations}")
     config = lancemem.WriterConfig(
         max_memtable_rows=1 << 30, max_memtable_bytes=1 << 40, max_memtable_batches=1 << 20,

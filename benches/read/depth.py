@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHARDS, RUNS = 8, 4
 BASE_ROWS = 100_000
-# Rows with every so-manieth number are newer, in all runs together.
+# Rows with every so-manieth number are newer, in all SSTables together.
 EVERY = 10
 KEYS = 10
 # Far above what the server itself takes, so that the wall time shows the depth.
@@ -53,7 +53,7 @@ def measure(settings: Settings) -> list[Depth]:
         s3.request("PUT", f"/{BUCKET}")
         uri = f"s3://{BUCKET}/t.lance"
         build(uri, s3.options())
-        # Every other one is newer in a run.
+        # Every other one is newer in an SSTable.
         keys = [key * BASE_ROWS // KEYS + 3 * (key % 2) for key in range(KEYS)]
         found = []
         for what in READS:
@@ -67,7 +67,7 @@ def measure(settings: Settings) -> list[Depth]:
 
 
 def build(uri: str, options: dict[str, str]) -> None:
-    """Write the base with an index on its key, the runs of each shard, and an entry in its log."""
+    """Write the base with an index on its key, each shard's SSTables, and an entry in its log."""
     table = lancemem.create_table(
         uri,
         tables.schema("int64"),

@@ -1,6 +1,6 @@
 """Lookups by key, warm: one key and a thousand, beside pylance.
 
-Owns: five flushed runs above a base with a B-tree on the key, the same bytes for both sides,
+Owns: five flushed SSTables above a base with a B-tree on the key, the same bytes for both sides,
 asked in turn in one process.
 Does not own: the Rust side without Python (`benches/table/lookup.rs`).
 """
@@ -38,7 +38,7 @@ Ask: TypeAlias = Callable[[pa.Table], int]
 
 
 def build(uri: str, kind: str, base_rows: int) -> lancemem.Table:
-    """Write base, index and runs."""
+    """Write base, index and SSTables."""
     table = tables.base(uri, kind, base_rows)
     lance.dataset(uri).create_scalar_index("id", "BTREE")
     with table.start_job(shard=0) as job:

@@ -45,7 +45,7 @@ if side == "lancemem":
     table = lancemem.open_table(sys.argv[1])
     read = table.scan
     if turn == "again":
-        # The keys of the runs and the files' footers are in memory, the dead rows are not.
+        # The keys of the SSTables and the files' footers are in memory, the dead rows are not.
         table.scan(["id"], "tag < 0").count_rows()
 else:
     import lance
@@ -75,7 +75,7 @@ class Scanned:
 
 
 def measure(settings: Settings, base_rows: int) -> list[Scanned]:
-    """Scan a table with 10 % newer rows in four runs, cold and warm."""
+    """Scan a table with 10 % newer rows in four SSTables, cold and warm."""
     place = settings.folder / "table"
     uri = str(place / "t.lance")
     try:

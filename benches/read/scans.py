@@ -1,7 +1,8 @@
 """Scans with newer rows above the base, beside a plain Lance scan and beside pylance's LSM scan.
 
-Owns: all columns, the key alone and the count, in a process that reads the snapshot for the first time
-and again; deletes beside Lance's own deletion vectors; a selective filter on an indexed column.
+Owns: all columns, the key alone and the count, in a process that reads the snapshot for the first
+time and again; deletes beside Lance's own deletion vectors; a selective filter on an indexed
+column.
 Does not own: the tables.
 """
 
@@ -59,7 +60,7 @@ def _scan(
 
 
 def _first(uri: str, what: str, jobs: list[lancemem.Job], expected: int) -> Sample:
-    """Read a snapshot that this handle has not read, with the keys of its runs in memory."""
+    """Read a snapshot that this handle has not read, with the keys of its SSTables in memory."""
     table = lancemem.open_table(uri)
     columns = READS[what]
     table.scan(["id"], "tag < 0", consistency="flushed").count_rows()

@@ -31,9 +31,9 @@ class Above:
     """What lies above the base."""
 
     label: str
-    # Flushed runs; none where the rows stay in the job's MemTable.
+    # Flushed SSTables; none where the rows stay in the job's MemTable.
     runs: int
-    # One key of this many is newer, in all runs together.
+    # One key of this many is newer, in all SSTables together.
     every: int
     deletes: bool = False
 
@@ -135,7 +135,7 @@ def base(uri: str, kind: str, base_rows: int) -> lancemem.Table:
 
 
 def lay(table: lancemem.Table, kind: str, base_rows: int, above: Above) -> lancemem.Job:
-    """Put newer rows above the base; return the job, whose MemTable has them where no run has."""
+    """Put newer rows above the base; return the job, whose MemTable has them or an SSTable."""
     job = table.start_job(shard=0)
     every = above.every
     if above.runs == 0:
@@ -149,7 +149,7 @@ def lay(table: lancemem.Table, kind: str, base_rows: int, above: Above) -> lance
 
 
 def pylance_scanner(uri: str, table: lancemem.Table) -> LsmScanner:
-    """Give pylance's scan of the same runs."""
+    """Give pylance's scan of the same SSTables."""
     [shard] = table.shards()
     snapshot = ShardSnapshot(shard.shard_id)
     for run in shard.sstables:

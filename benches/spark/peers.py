@@ -94,7 +94,7 @@ def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
 
 
 def _cost(name: str, runs: list[dict[str, Any]]) -> float:
-    """Seconds of a run, the median of the rounds."""
+    """Seconds of an SSTable, the median of the rounds."""
     return statistics.median(_seconds(name, run) for run in runs)
 
 

@@ -85,7 +85,7 @@ def _draw_puts(axes: Any, puts: list[Comparison]) -> None:  # noqa: ANN401 - as 
 
 
 def _draw_peers(axes: Any, others: list[Comparison]) -> None:  # noqa: ANN401 - as above
-    """Ratios against the key-value engines; each comes of a run of its own with lancemem."""
+    """Ratios against the key-value engines; each comes of an SSTable of its own with lancemem."""
     style(axes, "key-value engines, batch 1,000")
     names = [f"{line.peer}\n{line.facts['order']}" for line in others]
     found = [line.interval() for line in others]

@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("uri", help="the table")
     check.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
     runs = commands.add_parser(
-        "check-runs", help="compare flushed runs with their checksums; writes nothing"
+        "check-runs", help="compare flushed SSTables with their checksums; writes nothing"
     )
     runs.add_argument("uri", help="the table")
     runs.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
@@ -184,14 +184,14 @@ def _check(table: lancemem.Table, shard: int | str | None) -> int:
     names = [shard] if shard is not None else [known.shard_id for known in table.shards()]
     damaged = 0
     for name in names:
-        report = table.check_wal(name)
+        report = table.verify_wal(name)
         damaged += report.first_damaged_position is not None
         _say(_checked(report))
     return DAMAGED if damaged else 0
 
 
 def _check_runs(table: lancemem.Table, shard: int | str | None) -> int:
-    reports = table.check_runs(shard)
+    reports = table.verify_sstables(shard)
     damaged = [report for report in reports if report.damage]
     for report in damaged:
         name = f"run {report.path}: " if report.path else ""
@@ -231,7 +231,7 @@ def _checked(report: lancemem.WalReport) -> Iterator[str]:
 
 
 def _cut(table: lancemem.Table, shard: int | str, from_position: int) -> Iterator[str]:
-    report = table.cut_wal(shard, from_position=from_position)
+    report = table.truncate_wal(shard, from_position=from_position)
     yield f"shard {report.shard_id}: dropped the log from entry {from_position} on, and with it"
     yield from _findings(report)
 
@@ -322,7 +322,7 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     )
     if done.generations or done.fragments_rewritten:
         yield (
-            f"compacted {done.generations} runs: {done.adopted} adopted, "
+            f"compacted {done.generations} runs: {done.linked} adopted, "
             f"{done.rewritten} rewritten, {done.dropped} without a row; "
             f"{done.rows_written} rows in, {done.rows_deleted} out, "
             f"{done.fragments_rewritten} fragments rewritten; version {done.base_version}"
@@ -334,7 +334,7 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     gone = table.collect_garbage(older_than=timedelta(seconds=options.older_than))
     kinds = [garbage.kind for garbage in gone.garbage]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    pinned = f"; {gone.pinned_runs} runs are being read" if gone.pinned_runs else ""
+    pinned = f"; {gone.pinned_sstables} runs are being read" if gone.pinned_runs else ""
     yield f"collected {gone.bytes} bytes: {counts or 'nothing'}{pinned}"
 
 

@@ -26,8 +26,10 @@ __all__ = [
     "ArrowArray",
     "ArrowStream",
     "BatchIterator",
+    "BulkWriter",
     "CollectionResult",
-    "CompactedRun",
+    "CommitResult",
+    "CompactedSsTable",
     "CompactionResult",
     "CorruptionError",
     "DeletionVectorResult",
@@ -40,21 +42,19 @@ __all__ = [
     "JobStats",
     "JobStoppedError",
     "LancememError",
-    "LinkResult",
-    "PinnedMemTable",
-    "PinnedShard",
-    "ReadView",
     "RecordIndexReport",
     "RelistReport",
     "RemoteJob",
     "RetryableError",
-    "RunReport",
     "Scan",
     "Shard",
     "Sharding",
+    "Snapshot",
+    "SnapshotMemTable",
+    "SnapshotShard",
     "SsTable",
-    "Stage",
-    "StagedRun",
+    "SsTableReport",
+    "StagedSsTable",
     "StaleTxnError",
     "Table",
     "TableNotFoundError",
@@ -155,7 +155,7 @@ def open_table(
     config: WriterConfig | None = None,
     storage_options: dict[str, str] | None = None,
     adopt: bool = True,
-    verify_runs: bool = True,
+    verify_sstables: bool = True,
 ) -> Table:
     """Open a table; `storage_options` as for `create_table`.
 
@@ -169,10 +169,10 @@ def open_table(
     index somebody dropped while rows lay above it, or with columns that `create_table` refuses, and
     for what may not be read.
 
-    The files of a flushed run on a local disk are compared with their checksums when its rows are
-    read first, where they have at most 32 MiB, and when it is compacted. One that differs raises
-    `CorruptionError`, which names it. With `verify_runs=False` rows that can be decoded are
-    believed, no bloom filter is asked, and a compaction by this handle takes the rows over: for
+    The files of a flushed SSTable on a local disk are compared with their checksums when its rows
+    are read first, where they have at most 32 MiB, and when it is compacted. One that differs
+    raises `CorruptionError`, which names it. With `verify_sstables=False` rows that can be decoded
+    are believed, no bloom filter is asked, and a compaction by this handle takes the rows over: for
     whoever has to save what is left.
     """
 
@@ -336,10 +336,10 @@ class Table:
         `round_floats`. A `double` column whose values are whole numbers goes into an integer
         column, as pandas makes one where a value is missing.
 
-        With a `txn` each shard takes its rows once: they are durable together with the transaction id,
-        and a shard that has recorded it takes nothing. Raises `StaleTxnError` where a shard has
-        a newer version of the application. Of applications whose name starts with
-        "once:" a shard remembers the 128 whose names sort last.
+        With a `txn` each shard takes its rows once: they are durable together with the transaction
+        id, and a shard that has recorded it takes nothing. Raises `StaleTxnError` where a shard has
+        a newer version of the application. Of applications whose name starts with "once:" a shard
+        remembers the 128 whose names sort last.
 
         Claims each shard for the length of the call, in turn with other calls of any process; a
         shard that another writer takes first is claimed again. A program that writes often uses
@@ -375,29 +375,46 @@ class Table:
     def recorded(self, shard: int | str, application: str) -> int | None:
         """Return the newest version that `application` has written to a shard, durably."""
 
-    def start_stage(self) -> Stage:
-        """Start to write rows that nobody sees before they are linked. Claims no shard."""
+    def bulk_writer(self) -> BulkWriter:
+        """Start a bulk write. Rows stay invisible until `commit`; no shard is claimed."""
 
-    def link(
-        self, runs: Sequence[StagedRun], *, write: str | None = None, txn: _Txn | None = None
-    ) -> LinkResult:
-        """Take staged runs into their shards, in their order and newer than every row there.
+    def commit(
+        self,
+        sstables: Sequence[StagedSsTable],
+        *,
+        write: str | None = None,
+        txn: _Txn | None = None,
+    ) -> CommitResult:
+        """Commit a bulk write: its SSTables become the newest rows of their shards.
 
-        In each shard they appear all at once, durably; shards follow one another. A job that
-        runs in one of them is fenced. `txn` as in `upsert`. `write`, at most 200 bytes, names the
-        staged write where somebody may also `discard` it: the first of the two calls decides.
-        Without a transaction id a run that was linked before stays where it is, also where it was compacted;
-        a shard remembers the newest 128.
-        Raises `InvalidInputError` where it was discarded, or a run is not there or was written more
-        than six days ago: `collect_garbage` removes staged runs after a week.
+        In each shard all SSTables appear at once, durably; shards follow one another. A job that
+        runs in one of the shards is fenced. `write`, at most 200 bytes, names the bulk write where
+        another process may `abort` it: the first of the two calls decides. Without `txn` an SSTable
+        that was committed before stays where it is, also after a compaction; a shard remembers the
+        newest 128.
+
+        Args:
+            sstables: What `BulkWriter.finish` returned, in the order in which the rows apply.
+            write: A name of the bulk write.
+            txn: As in `upsert`.
+
+        Raises:
+            InvalidInputError: The bulk write was aborted, or an SSTable is missing or was written
+                more than six days ago: `collect_garbage` removes staged SSTables after a week.
         """
 
-    def discard(self, runs: Sequence[StagedRun], *, write: str) -> bool:
-        """Remove staged runs, unless somebody began to link `write`; return whether it did.
+    def abort(self, sstables: Sequence[StagedSsTable], *, write: str) -> bool:
+        """Abort a bulk write: remove its staged SSTables, unless a commit of `write` has begun.
 
-        Runs that are older than six days stay for `collect_garbage`.
-        Runs that are gone count as removed. Raises `InvalidInputError`, with nothing removed, where
-        a run is linked under another name.
+        SSTables that are older than six days stay for `collect_garbage`. SSTables that are gone
+        count as removed.
+
+        Returns:
+            Whether the bulk write is aborted.
+
+        Raises:
+            InvalidInputError: With nothing removed, where an SSTable was committed under another
+                name.
         """
 
     def shard_ordinals(self, data: _Data) -> ArrowArray:
@@ -430,8 +447,8 @@ class Table:
 
         `filter` is a SQL condition or a pyarrow expression; conditions on null are null, as in
         SQL. `offset` rows are left out first; rows have no order. `consistency`: "flushed" reads
-        the base table and flushed runs; "durable" also the WAL, so every acknowledged durable
-        write of any process; "live" also the MemTables of `jobs`, which run in this process
+        the base table and flushed SSTables; "durable" also the WAL, so every acknowledged durable
+        write of any process; "live" also the MemTables of `jobs`, which SSTable in this process
         or, as `connect_job` gives them, in another; the other levels take none. A job that is
         closed raises `JobStoppedError`.
         """
@@ -466,8 +483,8 @@ class Table:
     def __datafusion_table_provider__(self, session: object) -> object:
         """Serve the queries of a DataFusion session: `session.register_table("board", table)`.
 
-        Each scan of a query reads a snapshot of its own, with every acknowledged durable write of any
-        process. Needs the package datafusion, version 54.
+        Each scan of a query reads a snapshot of its own, with every acknowledged durable write of
+        any process. Needs the package datafusion, version 54.
         """
 
     def get(
@@ -499,23 +516,24 @@ class Table:
     def compact(
         self,
         *,
-        mode: Literal["auto", "adopt", "rewrite"] = "auto",
+        mode: Literal["auto", "link", "rewrite"] = "auto",
         dry_run: bool = False,
         update_indexes: bool = False,
         max_dead_share: float | None = None,
         bytes_per_second: int = 0,
     ) -> CompactionResult:
-        """Move every flushed run into the base table, all shards in one commit.
+        """Move every flushed SSTable into the base table, all shards in one commit.
 
-        A run's data file becomes a base fragment as it is (`"adopt"`), or its live rows are
-        written anew with those of other runs (`"rewrite"`); `"auto"` decides for each run and says
-        why in the result. `dry_run` only looks.
+        An SSTable's data file becomes a base fragment as it is (`"link"`), or its live rows are
+        written anew with those of other SSTables (`"rewrite"`); `"auto"` decides for each SSTable
+        and says why in the result. `dry_run` only looks.
 
         Base fragments of which more than `max_dead_share` of the rows are dead (default 0.5) are
-        rewritten afterwards by Lance, and with `"auto"` so is a run with that many when it is
+        rewritten afterwards by Lance, and with `"auto"` so is an SSTable with that many when it is
         moved; with `update_indexes` the table's own indexes take up the new rows. What follows the
         move are commits of their own, which change no row. `bytes_per_second` limits what is read
-        of the base, and of the runs to compare their checksums, and what is written; 0 is no limit.
+        of the base, and of the SSTables to compare their checksums, and what is written; 0 is no
+        limit.
         """
 
     def widen_column(self, column: str) -> int:
@@ -532,11 +550,11 @@ class Table:
     ) -> CollectionResult:
         """Remove what nobody has needed for `older_than`, by default an hour.
 
-        That is: runs that the base table contains, WAL entries whose rows are in runs, left-overs
-        of failed flushes, shard manifests of more than a day ago, and files of the base table that
-        no version names and that are a week old. Jobs and readers of any process go on meanwhile;
-        a read that lasts longer than `older_than` may fail in another process, in this one its
-        runs stay. `dry_run` only lists each thing with its reason, and writes nothing.
+        That is: runs that the base table contains, WAL entries whose rows are in SSTables,
+        left-overs of failed flushes, shard manifests of more than a day ago, and files of the base
+        table that no version names and that are a week old. Jobs and readers of any process go on
+        meanwhile; a read that lasts longer than `older_than` may fail in another process, in this
+        one its runs stay. `dry_run` only lists each thing with its reason, and writes nothing.
 
         Raises `InvalidInputError`, with nothing removed, where the clock of this process and the
         clock of the table's store are more than a quarter of `older_than` apart; a minute is always
@@ -566,9 +584,9 @@ class Table:
     def set_deletion_vectors(self, enabled: bool) -> int:
         """Switch deletion-vector mode on or off; return the base version that says so.
 
-        In this mode a look-up beside each flush writes down, by position, which rows the new run
-        supersedes, so that reads of the level `"flushed"` compare no keys, also the first of a
-        process. Nothing is rewritten. On: what is flushed already is looked up before the call
+        In this mode a look-up beside each flush writes down, by position, which rows the new
+        SSTable supersedes, so that reads of the level `"flushed"` compare no keys, also the first
+        of a process. Nothing is rewritten. On: what is flushed already is looked up before the call
         returns. Off: what is flushed is compacted first.
 
         A job takes the mode up when it starts; `upsert`, `delete` and linked writes leave the
@@ -577,9 +595,9 @@ class Table:
         """
 
     def write_deletion_vectors(self, *, shard: int | str | None = None) -> DeletionVectorResult:
-        """Look up which rows each flushed run supersedes, where nobody has yet.
+        """Look up which rows each flushed SSTable supersedes, where nobody has yet.
 
-        `shard`, by ordinal or id, is the only one whose runs are looked up. Raises
+        `shard`, by ordinal or id, is the only one whose SSTables are looked up. Raises
         `InvalidInputError` where the mode is off.
         """
 
@@ -589,7 +607,7 @@ class Table:
         Upserts make none: rows reach the base table with a compaction.
         """
 
-    def check_wal(self, shard: int | str) -> WalReport:
+    def verify_wal(self, shard: int | str) -> WalReport:
         """Look for damage in a shard's log, named by ordinal or id, and write nothing.
 
         The findings start at the first damaged entry; a log without damage has none. Raises
@@ -597,18 +615,18 @@ class Table:
         the shard.
         """
 
-    def check_runs(self, shard: int | str | None = None) -> list[RunReport]:
-        """Compare every file of the runs that are not compacted with its checksum; write nothing.
+    def verify_sstables(self, shard: int | str | None = None) -> list[SsTableReport]:
+        """Compare every file of uncompacted SSTables with its checksum; write nothing.
 
-        `shard`, by ordinal or id, is the only one whose runs are looked at. All bytes are read, on
-        an object store too. Runs that lance wrote have no checksums. A run that is compacted
-        meanwhile is left out where its files are gone. Generations that were flushed and are
-        missing are reported as damage too. Raises `RetryableError`, which names the
-        file, for a fault that may pass.
+        `shard`, by ordinal or id, is the only one whose SSTables are looked at. All bytes are read,
+        on an object store too. SSTables that lance wrote have no checksums. An SSTable that is
+        compacted meanwhile is left out where its files are gone. Generations that were flushed and
+        are missing are reported as damage too. Raises `RetryableError`, which names the file, for a
+        fault that may pass.
         """
 
-    def cut_wal(self, shard: int | str, *, from_position: int) -> WalReport:
-        """Drop a shard's log from an entry on: the first damaged one, which `check_wal` reports.
+    def truncate_wal(self, shard: int | str, *, from_position: int) -> WalReport:
+        """Drop a shard's log from an entry on: the first damaged one, which `verify_wal` reports.
 
         A position before it is taken too, and the intact entries behind it go with the rest. Every
         dropped entry is copied to `_lancemem/dropped/` first, and the report lists them.
@@ -841,14 +859,23 @@ class SnapshotMemTable:
     __hash__: None  # type: ignore[assignment]
 
 @final
-class Stage:
-    """Rows on their way into runs that no manifest lists."""
+class BulkWriter:
+    """A bulk write: rows become staged SSTables, which no reader sees before `Table.commit`.
+
+    Example:
+        ```python
+        writer = table.bulk_writer()
+        for batch in batches:
+            writer.upsert(batch)
+        table.commit(writer.finish())
+        ```
+    """
 
     def upsert(self, data: _Data, *, round_floats: bool = False) -> None:
         """Add rows, routed to their shards; `round_floats` as in `Table.upsert`.
 
-        What waits is written first where it would fill a MemTable with them. After an error none
-        of these rows is staged, and all of those before them are.
+        Waiting rows are written first where they would fill a MemTable together with these. After
+        an error none of these rows is staged, and all earlier ones are.
         """
 
     def delete(self, keys: _Data) -> None:
@@ -857,15 +884,15 @@ class Stage:
     def apply(self, data: _Data, deletes: _Array, *, round_floats: bool = False) -> None:
         """Add rows and keys to delete; see `Table.apply`."""
 
-    def finish(self) -> list[StagedRun]:
-        """Write what is left and return all runs, those of a shard in the order of their rows.
+    def finish(self) -> list[StagedSsTable]:
+        """Write the remaining rows and return all SSTables, those of a shard in row order.
 
         After an error no row is lost: call it again.
         """
 
 @final
-class StagedRun:
-    """A run that no manifest lists, to be linked by any process. Can be pickled."""
+class StagedSsTable:
+    """An SSTable that no manifest lists; any process can commit it. Can be pickled."""
 
     def __new__(
         cls, shard_id: str, path: str, rows: int, in_memory_bytes: int, primary_key_bytes: int
@@ -886,8 +913,11 @@ class StagedRun:
     __hash__: None  # type: ignore[assignment]
 
 @final
-class LinkResult:
-    """What a link did; `already_written` counts shards that had recorded its transaction id or all runs."""
+class CommitResult:
+    """What a commit did.
+
+    `already_written` counts shards that had recorded its transaction id or all its SSTables.
+    """
 
     @property
     def rows(self) -> int: ...
@@ -914,7 +944,7 @@ class Endpoint:
         """Return the secret that a reader must have."""
 
     def close(self) -> None:
-        """End the endpoint: reads that run fail, and nobody listens any more."""
+        """End the endpoint: reads that SSTable fail, and nobody listens any more."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -941,7 +971,8 @@ class RemoteJob:
 class Scan:
     """A read that has not begun.
 
-    Every call below takes a consistent snapshot of its own; a scan of a `Snapshot` reads that snapshot.
+    Every call below takes a consistent snapshot of its own; a scan of a `Snapshot` reads that
+    snapshot.
     """
 
     @property
@@ -1035,14 +1066,14 @@ class Acknowledged:
 
 @final
 class Garbage:
-    """One thing that nobody needs: a file or, for a run, a folder, relative to the table."""
+    """One thing that nobody needs: a file or, for an SSTable, a folder, relative to the table."""
 
     @property
     def kind(
         self,
     ) -> Literal[
-        "compacted run",
-        "orphan run",
+        "compacted SSTable",
+        "orphan SSTable",
         "WAL entry",
         "shard manifest",
         "record index run",
@@ -1078,8 +1109,8 @@ class CollectionResult:
     __hash__: None  # type: ignore[assignment]
 
 @final
-class CompactedRun:
-    """One run of a compaction: which way it went, and why."""
+class CompactedSsTable:
+    """One SSTable of a compaction: which way it went, and why."""
 
     @property
     def shard_id(self) -> str: ...
@@ -1100,7 +1131,7 @@ class CompactedRun:
         """Size of its data file; 0 where it is not known."""
 
     @property
-    def treatment(self) -> Literal["adopt", "rewrite", "drop"]: ...
+    def treatment(self) -> Literal["link", "rewrite", "drop"]: ...
     @property
     def reason(self) -> str: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -1111,14 +1142,14 @@ class CompactedRun:
 class CompactionResult:
     """What a compaction did, or with `dry_run` would do.
 
-    `rows_written` counts the rows that the base table got, in adopted files or written;
-    `copied_bytes` those of adopted files that the storage could not link.
+    `rows_written` counts the rows that the base table got, in linked files or written;
+    `copied_bytes` those of linked files that the storage could not link.
     """
 
     @property
     def generations(self) -> int: ...
     @property
-    def adopted(self) -> int: ...
+    def linked(self) -> int: ...
     @property
     def rewritten(self) -> int: ...
     @property
@@ -1136,14 +1167,14 @@ class CompactionResult:
     @property
     def base_version(self) -> int: ...
     @property
-    def runs(self) -> list[CompactedRun]: ...
+    def sstables(self) -> list[CompactedSsTable]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
 @final
 class SsTable:
-    """A flushed run; `rows` counts superseded rows and tombstones."""
+    """A flushed SSTable; `rows` counts superseded rows and tombstones."""
 
     @property
     def generation(self) -> int: ...
@@ -1204,7 +1235,7 @@ class DeletionVectorResult:
     """What a step of deletion-vector mode wrote.
 
     One file for each of `runs`, `bytes` together; `fragments` of the base table were looked at,
-    counted once for each run.
+    counted once for each SSTable.
     """
 
     @property
@@ -1269,13 +1300,14 @@ class TableVersion:
     __hash__: None  # type: ignore[assignment]
 
 @final
-class RunReport:
-    """What `Table.check_runs` found in one run, or of generations that are missing.
+class SsTableReport:
+    """What `Table.verify_sstables` found in one SSTable, or of generations that are missing.
 
     `path`: its folder in the shard; empty for missing generations, the oldest of which is
     `generation`. `files` have a checksum, and `bytes` together. `unchecked`:
-    files that its rows come from and that have none, as in a run that lance wrote. `damage`: each
-    file that is another one by now, or cannot be read, and how, or why the run cannot be opened.
+    files that its rows come from and that have none, as in an SSTable that lance wrote. `damage`:
+    each file that is another one by now, or cannot be read, and how, or why the SSTable cannot be
+    opened.
     """
 
     @property
@@ -1473,7 +1505,7 @@ class JobStats:
 
     @property
     def deletion_vector_files(self) -> int:
-        """Files of deletion vectors that were written for flushed runs."""
+        """Files of deletion vectors that were written for flushed SSTables."""
 
     @property
     def maintenance_ms(self) -> int:

@@ -56,10 +56,10 @@ def _values(name: str, column: pa.Array) -> Any:  # noqa: ANN401 - a tensor or a
 class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignore]
     """A scan of a table as an iterable dataset; each item is a batch.
 
-    Use `DataLoader(dataset, batch_size=None)`. An iteration reads a snapshot of its own. With several
-    workers the shards are divided among them: worker i of n gives the rows of the shards whose
-    ordinal is i modulo n, so every key comes once, from one worker. All workers read the whole
-    table; in a table with fewer shards than workers some give nothing, and in one without a
+    Use `DataLoader(dataset, batch_size=None)`. An iteration reads a snapshot of its own. With
+    several workers the shards are divided among them: worker i of n gives the rows of the shards
+    whose ordinal is i modulo n, so every key comes once, from one worker. All workers read the
+    whole table; in a table with fewer shards than workers some give nothing, and in one without a
     sharding column the first gives everything. Each worker opens the table in its own process.
     """
 

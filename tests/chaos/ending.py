@@ -65,9 +65,9 @@ class Ending(Reader):
     def check(self) -> None:
         """Compare every checksum."""
         for shard in range(self.shape.shards):
-            for finding in self.table.check_wal(shard).findings:
+            for finding in self.table.verify_wal(shard).findings:
                 fault("the log is damaged", shard=shard, finding=finding)
-        for report in self.table.check_runs():
+        for report in self.table.verify_sstables():
             if report.damage:
                 fault("an SSTable is damaged", damage=report.damage)
         if self.shape.record_index:

@@ -46,7 +46,7 @@ class Maintainer(Role):
     def compact(self) -> None:
         """Compact with drawn settings."""
         result = self.table.compact(
-            mode=self.chance.choice(["auto", "adopt", "rewrite"]),
+            mode=self.chance.choice(["auto", "link", "rewrite"]),
             max_dead_share=self.chance.choice([None, 0.0, self.shape.max_dead_share]),
             update_indexes=self.chance.random() < 0.2,
             bytes_per_second=self.chance.choice([0, 0, 3_000_000]),
@@ -75,7 +75,7 @@ class Maintainer(Role):
 
     def check(self) -> None:
         """Compare checksums; collection may remove what is being checked."""
-        damaged = [text for report in self.table.check_runs() for text in report.damage]
+        damaged = [text for report in self.table.verify_sstables() for text in report.damage]
         damaged += self.table.check_record_index().damage
         self.counts["damage while running"] += len(damaged)
 

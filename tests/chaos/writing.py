@@ -72,9 +72,9 @@ class Writer(Role):
         try:
             rows, deletes = self.rows_of(begun), self.deletes_of(begun)
             if in_bulk:
-                stage = self.table.start_stage()
+                stage = self.table.bulk_writer()
                 stage.apply(rows, deletes)
-                self.table.link(stage.finish(), write=f"{self.told.name}-{time.monotonic_ns()}")
+                self.table.commit(stage.finish(), write=f"{self.told.name}-{time.monotonic_ns()}")
             else:
                 self.table.apply(rows, deletes)
         except lancemem.LancememError as error:

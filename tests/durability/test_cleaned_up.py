@@ -57,7 +57,7 @@ def table(tmp_path: Path) -> lancemem.Table:
     made = lancemem.create_table(str(tmp_path / "t.lance"), SCHEMA, primary_key="id")
     made.upsert(rows(list(range(ROWS)), "old"))
     flushed(made)
-    made.compact(mode="adopt", max_dead_share=1.0)
+    made.compact(mode="link", max_dead_share=1.0)
     lance.dataset(made.uri).create_scalar_index("n", "BTREE")
     deleted(made, 0)
     flushed(made)
@@ -98,8 +98,8 @@ def values(found: pa.Table) -> dict[int, str]:
         ("compact", {"max_dead_share": 0.0}, TRANSACTION),
         ("compact", {"max_dead_share": 1.0, "mode": "rewrite"}, FILES),
         ("compact", {"max_dead_share": 1.0, "mode": "rewrite"}, TRANSACTION),
-        ("compact", {"max_dead_share": 1.0, "mode": "adopt"}, FILES),
-        ("compact", {"max_dead_share": 1.0, "mode": "adopt"}, TRANSACTION),
+        ("compact", {"max_dead_share": 1.0, "mode": "link"}, FILES),
+        ("compact", {"max_dead_share": 1.0, "mode": "link"}, TRANSACTION),
         ("compact", {"max_dead_share": 1.0, "update_indexes": True}, INDEX_FILES),
         ("compact", {"max_dead_share": 1.0, "update_indexes": True}, TRANSACTION),
         ("widen_column", {"column": "n"}, FILES),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 BATCH_BYTES = 4 * MIB
 WRITTEN_BYTES = 1024 * MIB
-# The budget is four MemTables. Beside it stand one entry that is being encoded and one run that
+# The budget is four MemTables. Beside it stand one entry that is being encoded and one SSTable that
 # is being written: the smaller the budget, the larger their part.
 BUDGETS = [pytest.param(256 * MIB, id="256 MiB"), pytest.param(64 * MIB, id="64 MiB")]
 

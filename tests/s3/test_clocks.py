@@ -50,11 +50,11 @@ def test_a_staged_run_is_as_old_as_the_clock_of_the_server_says(place: Place) ->
     table = lancemem.create_table(
         place.uri, SCHEMA, primary_key="id", storage_options=place.options
     )
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     stage.upsert(rows(range(3), "a"))
     staged = stage.finish()
     place.s3.switch(server.AHEAD)
     with pytest.raises(lancemem.InvalidInputError, match="more than six days ago"):
-        table.link(staged)
+        table.commit(staged)
     place.s3.switch("")
-    assert table.link(staged).rows == 3
+    assert table.commit(staged).rows == 3

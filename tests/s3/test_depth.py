@@ -32,7 +32,7 @@ def proxy(s3: S3) -> Iterator[waves.Proxy]:
 
 
 def layered(place: Place, name: str, shards: int, runs: int) -> str:
-    """Write base rows, some runs in each shard above them, and a log; return the table's URI."""
+    """Write base rows, some SSTables in each shard above them, and a log; return the URI."""
     uri = place.uri.replace("table", name)
     sharding, options = lancemem.bucket("id", shards), place.options
     table = lancemem.create_table(

@@ -19,7 +19,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("count"
 
 
 def written(place: Place) -> lancemem.Table:
-    """Make a table with rows in its base and in a run."""
+    """Make a table with rows in its base and in an SSTable."""
     table = lancemem.create_table(
         place.uri, SCHEMA, primary_key="id", storage_options=place.options
     )

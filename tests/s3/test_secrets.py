@@ -28,7 +28,9 @@ def test_queries_of_datafusion_do_not_repeat_the_token_either(place: Place) -> N
         job.flush()
     table.compact()
     session = datafusion.SessionContext()
-    session.register_table("board", lancemem.open_table(place.uri, storage_options=options).snapshot())
+    session.register_table(
+        "board", lancemem.open_table(place.uri, storage_options=options).snapshot()
+    )
     query = session.sql("select * from board")
     place.s3.switch(server.EXPIRED)
     with pytest.raises(Exception, match="ExpiredToken") as raised:

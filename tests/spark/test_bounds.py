@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 import lancemem
-from lancemem.spark import LancememTable, writing
-from lancemem.spark.collecting import UNIT_BYTES, to_arrow, to_arrow_within
-from lancemem.spark.sizing import estimated_bytes
+from lancemem.spark import LancememTable, writer
+from lancemem.spark.arrow_collect import UNIT_BYTES, to_arrow, to_arrow_within
+from lancemem.spark.size_estimate import estimated_bytes
 from lancemem.spark.table import DRIVER_BYTES, DRIVER_PEEK_BYTES
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_rows_that_only_look_few_are_written_by_tasks(
         primary_key="id",
         sharding=lancemem.bucket("id", 2),
     )
-    monkeypatch.delattr(writing, "write_here")
+    monkeypatch.delattr(writer, "write_here")
     if jobs:
         # Dictionary-encoded in Spark's memory, it looks small there, too.
         unknown = rows.mapInArrow(lambda batches: batches, rows.schema)

@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 from pyspark import TaskContext
 
 import lancemem
-from lancemem.spark import LancememTable, transactions, writing
+from lancemem.spark import LancememTable, transactions, writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,8 +104,8 @@ def test_tasks_that_fail_halfway_and_are_repeated_write_each_row_once(
 def test_a_task_that_dies_behind_its_write_is_repeated_and_writes_nothing(
     table: LancememTable,
 ) -> None:
-    plan = writing.WritePlan(tuple(SCHEMA.names), ("id",))
-    task = writing.shard_writer(table.uri, plan, ("app:x", 1))
+    plan = writer.WritePlan(tuple(SCHEMA.names), ("id",))
+    task = writer.shard_writer(table.uri, plan, ("app:x", 1))
     shard = int(pa.array(table._table.shard_ordinals(pa.table({"id": [1]})))[0].as_py())
 
     def write(value: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_a_task_that_dies_behind_its_write_is_repeated_and_writes_nothing(
 
     assert not write(10)["already_written"]
     assert write(11)["already_written"]
-    zombie = writing.shard_writer(table.uri, plan, ("app:x", 0))
+    zombie = writer.shard_writer(table.uri, plan, ("app:x", 0))
     task = zombie
     with pytest.raises(lancemem.StaleTxnError, match="too late"):
         write(12)
@@ -126,13 +126,13 @@ def test_a_task_that_dies_behind_its_write_is_repeated_and_writes_nothing(
 
 @pytest.mark.usefixtures("spark")
 def test_a_shard_that_takes_many_small_batches_keeps_its_log_short(table: LancememTable) -> None:
-    plan = writing.WritePlan(tuple(SCHEMA.names), ("id",))
+    plan = writer.WritePlan(tuple(SCHEMA.names), ("id",))
     batches = 2 * LONG_LOG_PUTS + 3
     shard = int(pa.array(table._table.shard_ordinals(pa.table({"id": [0]})))[0].as_py())
     for number in range(batches):
         columns = {"id": [0, 1 + number], "v": [number, 0], "seq": [0, 0]}
         rows = pa.table(columns, schema=SCHEMA)
-        writing.write_here(table._table, plan, rows, None, ("app:x", number), None)
+        writer.write_here(table._table, plan, rows, None, ("app:x", number), None)
         with table._table.start_job(shard=shard) as job:
             assert job.stats().active_batches < LONG_LOG_PUTS
     assert len(table.shards()[shard].sstables) == 2
@@ -228,10 +228,10 @@ def test_two_writers_of_the_same_keys_leave_one_row_a_key(
             failures.append(error)
 
     writers = [threading.Thread(target=write, args=(number,)) for number in (1, 2)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(120)
+    for thread in writers:
+        thread.start()
+    for thread in writers:
+        thread.join(120)
     assert failures == []
     found = stored(table)
     assert set(found) == set(range(200))

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as sf
 
 import lancemem
-from lancemem.spark import LancememTable, MergeResult, streaming
+from lancemem.spark import LancememTable, MergeResult, stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,7 +216,7 @@ def test_a_dot_in_the_name_of_a_column_is_part_of_it(
     changes = changes.withColumn("vec", sf.lit(None).cast("array<float>"))
     table.apply_changes(changes, op_column="c.op", sequence_by="c.seq")
     assert stored(table)[1, "a"] == (20, None)
-    assert streaming._observed(changes, "c.seq").columns == changes.columns
+    assert stream._observed(changes, "c.seq").columns == changes.columns
 
 
 def test_an_inserted_row_has_the_key_that_the_merge_has_looked_for(

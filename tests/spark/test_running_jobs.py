@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 from pyspark import StorageLevel
 
 import lancemem
-from lancemem.spark import LancememTable, writing
+from lancemem.spark import LancememTable, writer
 from tests.spark.test_exactly_once import DDL, SCHEMA, source, stored, write_events
 
 if TYPE_CHECKING:
@@ -151,14 +151,14 @@ def test_a_write_by_the_driver_outlives_passing_faults_of_the_storage(
     spark: SparkSession, table: LancememTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [lancemem.RetryableError("the disk is busy")] * 2
-    write = writing._put
+    write = writer._put
 
     def put(*arguments: Any) -> None:  # noqa: ANN401
         write(*arguments)
         if faults:
             raise faults.pop()
 
-    monkeypatch.setattr("lancemem.spark.writing._put", put)
+    monkeypatch.setattr("lancemem.spark.writer._put", put)
     with table.start_jobs() as jobs:
         done = table.upsert(rows(spark, range(4), 1))
         assert sum(job.puts for job in jobs.stats().values()) == 2, "each shard once"
@@ -340,13 +340,13 @@ def owned(table: LancememTable, key: int) -> int:
     return int(shard)
 
 
-@pytest.mark.parametrize(("faults", "tries"), [(writing.FAULTS, 3), (1, 2), (0, 1)])
+@pytest.mark.parametrize(("faults", "tries"), [(writer.FAULTS, 3), (1, 2), (0, 1)])
 def test_a_fault_that_does_not_pass_is_told_after_a_while(
     monkeypatch: pytest.MonkeyPatch, faults: int, tries: int
 ) -> None:
-    moments = itertools.count(step=0.4 * writing.FAULT_SECONDS)
+    moments = itertools.count(step=0.4 * writer.FAULT_SECONDS)
     clock = SimpleNamespace(monotonic=lambda: next(moments), sleep=lambda _: None)
-    monkeypatch.setattr("lancemem.spark.writing.time", clock)
+    monkeypatch.setattr("lancemem.spark.writer.time", clock)
     tried = []
 
     def write() -> None:
@@ -354,5 +354,5 @@ def test_a_fault_that_does_not_pass_is_told_after_a_while(
         raise lancemem.RetryableError("the disk is busy")
 
     with pytest.raises(lancemem.RetryableError, match="busy"):
-        writing.try_again(write, faults)
+        writer.try_again(write, faults)
     assert len(tried) == tries

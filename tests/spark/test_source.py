@@ -272,12 +272,12 @@ def test_a_table_without_a_key_goes_by_none(spark: SparkSession, table_uri: str)
     assert table.toDF().count() == 2
 
 
-# Folders of runs without a generation, which only a link gives them.
+# Folders of SSTables without a generation, which only a link gives them.
 STAGED = "*_gen_0"
 
 
 def failing_behind_the_others(frame: DataFrame, uri: str, runs: int) -> DataFrame:
-    """Let the last of three tasks fail when so many runs were staged."""
+    """Let the last of three tasks fail when so many SSTables were staged."""
 
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

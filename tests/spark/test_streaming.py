@@ -17,8 +17,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as sf
 
 import lancemem
-from lancemem.spark import LancememTable, writing
-from lancemem.spark.sizing import is_estimated
+from lancemem.spark import LancememTable, writer
+from lancemem.spark.size_estimate import is_estimated
 from tests.spark.test_exactly_once import write_events
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_the_progress_of_a_stream_has_its_rows_and_its_lag(
 def test_rows_that_a_stream_makes_of_others_are_not_taken_for_few(
     spark: SparkSession, table: LancememTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(writing, "write_here")
+    monkeypatch.delattr(writer, "write_here")
     write_events(tmp_path / "events", 0, [{"id": 1, "at": "2024-01-01T00:00:00Z"}])
     rows = source(spark, tmp_path / "events")
     many = rows.selectExpr("explode(sequence(1L, 100000L)) id", "at")
@@ -89,7 +89,7 @@ def test_rows_that_a_stream_makes_of_others_are_not_taken_for_few(
 def test_rows_that_a_stream_gives_when_it_reads_nothing_are_not_taken_for_few(
     spark: SparkSession, table: LancememTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(writing, "write_here")
+    monkeypatch.delattr(writer, "write_here")
     first = [{"id": n, "at": "2024-01-01T00:00:00Z"} for n in range(9)]
     write_events(tmp_path / "events", 0, first)
     # Their window is complete once this is read, and comes in the micro-batch behind it.

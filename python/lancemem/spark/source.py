@@ -25,10 +25,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import catalogue, transactions, reading
+from lancemem.spark import catalogue, reader, transactions
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
 from lancemem.spark.tables import open_cached
-from lancemem.spark.writing import FAULTS, WritePlan, change_of, try_again
+from lancemem.spark.writer import FAULTS, WritePlan, change_of, try_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -70,8 +70,8 @@ class LancememDataSource(DataSource):
             # Set by Spark's catalogue alone, which asks for the columns before it keeps a name.
             raise lancemem.InvalidInputError(f"{catalogue.REFUSED}: {catalogue.WAYS}")
         table = lancemem.open_table(self._uri("read"), adopt=False)
-        names = reading.checked_columns(table, self._columns())
-        return spark_schema(reading.spark_columns(table, names))
+        names = reader.checked_columns(table, self._columns())
+        return spark_schema(reader.spark_columns(table, names))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader.
@@ -89,7 +89,7 @@ class LancememDataSource(DataSource):
             # Spark refuses batches whose flags are not those of the schema that it was told.
             arrow_schema(schema),
             self.options.get("where"),
-            cast("reading.Consistency", self.options.get("consistency", "durable")),
+            cast("reader.Consistency", self.options.get("consistency", "durable")),
             self._number("splits"),
         )
         return _Reader(read)
@@ -97,7 +97,9 @@ class LancememDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> _BatchWriter:
         """Make the writer of a batch."""
         write = self._write(schema, overwrite=overwrite)
-        txn = transactions.of_application(self.options.get("txnAppId"), self.options.get("txnVersion"))
+        txn = transactions.of_application(
+            self.options.get("txnAppId"), self.options.get("txnVersion")
+        )
         return _BatchWriter(write, transactions.once() if txn is None else txn)
 
     def streamReader(self, schema: StructType) -> Never:  # noqa: N802, ARG002 - Spark's names
@@ -248,7 +250,7 @@ class _Read:
     # In the types that Spark was told.
     schema: pa.Schema
     where: str | None
-    consistency: reading.Consistency
+    consistency: reader.Consistency
     most_splits: int
     driver_version: str = lancemem.__version__
 
@@ -266,8 +268,8 @@ def _names(key: str) -> list[str]:
 
 def _check_types(table: lancemem.Table, schema: StructType) -> None:
     """Refuse a schema of the user's that is more than a choice of columns."""
-    names = reading.checked_columns(table, schema.names)
-    have = spark_schema(reading.spark_columns(table, names))
+    names = reader.checked_columns(table, schema.names)
+    have = spark_schema(reader.spark_columns(table, names))
     for wanted, actual in zip(schema, have, strict=True):
         if wanted.dataType.simpleString() != actual.dataType.simpleString():
             raise lancemem.InvalidInputError(
@@ -279,7 +281,7 @@ def _check_types(table: lancemem.Table, schema: StructType) -> None:
 class _Split(InputPartition):
     """A part of the read, as it goes to a task."""
 
-    def __init__(self, split: reading.Split) -> None:
+    def __init__(self, split: reader.Split) -> None:
         super().__init__(split.part[0])
         self.split = split
 
@@ -292,13 +294,13 @@ class _Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         read = self._read
-        return [_Split(it) for it in reading.splits(read.uri, read.consistency, read.most_splits)]
+        return [_Split(it) for it in reader.splits(read.uri, read.consistency, read.most_splits)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         split = cast("_Split", partition).split
         transactions.check_version(self._read.driver_version)
         read, schema = self._read, self._read.schema
-        return reading.scan_batches(split, schema.names, read.where, read.consistency, schema)
+        return reader.scan_batches(split, schema.names, read.where, read.consistency, schema)
 
 
 @dataclass(frozen=True)
@@ -314,7 +316,7 @@ class _Write:
 class _Staged(WriterCommitMessage):
     """What a task staged."""
 
-    runs: list[lancemem.StagedRun]
+    runs: list[lancemem.StagedSsTable]
     query_id: str | None
 
 
@@ -330,7 +332,7 @@ class _Writer:
         table = open_cached(self._write.uri)
         schema = pa.schema(table.schema)
         # It may take empty shards of another sharding from tasks that do the same.
-        stage = try_again(table.start_stage)
+        stage = try_again(table.bulk_writer)
         for batch in iterator:
             if batch.num_rows:
                 change = change_of(plan, schema, batch)
@@ -344,18 +346,19 @@ class _Writer:
         query_id = context.getLocalProperty(transactions.QUERY_ID) if context else None
         return _Staged(stage.finish(), query_id)
 
-    def _link(self, runs: list[lancemem.StagedRun], name: str, txn: transactions.Txn) -> None:
+    def _link(self, runs: list[lancemem.StagedSsTable], name: str, txn: transactions.Txn) -> None:
         if not runs:
             return
         uri = self._write.uri
         # Another writer of a shard may come between its claim and its manifest, and Spark commits
-        # what all tasks staged once, whatever the storage says; the transaction id tells what was linked.
-        try_again(lambda: lancemem.open_table(uri).link(runs, write=name, txn=txn), FAULTS)
+        # what all tasks staged once, whatever the storage says; the transaction id tells what was
+        # linked.
+        try_again(lambda: lancemem.open_table(uri).commit(runs, write=name, txn=txn), FAULTS)
 
     def _discard(self, messages: Iterable[WriterCommitMessage | None], name: str) -> None:
         runs = _runs_of(messages)
         if runs:
-            lancemem.open_table(self._write.uri).discard(runs, write=name)
+            lancemem.open_table(self._write.uri).abort(runs, write=name)
 
 
 class _BatchWriter(_Writer, DataSourceArrowWriter):
@@ -379,7 +382,7 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A stream: each micro-batch is a batch whose transaction id is the query's id and its number."""
+    """A stream: a micro-batch is a batch whose transaction id is the query's id and its number."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = [message for message in messages if isinstance(message, _Staged) and message.runs]
@@ -399,20 +402,20 @@ class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._discard(messages, _name_of(messages))
 
 
-def _runs_of(messages: Iterable[WriterCommitMessage | None]) -> list[lancemem.StagedRun]:
+def _runs_of(messages: Iterable[WriterCommitMessage | None]) -> list[lancemem.StagedSsTable]:
     return [run for message in messages if isinstance(message, _Staged) for run in message.runs]
 
 
 def _name_of(messages: Iterable[WriterCommitMessage | None]) -> str:
-    """Name a staged write by its runs: Spark makes a writer for each commit and each abort."""
+    """Name a staged write by its SSTables: Spark makes a writer for each commit and each abort."""
     places = sorted(f"{run.shard_id}/{run.path}" for run in _runs_of(messages))
     return hashlib.sha256("\n".join(places).encode()).hexdigest()[:32]
 
 
-def _deletes_of_all(uri: str) -> list[lancemem.StagedRun]:
+def _deletes_of_all(uri: str) -> list[lancemem.StagedSsTable]:
     """Stage deletes of all keys that the table has now."""
     table = lancemem.open_table(uri)
-    stage = table.start_stage()
+    stage = table.bulk_writer()
     scan = table.scan(columns=table.primary_key)
     for keys in scan.to_batches():
         if keys.num_rows:

@@ -16,14 +16,14 @@ from pyspark import StorageLevel
 from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, VariantType
 
 import lancemem
-from lancemem.spark import maintaining, transactions, reading, routing, streaming, writing
+from lancemem.spark import maintenance, reader, shuffle, stream, transactions, writer
+from lancemem.spark.arrow_collect import map_in_arrow, to_arrow_within
 from lancemem.spark.arrow_types import arrow_schema
-from lancemem.spark.collecting import map_in_arrow, to_arrow_within
-from lancemem.spark.merging import MergeBuilder, MergeResult
-from lancemem.spark.running import ShardJobs, own_shards
+from lancemem.spark.driver_jobs import ShardJobs, own_shards
+from lancemem.spark.merge import MergeBuilder, MergeResult
 from lancemem.spark.session import check_workers
-from lancemem.spark.sizing import UNKNOWN_BYTES, estimated_bytes, quoted
-from lancemem.spark.streaming import StreamStats
+from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes, quoted
+from lancemem.spark.stream import StreamStats
 from lancemem.spark.task_errors import own_errors
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class LancememTable:
         the application takes nothing, and a newer one there raises `StaleTxnError`.
         """
         names = self.refresh().schema.names
-        plan = writing.WritePlan(tuple(names), tuple(self.primary_key), round_floats=round_floats)
+        plan = writer.WritePlan(tuple(names), tuple(self.primary_key), round_floats=round_floats)
         txn = transactions.of_application(txn_app_id, txn_version)
         reports = self._write(rows, plan, sequence_by, txn)
         return UpsertResult(_sum(reports, "rows"), *_where(reports))
@@ -234,7 +234,7 @@ class LancememTable:
         `txn_app_id` and `txn_version` as in `upsert`.
         """
         key = self._key("delete")
-        plan = writing.WritePlan(key, key, deletes=True)
+        plan = writer.WritePlan(key, key, deletes=True)
         txn = transactions.of_application(txn_app_id, txn_version)
         self._check_has(keys, key)
         reports = self._write(keys.select(*key), plan, None, txn)
@@ -318,7 +318,7 @@ class LancememTable:
             )
         if op_column is None and not keep_newest:
             names = self.refresh().schema.names
-            plan = writing.WritePlan(
+            plan = writer.WritePlan(
                 tuple(names), tuple(self.primary_key), round_floats=round_floats
             )
         elif sequence_by is None:
@@ -331,10 +331,10 @@ class LancememTable:
             )
         self._check_has(rows, _needed(plan, sequence_by))
         self._check_order(rows, plan, sequence_by)
-        query = streaming.start(
+        query = stream.start(
             self, rows, plan, sequence_by, checkpoint, trigger, query_name, output_mode
         )
-        self._streams = [*(stream for stream in self._streams if stream.isActive), query]
+        self._streams = [*(each for each in self._streams if each.isActive), query]
         return query
 
     def start_jobs(self, config: lancemem.WriterConfig | None = None) -> ShardJobs:
@@ -357,7 +357,7 @@ class LancememTable:
         self,
         columns: Sequence[str] | None = None,
         where: str | None = None,
-        consistency: reading.Consistency = "durable",
+        consistency: reader.Consistency = "durable",
         *,
         splits: int = 1,
     ) -> DataFrame:
@@ -373,7 +373,7 @@ class LancememTable:
         if splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
         table = self.refresh().handle
-        return reading.read_table(self._spark, table, columns, where, consistency, splits)
+        return reader.read_table(self._spark, table, columns, where, consistency, splits)
 
     def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
         """Read the rows with the keys in `keys`, by key and not by a scan.
@@ -382,10 +382,10 @@ class LancememTable:
         may give its row twice.
         """
         self._check_has(keys, self._key("lookup"))
-        return reading.lookup(keys, self.refresh().handle, columns)
+        return reader.lookup(keys, self.refresh().handle, columns)
 
     def flush(self) -> None:
-        """Move the log of every shard into a flushed run; fences a job that runs elsewhere."""
+        """Move the log of every shard into a flushed SSTable; fences a job that runs elsewhere."""
         if (jobs := self._running_jobs()) is not None:
             jobs.flush()
             return
@@ -395,13 +395,13 @@ class LancememTable:
     def compact(self) -> lancemem.CompactionResult:
         """Move what was flushed into the base table, in one commit by the driver.
 
-        In deletion-vector mode one task a shard looks up first what its runs supersede, and the
+        In deletion-vector mode one task a shard looks up first what its SSTables supersede, and the
         driver reads no keys.
         """
         if self._table.deletion_vectors:
             with own_errors():
                 check_workers(self._spark)
-                maintaining.look_up(self._spark, self._table)
+                maintenance.look_up(self._spark, self._table)
         return self._table.compact()
 
     def set_deletion_vectors(self, enabled: bool) -> int:
@@ -413,7 +413,8 @@ class LancememTable:
     ) -> lancemem.CollectionResult:
         """Remove what nobody has needed for `older_than`, by default an hour; runs on the driver.
 
-        Executors that read a snapshot for longer than that may fail: their reads are not known here.
+        Executors that read a snapshot for longer than that may fail: their reads are not known
+        here.
         """
         return self._table.collect_garbage(dry_run=dry_run, older_than=older_than)
 
@@ -434,7 +435,7 @@ class LancememTable:
 
         They are those that run, and the one that was started last.
         """
-        streams = tuple(streaming.progress(query) for query in self._streams)
+        streams = tuple(stream.progress(query) for query in self._streams)
         jobs = self._running_jobs()
         return LancememTableStats(
             self._table.stats(), streams, {} if jobs is None else jobs.stats()
@@ -449,14 +450,14 @@ class LancememTable:
 
     def _changes_plan(
         self, op_column: str | None, sequence_by: str, *, keep_newest: bool, round_floats: bool
-    ) -> writing.WritePlan:
+    ) -> writer.WritePlan:
         names = self.refresh().schema.names
         if keep_newest and sequence_by not in names:
             raise lancemem.InvalidInputError(
                 f"table {self.uri} has no column {sequence_by!r}: keep_newest compares a change "
                 "with the stored row by it"
             )
-        return writing.WritePlan(
+        return writer.WritePlan(
             tuple(names),
             tuple(self.primary_key),
             op_column=op_column,
@@ -467,7 +468,7 @@ class LancememTable:
     def _write(
         self,
         rows: DataFrame,
-        plan: writing.WritePlan,
+        plan: writer.WritePlan,
         sequence_by: str | None,
         txn: transactions.Txn | None = None,
         *,
@@ -493,18 +494,18 @@ class LancememTable:
         with own_errors(), _few_rows(rows, size, peek=jobs is not None) as (rows, few):
             if few is not None:
                 # Two shuffled stages with Python workers take longer than rows of one micro-batch.
-                return writing.write_here(self._table, plan, few, sequence_by, txn, jobs)
+                return writer.write_here(self._table, plan, few, sequence_by, txn, jobs)
             if jobs is not None:
                 # The tasks claim the shards.
                 jobs.release()
             check_workers(self._spark)
             # An adopted table has no shards yet. This makes them, before tasks ask what they hold.
-            writing.try_again(self._table.start_stage, writing.FAULTS)
-            routed = routing.partition_by_shard(
+            writer.try_again(self._table.bulk_writer, writer.FAULTS)
+            routed = shuffle.partition_by_shard(
                 rows, self.uri, self.primary_key, sharding.shards, sequence_by
             )
-            task = writing.shard_writer(self.uri, plan, txn)
-            written = map_in_arrow(routed, task, writing.REPORT_DDL)
+            task = writer.shard_writer(self.uri, plan, txn)
+            written = map_in_arrow(routed, task, writer.REPORT_DDL)
             return [report.asDict() for report in written.collect()]
 
     def _key(self, verb: str) -> tuple[str, ...]:
@@ -523,7 +524,7 @@ class LancememTable:
             )
 
     def _check_order(
-        self, rows: DataFrame, plan: writing.WritePlan, sequence_by: str | None
+        self, rows: DataFrame, plan: writer.WritePlan, sequence_by: str | None
     ) -> None:
         """Refuse a sequence that Spark and Arrow order differently, or that has no order."""
         if sequence_by is None:
@@ -548,7 +549,7 @@ class LancememTable:
             ) from None
 
 
-def _needed(plan: writing.WritePlan, sequence_by: str | None) -> list[str]:
+def _needed(plan: writer.WritePlan, sequence_by: str | None) -> list[str]:
     """Columns that a write reads, each once."""
     names = (*plan.columns, plan.op_column, sequence_by)
     return list(dict.fromkeys(name for name in names if name is not None))

@@ -1,8 +1,8 @@
 """Tables that are open in this process.
 
 Owns the one handle a process that tasks share, and that it is of the table which is there now.
-PySpark keeps a Python worker for many tasks, and an open handle knows what it has read: its runs,
-its logs, its newest version.
+PySpark keeps a Python worker for many tasks, and an open handle knows what it has read: its
+SSTables, its logs, its newest version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Transaction ids of Spark's writes: what makes a repeated task, batch or query write once.
 
-Owns how transaction ids are named, and the version that every process of a Spark application must share.
-What a transaction id does is the engine's: see `lancemem.Table.upsert`.
+Owns how transaction ids are named, and the version that every process of a Spark application must
+share. What a transaction id does is the engine's: see `lancemem.Table.upsert`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def once() -> Txn:
 
 
 def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Txn | None:
-    """Make the transaction id that a user named by Delta's two options, or None where there is none."""
+    """Make the transaction id that a user named by Delta's two options; None without them."""
     if txn_app_id is None and txn_version is None:
         return None
     if txn_app_id is None or txn_version is None:

@@ -172,18 +172,18 @@ impl Change {
 
 #[pymethods]
 impl BulkWriter {
-    #[doc = docstring!("Stage.upsert")]
+    #[doc = docstring!("BulkWriter.upsert")]
     #[pyo3(signature = (data, *, round_floats=false))]
     fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>, round_floats: bool) -> PyResult<()> {
         self.write(py, input::batch(data)?, Change::Upsert, round_floats)
     }
 
-    #[doc = docstring!("Stage.delete")]
+    #[doc = docstring!("BulkWriter.delete")]
     fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         self.write(py, input::batch(keys)?, Change::Delete, false)
     }
 
-    #[doc = docstring!("Stage.apply")]
+    #[doc = docstring!("BulkWriter.apply")]
     #[pyo3(signature = (data, deletes, *, round_floats=false))]
     fn apply(
         &self,
@@ -196,7 +196,7 @@ impl BulkWriter {
         self.write(py, input::batch(data)?, Change::Apply(deletes), round_floats)
     }
 
-    #[doc = docstring!("Stage.finish")]
+    #[doc = docstring!("BulkWriter.finish")]
     fn finish(&self, py: Python<'_>) -> PyResult<Vec<StagedSsTable>> {
         let writer = self.inner()?;
         let sstables = run_on(py, &self.uri, async move { writer.lock().await.finish().await })?;

@@ -111,11 +111,11 @@ pub fn settings(
     let bytes_per_second = bytes_per_second.named("bytes_per_second")?;
     let mode = match mode {
         "auto" => CompactionMode::Auto,
-        "adopt" => CompactionMode::Adopt,
+        "link" => CompactionMode::Link,
         "rewrite" => CompactionMode::Rewrite,
         other => {
             return Err(InvalidInputError::new_err(format!(
-                "mode must be 'auto', 'adopt' or 'rewrite', got '{other}'"
+                "mode must be 'auto', 'link' or 'rewrite', got '{other}'"
             )));
         }
     };
@@ -139,7 +139,7 @@ pub fn settings(
 fn result(result: RustResult) -> CompactionResult {
     CompactionResult {
         generations: result.generations,
-        adopted: result.adopted,
+        linked: result.linked,
         rewritten: result.rewritten,
         dropped: result.dropped,
         rows_written: result.rows_written,

@@ -223,17 +223,17 @@ impl Table {
         self.run(py, table.recorded(shard_id, app_id))
     }
 
-    #[doc = docstring!("Table.start_stage")]
+    #[doc = docstring!("Table.bulk_writer")]
     fn bulk_writer(&self, py: Python<'_>) -> PyResult<BulkWriter> {
         let table = self.inner()?;
         self.run(py, async move { table.bulk_writer().await })
             .map(|writer| BulkWriter::new(writer, self.inner.peek().uri()))
     }
 
-    #[doc = docstring!("Table.link")]
+    #[doc = docstring!("Table.commit")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
     #[pyo3(signature = (sstables, *, write=None, txn=None))]
-    fn link(
+    fn commit(
         &self,
         py: Python<'_>,
         sstables: Vec<Py<StagedSsTable>>,
@@ -246,7 +246,7 @@ impl Table {
             .map(CommitResult::from)
     }
 
-    #[doc = docstring!("Table.discard")]
+    #[doc = docstring!("Table.abort")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracted")]
     #[pyo3(signature = (sstables, *, write))]
     fn abort(
@@ -523,12 +523,12 @@ impl Table {
         Ok(versions.into_iter().map(table_version).collect())
     }
 
-    #[doc = docstring!("Table.check_wal")]
+    #[doc = docstring!("Table.verify_wal")]
     fn check_wal(&self, py: Python<'_>, shard: ShardName) -> PyResult<WalReport> {
         repair::check_wal(py, &*self.inner()?, shard)
     }
 
-    #[doc = docstring!("Table.check_runs")]
+    #[doc = docstring!("Table.verify_sstables")]
     #[pyo3(signature = (shard=None))]
     fn verify_sstables(
         &self,
@@ -538,7 +538,7 @@ impl Table {
         repair::verify_sstables(py, &*self.inner()?, shard)
     }
 
-    #[doc = docstring!("Table.cut_wal")]
+    #[doc = docstring!("Table.truncate_wal")]
     #[pyo3(signature = (shard, *, from_position))]
     fn truncate_wal(
         &self,

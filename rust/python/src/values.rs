@@ -112,7 +112,7 @@ value! {
     /// What a compaction did, or would do.
     CompactionResult {
         generations: usize,
-        adopted: usize,
+        linked: usize,
         rewritten: usize,
         dropped: usize,
         rows_written: u64,

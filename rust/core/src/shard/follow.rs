@@ -28,7 +28,7 @@ impl ShardWriter {
     /// storage error where nobody knows.
     pub async fn follow_table(&self) -> Result<bool> {
         self.shared.check_open()?;
-        self.shared.look_and_adopt().await
+        self.shared.look_and_follow().await
     }
 }
 
@@ -49,34 +49,34 @@ impl Shared {
         if self.is_closed() {
             return;
         }
-        if let Err(error) = self.look_and_adopt().await {
+        if let Err(error) = self.look_and_follow().await {
             tracing::warn!(shard = %self.shard_id, %error, "the table's columns are not followed");
         }
     }
 
-    /// One look at a time: what a slow one has seen is never adopted over what a later one has. Many
+    /// One look at a time: what a slow one has seen is never followed over what a later one has. Many
     /// that wait for their turn are served by one look, which began after all of them asked.
-    async fn look_and_adopt(&self) -> Result<bool> {
+    async fn look_and_follow(&self) -> Result<bool> {
         let begun = self.looks.load(Ordering::Acquire);
-        let mut adopted = self.following.lock().await;
-        if *adopted > begun {
+        let mut followed = self.following.lock().await;
+        if *followed > begun {
             return Ok(true);
         }
         let look = self.looks.fetch_add(1, Ordering::AcqRel) + 1;
         let newest = self.sink.newest_schema().await;
-        let changed = self.adopt(newest)?;
-        *adopted = look;
+        let changed = self.follow(newest)?;
+        *followed = look;
         Ok(changed)
     }
 
-    fn adopt(&self, newest: Result<Option<Arc<RowSchema>>>) -> Result<bool> {
+    fn follow(&self, newest: Result<Option<Arc<RowSchema>>>) -> Result<bool> {
         let placing = self.placing.lock();
-        let adopted = newest.and_then(|newest| match newest {
+        let followed = newest.and_then(|newest| match newest {
             Some(newest) => self.change_schema(&placing, &newest),
             None => Ok(false),
         });
         let mut refused = self.refused.lock();
-        match adopted {
+        match followed {
             // What was refused until now is worth another attempt.
             Ok(changed) => Ok(refused.take().is_some() || changed),
             Err(error) => {

@@ -76,7 +76,7 @@ pub(super) struct Shared {
     pub sentinel: WalPosition,
     /// What puts are accepted and stored as now; swapped under the placing lock.
     pub schema: RwLock<Arc<RowSchema>>,
-    /// Held from a look at the table's columns until they are adopted: the newest look that was.
+    /// Held from a look at the table's columns until they are followed: the newest look that was.
     pub following: tokio::sync::Mutex<u64>,
     /// Looks that were begun.
     pub looks: AtomicU64,

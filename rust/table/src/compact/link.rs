@@ -103,7 +103,7 @@ fn same_columns(sstable: &[&Field], base: &[&Field]) -> bool {
 
 /// A new fragment, and how its file came to the base table.
 #[derive(Debug)]
-pub struct Adopted {
+pub struct LinkedFile {
     /// The fragment, not committed.
     pub fragment: Fragment,
     /// Bytes that were copied because the disk or store could not link; else 0.
@@ -114,13 +114,13 @@ pub struct Adopted {
 ///
 /// # Errors
 /// A storage error.
-pub async fn adopt(
+pub async fn link_file(
     base: &Dataset,
     sstable: &InputSsTable,
     id: u64,
     throttle: &Throttle,
-) -> Result<Adopted> {
-    let action = format!("adopting {}", sstable.name());
+) -> Result<LinkedFile> {
+    let action = format!("linking {}", sstable.name());
     let store = base.object_store(None).await.context(&action)?;
     let dataset = &sstable.handle.dataset;
     let source = &dataset.fragments()[0].files[0];
@@ -145,7 +145,7 @@ pub async fn adopt(
         fragment.deletion_file =
             write_deletion_file(&root, id, version, &dead, &store).await.context(&action)?;
     }
-    Ok(Adopted { fragment, copied_bytes: if linked == Linked::Yes { 0 } else { bytes } })
+    Ok(LinkedFile { fragment, copied_bytes: if linked == Linked::Yes { 0 } else { bytes } })
 }
 
 /// The entry of the file in the base table: the tombstone column belongs to no field.

@@ -51,16 +51,16 @@ pub struct CompactionResult {
     /// Generations moved into the base table, over all shards.
     pub generations: usize,
     /// SSTables whose data file became a base fragment.
-    pub adopted: usize,
+    pub linked: usize,
     /// SSTables whose rows were written anew.
     pub rewritten: usize,
     /// SSTables without a live row.
     pub dropped: usize,
-    /// Rows that the base table got, in adopted files or written.
+    /// Rows that the base table got, in linked files or written.
     pub rows_written: u64,
     /// Base rows that were superseded or deleted.
     pub rows_deleted: u64,
-    /// Bytes of adopted files that the disk could not link and had to copy.
+    /// Bytes of linked files that the disk could not link and had to copy.
     pub copied_bytes: u64,
     /// Fragments that the commit added.
     pub fragments_added: usize,
@@ -105,7 +105,7 @@ pub struct Compaction {
     decisions: Vec<Decision>,
     dead: DeadRows,
     throttle: Arc<Throttle>,
-    adopted: Vec<(Arc<Dataset>, Fragment)>,
+    linked: Vec<(Arc<Dataset>, Fragment)>,
 }
 
 impl Compaction {
@@ -147,7 +147,7 @@ impl Compaction {
             decisions,
             dead,
             throttle,
-            adopted: Vec::new(),
+            linked: Vec::new(),
         })
     }
 
@@ -173,8 +173,8 @@ impl Compaction {
 
     /// SSTables whose data files the commit made fragments.
     #[must_use]
-    pub fn adopted(&self) -> &[(Arc<Dataset>, Fragment)] {
-        &self.adopted
+    pub fn linked(&self) -> &[(Arc<Dataset>, Fragment)] {
+        &self.linked
     }
 
     /// Whether the base version of `compacted` has other generations than the one that was planned
@@ -223,11 +223,11 @@ impl Compaction {
         match commit_exactly(&self.base, self.operation(removed, updated, new)).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
-                let adopted =
-                    self.that_are(Treatment::Adopt).map(|sstable| sstable.handle.dataset.clone());
+                let linked =
+                    self.that_are(Treatment::Link).map(|sstable| sstable.handle.dataset.clone());
                 // They are the first of the new fragments, in this order.
-                let adopted: Vec<_> = adopted.zip(made_new).collect();
-                self.adopted = adopted;
+                let linked: Vec<_> = linked.zip(made_new).collect();
+                self.linked = linked;
                 Ok(result)
             }
             Err(refused) => {
@@ -258,11 +258,11 @@ impl Compaction {
         let first_id = base.manifest().max_fragment_id().map_or(0, |id| id + 1);
         let mut fragments: Vec<Fragment> = Vec::new();
         let mut copied_bytes = 0;
-        for sstable in self.that_are(Treatment::Adopt) {
+        for sstable in self.that_are(Treatment::Link) {
             let id = first_id + fragments.len() as u64;
-            let adopted = link::adopt(base, sstable, id, &self.throttle).await?;
-            copied_bytes += adopted.copied_bytes;
-            fragments.push(adopted.fragment);
+            let linked = link::link_file(base, sstable, id, &self.throttle).await?;
+            copied_bytes += linked.copied_bytes;
+            fragments.push(linked.fragment);
         }
         let sstables: Vec<&InputSsTable> = self.that_are(Treatment::Rewrite).collect();
         for fragment in
@@ -330,7 +330,7 @@ impl Compaction {
             |way| sstables.iter().filter(|sstable| sstable.decision.treatment == way).count();
         CompactionResult {
             generations: sstables.len(),
-            adopted: count(Treatment::Adopt),
+            linked: count(Treatment::Link),
             rewritten: count(Treatment::Rewrite),
             dropped: count(Treatment::Drop),
             rows_written: sstables.iter().map(|sstable| sstable.live_rows).sum(),

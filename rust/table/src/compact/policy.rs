@@ -11,8 +11,8 @@ pub enum CompactionMode {
     /// As [`decide`] finds best for each SSTable.
     #[default]
     Auto,
-    /// Adopt every SSTable whose file fits the base table.
-    Adopt,
+    /// Link every SSTable whose file fits the base table.
+    Link,
     /// Write all rows anew.
     Rewrite,
 }
@@ -29,7 +29,7 @@ pub struct CompactionSettings {
     pub small_rows: u64,
     /// The same in bytes of the SSTable's data file; an SSTable is small only where it is below both.
     pub small_bytes: u64,
-    /// Share of dead rows, 0 to 1, from which an SSTable is rewritten rather than adopted, and a base
+    /// Share of dead rows, 0 to 1, from which an SSTable is rewritten rather than linked, and a base
     /// fragment is rewritten by lance's own compaction.
     pub max_dead_share: f64,
     /// Bytes a second that this compaction may read of the base, and of the SSTables to compare their
@@ -57,7 +57,7 @@ impl Default for CompactionSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// Its data file becomes a fragment of the base table.
-    Adopt,
+    Link,
     /// Its live rows are written into a new fragment, with those of other SSTables.
     Rewrite,
     /// It has no live row: it only deletes.
@@ -67,7 +67,7 @@ pub enum Treatment {
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Adopt => "adopt",
+            Self::Link => "link",
             Self::Rewrite => "rewrite",
             Self::Drop => "drop",
         })
@@ -100,10 +100,10 @@ pub struct Decision {
 ///
 /// 1. Nothing alive: nothing to move.
 /// 2. A file that does not fit the base table: rewrite, there is no other way.
-/// 3. Mostly dead rows: rewrite; adopted, the file would be rewritten soon after.
-/// 4. One of several small SSTables: rewrite them as one fragment. A single one is adopted, because
+/// 3. Mostly dead rows: rewrite; linked, the file would be rewritten soon after.
+/// 4. One of several small SSTables: rewrite them as one fragment. A single one is linked, because
 ///    rewritten it would be a fragment as small.
-/// 5. Else adopt: nothing is read but keys, and nothing is written but positions.
+/// 5. Else link: nothing is read but keys, and nothing is written but positions.
 #[must_use]
 pub fn decide(sstables: &[SsTableFacts], settings: &CompactionSettings) -> Vec<Decision> {
     let is_small = |sstable: &SsTableFacts| {
@@ -120,8 +120,8 @@ pub fn decide(sstables: &[SsTableFacts], settings: &CompactionSettings) -> Vec<D
             (Treatment::Rewrite, misfit.clone())
         } else if settings.mode == CompactionMode::Rewrite {
             (Treatment::Rewrite, "the caller asked for it".to_owned())
-        } else if settings.mode == CompactionMode::Adopt {
-            (Treatment::Adopt, "the caller asked for it".to_owned())
+        } else if settings.mode == CompactionMode::Link {
+            (Treatment::Link, "the caller asked for it".to_owned())
         } else if dead_share(sstable) > settings.max_dead_share {
             let dead = sstable.physical_rows - sstable.live_rows;
             (Treatment::Rewrite, format!("{dead} of {} rows are dead", sstable.physical_rows))
@@ -131,7 +131,7 @@ pub fn decide(sstables: &[SsTableFacts], settings: &CompactionSettings) -> Vec<D
                 format!("{} live rows, one of {small} small SSTables", sstable.live_rows),
             )
         } else {
-            (Treatment::Adopt, "the file fits the base table".to_owned())
+            (Treatment::Link, "the file fits the base table".to_owned())
         };
         Decision { treatment, reason }
     };
@@ -158,12 +158,12 @@ mod tests {
 
     #[test]
     fn large_runs_are_adopted_and_several_small_ones_are_written_together() {
-        use Treatment::{Adopt, Drop, Rewrite};
+        use Treatment::{Drop, Link, Rewrite};
         let misfit = SsTableFacts { misfit: Some("another schema".to_owned()), ..run(100_000, 9) };
         let sstables =
             [run(100_000, 90_000), run(100, 100), run(90, 1), run(100_000, 0), misfit.clone()];
-        assert_eq!(ways(&sstables, CompactionMode::Auto), [Adopt, Rewrite, Rewrite, Drop, Rewrite]);
-        assert_eq!(ways(&sstables, CompactionMode::Adopt), [Adopt, Adopt, Adopt, Drop, Rewrite]);
+        assert_eq!(ways(&sstables, CompactionMode::Auto), [Link, Rewrite, Rewrite, Drop, Rewrite]);
+        assert_eq!(ways(&sstables, CompactionMode::Link), [Link, Link, Link, Drop, Rewrite]);
         assert_eq!(
             ways(&sstables, CompactionMode::Rewrite),
             [Rewrite, Rewrite, Rewrite, Drop, Rewrite]
@@ -172,12 +172,12 @@ mod tests {
 
     #[test]
     fn a_single_small_run_is_adopted_and_one_of_dead_rows_is_not() {
-        use Treatment::{Adopt, Rewrite};
-        assert_eq!(ways(&[run(100, 100), run(100_000, 60_000)], CompactionMode::Auto), [Adopt; 2]);
+        use Treatment::{Link, Rewrite};
+        assert_eq!(ways(&[run(100, 100), run(100_000, 60_000)], CompactionMode::Auto), [Link; 2]);
         assert_eq!(ways(&[run(100_000, 40_000)], CompactionMode::Auto), [Rewrite]);
         // A few rows of many bytes are not small.
         let wide = SsTableFacts { bytes: 64 << 20, ..run(1_000, 1_000) };
-        assert_eq!(ways(&[wide.clone(), wide], CompactionMode::Auto), [Adopt; 2]);
+        assert_eq!(ways(&[wide.clone(), wide], CompactionMode::Auto), [Link; 2]);
     }
 
     #[test]

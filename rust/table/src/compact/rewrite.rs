@@ -1,4 +1,4 @@
-//! Rows that are written anew: those of SSTables that are not adopted.
+//! Rows that are written anew: those of SSTables that are not linked.
 //!
 //! Owns: one stream over their live rows, and the fragments written from it, not committed.
 //! Does not own: which SSTables, or the commit.

@@ -1,6 +1,6 @@
 //! New runs of the record index.
 //!
-//! Owns: a run made of base fragments, by one sort of their keys; a run adopted from the key
+//! Owns: a run made of base fragments, by one sort of their keys; a run linked from the key
 //! index of an SSTable whose file became a fragment; the order pages, sync, publication.
 //! Does not own: which fragments need one, or which runs go (`table`).
 
@@ -163,7 +163,7 @@ pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Re
 
 /// Whether the key index of an SSTable may become a run: that of a run of lance may lack rows.
 #[must_use]
-pub fn is_ours_to_adopt(sstable: &Dataset) -> bool {
+pub fn is_ours_to_link(sstable: &Dataset) -> bool {
     is_ours(sstable)
 }
 
@@ -172,13 +172,13 @@ pub fn is_ours_to_adopt(sstable: &Dataset) -> bool {
 ///
 /// # Errors
 /// A storage error.
-pub async fn adopt(
+pub async fn link_file(
     base: &Dataset,
     key: &[String],
     sstable: &Dataset,
     fragment: &Fragment,
 ) -> Result<Option<NewRun>> {
-    let action = "adopting a key index into the record index";
+    let action = "linking a key index into the record index";
     let pages = NewPages::new(base, key).await?;
     let old = pk_index_path(&sstable.branch_location().path);
     let mut files = Vec::new();
@@ -189,7 +189,7 @@ pub async fn adopt(
         }
         files.push(to);
     }
-    let page_files = adopted_files(&pages, FileSum::of_key_index(sstable), &files).await?;
+    let page_files = linked_files(&pages, FileSum::of_key_index(sstable), &files).await?;
     let Some(page_files) = page_files else {
         tracing::warn!(run = %old, "the key index of an SSTable is damaged; its keys are read anew");
         pages.remove().await;
@@ -204,10 +204,10 @@ pub async fn adopt(
     Ok(Some(pages.into_run(vec![covered], page_files)))
 }
 
-/// What is known of adopted files, of which their SSTable's manifest has the checksums `sums`; `None`
+/// What is known of linked files, of which their SSTable's manifest has the checksums `sums`; `None`
 /// where the disk has other ones. On an object store nothing is read, and without checksums there is
 /// nothing to compare.
-async fn adopted_files(
+async fn linked_files(
     pages: &NewPages,
     sums: Vec<FileSum>,
     files: &[Path],

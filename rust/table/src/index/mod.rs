@@ -24,7 +24,7 @@ mod pages;
 mod tests;
 mod verified_files;
 
-pub use build::{NewRun, adopt, build, groups, is_ours_to_adopt, new_name};
+pub use build::{NewRun, build, groups, is_ours_to_link, link_file, new_name};
 pub use check::check;
 pub use key_columns::{column_batches, fragment_of, has_keys_of, key_files, key_ids};
 pub use levels::{RunSize, due};

@@ -67,7 +67,7 @@ fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
     refuse_in_formats(base, &[V1, V2_0, V2_1], is_map, "maps, which file format 2.2 stores")
 }
 
-/// Refuses to adopt a table with structs in a format that cannot store a null one, such as a tombstone
+/// Refuses to enable a table with structs in a format that cannot store a null one, such as a tombstone
 /// has: it would be acknowledged, and no flush would ever succeed.
 ///
 /// # Errors

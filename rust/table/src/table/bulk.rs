@@ -266,7 +266,7 @@ impl Table {
     }
 
     /// Opens every SSTable, so that a manifest never lists one that is not there; when each was
-    /// written, as it says itself: an adoption or a copy changes the times of its files.
+    /// written, as it says itself: enabling a table or a copy changes the times of its files.
     async fn check_staged<'a>(
         &self,
         base: &Dataset,

@@ -17,7 +17,7 @@ use lancemem_core::format::ShardManifest;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
 use super::read::{Purpose, Sources};
-use super::record_index::Adopted;
+use super::record_index::LinkedFragment;
 use super::{Table, compacted_of};
 use crate::compact::{
     Compaction, CompactionResult, CompactionSettings, Rewritten, commit_exactly,
@@ -46,7 +46,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Moved {
     pub result: CompactionResult,
     pub sstables: HashSet<(ShardId, Generation)>,
-    pub adopted: Vec<Adopted>,
+    pub linked: Vec<LinkedFragment>,
 }
 
 impl Moved {
@@ -54,7 +54,7 @@ impl Moved {
     pub fn add(&mut self, later: Self) {
         let (sum, later_result) = (&mut self.result, later.result);
         sum.generations += later_result.generations;
-        sum.adopted += later_result.adopted;
+        sum.linked += later_result.linked;
         sum.rewritten += later_result.rewritten;
         sum.dropped += later_result.dropped;
         sum.rows_written += later_result.rows_written;
@@ -65,7 +65,7 @@ impl Moved {
         sum.base_version = sum.base_version.max(later_result.base_version);
         sum.sstables.extend(later_result.sstables);
         self.sstables.extend(later.sstables);
-        self.adopted.extend(later.adopted);
+        self.linked.extend(later.linked);
     }
 }
 
@@ -99,7 +99,7 @@ impl Table {
         };
         let own = self.move_sstables(settings, Sources::Own).await?;
         moved.add(own);
-        let Moved { mut result, sstables, adopted } = moved;
+        let Moved { mut result, sstables, linked } = moved;
         if settings.dry_run {
             return Ok(result);
         }
@@ -108,7 +108,7 @@ impl Table {
         let rewritten = self.rewrite_dead(settings.max_dead_share).await?;
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
-        if let Err(error) = self.extend_record_index(&adopted).boxed().await {
+        if let Err(error) = self.extend_record_index(&linked).boxed().await {
             // What was committed stands, and lookups do without what the index lacks.
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
@@ -133,8 +133,8 @@ impl Table {
             }
             let error = match compaction.run().await {
                 Ok(result) => {
-                    let adopted = compaction.adopted().to_vec();
-                    return Ok(Moved { result, sstables: compaction.moved().collect(), adopted });
+                    let linked = compaction.linked().to_vec();
+                    return Ok(Moved { result, sstables: compaction.moved().collect(), linked });
                 }
                 Err(error) => error,
             };

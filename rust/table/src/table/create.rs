@@ -388,7 +388,7 @@ fn fresh_id() -> Uuid {
     Uuid::new_v4()
 }
 
-/// The identity of a table that was made or adopted by a lancemem that gives one.
+/// The identity of a table that was made or enabled by a lancemem that gives one.
 pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> {
     let Some(id) = details.writer_config_defaults.get(TABLE_ID) else { return Ok(None) };
     let unreadable =

@@ -19,15 +19,15 @@ use lancemem_core::types::Result;
 use super::Table;
 use crate::garbage::{Garbage, GarbageKind};
 use crate::index::{
-    IndexRuns, Merged, OpenRun, RecordIndex, RecordIndexReport, RunSize, adopt, build, check, due,
-    groups, is_ours_to_adopt, merge,
+    IndexRuns, Merged, OpenRun, RecordIndex, RecordIndexReport, RunSize, build, check, due, groups,
+    is_ours_to_link, link_file, merge,
 };
 
 /// Pages that nobody publishes stay at least this long: they may be of a run that is being made.
 const UNPUBLISHED_AGE: Duration = Duration::from_hours(1);
 
 /// A run whose data file a compaction made a fragment.
-pub(super) type Adopted = (Arc<Dataset>, Fragment);
+pub(super) type LinkedFragment = (Arc<Dataset>, Fragment);
 
 impl Table {
     /// Makes the record index of the base table anew. From now on compactions keep it up.
@@ -102,12 +102,12 @@ impl Table {
     }
 
     /// Brings the record index, where the table has one, to the newest version of the base table:
-    /// key indexes of adopted runs are adopted too, what no run covers is read, runs of a level that is
+    /// key indexes of linked SSTables are linked too, what no run covers is read, runs of a level that is
     /// full are merged, and runs without a use go.
     ///
     /// # Errors
     /// A storage error. Lookups do without what is missing, and the next call makes up for it.
-    pub(super) async fn extend_record_index(&self, adopted: &[Adopted]) -> Result<()> {
+    pub(super) async fn extend_record_index(&self, linked: &[LinkedFragment]) -> Result<()> {
         if self.key().is_empty() {
             return Ok(());
         }
@@ -117,11 +117,11 @@ impl Table {
         let store = self.writable_store(self.writer_defaults().fsync).await?;
         let covered = RecordIndex::new(&base, self.key(), &runs);
         let mut missing: Vec<Fragment> = indexable(&base, |fragment| !covers(&covered, fragment));
-        for (sstable, fragment) in adopted {
+        for (sstable, fragment) in linked {
             let place = missing.iter().position(|it| is_same_file(it, fragment));
-            let Some(place) = place.filter(|_| is_ours_to_adopt(sstable)) else { continue };
+            let Some(place) = place.filter(|_| is_ours_to_link(sstable)) else { continue };
             let fragment = missing.swap_remove(place);
-            match adopt(&base, self.key(), sstable, &fragment).await? {
+            match link_file(&base, self.key(), sstable, &fragment).await? {
                 Some(run) => run.publish(&store).await?,
                 None => missing.push(fragment),
             }

@@ -1,7 +1,7 @@
 """Rows of a DataFrame as Arrow, on the driver and in tasks.
 
 Owns what makes Spark give rows that it has, whatever their columns are called, and that the driver
-takes no more bytes than it is told. Which DataFrames are tried is `sizing` and the caller.
+takes no more bytes than it is told. Which DataFrames are tried is `size_estimate` and the caller.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
 
-from lancemem.spark.sizing import quoted, width
+from lancemem.spark.size_estimate import quoted, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import lancemem
-from lancemem.spark.claiming import close_quietly
+from lancemem.spark.claim import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +107,7 @@ class ShardJobs:
 
     @property
     def endpoints(self) -> dict[int, lancemem.Endpoint]:
-        """Where the jobs that run are offered, by shard."""
+        """Where the jobs that SSTable are offered, by shard."""
         return {
             shard: running.endpoint
             for shard, running in self._all()
@@ -115,7 +115,7 @@ class ShardJobs:
         }
 
     def stats(self) -> dict[int, lancemem.JobStats]:
-        """Return the counters of the jobs that run, by shard."""
+        """Return the counters of the jobs that SSTable, by shard."""
         jobs = [(shard, running.job) for shard, running in self._all()]
         return {shard: job.stats() for shard, job in jobs if job is not None}
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 import lancemem
 from lancemem.spark import transactions
+from lancemem.spark.arrow_collect import map_in_arrow
 from lancemem.spark.arrow_types import (
     cast_batch,
     spark_arrow_schema,
     spark_schema,
     table_batch,
 )
-from lancemem.spark.collecting import map_in_arrow
-from lancemem.spark.sizing import quoted
+from lancemem.spark.size_estimate import quoted
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class Split:
 def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
     """Divide a read: into one part for each fragment of the base, at most `most`.
 
-    Parts have to share a snapshot, and Spark keeps it with the DataFrame or view: all its queries then
-    read that one. A read in one part takes its snapshot when it runs.
+    Parts have to share a snapshot, and Spark keeps it with the DataFrame or view: all its queries
+    then read that one. A read in one part takes its snapshot when it runs.
     """
     if most == 1:
         return [Split(uri, None, (0, 1))]
@@ -121,7 +121,11 @@ def scan_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read a part in this process, in the types of `schema`."""
     table = open_cached(split.uri)
-    snapshot = table.snapshot(consistency=consistency) if split.token is None else table.snapshot(token=split.token)
+    snapshot = (
+        table.snapshot(consistency=consistency)
+        if split.token is None
+        else table.snapshot(token=split.token)
+    )
     # A whole read leaves behind what makes the next one quicker; a part cannot.
     part = None if split.part[1] == 1 else split.part
     scan = snapshot.scan(columns=list(names), filter=where, part=part)

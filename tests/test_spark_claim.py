@@ -19,8 +19,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 import lancemem
-from lancemem.spark import claiming, writing
-from lancemem.spark.running import ShardJobs
+from lancemem.spark import claim, writer
+from lancemem.spark.driver_jobs import ShardJobs
 from tests.programs import IN_A_FORK, run_python
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def two_writes(
     began, go_on = threading.Event(), threading.Event()
 
     def write_first() -> None:
-        with claiming.claimed(table, 0) as job:
+        with claim.claimed(table, 0) as job:
             began.set()
             assert go_on.wait(PATIENCE)
             first(job)
 
     def write_second() -> None:
-        with claiming.claimed(lancemem.open_table(table.uri), 0) as job:
+        with claim.claimed(lancemem.open_table(table.uri), 0) as job:
             job.put(second, durable=True)
 
     with ThreadPoolExecutor(2) as threads:
@@ -65,7 +65,7 @@ def two_writes(
         assert began.wait(PATIENCE)
         writes.append(threads.submit(write_second))
         end = time.monotonic() + PATIENCE
-        while claiming._CLAIMS.claims[table.uri, 0].wanted < 2:
+        while claim._CLAIMS.claims[table.uri, 0].wanted < 2:
             assert time.monotonic() < end
             time.sleep(0.001)
         go_on.set()
@@ -79,8 +79,8 @@ def test_a_write_that_waited_goes_on_with_the_job_of_the_one_before(table: lance
     )
     assert found(table) == {0: "one", 1: "one", 2: "two", 3: "two", 4: "two"}
     assert epochs(table) == [1]
-    assert claiming._CLAIMS.claims == {}
-    with claiming.claimed(table, 0) as job:
+    assert claim._CLAIMS.claims == {}
+    with claim.claimed(table, 0) as job:
         job.put(rows(range(1), "three"), durable=True)
     assert epochs(table) == [2], "nobody waited, so the job had ended"
 
@@ -100,15 +100,15 @@ def test_writes_of_many_threads_never_take_a_shard_from_each_other(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table(sharding=lancemem.bucket("id", 2))
-    plan = writing.WritePlan(("id", "name", "value"), ("id",))
+    plan = writer.WritePlan(("id", "name", "value"), ("id",))
     # One that lost its shard would fail now, and not try again.
-    monkeypatch.setattr(writing, "ATTEMPTS", 1)
+    monkeypatch.setattr(writer, "ATTEMPTS", 1)
 
-    def write(writer: int) -> None:
+    def write(who: int) -> None:
         handle = lancemem.open_table(table.uri)
         for number in range(10):
-            change = rows(range(10 * writer, 10 * writer + 10), f"{number}")
-            writing.write_here(handle, plan, change, None, (f"writer {writer}", number), None)
+            change = rows(range(10 * who, 10 * who + 10), f"{number}")
+            writer.write_here(handle, plan, change, None, (f"writer {who}", number), None)
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(write, range(6)))
@@ -119,7 +119,7 @@ def test_a_fork_has_claims_of_its_own(table: lancemem.Table) -> None:
     ended = run_python(
         """
         import lancemem, pyarrow as pa
-        from lancemem.spark.claiming import claimed
+        from lancemem.spark.claim import claimed
 
         one = pa.table({"id": [5], "name": ["child"], "value": [1.0]})
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 import lancemem
-from lancemem.spark import transactions, reading
+from lancemem.spark import reader, transactions
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
-from lancemem.spark.assigning import Target, assigned
-from lancemem.spark.sizing import estimated_bytes
+from lancemem.spark.assignment import Target, assigned
+from lancemem.spark.size_estimate import estimated_bytes
 from lancemem.spark.task_errors import as_raised
-from lancemem.spark.writing import WritePlan
+from lancemem.spark.writer import WritePlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,7 +194,7 @@ class MergeBuilder:
         return same_key and both and len(self._clauses) == len(whole)
 
     def _changes(self, *, round_floats: bool) -> DataFrame:
-        joined = reading.join_by_key(
+        joined = reader.join_by_key(
             self._source, self._table.handle, self._key, self._target_alias, self._source_alias
         )
         types = spark_schema(spark_arrow_schema(self._table.schema))

@@ -1,8 +1,8 @@
 """What a Spark task does with the rows of its shard: all of them written at once, and once.
 
 Owns the task side of every verb and the counts that a task reports. The rows of a task become
-durable in one step together with the write's transaction id: as one put, or where they are many as runs
-that are linked. So a task may be repeated, copied or woken too late, and a fenced one may try
+durable in one step together with the write's transaction id: as one put, or where they are many as
+runs that are linked. So a task may be repeated, copied or woken too late, and a fenced one may try
 again. It does not route rows; it refuses rows of a second shard instead.
 """
 
@@ -20,17 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lancemem
-from lancemem.spark import transactions, ops
+from lancemem.spark import ops, transactions
 from lancemem.spark.arrow_types import cast_column, table_batch
-from lancemem.spark.claiming import claimed
-from lancemem.spark.reading import key_batch, places_of
-from lancemem.spark.routing import SHARD_COLUMN
+from lancemem.spark.claim import claimed
+from lancemem.spark.reader import key_batch, places_of
+from lancemem.spark.shuffle import SHARD_COLUMN
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from lancemem.spark.running import ShardJobs
+    from lancemem.spark.driver_jobs import ShardJobs
 
 REPORT_DDL = (
     "shard int, rows bigint, deletes bigint, inserts bigint, late bigint, "
@@ -46,7 +46,7 @@ _REPORT_SCHEMA = pa.schema(
     ]
 )
 
-# More than this goes into runs of its own instead of the log, which every open reads.
+# More than this goes into SSTables of its own instead of the log, which every open reads.
 SINGLE_PUT_BYTES = 16 << 20
 # Another writer of the shard needs milliseconds for its rows; then it is our turn.
 ATTEMPTS = 50
@@ -210,7 +210,7 @@ def _check_input(table: lancemem.Table, plan: WritePlan, changes: list[_Change])
     """Refuse what the put of one shard would refuse, before another shard has its rows."""
     for change in changes:
         # A stage looks at rows as a put does, and writes none of the first that it is given.
-        stage = try_again(table.start_stage, FAULTS)
+        stage = try_again(table.bulk_writer, FAULTS)
         stage.apply(change.rows, change.deletes, round_floats=plan.round_floats)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, changes)
@@ -245,12 +245,12 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
 
 def _link(
     table: lancemem.Table,
-    runs: list[lancemem.StagedRun],
+    runs: list[lancemem.StagedSsTable],
     txn: transactions.Txn,
     counts: _Counts,
     faults: int,
 ) -> None:
-    linked = try_again(lambda: table.link(runs, txn=txn), faults)
+    linked = try_again(lambda: table.commit(runs, txn=txn), faults)
     counts.already_written = linked.already_written > 0
     counts.runs = linked.runs
 
@@ -262,9 +262,9 @@ def _stage(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     more: Iterator[_Change],
     counts: _Counts,
     faults: int,
-) -> list[lancemem.StagedRun]:
+) -> list[lancemem.StagedSsTable]:
     # It may take empty shards of another sharding from whoever does the same.
-    stage = try_again(table.start_stage, faults)
+    stage = try_again(table.bulk_writer, faults)
 
     def counted() -> Iterator[_Change]:
         for change in more:

@@ -15,8 +15,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 import lancemem
-from lancemem.spark.reading import key_batch
-from lancemem.spark.sizing import quoted
+from lancemem.spark.reader import key_batch
+from lancemem.spark.size_estimate import quoted
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """What a compaction needs of each shard, prepared by tasks.
 
-Owns the one job that looks up, shard by shard, which rows flushed runs supersede. The commit that
-follows is the driver's.
+Owns the one job that looks up, shard by shard, which rows flushed SSTables supersede. The commit
+that follows is the driver's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REPORT_DDL = "runs long"
 
 
 def look_up(spark: SparkSession, table: lancemem.Table) -> int:
-    """Look up what the runs of every shard supersede, a task a shard; return how many runs.
+    """Look up what the SSTables of every shard supersede, a task a shard; return how many SSTables.
 
     A task that is repeated, or runs twice, finds what the first one wrote.
     """

@@ -2,7 +2,7 @@
 
 Owns the claim, and that writes of one process do not take a shard from each other: they have it in
 turn, and the next one goes on with the job of the one before. Jobs that stay when nobody writes
-are `running`'s.
+are `driver_jobs`'s.
 """
 
 from __future__ import annotations

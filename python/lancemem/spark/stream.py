@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from lancemem.spark import transactions
-from lancemem.spark.sizing import UNKNOWN_BYTES, is_estimated, quoted
+from lancemem.spark.size_estimate import UNKNOWN_BYTES, is_estimated, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lancemem.spark.table import LancememTable
-    from lancemem.spark.writing import WritePlan
+    from lancemem.spark.writer import WritePlan
 
 # The name of the metrics in the `observedMetrics` of a query's progress.
 METRICS = "lancemem"
@@ -81,7 +81,9 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
     size = None if is_estimated(rows, output_mode) else UNKNOWN_BYTES
 
     def write_batch(batch: DataFrame, batch_id: int) -> None:
-        txn = transactions.of_micro_batch(transactions.streaming_query_id(batch.sparkSession), batch_id)
+        txn = transactions.of_micro_batch(
+            transactions.streaming_query_id(batch.sparkSession), batch_id
+        )
         table._write(batch, plan, sequence_by, txn, size=size)  # noqa: SLF001 - the same package
 
     observed = _observed(rows, sequence_by)
