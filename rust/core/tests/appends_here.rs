@@ -14,7 +14,7 @@ use lancemem_core::types::{Error, ErrorKind, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
 use lancemem_testkit::{Effect, Fault, KeyShape, MemorySink, Request};
 
-use crate::bench::{Bench, gate, patient, quick, until, within};
+use crate::fixture::{Fixture, gate, patient, quick, until, within};
 
 const SHAPE: KeyShape = KeyShape::Int64;
 const ALONE: WriteMode = WriteMode { durable: Some(true), sync_index: None, alone: true };
@@ -87,17 +87,17 @@ async fn a_job_whose_table_is_gone_stops_at_its_next_put_and_makes_no_folder() {
 #[tokio::test]
 async fn an_append_that_a_cancelled_put_began_comes_to_its_end() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
         let hold = gate();
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
         assert!(put(&writer, 1).now_or_never().is_none(), "cancelled in the middle");
         hold.wait_for_visitors(1).await;
         hold.open();
         put(&writer, 2).await.unwrap();
-        let entries = bench.data_entries().await;
+        let entries = fixture.data_entries().await;
         assert_eq!(entries.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [2, 3]);
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 1), (2, 2)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 1), (2, 2)]));
     })
     .await;
 }
@@ -105,19 +105,19 @@ async fn an_append_that_a_cancelled_put_began_comes_to_its_end() {
 #[tokio::test]
 async fn a_put_that_nobody_waits_for_is_not_hurried_by_one_that_appended_itself() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(patient()).await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(patient()).await;
         for number in 0..5 {
             put(&writer, 2 * number).await.unwrap();
-            bench.put(&writer, &[(2 * number + 1, 0)]).await.unwrap();
+            fixture.put(&writer, &[(2 * number + 1, 0)]).await.unwrap();
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
-            let entries = bench.data_entries().await.len();
+            let entries = fixture.data_entries().await.len();
             assert_eq!(entries, usize::try_from(number + 1).unwrap());
         }
         writer.close(false).await.unwrap();
-        assert_eq!(bench.stored().await.len(), 10);
+        assert_eq!(fixture.stored().await.len(), 10);
     })
     .await;
 }
@@ -125,10 +125,10 @@ async fn a_put_that_nobody_waits_for_is_not_hurried_by_one_that_appended_itself(
 #[tokio::test]
 async fn a_close_waits_for_the_append_that_a_put_began_and_none_follows() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = Arc::new(bench.open().await);
+        let fixture = Fixture::new().await;
+        let writer = Arc::new(fixture.open().await);
         let hold = gate();
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
         assert!(put(&writer, 1).now_or_never().is_none());
         hold.wait_for_visitors(1).await;
         let closing = {
@@ -141,9 +141,9 @@ async fn a_close_waits_for_the_append_that_a_put_began_and_none_follows() {
         assert!(!closing.is_finished());
         hold.open();
         closing.await.unwrap().unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 1)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 1)]));
         assert_eq!(put(&writer, 2).await.unwrap_err().kind(), ErrorKind::Reopen);
-        assert_eq!(bench.data_entries().await.len(), 1);
+        assert_eq!(fixture.data_entries().await.len(), 1);
     })
     .await;
 }
@@ -151,18 +151,18 @@ async fn a_close_waits_for_the_append_that_a_put_began_and_none_follows() {
 #[tokio::test]
 async fn a_lost_answer_is_recognised_and_a_successor_fences_as_ever() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::LoseAnswer));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::LoseAnswer));
         put(&writer, 1).await.unwrap();
-        let successor = bench.open().await;
+        let successor = fixture.open().await;
         let error = put(&writer, 2).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
         assert_eq!(put(&writer, 3).await.unwrap_err().kind(), ErrorKind::Fenced);
         // Its tasks have ended, so nothing is left to wait for.
         drop(writer.close(false).await);
         put(&successor, 4).await.unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 1), (4, 4)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 1), (4, 4)]));
     })
     .await;
 }
@@ -170,15 +170,15 @@ async fn a_lost_answer_is_recognised_and_a_successor_fences_as_ever() {
 #[tokio::test]
 async fn storage_that_goes_on_failing_stops_the_job_here_too() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
         put(&writer, 1).await.unwrap();
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
         assert_eq!(put(&writer, 2).await.unwrap_err().kind(), ErrorKind::Reopen);
         assert_eq!(put(&writer, 3).await.unwrap_err().kind(), ErrorKind::Reopen);
         assert_eq!(writer.close(true).await.unwrap_err().kind(), ErrorKind::Reopen);
-        bench.storage.clear_faults();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 1)]));
+        fixture.storage.clear_faults();
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 1)]));
         until(|| writer.stats().waiting_puts == 0).await;
     })
     .await;

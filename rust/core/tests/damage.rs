@@ -7,43 +7,43 @@ use lancemem_core::format::{Place, TRAILER_BYTES, paths, wal_entry};
 use lancemem_core::shard::check_wal;
 use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, ShardId, WriterEpoch};
 
-use crate::bench::{Bench, quick, within};
+use crate::fixture::{Fixture, quick, within};
 
 /// Five entries with rows at positions 2 to 6.
-async fn written() -> Bench {
-    let bench = Bench::new().await;
-    let writer = bench.open().await;
+async fn written() -> Fixture {
+    let fixture = Fixture::new().await;
+    let writer = fixture.open().await;
     for number in 1..=5 {
-        bench.put(&writer, &[(number, number * 10)]).await.unwrap();
+        fixture.put(&writer, &[(number, number * 10)]).await.unwrap();
     }
     writer.close(false).await.unwrap();
-    bench
+    fixture
 }
 
-async fn assert_refused(bench: &Bench, position: u64, kind: &str) {
-    let error = bench.try_open(quick()).await.unwrap_err();
+async fn assert_refused(fixture: &Fixture, position: u64, kind: &str) {
+    let error = fixture.try_open(quick()).await.unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::Corruption, "{text}");
     assert!(text.contains(&format!("WAL entry {position} ")), "{text}");
-    assert!(text.contains(&bench.shard_id.to_string()), "{text}");
+    assert!(text.contains(&fixture.shard_id.to_string()), "{text}");
     assert!(text.contains(&format!("({kind})")), "{text}");
-    assert_eq!(bench.try_stored().await.unwrap_err().to_string(), text, "a reader says the same");
+    assert_eq!(fixture.try_stored().await.unwrap_err().to_string(), text, "a reader says the same");
 }
 
 #[tokio::test]
 async fn a_hole_in_the_log_is_named_and_heals_when_the_entry_comes_back() {
     within(async {
         for position in [1, 2, 4, 6] {
-            let bench = written().await;
+            let fixture = written().await;
             // The sentinel of a later claim stands behind the last entry.
-            bench.open().await.close(false).await.unwrap();
-            let path = bench.wal_path(position);
-            let bytes = bench.storage.bytes(&path).await;
-            bench.storage.drop_file(&path).await;
-            assert_refused(&bench, position, "hole").await;
-            bench.storage.overwrite(&path, bytes).await;
-            let writer = bench.open().await;
-            assert_eq!(bench.seen(&writer).len(), 5);
+            fixture.open().await.close(false).await.unwrap();
+            let path = fixture.wal_path(position);
+            let bytes = fixture.storage.bytes(&path).await;
+            fixture.storage.drop_file(&path).await;
+            assert_refused(&fixture, position, "hole").await;
+            fixture.storage.overwrite(&path, bytes).await;
+            let writer = fixture.open().await;
+            assert_eq!(fixture.seen(&writer).len(), 5);
         }
     })
     .await;
@@ -52,16 +52,16 @@ async fn a_hole_in_the_log_is_named_and_heals_when_the_entry_comes_back() {
 #[tokio::test]
 async fn a_hole_longer_than_the_read_ahead_is_noticed() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
         for number in 0..60 {
-            bench.put(&writer, &[(number, number)]).await.unwrap();
+            fixture.put(&writer, &[(number, number)]).await.unwrap();
         }
         writer.close(false).await.unwrap();
         for position in 20..50 {
-            bench.storage.drop_file(&bench.wal_path(position)).await;
+            fixture.storage.drop_file(&fixture.wal_path(position)).await;
         }
-        assert_refused(&bench, 20, "hole").await;
+        assert_refused(&fixture, 20, "hole").await;
     })
     .await;
 }
@@ -70,12 +70,12 @@ async fn a_hole_longer_than_the_read_ahead_is_noticed() {
 #[tokio::test]
 async fn of_several_damaged_entries_the_first_is_named() {
     within(async {
-        let bench = written().await;
-        bench.storage.cut(&bench.wal_path(4), 0).await;
-        bench.storage.flip_bit(&bench.wal_path(5), 200).await;
-        assert_refused(&bench, 4, "zero length").await;
-        bench.storage.drop_file(&bench.wal_path(3)).await;
-        assert_refused(&bench, 3, "hole").await;
+        let fixture = written().await;
+        fixture.storage.cut(&fixture.wal_path(4), 0).await;
+        fixture.storage.flip_bit(&fixture.wal_path(5), 200).await;
+        assert_refused(&fixture, 4, "zero length").await;
+        fixture.storage.drop_file(&fixture.wal_path(3)).await;
+        assert_refused(&fixture, 3, "hole").await;
     })
     .await;
 }
@@ -84,9 +84,9 @@ async fn of_several_damaged_entries_the_first_is_named() {
 async fn a_cut_entry_is_named() {
     within(async {
         for (length, kind) in [(1, "cut short"), (100, "cut short"), (0, "zero length")] {
-            let bench = written().await;
-            bench.storage.cut(&bench.wal_path(3), length).await;
-            assert_refused(&bench, 3, kind).await;
+            let fixture = written().await;
+            fixture.storage.cut(&fixture.wal_path(3), length).await;
+            assert_refused(&fixture, 3, kind).await;
         }
     })
     .await;
@@ -95,10 +95,10 @@ async fn a_cut_entry_is_named() {
 #[tokio::test]
 async fn an_entry_of_zeros_is_named() {
     within(async {
-        let bench = written().await;
-        let length = bench.storage.bytes(&bench.wal_path(6)).await.len();
-        bench.storage.overwrite(&bench.wal_path(6), vec![0; length].into()).await;
-        assert_refused(&bench, 6, "zero filled").await;
+        let fixture = written().await;
+        let length = fixture.storage.bytes(&fixture.wal_path(6)).await.len();
+        fixture.storage.overwrite(&fixture.wal_path(6), vec![0; length].into()).await;
+        assert_refused(&fixture, 6, "zero filled").await;
     })
     .await;
 }
@@ -107,9 +107,9 @@ async fn an_entry_of_zeros_is_named() {
 async fn a_flipped_bit_is_named() {
     within(async {
         for offset in [0, 200, 400] {
-            let bench = written().await;
-            bench.storage.flip_bit(&bench.wal_path(4), offset).await;
-            assert_refused(&bench, 4, "checksum").await;
+            let fixture = written().await;
+            fixture.storage.flip_bit(&fixture.wal_path(4), offset).await;
+            assert_refused(&fixture, 4, "checksum").await;
         }
     })
     .await;
@@ -118,20 +118,20 @@ async fn a_flipped_bit_is_named() {
 #[tokio::test]
 async fn an_entry_of_an_older_epoch_or_generation_behind_a_newer_one_is_named() {
     within(async {
-        let bench = written().await;
-        bench.open().await.close(false).await.unwrap();
-        let entry = &bench.data_entries().await[0].1;
+        let fixture = written().await;
+        fixture.open().await.close(false).await.unwrap();
+        let entry = &fixture.data_entries().await[0].1;
         let encode = |place, generation| {
             wal_entry::encode(&entry.batches, place, WriterEpoch(1), generation).unwrap()
         };
-        let old = encode(bench.place(8), Generation(1));
-        bench.storage.overwrite(&bench.wal_path(8), old).await;
-        assert_refused(&bench, 8, "epoch goes back").await;
+        let old = encode(fixture.place(8), Generation(1));
+        fixture.storage.overwrite(&fixture.wal_path(8), old).await;
+        assert_refused(&fixture, 8, "epoch goes back").await;
 
-        let bench = written().await;
-        let new = encode(bench.place(4), Generation(2));
-        bench.storage.overwrite(&bench.wal_path(4), new).await;
-        let error = bench.try_open(quick()).await.unwrap_err().to_string();
+        let fixture = written().await;
+        let new = encode(fixture.place(4), Generation(2));
+        fixture.storage.overwrite(&fixture.wal_path(4), new).await;
+        let error = fixture.try_open(quick()).await.unwrap_err().to_string();
         assert!(
             error.contains("WAL entry 5") && error.contains("(generation goes back)"),
             "{error}"
@@ -144,26 +144,26 @@ async fn an_entry_of_an_older_epoch_or_generation_behind_a_newer_one_is_named() 
 async fn a_fence_of_lance_that_came_behind_a_later_claim_is_passed_over_and_one_of_ours_is_damage()
 {
     within(async {
-        let bench = written().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        let fixture = written().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(6, 60)]).await.unwrap();
         writer.close(false).await.unwrap();
-        let ours = wal_entry::encode_sentinel(bench.place(9), WriterEpoch(1)).unwrap();
+        let ours = wal_entry::encode_sentinel(fixture.place(9), WriterEpoch(1)).unwrap();
         let of_lance = ours.slice(..ours.len() - TRAILER_BYTES);
-        bench.storage.overwrite(&bench.wal_path(9), ours).await;
-        assert_refused(&bench, 9, "epoch goes back").await;
-        bench.storage.overwrite(&bench.wal_path(9), of_lance).await;
-        let report = check_wal(&bench.store(), &bench.manifests()).await.unwrap();
+        fixture.storage.overwrite(&fixture.wal_path(9), ours).await;
+        assert_refused(&fixture, 9, "epoch goes back").await;
+        fixture.storage.overwrite(&fixture.wal_path(9), of_lance).await;
+        let report = check_wal(&fixture.store(), &fixture.manifests()).await.unwrap();
         assert_eq!(report.first_damage(), None);
-        assert_eq!(bench.stored().await.len(), 6);
-        let writer = bench.open().await;
-        bench.put(&writer, &[(7, 70)]).await.unwrap();
-        assert_eq!(bench.seen(&writer).len(), 7);
+        assert_eq!(fixture.stored().await.len(), 6);
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(7, 70)]).await.unwrap();
+        assert_eq!(fixture.seen(&writer).len(), 7);
         // What comes behind it is compared with what came before.
-        let old = wal_entry::encode_sentinel(bench.place(12), WriterEpoch(2)).unwrap();
+        let old = wal_entry::encode_sentinel(fixture.place(12), WriterEpoch(2)).unwrap();
         writer.close(false).await.unwrap();
-        bench.storage.overwrite(&bench.wal_path(12), old).await;
-        assert_refused(&bench, 12, "epoch goes back").await;
+        fixture.storage.overwrite(&fixture.wal_path(12), old).await;
+        assert_refused(&fixture, 12, "epoch goes back").await;
     })
     .await;
 }
@@ -172,20 +172,20 @@ async fn a_fence_of_lance_that_came_behind_a_later_claim_is_passed_over_and_one_
 #[tokio::test]
 async fn an_entry_in_the_place_of_another_is_named_whichever_shard_it_is_of() {
     within(async {
-        let bench = written().await;
-        let path = bench.wal_path(4);
-        let own = bench.storage.bytes(&path).await;
-        let of_another_shard = Place { shard_id: ShardId::from_u128(1), ..bench.place(4) };
-        let rows = &bench.data_entries().await[2].1.batches;
+        let fixture = written().await;
+        let path = fixture.wal_path(4);
+        let own = fixture.storage.bytes(&path).await;
+        let of_another_shard = Place { shard_id: ShardId::from_u128(1), ..fixture.place(4) };
+        let rows = &fixture.data_entries().await[2].1.batches;
         for foreign in [
-            bench.storage.bytes(&bench.wal_path(3)).await,
+            fixture.storage.bytes(&fixture.wal_path(3)).await,
             wal_entry::encode(rows, of_another_shard, WriterEpoch(1), Generation(1)).unwrap(),
         ] {
-            bench.storage.overwrite(&path, foreign).await;
-            assert_refused(&bench, 4, "misplaced").await;
+            fixture.storage.overwrite(&path, foreign).await;
+            assert_refused(&fixture, 4, "misplaced").await;
         }
-        bench.storage.overwrite(&path, own).await;
-        assert_eq!(bench.seen(&bench.open().await).len(), 5);
+        fixture.storage.overwrite(&path, own).await;
+        assert_eq!(fixture.seen(&fixture.open().await).len(), 5);
     })
     .await;
 }
@@ -193,11 +193,11 @@ async fn an_entry_in_the_place_of_another_is_named_whichever_shard_it_is_of() {
 #[tokio::test]
 async fn damage_in_entries_that_a_flush_has_covered_does_not_matter() {
     within(async {
-        let bench = written().await;
-        bench.open().await.close(true).await.unwrap();
-        bench.storage.cut(&bench.wal_path(3), 0).await;
-        let writer = bench.open().await;
-        assert_eq!(bench.seen(&writer).len(), 5);
+        let fixture = written().await;
+        fixture.open().await.close(true).await.unwrap();
+        fixture.storage.cut(&fixture.wal_path(3), 0).await;
+        let writer = fixture.open().await;
+        assert_eq!(fixture.seen(&writer).len(), 5);
     })
     .await;
 }
@@ -205,17 +205,17 @@ async fn damage_in_entries_that_a_flush_has_covered_does_not_matter() {
 #[tokio::test]
 async fn a_damaged_or_misplaced_manifest_is_named() {
     within(async {
-        let bench = written().await;
+        let fixture = written().await;
         let path = |version| {
-            format!("table/{}", paths::manifest(bench.shard_id, ManifestVersion(version)))
+            format!("table/{}", paths::manifest(fixture.shard_id, ManifestVersion(version)))
         };
-        let first = bench.storage.bytes(&path(1)).await;
-        bench.storage.overwrite(&path(2), first).await;
-        let error = bench.try_open(quick()).await.unwrap_err();
+        let first = fixture.storage.bytes(&path(1)).await;
+        fixture.storage.overwrite(&path(2), first).await;
+        let error = fixture.try_open(quick()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption);
         assert!(error.to_string().contains("misplaced"), "{error}");
-        bench.storage.cut(&path(2), 3).await;
-        let error = bench.try_open(quick()).await.unwrap_err();
+        fixture.storage.cut(&path(2), 3).await;
+        let error = fixture.try_open(quick()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     })
     .await;
@@ -224,15 +224,15 @@ async fn a_damaged_or_misplaced_manifest_is_named() {
 #[tokio::test]
 async fn a_job_that_remembers_its_manifest_writes_the_next_version_behind_a_damaged_one() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        let newest = bench.manifest().await.version;
-        let path = format!("table/{}", paths::manifest(bench.shard_id, newest));
-        bench.storage.cut(&path, 30).await;
-        assert_eq!(bench.try_stored().await.unwrap_err().kind(), ErrorKind::Corruption);
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        let newest = fixture.manifest().await.version;
+        let path = format!("table/{}", paths::manifest(fixture.shard_id, newest));
+        fixture.storage.cut(&path, 30).await;
+        assert_eq!(fixture.try_stored().await.unwrap_err().kind(), ErrorKind::Corruption);
         writer.flush().await.unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
     })
     .await;
 }

@@ -9,53 +9,53 @@ use lancemem_core::types::ErrorKind;
 use lancemem_testkit::Rows;
 use lancemem_testkit::damage::{Damage, POSITIONS, damages, few_positions, positions};
 
-use crate::bench::{Bench, quick, within};
+use crate::fixture::{Fixture, quick, within};
 
 /// Five entries with rows, some with several batches, and a sentinel behind them.
-async fn written() -> (Bench, Rows) {
-    let bench = Bench::new().await;
-    let writer = bench.open().await;
+async fn written() -> (Fixture, Rows) {
+    let fixture = Fixture::new().await;
+    let writer = fixture.open().await;
     for number in 1..=5 {
-        bench.put(&writer, &[(number, number * 10), (number + 100, -number)]).await.unwrap();
+        fixture.put(&writer, &[(number, number * 10), (number + 100, -number)]).await.unwrap();
     }
     writer.close(false).await.unwrap();
-    let rows = bench.stored().await;
-    (bench, rows)
+    let rows = fixture.stored().await;
+    (fixture, rows)
 }
 
 #[tokio::test]
 async fn damage_anywhere_in_a_log_entry_is_named_and_shows_no_wrong_row() {
     within(async {
-        let (bench, rows) = written().await;
+        let (fixture, rows) = written().await;
         let (mut count, mut unnoticed) = (0, Vec::new());
         for position in [2, 4, 6] {
-            let path = bench.wal_path(position);
-            let bytes = bench.storage.bytes(&path).await;
+            let path = fixture.wal_path(position);
+            let bytes = fixture.storage.bytes(&path).await;
             for (at, kind, damaged) in damages(&bytes, positions(bytes.len())) {
                 // An entry without the whole of its trailer is one that lance could write.
                 if kind == Damage::Cut && at == bytes.len() - TRAILER_BYTES {
                     continue;
                 }
                 count += 1;
-                bench.storage.overwrite(&path, damaged).await;
-                match bench.try_stored().await {
+                fixture.storage.overwrite(&path, damaged).await;
+                match fixture.try_stored().await {
                     Ok(seen) if seen == rows => unnoticed.push((position, at, kind)),
                     Ok(seen) => panic!("{kind:?} at {at} of entry {position}: {seen:?}"),
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
-                        let name = format!("WAL entry {position} of shard {}", bench.shard_id);
+                        let name = format!("WAL entry {position} of shard {}", fixture.shard_id);
                         assert!(error.to_string().contains(&name), "{error}");
                     }
                 }
-                let report = check_wal(&bench.store(), &bench.manifests()).await.unwrap();
+                let report = check_wal(&fixture.store(), &fixture.manifests()).await.unwrap();
                 let first = report.first_damage().map(|finding| finding.position.get());
                 assert_eq!(first, Some(position), "{kind:?} at {at}");
             }
-            bench.storage.overwrite(&path, bytes).await;
+            fixture.storage.overwrite(&path, bytes).await;
         }
         assert!(count > 3 * 6 * 150, "{count}");
         assert!(unnoticed.is_empty(), "{unnoticed:?}");
-        assert_eq!(bench.stored().await, rows, "healed");
+        assert_eq!(fixture.stored().await, rows, "healed");
     })
     .await;
 }
@@ -63,18 +63,18 @@ async fn damage_anywhere_in_a_log_entry_is_named_and_shows_no_wrong_row() {
 #[tokio::test]
 async fn an_open_refuses_every_damaged_entry_and_leaves_the_shard_to_its_owner() {
     within(async {
-        let (bench, _) = written().await;
-        let path = bench.wal_path(3);
-        let bytes = bench.storage.bytes(&path).await;
-        let before = bench.manifest().await;
+        let (fixture, _) = written().await;
+        let path = fixture.wal_path(3);
+        let bytes = fixture.storage.bytes(&path).await;
+        let before = fixture.manifest().await;
         for (at, kind, damaged) in damages(&bytes, few_positions(bytes.len() - TRAILER_BYTES)) {
-            bench.storage.overwrite(&path, damaged).await;
-            let error = bench.try_open(quick()).await.unwrap_err();
+            fixture.storage.overwrite(&path, damaged).await;
+            let error = fixture.try_open(quick()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
         }
-        assert_eq!(bench.manifest().await, before);
-        bench.storage.overwrite(&path, bytes).await;
-        assert_eq!(bench.seen(&bench.open().await).len(), 10);
+        assert_eq!(fixture.manifest().await, before);
+        fixture.storage.overwrite(&path, bytes).await;
+        assert_eq!(fixture.seen(&fixture.open().await).len(), 10);
     })
     .await;
 }
@@ -82,32 +82,32 @@ async fn an_open_refuses_every_damaged_entry_and_leaves_the_shard_to_its_owner()
 #[tokio::test]
 async fn damage_anywhere_in_a_shard_manifest_is_named_by_readers_and_by_the_next_owner() {
     within(async {
-        let (bench, _) = written().await;
-        let writer = bench.open().await;
+        let (fixture, _) = written().await;
+        let writer = fixture.open().await;
         for number in 6..=16 {
-            bench.put(&writer, &[(number, 1)]).await.unwrap();
+            fixture.put(&writer, &[(number, 1)]).await.unwrap();
             writer.flush().await.unwrap();
         }
         writer.close(false).await.unwrap();
-        let rows = bench.stored().await;
-        let newest = bench.manifest().await;
-        let path = format!("table/{}", paths::manifest(bench.shard_id, newest.version));
-        let bytes = bench.storage.bytes(&path).await;
+        let rows = fixture.stored().await;
+        let newest = fixture.manifest().await;
+        let path = format!("table/{}", paths::manifest(fixture.shard_id, newest.version));
+        let bytes = fixture.storage.bytes(&path).await;
         let mut count = 0;
         for (at, kind, damaged) in damages(&bytes, 0..bytes.len()) {
             count += 1;
-            bench.storage.overwrite(&path, damaged).await;
+            fixture.storage.overwrite(&path, damaged).await;
             for error in
-                [bench.try_stored().await.unwrap_err(), bench.try_open(quick()).await.unwrap_err()]
+                [fixture.try_stored().await.unwrap_err(), fixture.try_open(quick()).await.unwrap_err()]
             {
                 assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
                 assert!(error.to_string().contains("binpb"), "{error}");
             }
         }
         assert!(count > 6 * POSITIONS, "{count} in {} bytes", bytes.len());
-        bench.storage.overwrite(&path, bytes).await;
-        assert_eq!(bench.manifest().await, newest);
-        assert_eq!(bench.stored().await, rows, "healed");
+        fixture.storage.overwrite(&path, bytes).await;
+        assert_eq!(fixture.manifest().await, newest);
+        assert_eq!(fixture.stored().await, rows, "healed");
     })
     .await;
 }
@@ -115,12 +115,12 @@ async fn damage_anywhere_in_a_shard_manifest_is_named_by_readers_and_by_the_next
 #[tokio::test]
 async fn damage_anywhere_in_a_version_hint_costs_a_listing_and_nothing_else() {
     within(async {
-        let (bench, rows) = written().await;
-        let path = format!("table/{}", paths::version_hint(bench.shard_id));
-        let bytes = bench.storage.bytes(&path).await;
+        let (fixture, rows) = written().await;
+        let path = format!("table/{}", paths::version_hint(fixture.shard_id));
+        let bytes = fixture.storage.bytes(&path).await;
         for (at, kind, damaged) in damages(&bytes, 0..bytes.len()) {
-            bench.storage.overwrite(&path, damaged).await;
-            assert_eq!(bench.stored().await, rows, "{kind:?} at {at}");
+            fixture.storage.overwrite(&path, damaged).await;
+            assert_eq!(fixture.stored().await, rows, "{kind:?} at {at}");
         }
     })
     .await;

@@ -10,13 +10,13 @@ use lancemem_core::shard::ShardWriter;
 use lancemem_core::types::{ErrorKind, WriterConfig};
 use lancemem_testkit::{Effect, Fault, Request};
 
-use crate::bench::{Bench, gate, patient, quick, tiny, until, within};
+use crate::fixture::{Fixture, gate, patient, quick, tiny, until, within};
 
 /// A writer with one durable row, and the one that took its shard.
-async fn taken_over(bench: &Bench) -> (ShardWriter, ShardWriter) {
-    let old = bench.open().await;
-    bench.put(&old, &[(1, 10)]).await.unwrap();
-    let new = bench.open().await;
+async fn taken_over(fixture: &Fixture) -> (ShardWriter, ShardWriter) {
+    let old = fixture.open().await;
+    fixture.put(&old, &[(1, 10)]).await.unwrap();
+    let new = fixture.open().await;
     (old, new)
 }
 
@@ -31,17 +31,17 @@ fn assert_fenced<T>(answer: Result<T, Error>) {
 #[tokio::test]
 async fn the_put_of_a_fenced_writer_fails_and_so_does_everything_after_it() {
     within(async {
-        let bench = Bench::new().await;
-        let (old, new) = taken_over(&bench).await;
-        assert_fenced(bench.put(&old, &[(2, 20)]).await);
-        assert_fenced(bench.put(&old, &[(3, 30)]).await);
-        assert_fenced(bench.delete(&old, &[1]).await);
+        let fixture = Fixture::new().await;
+        let (old, new) = taken_over(&fixture).await;
+        assert_fenced(fixture.put(&old, &[(2, 20)]).await);
+        assert_fenced(fixture.put(&old, &[(3, 30)]).await);
+        assert_fenced(fixture.delete(&old, &[1]).await);
         assert_fenced(old.flush().await);
         assert_fenced(old.snapshot());
         assert_fenced(old.close(true).await);
-        assert_eq!(bench.seen(&new), bench.rows(&[(1, 10)]));
-        bench.put(&new, &[(2, 21)]).await.unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 21)]));
+        assert_eq!(fixture.seen(&new), fixture.rows(&[(1, 10)]));
+        fixture.put(&new, &[(2, 21)]).await.unwrap();
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 21)]));
     })
     .await;
 }
@@ -49,11 +49,11 @@ async fn the_put_of_a_fenced_writer_fails_and_so_does_everything_after_it() {
 #[tokio::test]
 async fn the_delete_of_a_fenced_writer_deletes_nothing() {
     within(async {
-        let bench = Bench::new().await;
-        let (old, new) = taken_over(&bench).await;
-        assert_fenced(bench.delete(&old, &[1]).await);
-        assert_eq!(bench.seen(&new), bench.rows(&[(1, 10)]));
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        let fixture = Fixture::new().await;
+        let (old, new) = taken_over(&fixture).await;
+        assert_fenced(fixture.delete(&old, &[1]).await);
+        assert_eq!(fixture.seen(&new), fixture.rows(&[(1, 10)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -61,11 +61,11 @@ async fn the_delete_of_a_fenced_writer_deletes_nothing() {
 #[tokio::test]
 async fn the_flush_of_a_fenced_writer_lists_nothing() {
     within(async {
-        let bench = Bench::new().await;
-        let (old, _new) = taken_over(&bench).await;
+        let fixture = Fixture::new().await;
+        let (old, _new) = taken_over(&fixture).await;
         assert_fenced(old.flush().await);
-        assert!(bench.manifest().await.sstables.is_empty());
-        assert_fenced(bench.put(&old, &[(2, 20)]).await);
+        assert!(fixture.manifest().await.sstables.is_empty());
+        assert_fenced(fixture.put(&old, &[(2, 20)]).await);
         assert_fenced(old.snapshot());
     })
     .await;
@@ -74,11 +74,11 @@ async fn the_flush_of_a_fenced_writer_lists_nothing() {
 #[tokio::test]
 async fn the_closing_flush_of_a_fenced_writer_fails_and_does_not_hang() {
     within(async {
-        let bench = Bench::new().await;
-        let (old, _new) = taken_over(&bench).await;
+        let fixture = Fixture::new().await;
+        let (old, _new) = taken_over(&fixture).await;
         assert_fenced(old.close(true).await);
-        let bench = Bench::new().await;
-        let (old, _new) = taken_over(&bench).await;
+        let fixture = Fixture::new().await;
+        let (old, _new) = taken_over(&fixture).await;
         assert_fenced(old.flush().await);
         assert_fenced(old.close(true).await);
     })
@@ -88,18 +88,18 @@ async fn the_closing_flush_of_a_fenced_writer_fails_and_does_not_hang() {
 #[tokio::test]
 async fn rows_that_a_fenced_writer_never_acknowledged_are_not_visible_to_its_successor() {
     within(async {
-        let bench = Bench::new().await;
-        let old = bench.open_with(patient()).await;
-        bench.put(&old, &[(1, 10)]).await.unwrap();
-        let new = bench.open().await;
-        assert!(bench.seen(&new).is_empty());
+        let fixture = Fixture::new().await;
+        let old = fixture.open_with(patient()).await;
+        fixture.put(&old, &[(1, 10)]).await.unwrap();
+        let new = fixture.open().await;
+        assert!(fixture.seen(&new).is_empty());
         assert_fenced(old.close(false).await);
         assert_fenced(old.snapshot());
-        bench.put(&new, &[(2, 20)]).await.unwrap();
-        assert_eq!(bench.seen(&new), bench.rows(&[(2, 20)]));
+        fixture.put(&new, &[(2, 20)]).await.unwrap();
+        assert_eq!(fixture.seen(&new), fixture.rows(&[(2, 20)]));
         new.close(false).await.unwrap();
-        let third = bench.open().await;
-        assert_eq!(bench.seen(&third), bench.rows(&[(2, 20)]));
+        let third = fixture.open().await;
+        assert_eq!(fixture.seen(&third), fixture.rows(&[(2, 20)]));
     })
     .await;
 }
@@ -107,10 +107,10 @@ async fn rows_that_a_fenced_writer_never_acknowledged_are_not_visible_to_its_suc
 #[tokio::test]
 async fn an_append_that_storage_refuses_finds_out_that_the_shard_was_taken() {
     within(async {
-        let bench = Bench::new().await;
-        let (old, _new) = taken_over(&bench).await;
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse));
-        assert_fenced(bench.put(&old, &[(2, 20)]).await);
+        let fixture = Fixture::new().await;
+        let (old, _new) = taken_over(&fixture).await;
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse));
+        assert_fenced(fixture.put(&old, &[(2, 20)]).await);
     })
     .await;
 }
@@ -119,20 +119,20 @@ async fn an_append_that_storage_refuses_finds_out_that_the_shard_was_taken() {
 #[tokio::test]
 async fn the_close_of_a_fenced_job_waits_for_the_append_that_runs_and_starts_no_other() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
+        let fixture = Arc::new(Fixture::new().await);
         let (flushing, appending) = (gate(), gate());
-        bench.sink.hold(flushing.clone());
+        fixture.sink.hold(flushing.clone());
         let config = WriterConfig { durable_write: false, max_wal_buffer_size: 1, ..tiny(1) };
-        let old = Arc::new(bench.open_with(config).await);
-        bench.put(&old, &[(1, 10)]).await.unwrap();
+        let old = Arc::new(fixture.open_with(config).await);
+        fixture.put(&old, &[(1, 10)]).await.unwrap();
         until(|| old.stats().wal_entries == 1).await;
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(appending.clone())));
-        bench.put(&old, &[(2, 20)]).await.unwrap();
-        bench.put(&old, &[(3, 30)]).await.unwrap();
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(appending.clone())));
+        fixture.put(&old, &[(2, 20)]).await.unwrap();
+        fixture.put(&old, &[(3, 30)]).await.unwrap();
         appending.wait_for_visitors(1).await;
         flushing.wait_for_visitors(1).await;
         // A claim whose sentinel does not stand yet: only the flush learns of it.
-        bench.manifests().claim().await.unwrap();
+        fixture.manifests().claim().await.unwrap();
         flushing.open();
         until(|| old.snapshot().is_err()).await;
         let closing = {
@@ -148,7 +148,7 @@ async fn the_close_of_a_fenced_job_waits_for_the_append_that_runs_and_starts_no_
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(bench.data_entries().await.len(), 2, "the third put was not appended");
+        assert_eq!(fixture.data_entries().await.len(), 2, "the third put was not appended");
     })
     .await;
 }
@@ -157,20 +157,20 @@ async fn the_close_of_a_fenced_job_waits_for_the_append_that_runs_and_starts_no_
 #[tokio::test]
 async fn an_open_that_cannot_work_does_not_fence_the_incumbent() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
         let bad = [
             WriterConfig { max_memtable_rows: 0, ..quick() },
             WriterConfig { max_wal_buffer_size: 0, ..quick() },
             WriterConfig { manifest_scan_batch_size: 0, ..quick() },
         ];
         for config in bad {
-            let error = bench.try_open(config).await.unwrap_err();
+            let error = fixture.try_open(config).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();
-        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
+        assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -178,12 +178,12 @@ async fn an_open_that_cannot_work_does_not_fence_the_incumbent() {
 #[tokio::test]
 async fn a_table_whose_settings_ask_for_endless_looks_at_once_is_opened_all_the_same() {
     within(async {
-        let bench = Bench::new().await;
+        let fixture = Fixture::new().await;
         let endless = WriterConfig { manifest_scan_batch_size: usize::MAX, ..quick() };
-        let writer = bench.try_open(endless).await.unwrap();
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let writer = fixture.try_open(endless).await.unwrap();
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();
-        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
+        assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10)]));
     })
     .await;
 }

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 pub const HOUR: Duration = Duration::from_hours(1);
 
 /// A shard that was created and that nobody has claimed yet.
-pub struct Bench {
+pub struct Fixture {
     pub storage: Arc<FaultyStore>,
     pub sink: Arc<MemorySink>,
     /// What compactions have taken over: nothing, where a story has none.
@@ -30,21 +30,21 @@ pub struct Bench {
     pub shard_id: ShardId,
 }
 
-impl Bench {
+impl Fixture {
     pub async fn new() -> Self {
         Self::with_key(KeyShape::Int64).await
     }
 
     pub async fn with_key(shape: KeyShape) -> Self {
-        let bench = Self {
+        let fixture = Self {
             storage: Arc::default(),
             sink: Arc::default(),
             base: Mutex::default(),
             shape,
             shard_id: ShardId::from_u128(0xabcd),
         };
-        bench.manifests().initialize(1, BTreeMap::new()).await.unwrap();
-        bench
+        fixture.manifests().initialize(1, BTreeMap::new()).await.unwrap();
+        fixture
     }
 
     pub fn store(&self) -> Store {
@@ -157,8 +157,8 @@ impl Bench {
         writer: &Arc<ShardWriter>,
         rows: &[(i64, i64)],
     ) -> JoinHandle<Result<()>> {
-        let (bench, writer, rows) = (self.clone(), writer.clone(), rows.to_vec());
-        tokio::spawn(async move { bench.put(&writer, &rows).await })
+        let (fixture, writer, rows) = (self.clone(), writer.clone(), rows.to_vec());
+        tokio::spawn(async move { fixture.put(&writer, &rows).await })
     }
 
     pub async fn delete(&self, writer: &ShardWriter, numbers: &[i64]) -> Result<()> {

@@ -9,19 +9,19 @@ use lancemem_core::Error;
 use lancemem_core::types::{ErrorKind, Generation};
 use lancemem_testkit::{Effect, Fault, Request};
 
-use crate::bench::{Bench, gate, tiny, until, within};
+use crate::fixture::{Fixture, gate, tiny, until, within};
 
 #[tokio::test]
 async fn a_sink_that_fails_once_is_asked_again_and_one_run_is_listed() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench.sink.fail_next(Error::storage("writing an SSTable", "disk is busy"));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.sink.fail_next(Error::storage("writing an SSTable", "disk is busy"));
         writer.flush().await.unwrap();
-        assert_eq!(bench.sink.calls(), 2);
-        assert_eq!(bench.manifest().await.sstables.len(), 1);
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        assert_eq!(fixture.sink.calls(), 2);
+        assert_eq!(fixture.manifest().await.sstables.len(), 1);
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -29,17 +29,17 @@ async fn a_sink_that_fails_once_is_asked_again_and_one_run_is_listed() {
 #[tokio::test]
 async fn a_flush_that_cannot_work_says_why_and_a_later_one_succeeds() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench.sink.fail_next(Error::input("the table has an impossible column"));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.sink.fail_next(Error::input("the table has an impossible column"));
         let error = writer.flush().await.unwrap_err();
         assert!(error.to_string().contains("impossible column"), "{error}");
-        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]), "the rows stay readable");
-        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10)]), "the rows stay readable");
+        fixture.put(&writer, &[(2, 20)]).await.unwrap();
         writer.flush().await.unwrap();
-        assert_eq!(bench.manifest().await.sstables.len(), 2);
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+        assert_eq!(fixture.manifest().await.sstables.len(), 2);
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 20)]));
     })
     .await;
 }
@@ -47,16 +47,16 @@ async fn a_flush_that_cannot_work_says_why_and_a_later_one_succeeds() {
 #[tokio::test]
 async fn a_sink_that_panics_ends_the_job_with_an_error_for_every_waiter() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench.sink.panic_next();
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.sink.panic_next();
         assert!(writer.flush().await.is_err());
-        let error = bench.put(&writer, &[(2, 20)]).await.unwrap_err();
+        let error = fixture.put(&writer, &[(2, 20)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Reopen);
         let _ = writer.close(true).await;
-        let again = bench.open().await;
-        assert_eq!(bench.seen(&again), bench.rows(&[(1, 10)]));
+        let again = fixture.open().await;
+        assert_eq!(fixture.seen(&again), fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -65,13 +65,13 @@ async fn a_sink_that_panics_ends_the_job_with_an_error_for_every_waiter() {
 async fn a_manifest_commit_whose_answer_is_lost_lists_the_run_once() {
     for effect in [Effect::LoseAnswer, Effect::AnswerExists] {
         within(async {
-            let bench = Bench::new().await;
-            let writer = bench.open().await;
-            bench.put(&writer, &[(1, 10)]).await.unwrap();
-            bench.storage.inject(Fault::new(Request::Put, ".binpb", effect));
+            let fixture = Fixture::new().await;
+            let writer = fixture.open().await;
+            fixture.put(&writer, &[(1, 10)]).await.unwrap();
+            fixture.storage.inject(Fault::new(Request::Put, ".binpb", effect));
             writer.flush().await.unwrap();
-            assert_eq!(bench.manifest().await.sstables.len(), 1);
-            assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+            assert_eq!(fixture.manifest().await.sstables.len(), 1);
+            assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
         })
         .await;
     }
@@ -80,18 +80,18 @@ async fn a_manifest_commit_whose_answer_is_lost_lists_the_run_once() {
 #[tokio::test]
 async fn a_commit_that_landed_unseen_is_not_repeated_by_the_next_attempt() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench.storage.inject(Fault::new(Request::Put, ".binpb", Effect::LoseAnswer));
-        bench.storage.inject(Fault::new(Request::Get, ".binpb", Effect::Refuse));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.storage.inject(Fault::new(Request::Put, ".binpb", Effect::LoseAnswer));
+        fixture.storage.inject(Fault::new(Request::Get, ".binpb", Effect::Refuse));
         writer.flush().await.unwrap();
-        let manifest = bench.manifest().await;
+        let manifest = fixture.manifest().await;
         assert_eq!(manifest.sstables.len(), 1, "{:?}", manifest.sstables);
         assert_eq!(manifest.current_generation, Generation(2));
-        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        fixture.put(&writer, &[(2, 20)]).await.unwrap();
         writer.flush().await.unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 20)]));
     })
     .await;
 }
@@ -99,15 +99,15 @@ async fn a_commit_that_landed_unseen_is_not_repeated_by_the_next_attempt() {
 #[tokio::test]
 async fn a_compactor_that_commits_between_does_not_hurt_the_flush() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();
-        let compactor = bench.manifests();
+        let compactor = fixture.manifests();
         compactor.update_beside_owner(|manifest| manifest.sstables.clear()).await.unwrap();
-        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        fixture.put(&writer, &[(2, 20)]).await.unwrap();
         writer.flush().await.unwrap();
-        let manifest = bench.manifest().await;
+        let manifest = fixture.manifest().await;
         assert_eq!(manifest.sstables.len(), 1);
         assert_eq!(manifest.sstables[0].generation, Generation(2));
         assert_eq!(manifest.current_generation, Generation(3));
@@ -118,22 +118,22 @@ async fn a_compactor_that_commits_between_does_not_hurt_the_flush() {
 #[tokio::test]
 async fn a_close_that_storage_keeps_from_flushing_ends_the_job_and_says_to_start_another() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench.storage.inject(Fault::new(Request::Put, "/manifest/", Effect::Refuse).for_ever());
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.storage.inject(Fault::new(Request::Put, "/manifest/", Effect::Refuse).for_ever());
         for _ in 0..2 {
             let error = writer.close(true).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Reopen, "{error}");
             assert!(error.to_string().contains("outage"), "{error}");
         }
-        bench.storage.clear_faults();
+        fixture.storage.clear_faults();
         assert_eq!(writer.close(true).await.unwrap_err().kind(), ErrorKind::Reopen);
-        assert!(bench.manifest().await.sstables.is_empty(), "it writes nothing any more");
-        let again = bench.open().await;
+        assert!(fixture.manifest().await.sstables.is_empty(), "it writes nothing any more");
+        let again = fixture.open().await;
         again.close(true).await.unwrap();
-        assert_eq!(bench.manifest().await.sstables.len(), 1);
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        assert_eq!(fixture.manifest().await.sstables.len(), 1);
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -141,17 +141,17 @@ async fn a_close_that_storage_keeps_from_flushing_ends_the_job_and_says_to_start
 #[tokio::test]
 async fn every_close_of_a_job_that_could_not_flush_says_so() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench.sink.fail_next(Error::input("the table has an impossible column"));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.sink.fail_next(Error::input("the table has an impossible column"));
         for _ in 0..2 {
             let error = writer.close(true).await.unwrap_err().to_string();
             assert!(error.contains("impossible column"), "{error}");
         }
         writer.close(false).await.unwrap();
-        assert!(bench.manifest().await.sstables.is_empty());
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]), "the log has them");
+        assert!(fixture.manifest().await.sstables.is_empty());
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]), "the log has them");
     })
     .await;
 }
@@ -159,15 +159,15 @@ async fn every_close_of_a_job_that_could_not_flush_says_so() {
 #[tokio::test]
 async fn close_with_a_flush_ends_although_an_earlier_flush_ends_meanwhile() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
+        let fixture = Arc::new(Fixture::new().await);
         let (sstable, append) = (gate(), gate());
-        bench.sink.hold(sstable.clone());
+        fixture.sink.hold(sstable.clone());
         let config = lancemem_core::types::WriterConfig { durable_write: false, ..tiny(1) };
-        let writer = Arc::new(bench.open_with(config).await);
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let writer = Arc::new(fixture.open_with(config).await);
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         until(|| writer.stats().wal_entries == 1).await;
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(append.clone())));
-        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(append.clone())));
+        fixture.put(&writer, &[(2, 20)]).await.unwrap();
         sstable.wait_for_visitors(1).await;
         let closing = {
             let writer = writer.clone();
@@ -179,7 +179,7 @@ async fn close_with_a_flush_ends_although_an_earlier_flush_ends_meanwhile() {
         tokio::task::yield_now().await;
         append.open();
         closing.await.unwrap().unwrap();
-        assert_eq!(bench.manifest().await.sstables.len(), 2);
+        assert_eq!(fixture.manifest().await.sstables.len(), 2);
     })
     .await;
 }
@@ -188,9 +188,9 @@ async fn close_with_a_flush_ends_although_an_earlier_flush_ends_meanwhile() {
 async fn a_flush_that_waits_while_the_job_is_closed_gets_an_answer() {
     within(async {
         for _ in 0..20 {
-            let bench = Arc::new(Bench::new().await);
-            let writer = Arc::new(bench.open().await);
-            bench.put(&writer, &[(1, 10)]).await.unwrap();
+            let fixture = Arc::new(Fixture::new().await);
+            let writer = Arc::new(fixture.open().await);
+            fixture.put(&writer, &[(1, 10)]).await.unwrap();
             let flush = {
                 let writer = writer.clone();
                 tokio::spawn(async move { writer.flush().await })
@@ -198,10 +198,10 @@ async fn a_flush_that_waits_while_the_job_is_closed_gets_an_answer() {
             tokio::task::yield_now().await;
             writer.close(false).await.unwrap();
             match flush.await.unwrap() {
-                Ok(()) => assert_eq!(bench.manifest().await.sstables.len(), 1),
+                Ok(()) => assert_eq!(fixture.manifest().await.sstables.len(), 1),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Reopen, "{error}"),
             }
-            assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+            assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
         }
     })
     .await;

@@ -10,32 +10,32 @@ use lancemem_core::shard::WriteMode;
 use lancemem_core::types::{Generation, WriterConfig};
 use lancemem_testkit::{Effect, Fault, Request};
 
-use crate::bench::{Bench, HOUR, gate, patient, quick, until, within};
+use crate::fixture::{Fixture, HOUR, gate, patient, quick, until, within};
 
 #[tokio::test]
 async fn puts_that_arrive_while_an_append_runs_share_the_next_entry() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let writer = Arc::new(bench.open().await);
+        let fixture = Arc::new(Fixture::new().await);
+        let writer = Arc::new(fixture.open().await);
         let hold = gate();
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
         let mut puts = Vec::new();
         for number in 0..21 {
-            puts.push(bench.spawn_put(&writer, &[(number, number)]));
+            puts.push(fixture.spawn_put(&writer, &[(number, number)]));
             if number == 0 {
                 hold.wait_for_visitors(1).await;
             }
         }
         until(|| writer.stats().active_rows == 21).await;
-        assert!(bench.seen(&writer).is_empty(), "nothing is durable yet, so nothing is visible");
+        assert!(fixture.seen(&writer).is_empty(), "nothing is durable yet, so nothing is visible");
         hold.open();
         for put in puts {
             put.await.unwrap().unwrap();
         }
-        let entries = bench.data_entries().await;
+        let entries = fixture.data_entries().await;
         let sizes: Vec<usize> = entries.iter().map(|(_, entry)| entry.batches.len()).collect();
         assert_eq!(sizes, [1, 20]);
-        assert_eq!(bench.seen(&writer).len(), 21);
+        assert_eq!(fixture.seen(&writer).len(), 21);
         assert_eq!(writer.stats().wal_entries, 2);
     })
     .await;
@@ -44,23 +44,23 @@ async fn puts_that_arrive_while_an_append_runs_share_the_next_entry() {
 #[tokio::test]
 async fn who_puts_again_at_once_shares_the_next_entry_with_those_that_waited() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let writer = Arc::new(bench.open().await);
+        let fixture = Arc::new(Fixture::new().await);
+        let writer = Arc::new(fixture.open().await);
         let hold = gate();
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
-        let (first_bench, first_writer) = (bench.clone(), writer.clone());
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        let (first_bench, first_writer) = (fixture.clone(), writer.clone());
         let first = tokio::spawn(async move {
             for number in 0..3 {
                 first_bench.put(&first_writer, &[(number, number)]).await.unwrap();
             }
         });
         hold.wait_for_visitors(1).await;
-        let other = bench.spawn_put(&writer, &[(10, 10)]);
+        let other = fixture.spawn_put(&writer, &[(10, 10)]);
         until(|| writer.stats().active_rows == 2).await;
         hold.open();
         first.await.unwrap();
         other.await.unwrap().unwrap();
-        let entries = bench.data_entries().await;
+        let entries = fixture.data_entries().await;
         let sizes: Vec<usize> = entries.iter().map(|(_, entry)| entry.batches.len()).collect();
         assert_eq!(sizes, [1, 2, 1]);
     })
@@ -70,13 +70,13 @@ async fn who_puts_again_at_once_shares_the_next_entry_with_those_that_waited() {
 #[tokio::test]
 async fn a_durable_put_never_waits_for_the_interval() {
     within(async {
-        let bench = Bench::new().await;
+        let fixture = Fixture::new().await;
         let writer =
-            bench.open_with(WriterConfig { max_wal_flush_interval: HOUR, ..quick() }).await;
+            fixture.open_with(WriterConfig { max_wal_flush_interval: HOUR, ..quick() }).await;
         for number in 0..50 {
-            bench.put(&writer, &[(number, number)]).await.unwrap();
+            fixture.put(&writer, &[(number, number)]).await.unwrap();
         }
-        assert_eq!(bench.data_entries().await.len(), 50);
+        assert_eq!(fixture.data_entries().await.len(), 50);
     })
     .await;
 }
@@ -84,17 +84,17 @@ async fn a_durable_put_never_waits_for_the_interval() {
 #[tokio::test]
 async fn a_put_that_nobody_waits_for_is_not_hurried_by_an_earlier_one() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(patient()).await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(patient()).await;
         let durable = WriteMode { durable: Some(true), ..WriteMode::default() };
-        writer.put_with(&bench.shape.rows(&[(1, 10)]), durable).await.unwrap();
+        writer.put_with(&fixture.shape.rows(&[(1, 10)]), durable).await.unwrap();
         for number in 2..20 {
-            bench.put(&writer, &[(number, number)]).await.unwrap();
+            fixture.put(&writer, &[(number, number)]).await.unwrap();
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
         }
-        assert_eq!(bench.data_entries().await.len(), 1);
+        assert_eq!(fixture.data_entries().await.len(), 1);
     })
     .await;
 }
@@ -102,17 +102,17 @@ async fn a_put_that_nobody_waits_for_is_not_hurried_by_an_earlier_one() {
 #[tokio::test]
 async fn a_durable_put_of_no_rows_makes_the_rows_before_it_durable() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(patient()).await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        assert!(bench.data_entries().await.is_empty());
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(patient()).await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        assert!(fixture.data_entries().await.is_empty());
         let durable = WriteMode { durable: Some(true), ..WriteMode::default() };
-        let acknowledged = writer.put_with(&bench.shape.rows(&[]), durable).await.unwrap();
+        let acknowledged = writer.put_with(&fixture.shape.rows(&[]), durable).await.unwrap();
         assert!(acknowledged.durable);
-        assert_eq!(bench.data_entries().await.len(), 1);
-        let again = writer.put_with(&bench.shape.rows(&[]), durable).await.unwrap();
+        assert_eq!(fixture.data_entries().await.len(), 1);
+        let again = writer.put_with(&fixture.shape.rows(&[]), durable).await.unwrap();
         assert!(again.durable, "nothing was put since");
-        assert_eq!(bench.data_entries().await.len(), 1);
+        assert_eq!(fixture.data_entries().await.len(), 1);
     })
     .await;
 }
@@ -120,10 +120,10 @@ async fn a_durable_put_of_no_rows_makes_the_rows_before_it_durable() {
 #[tokio::test]
 async fn rows_beyond_the_buffer_limit_start_an_append_without_the_interval() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(WriterConfig { max_wal_buffer_size: 4096, ..patient() }).await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(WriterConfig { max_wal_buffer_size: 4096, ..patient() }).await;
         let rows: Vec<(i64, i64)> = (0..1000).map(|number| (number, 0)).collect();
-        bench.put(&writer, &rows).await.unwrap();
+        fixture.put(&writer, &rows).await.unwrap();
         until(|| writer.stats().wal_entries == 1).await;
     })
     .await;
@@ -132,11 +132,11 @@ async fn rows_beyond_the_buffer_limit_start_an_append_without_the_interval() {
 #[tokio::test]
 async fn a_freeze_starts_the_append_of_rows_that_nobody_waits_for() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(patient()).await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(patient()).await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();
-        assert_eq!(bench.manifest().await.sstables.len(), 1);
+        assert_eq!(fixture.manifest().await.sstables.len(), 1);
     })
     .await;
 }
@@ -144,22 +144,22 @@ async fn a_freeze_starts_the_append_of_rows_that_nobody_waits_for() {
 #[tokio::test]
 async fn an_entry_never_mixes_generations() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(WriterConfig { max_memtable_rows: 2, ..patient() }).await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(WriterConfig { max_memtable_rows: 2, ..patient() }).await;
         for number in 0..7 {
-            bench.put(&writer, &[(number, number)]).await.unwrap();
+            fixture.put(&writer, &[(number, number)]).await.unwrap();
         }
         writer.close(false).await.unwrap();
         let mut rows_by_generation = std::collections::BTreeMap::<Generation, usize>::new();
         let mut generations = Vec::new();
-        for (_, entry) in bench.data_entries().await {
+        for (_, entry) in fixture.data_entries().await {
             let rows: usize = entry.batches.iter().map(RecordBatch::num_rows).sum();
             generations.push(entry.generation.unwrap());
             *rows_by_generation.entry(entry.generation.unwrap()).or_default() += rows;
         }
         assert!(generations.is_sorted());
         assert_eq!(rows_by_generation.into_values().collect::<Vec<_>>(), [2, 2, 2, 1]);
-        assert_eq!(bench.stored().await.len(), 7);
+        assert_eq!(fixture.stored().await.len(), 7);
     })
     .await;
 }
@@ -167,10 +167,10 @@ async fn an_entry_never_mixes_generations() {
 #[tokio::test]
 async fn a_slice_of_a_large_batch_costs_the_log_its_own_rows_only() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
         let rows: Vec<(i64, i64)> = (0..100_000).map(|number| (number, 0)).collect();
-        let large = bench.shape.rows(&rows);
+        let large = fixture.shape.rows(&rows);
         for offset in 0..10 {
             writer.put(&large.slice(offset * 10, 10)).await.unwrap();
         }

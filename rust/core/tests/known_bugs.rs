@@ -9,18 +9,18 @@ use std::sync::Arc;
 use lancemem_core::types::{ErrorKind, Generation, KeyIndexKind, WriterConfig};
 use lancemem_testkit::{Effect, Fault, Request};
 
-use crate::bench::{Bench, gate, patient, quick, tiny, until, within};
+use crate::fixture::{Fixture, gate, patient, quick, tiny, until, within};
 
 // B6
 #[tokio::test]
 async fn a_conflict_that_left_nothing_behind_is_tried_again_and_is_nobody_elses_entry() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::ConflictOfNothing).times(2));
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        assert_eq!(bench.data_entries().await.len(), 1);
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::ConflictOfNothing).times(2));
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        assert_eq!(fixture.data_entries().await.len(), 1);
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -29,12 +29,12 @@ async fn a_conflict_that_left_nothing_behind_is_tried_again_and_is_nobody_elses_
 #[tokio::test]
 async fn a_durable_put_is_not_acknowledged_by_the_entry_of_an_older_generation() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let writer = Arc::new(bench.open_with(tiny(1)).await);
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let fixture = Arc::new(Fixture::new().await);
+        let writer = Arc::new(fixture.open_with(tiny(1)).await);
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         let hold = gate();
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
-        let put = bench.spawn_put(&writer, &[(2, 20)]);
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        let put = fixture.spawn_put(&writer, &[(2, 20)]);
         hold.wait_for_visitors(1).await;
         until(|| writer.stats().flushes == 1).await;
         assert_eq!(writer.stats().active_generation, Generation(2));
@@ -49,17 +49,17 @@ async fn a_durable_put_is_not_acknowledged_by_the_entry_of_an_older_generation()
 #[tokio::test]
 async fn a_durable_put_waits_for_its_entry() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let writer = Arc::new(bench.open().await);
+        let fixture = Arc::new(Fixture::new().await);
+        let writer = Arc::new(fixture.open().await);
         let hold = gate();
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
-        let put = bench.spawn_put(&writer, &[(1, 10)]);
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Hold(hold.clone())));
+        let put = fixture.spawn_put(&writer, &[(1, 10)]);
         hold.wait_for_visitors(1).await;
         assert!(!put.is_finished());
-        assert!(bench.stored().await.is_empty());
+        assert!(fixture.stored().await.is_empty());
         hold.open();
         put.await.unwrap().unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -68,14 +68,14 @@ async fn a_durable_put_waits_for_its_entry() {
 #[tokio::test]
 async fn a_job_that_was_stopped_by_its_log_serves_no_reads() {
     within(async {
-        let bench = Bench::new().await;
+        let fixture = Fixture::new().await;
         let config = WriterConfig { durable_write: true, max_wal_persist_retries: 0, ..patient() };
-        let writer = bench.open_with(config).await;
-        bench.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
-        let error = bench.put(&writer, &[(1, 10)]).await.unwrap_err();
+        let writer = fixture.open_with(config).await;
+        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
+        let error = fixture.put(&writer, &[(1, 10)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Reopen);
         assert_eq!(writer.snapshot().unwrap_err().kind(), ErrorKind::Reopen);
-        assert_eq!(bench.put(&writer, &[(2, 20)]).await.unwrap_err().kind(), ErrorKind::Reopen);
+        assert_eq!(fixture.put(&writer, &[(2, 20)]).await.unwrap_err().kind(), ErrorKind::Reopen);
     })
     .await;
 }
@@ -84,26 +84,26 @@ async fn a_job_that_was_stopped_by_its_log_serves_no_reads() {
 #[tokio::test]
 async fn the_log_keeps_the_order_of_puts_across_a_freeze() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(WriterConfig { durable_write: false, ..tiny(2) }).await;
-        bench.sink.hold(gate());
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(WriterConfig { durable_write: false, ..tiny(2) }).await;
+        fixture.sink.hold(gate());
         for value in 0..9 {
-            bench.put(&writer, &[(1, value)]).await.unwrap();
+            fixture.put(&writer, &[(1, value)]).await.unwrap();
         }
         drop(writer);
-        until_entries(&bench, 9).await;
-        let entries = bench.data_entries().await;
+        until_entries(&fixture, 9).await;
+        let entries = fixture.data_entries().await;
         let generations: Vec<_> = entries.iter().map(|(_, entry)| entry.generation).collect();
         assert!(generations.is_sorted(), "{generations:?}");
-        let again = bench.open_with(quick()).await;
-        assert_eq!(bench.seen(&again), bench.rows(&[(1, 8)]));
+        let again = fixture.open_with(quick()).await;
+        assert_eq!(fixture.seen(&again), fixture.rows(&[(1, 8)]));
     })
     .await;
 }
 
-async fn until_entries(bench: &Bench, batches: usize) {
+async fn until_entries(fixture: &Fixture, batches: usize) {
     loop {
-        let entries = bench.data_entries().await;
+        let entries = fixture.data_entries().await;
         if entries.iter().map(|(_, entry)| entry.batches.len()).sum::<usize>() == batches {
             return;
         }
@@ -116,22 +116,22 @@ async fn until_entries(bench: &Bench, batches: usize) {
 async fn a_key_that_is_being_replaced_is_found_all_the_time() {
     within(async {
         for key_index in [KeyIndexKind::Hash, KeyIndexKind::SkipList] {
-            let bench = Arc::new(Bench::new().await);
+            let fixture = Arc::new(Fixture::new().await);
             let config = WriterConfig { key_index, ..patient() };
-            let writer = Arc::new(bench.open_with(config).await);
-            bench.put(&writer, &[(7, 0)]).await.unwrap();
+            let writer = Arc::new(fixture.open_with(config).await);
+            fixture.put(&writer, &[(7, 0)]).await.unwrap();
             let putting = {
-                let (bench, writer) = (bench.clone(), writer.clone());
+                let (fixture, writer) = (fixture.clone(), writer.clone());
                 tokio::spawn(async move {
                     for value in 1..2_000 {
-                        bench
+                        fixture
                             .put(&writer, &[(7, value), (value + 10, 0), (7, value)])
                             .await
                             .unwrap();
                     }
                 })
             };
-            let key = bench.shape.key(7);
+            let key = fixture.shape.key(7);
             while !putting.is_finished() {
                 let snapshot = writer.snapshot().unwrap();
                 let view = snapshot.memtables.last().unwrap();
@@ -149,16 +149,16 @@ async fn a_key_that_is_being_replaced_is_found_all_the_time() {
 #[tokio::test]
 async fn nothing_is_appended_behind_an_entry_that_failed() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
+        let fixture = Arc::new(Fixture::new().await);
         let config = WriterConfig { max_wal_persist_retries: 0, ..quick() };
-        let writer = Arc::new(bench.open_with(config).await);
-        bench.put(&writer, &[(0, 0)]).await.unwrap();
+        let writer = Arc::new(fixture.open_with(config).await);
+        fixture.put(&writer, &[(0, 0)]).await.unwrap();
         let hold = gate();
         let fault = Fault::new(Request::Put, "/wal/", Effect::HoldAndRefuse(hold.clone()));
-        bench.storage.inject(fault);
+        fixture.storage.inject(fault);
         let mut puts = Vec::new();
         for number in 1..4 {
-            puts.push(bench.spawn_put(&writer, &[(number, number)]));
+            puts.push(fixture.spawn_put(&writer, &[(number, number)]));
             hold.wait_for_visitors(1).await;
         }
         until(|| writer.stats().active_rows == 4).await;
@@ -166,9 +166,9 @@ async fn nothing_is_appended_behind_an_entry_that_failed() {
         for put in puts {
             assert!(put.await.unwrap().is_err());
         }
-        assert_eq!(bench.stored().await, bench.rows(&[(0, 0)]));
-        let again = bench.open().await;
-        assert_eq!(bench.seen(&again), bench.rows(&[(0, 0)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(0, 0)]));
+        let again = fixture.open().await;
+        assert_eq!(fixture.seen(&again), fixture.rows(&[(0, 0)]));
     })
     .await;
 }
@@ -177,16 +177,16 @@ async fn nothing_is_appended_behind_an_entry_that_failed() {
 #[tokio::test]
 async fn a_compactor_leaves_the_epoch_to_the_living_writer() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();
         let drained =
-            bench.manifests().update_beside_owner(|manifest| manifest.sstables.clear()).await;
+            fixture.manifests().update_beside_owner(|manifest| manifest.sstables.clear()).await;
         assert_eq!(drained.unwrap().writer_epoch, writer.epoch());
-        bench.put(&writer, &[(2, 20)]).await.unwrap();
+        fixture.put(&writer, &[(2, 20)]).await.unwrap();
         writer.flush().await.unwrap();
-        assert_eq!(bench.manifest().await.sstables.len(), 1);
+        assert_eq!(fixture.manifest().await.sstables.len(), 1);
     })
     .await;
 }
@@ -194,16 +194,16 @@ async fn a_compactor_leaves_the_epoch_to_the_living_writer() {
 #[tokio::test]
 async fn in_a_steady_state_a_durable_put_is_one_request() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(0, 0)]).await.unwrap();
-        bench.storage.forget_requests();
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(0, 0)]).await.unwrap();
+        fixture.storage.forget_requests();
         for number in 1..11 {
-            bench.put(&writer, &[(number, number)]).await.unwrap();
+            fixture.put(&writer, &[(number, number)]).await.unwrap();
         }
-        assert_eq!(bench.storage.tried_puts("").len(), 10);
-        assert_eq!(bench.storage.tried_gets("").len(), 0);
-        assert_eq!(bench.storage.listings(), 0);
+        assert_eq!(fixture.storage.tried_puts("").len(), 10);
+        assert_eq!(fixture.storage.tried_gets("").len(), 0);
+        assert_eq!(fixture.storage.listings(), 0);
     })
     .await;
 }

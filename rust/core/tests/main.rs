@@ -7,7 +7,7 @@
 
 mod appends_here;
 mod backpressure;
-mod bench;
+mod fixture;
 mod damage;
 mod damage_everywhere;
 mod durability;

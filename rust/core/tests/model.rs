@@ -18,7 +18,7 @@ use proptest::test_runner::FileFailurePersistence;
 use tokio::runtime::Runtime;
 
 use self::steps::{Drain, Step, settings, steps};
-use crate::bench::{Bench, within};
+use crate::fixture::{Fixture, within};
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -26,7 +26,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 
 /// One shard, its present writer and what must be in it.
 struct Life {
-    bench: Bench,
+    fixture: Fixture,
     writer: ShardWriter,
     config: WriterConfig,
     /// The compactor's look at the shard, which goes on from one compaction to the next.
@@ -38,50 +38,50 @@ struct Life {
 
 impl Life {
     async fn begin(shape: KeyShape, config: WriterConfig) -> Self {
-        let bench = Bench::with_key(shape).await;
-        let writer = bench.open_with(config.clone()).await;
-        let compactor = bench.manifests();
+        let fixture = Fixture::with_key(shape).await;
+        let writer = fixture.open_with(config.clone()).await;
+        let compactor = fixture.manifests();
         let (drained, model) = (Generation::default(), Rows::new());
-        Self { bench, writer, config, compactor, drained, model }
+        Self { fixture, writer, config, compactor, drained, model }
     }
 
     async fn live(&mut self, step: &Step) {
         match step {
             Step::Put(rows) => {
-                self.bench.put(&self.writer, rows).await.unwrap();
-                self.model.extend(self.bench.rows(rows));
+                self.fixture.put(&self.writer, rows).await.unwrap();
+                self.model.extend(self.fixture.rows(rows));
             }
             Step::Delete(numbers) => {
-                self.bench.delete(&self.writer, numbers).await.unwrap();
-                for key in self.bench.shape.encoded(numbers) {
+                self.fixture.delete(&self.writer, numbers).await.unwrap();
+                for key in self.fixture.shape.encoded(numbers) {
                     self.model.remove(&key);
                 }
             }
             Step::Get(numbers) => {
-                let keys = self.bench.shape.encoded(numbers);
+                let keys = self.fixture.shape.encoded(numbers);
                 let expected: Vec<_> =
                     keys.iter().map(|key| self.model.get(key).copied()).collect();
-                assert_eq!(self.bench.get(&self.writer, numbers), expected);
+                assert_eq!(self.fixture.get(&self.writer, numbers), expected);
             }
             Step::Compact { sstables, then } => self.compact(*sstables, *then).await,
             Step::Collect { later } => self.collect(*later).await,
             Step::Flush => {
                 self.writer.flush().await.unwrap();
-                assert_eq!(self.bench.stored().await, self.model);
+                assert_eq!(self.fixture.stored().await, self.model);
             }
             Step::Close { flush } => self.reopen(*flush).await,
             Step::Tail if !self.config.durable_write => {}
-            Step::Tail => assert_eq!(self.bench.stored().await, self.model),
+            Step::Tail => assert_eq!(self.fixture.stored().await, self.model),
             Step::Crash | Step::Takeover if !self.config.durable_write => self.reopen(false).await,
             Step::Crash | Step::Takeover => {
-                let next = self.bench.open_with(self.config.clone()).await;
+                let next = self.fixture.open_with(self.config.clone()).await;
                 let old = std::mem::replace(&mut self.writer, next);
                 if matches!(step, Step::Takeover) {
-                    assert!(self.bench.delete(&old, &[1]).await.is_err(), "it was fenced");
+                    assert!(self.fixture.delete(&old, &[1]).await.is_err(), "it was fenced");
                 }
             }
         }
-        assert_eq!(self.bench.seen(&self.writer), self.model);
+        assert_eq!(self.fixture.seen(&self.writer), self.model);
     }
 
     /// Beside the job, whose flushes go on.
@@ -93,8 +93,8 @@ impl Life {
             "a drained run is listed again: {manifest:?}"
         );
         let compacted = {
-            let mut base = self.bench.base.lock();
-            base.take_over(&manifest, &self.bench.sink, sstables);
+            let mut base = self.fixture.base.lock();
+            base.take_over(&manifest, &self.fixture.sink, sstables);
             base.compacted()
         };
         if then == Drain::Not
@@ -115,21 +115,21 @@ impl Life {
 
     /// Beside the job too, and with no grace: nobody reads the log meanwhile.
     async fn collect(&self, later: bool) {
-        let covered = self.bench.manifest().await.replay_after_wal_entry_position;
-        let entries = self.bench.entries().await;
+        let covered = self.fixture.manifest().await.replay_after_wal_entry_position;
+        let entries = self.fixture.entries().await;
         let content = |(_, entry): &(String, WalEntry)| {
             let is_sentinel = entry.batches.is_empty();
             if is_sentinel { Content::Sentinel { old: later } } else { Content::Rows }
         };
         for (path, _) in garbage(&entries, covered, content) {
-            self.bench.storage.drop_file(path).await;
+            self.fixture.storage.drop_file(path).await;
         }
     }
 
     async fn reopen(&mut self, flush: bool) {
         self.writer.close(flush).await.unwrap();
-        assert_eq!(self.bench.stored().await, self.model);
-        self.writer = self.bench.open_with(self.config.clone()).await;
+        assert_eq!(self.fixture.stored().await, self.model);
+        self.writer = self.fixture.open_with(self.config.clone()).await;
     }
 }
 
@@ -141,7 +141,7 @@ fn live_through(shape: KeyShape, config: WriterConfig, steps: &[Step]) {
             within(life.live(step)).await;
         }
         within(life.reopen(true)).await;
-        assert_eq!(life.bench.seen(&life.writer), life.model);
+        assert_eq!(life.fixture.seen(&life.writer), life.model);
     });
 }
 

@@ -13,20 +13,20 @@ use lancemem_core::types::{ErrorKind, Generation, WalPosition};
 use lancemem_core::wal::WalTail;
 use lancemem_testkit::{Effect, Fault, Request};
 
-use crate::bench::{Bench, gate, quick, tiny, until, within};
+use crate::fixture::{Fixture, gate, quick, tiny, until, within};
 
 type Opening = tokio::task::JoinHandle<Result<ShardWriter>>;
 
-fn open_beside(bench: &Arc<Bench>) -> Opening {
-    let bench = bench.clone();
-    tokio::spawn(async move { bench.try_open(quick()).await })
+fn open_beside(fixture: &Arc<Fixture>) -> Opening {
+    let fixture = fixture.clone();
+    tokio::spawn(async move { fixture.try_open(quick()).await })
 }
 
 /// A live writer with the rows 1 to 5 at positions 2 to 6.
-async fn incumbent(bench: &Bench) -> ShardWriter {
-    let writer = bench.open().await;
+async fn incumbent(fixture: &Fixture) -> ShardWriter {
+    let writer = fixture.open().await;
     for number in 1..=5 {
-        bench.put(&writer, &[(number, number * 10)]).await.unwrap();
+        fixture.put(&writer, &[(number, number * 10)]).await.unwrap();
     }
     writer
 }
@@ -35,20 +35,20 @@ async fn incumbent(bench: &Bench) -> ShardWriter {
 #[tokio::test]
 async fn an_open_that_finds_damage_does_not_fence_the_incumbent() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = incumbent(&bench).await;
-        let before = (bench.manifest().await, bench.storage.tried_puts("").len());
-        bench.storage.flip_bit(&bench.wal_path(4), 200).await;
-        let error = bench.try_open(quick()).await.unwrap_err();
+        let fixture = Fixture::new().await;
+        let writer = incumbent(&fixture).await;
+        let before = (fixture.manifest().await, fixture.storage.tried_puts("").len());
+        fixture.storage.flip_bit(&fixture.wal_path(4), 200).await;
+        let error = fixture.try_open(quick()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
-        assert_eq!(before, (bench.manifest().await, bench.storage.tried_puts("").len()));
-        bench.put(&writer, &[(6, 60)]).await.unwrap();
-        bench.delete(&writer, &[1]).await.unwrap();
+        assert_eq!(before, (fixture.manifest().await, fixture.storage.tried_puts("").len()));
+        fixture.put(&writer, &[(6, 60)]).await.unwrap();
+        fixture.delete(&writer, &[1]).await.unwrap();
         // Its memory has what the log lost: a flush covers the damage, and nothing is lost.
         writer.close(true).await.unwrap();
-        let again = bench.open().await;
+        let again = fixture.open().await;
         let rows = [(2, 20), (3, 30), (4, 40), (5, 50), (6, 60)];
-        assert_eq!(bench.seen(&again), bench.rows(&rows));
+        assert_eq!(fixture.seen(&again), fixture.rows(&rows));
     })
     .await;
 }
@@ -57,18 +57,18 @@ async fn an_open_that_finds_damage_does_not_fence_the_incumbent() {
 #[tokio::test]
 async fn an_open_for_a_bucket_that_the_sharding_lacks_does_not_fence_the_incumbent() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        let column = bench.shape.row_schema().key().names()[0].clone();
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        let column = fixture.shape.row_schema().key().names()[0].clone();
         for (column, own) in [(column.clone(), 4), (column, -1), ("other".to_owned(), 0)] {
             let routing = Some((Sharding::Bucket { column, buckets: 4 }, own));
-            let identity = ShardIdentity { shard_id: bench.shard_id, routing, sharding: None };
-            let error = bench.try_open_as(identity, quick()).await.unwrap_err();
+            let identity = ShardIdentity { shard_id: fixture.shard_id, routing, sharding: None };
+            let error = fixture.try_open_as(identity, quick()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -76,28 +76,28 @@ async fn an_open_for_a_bucket_that_the_sharding_lacks_does_not_fence_the_incumbe
 #[tokio::test]
 async fn an_incumbent_that_flushes_and_appends_during_an_open_loses_and_doubles_nothing() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let old = incumbent(&bench).await;
+        let fixture = Arc::new(Fixture::new().await);
+        let old = incumbent(&fixture).await;
         // The claim is the first thing that an open writes: the log is read by then.
         let hold = gate();
-        bench.storage.inject(Fault::new(Request::Put, ".binpb", Effect::Hold(hold.clone())));
-        let opening = open_beside(&bench);
+        fixture.storage.inject(Fault::new(Request::Put, ".binpb", Effect::Hold(hold.clone())));
+        let opening = open_beside(&fixture);
         hold.wait_for_visitors(1).await;
-        bench.put(&old, &[(1, 11), (6, 60)]).await.unwrap();
+        fixture.put(&old, &[(1, 11), (6, 60)]).await.unwrap();
         old.flush().await.unwrap();
-        bench.put(&old, &[(2, 21)]).await.unwrap();
-        bench.delete(&old, &[3]).await.unwrap();
+        fixture.put(&old, &[(2, 21)]).await.unwrap();
+        fixture.delete(&old, &[3]).await.unwrap();
         hold.open();
         let new = opening.await.unwrap().unwrap();
-        let rows = bench.rows(&[(1, 11), (2, 21), (4, 40), (5, 50), (6, 60)]);
-        assert_eq!(bench.seen(&new), rows);
+        let rows = fixture.rows(&[(1, 11), (2, 21), (4, 40), (5, 50), (6, 60)]);
+        assert_eq!(fixture.seen(&new), rows);
         assert_eq!(new.stats().active_generation, Generation(2));
         assert_eq!((new.stats().active_rows, new.stats().frozen_memtables), (2, 0));
-        assert_eq!(bench.put(&old, &[(9, 90)]).await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert_eq!(fixture.put(&old, &[(9, 90)]).await.unwrap_err().kind(), ErrorKind::Fenced);
         new.close(true).await.unwrap();
-        assert_eq!(bench.stored().await, rows);
+        assert_eq!(fixture.stored().await, rows);
         let physical: Vec<_> =
-            bench.manifest().await.sstables.iter().map(|sstable| sstable.physical_rows).collect();
+            fixture.manifest().await.sstables.iter().map(|sstable| sstable.physical_rows).collect();
         assert_eq!(physical, [Some(7), Some(2)]);
     })
     .await;
@@ -107,21 +107,21 @@ async fn an_incumbent_that_flushes_and_appends_during_an_open_loses_and_doubles_
 async fn an_incumbent_that_appends_until_the_sentinel_stands_loses_and_doubles_nothing() {
     for held in [".binpb", "hint", "/wal/"] {
         within(async {
-            let bench = Arc::new(Bench::new().await);
-            let old = incumbent(&bench).await;
+            let fixture = Arc::new(Fixture::new().await);
+            let old = incumbent(&fixture).await;
             let hold = gate();
-            bench.storage.inject(Fault::new(Request::Put, held, Effect::Hold(hold.clone())));
-            let opening = open_beside(&bench);
+            fixture.storage.inject(Fault::new(Request::Put, held, Effect::Hold(hold.clone())));
+            let opening = open_beside(&fixture);
             hold.wait_for_visitors(1).await;
             for number in 5..=40 {
-                bench.put(&old, &[(number, number * 100)]).await.unwrap();
+                fixture.put(&old, &[(number, number * 100)]).await.unwrap();
             }
             hold.open();
             let new = opening.await.unwrap().unwrap();
             let earlier = (1..=4).map(|number| (number, number * 10));
             let rows: Vec<_> =
                 earlier.chain((5..=40).map(|number| (number, number * 100))).collect();
-            assert_eq!(bench.seen(&new), bench.rows(&rows), "held at {held}");
+            assert_eq!(fixture.seen(&new), fixture.rows(&rows), "held at {held}");
             assert_eq!(new.stats().active_rows, 41, "each put once");
         })
         .await;
@@ -131,18 +131,18 @@ async fn an_incumbent_that_appends_until_the_sentinel_stands_loses_and_doubles_n
 #[tokio::test]
 async fn damage_that_the_incumbent_covers_while_an_open_reads_does_not_stop_the_open() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let old = incumbent(&bench).await;
-        bench.storage.cut(&bench.wal_path(3), 100).await;
+        let fixture = Arc::new(Fixture::new().await);
+        let old = incumbent(&fixture).await;
+        fixture.storage.cut(&fixture.wal_path(3), 100).await;
         let hold = gate();
-        let path = bench.wal_path(3);
-        bench.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(hold.clone())));
-        let opening = open_beside(&bench);
+        let path = fixture.wal_path(3);
+        fixture.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(hold.clone())));
+        let opening = open_beside(&fixture);
         hold.wait_for_visitors(1).await;
         old.flush().await.unwrap();
         hold.open();
         let new = opening.await.unwrap().unwrap();
-        assert_eq!(bench.seen(&new).len(), 5);
+        assert_eq!(fixture.seen(&new).len(), 5);
     })
     .await;
 }
@@ -151,17 +151,17 @@ async fn damage_that_the_incumbent_covers_while_an_open_reads_does_not_stop_the_
 #[tokio::test]
 async fn a_fenced_writer_acknowledges_nothing_although_it_cannot_read_the_manifest() {
     within(async {
-        let bench = Bench::new().await;
-        let old = incumbent(&bench).await;
-        let new = bench.open().await;
+        let fixture = Fixture::new().await;
+        let old = incumbent(&fixture).await;
+        let new = fixture.open().await;
         // The fence stands in the log: the old writer needs no manifest to meet it.
-        bench.storage.inject(Fault::new(Request::Get, "/manifest/", Effect::Refuse).for_ever());
-        assert!(bench.put(&old, &[(6, 60)]).await.is_err());
-        assert!(bench.put(&old, &[(7, 70)]).await.is_err());
-        bench.storage.clear_faults();
-        bench.put(&new, &[(8, 80)]).await.unwrap();
+        fixture.storage.inject(Fault::new(Request::Get, "/manifest/", Effect::Refuse).for_ever());
+        assert!(fixture.put(&old, &[(6, 60)]).await.is_err());
+        assert!(fixture.put(&old, &[(7, 70)]).await.is_err());
+        fixture.storage.clear_faults();
+        fixture.put(&new, &[(8, 80)]).await.unwrap();
         let rows = [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50), (8, 80)];
-        assert_eq!(bench.stored().await, bench.rows(&rows));
+        assert_eq!(fixture.stored().await, fixture.rows(&rows));
     })
     .await;
 }
@@ -170,24 +170,24 @@ async fn a_fenced_writer_acknowledges_nothing_although_it_cannot_read_the_manife
 #[tokio::test]
 async fn a_flush_covers_no_entry_of_a_generation_that_is_still_in_memory() {
     within(async {
-        let bench = Bench::new().await;
+        let fixture = Fixture::new().await;
         let hold = gate();
-        bench.sink.hold(hold.clone());
-        let writer = bench.open_with(tiny(2)).await;
-        bench.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
-        bench.put(&writer, &[(3, 30)]).await.unwrap();
-        bench.put(&writer, &[(4, 40)]).await.unwrap();
+        fixture.sink.hold(hold.clone());
+        let writer = fixture.open_with(tiny(2)).await;
+        fixture.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
+        fixture.put(&writer, &[(3, 30)]).await.unwrap();
+        fixture.put(&writer, &[(4, 40)]).await.unwrap();
         // The second flush begins when rows of the third generation are in the log.
-        bench.put(&writer, &[(5, 50)]).await.unwrap();
+        fixture.put(&writer, &[(5, 50)]).await.unwrap();
         hold.wait_for_visitors(1).await;
         hold.open();
         until(|| writer.stats().flushes == 2).await;
         drop(writer);
-        let manifest = bench.manifest().await;
+        let manifest = fixture.manifest().await;
         assert_eq!(manifest.replay_after_wal_entry_position, WalPosition(4));
-        let again = bench.open().await;
+        let again = fixture.open().await;
         let all = [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)];
-        assert_eq!(bench.seen(&again), bench.rows(&all));
+        assert_eq!(fixture.seen(&again), fixture.rows(&all));
         assert_eq!(again.stats().active_rows, 1);
     })
     .await;
@@ -197,17 +197,17 @@ async fn a_flush_covers_no_entry_of_a_generation_that_is_still_in_memory() {
 #[tokio::test]
 async fn a_replay_up_to_a_sentinel_reads_no_entry_behind_it() {
     within(async {
-        let bench = Bench::new().await;
-        incumbent(&bench).await.close(false).await.unwrap();
-        bench.storage.cut(&bench.wal_path(5), 0).await;
-        bench.storage.forget_requests();
-        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
-        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        let fixture = Fixture::new().await;
+        incumbent(&fixture).await.close(false).await.unwrap();
+        fixture.storage.cut(&fixture.wal_path(5), 0).await;
+        fixture.storage.forget_requests();
+        let mut replay = Replay::new(fixture.shard_id, fixture.shape.row_schema());
+        let mut tail = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0));
         replay.read_to(&mut tail, WalPosition(5), Generation(1)).await.unwrap();
         assert_eq!(replay.memtables()[0].memtable.rows(), 3);
         assert_eq!(replay.memtables()[0].last_position, WalPosition(4));
-        assert!(bench.storage.tried_gets(&bench.wal_path(5)).is_empty());
-        bench.storage.drop_file(&bench.wal_path(5)).await;
+        assert!(fixture.storage.tried_gets(&fixture.wal_path(5)).is_empty());
+        fixture.storage.drop_file(&fixture.wal_path(5)).await;
         let error = replay.read_to(&mut tail, WalPosition(7), Generation(1)).await.unwrap_err();
         assert!(error.to_string().contains("WAL entry 5 "), "{error}");
     })
@@ -218,24 +218,24 @@ async fn a_replay_up_to_a_sentinel_reads_no_entry_behind_it() {
 #[tokio::test]
 async fn a_replay_that_meets_a_later_claim_ends_fenced_and_hides_none_of_its_rows() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let old = incumbent(&bench).await;
+        let fixture = Arc::new(Fixture::new().await);
+        let old = incumbent(&fixture).await;
         let claiming = gate();
-        bench.storage.inject(Fault::new(Request::Put, "hint", Effect::Hold(claiming.clone())));
-        let opening = open_beside(&bench);
+        fixture.storage.inject(Fault::new(Request::Put, "hint", Effect::Hold(claiming.clone())));
+        let opening = open_beside(&fixture);
         claiming.wait_for_visitors(1).await;
-        bench.put(&old, &[(6, 60)]).await.unwrap();
+        fixture.put(&old, &[(6, 60)]).await.unwrap();
         let reading = gate();
-        let path = bench.wal_path(7);
-        bench.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(reading.clone())));
+        let path = fixture.wal_path(7);
+        fixture.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(reading.clone())));
         claiming.open();
         reading.wait_for_visitors(1).await;
-        let newest = bench.open().await;
-        bench.put(&newest, &[(7, 70)]).await.unwrap();
+        let newest = fixture.open().await;
+        fixture.put(&newest, &[(7, 70)]).await.unwrap();
         reading.open();
         assert_eq!(opening.await.unwrap().unwrap_err().kind(), ErrorKind::Fenced);
-        bench.put(&newest, &[(8, 80)]).await.unwrap();
-        assert_eq!(bench.stored().await.len(), 8);
+        fixture.put(&newest, &[(8, 80)]).await.unwrap();
+        assert_eq!(fixture.stored().await.len(), 8);
     })
     .await;
 }
@@ -244,15 +244,15 @@ async fn a_replay_that_meets_a_later_claim_ends_fenced_and_hides_none_of_its_row
 #[tokio::test]
 async fn what_was_replayed_is_neither_appended_nor_indexed_again() {
     within(async {
-        let bench = Bench::new().await;
-        incumbent(&bench).await.close(false).await.unwrap();
+        let fixture = Fixture::new().await;
+        incumbent(&fixture).await.close(false).await.unwrap();
         for opened in 2..=4 {
-            let again = bench.open().await;
+            let again = fixture.open().await;
             assert_eq!(again.stats().active_rows, 5);
-            assert_eq!(bench.seen(&again).len(), 5);
+            assert_eq!(fixture.seen(&again).len(), 5);
             again.close(false).await.unwrap();
             // Five entries with rows, and a sentinel for each open.
-            assert_eq!(bench.storage.paths("/wal/").await.len(), 5 + opened);
+            assert_eq!(fixture.storage.paths("/wal/").await.len(), 5 + opened);
         }
     })
     .await;
@@ -262,19 +262,19 @@ async fn what_was_replayed_is_neither_appended_nor_indexed_again() {
 #[tokio::test]
 async fn a_replay_starts_right_behind_the_covered_entry() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = incumbent(&bench).await;
+        let fixture = Fixture::new().await;
+        let writer = incumbent(&fixture).await;
         writer.flush().await.unwrap();
-        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        fixture.put(&writer, &[(6, 60)]).await.unwrap();
         writer.close(false).await.unwrap();
-        bench.storage.forget_requests();
-        let again = bench.open().await;
+        fixture.storage.forget_requests();
+        let again = fixture.open().await;
         assert_eq!((again.stats().active_rows, again.stats().frozen_memtables), (1, 0));
-        assert_eq!(bench.seen(&again).len(), 6);
+        assert_eq!(fixture.seen(&again).len(), 6);
         for covered in 1..=6 {
-            assert!(bench.storage.tried_gets(&bench.wal_path(covered)).is_empty());
+            assert!(fixture.storage.tried_gets(&fixture.wal_path(covered)).is_empty());
         }
-        assert_eq!(bench.storage.tried_gets(&bench.wal_path(7)).len(), 1);
+        assert_eq!(fixture.storage.tried_gets(&fixture.wal_path(7)).len(), 1);
     })
     .await;
 }
@@ -282,17 +282,17 @@ async fn a_replay_starts_right_behind_the_covered_entry() {
 #[tokio::test]
 async fn a_poll_that_finds_nothing_new_costs_one_request() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = incumbent(&bench).await;
-        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
-        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        let fixture = Fixture::new().await;
+        let writer = incumbent(&fixture).await;
+        let mut replay = Replay::new(fixture.shard_id, fixture.shape.row_schema());
+        let mut tail = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0));
         replay.read_new(&mut tail, Generation(1)).await.unwrap();
-        bench.storage.forget_requests();
+        fixture.storage.forget_requests();
         for _ in 0..3 {
             replay.read_new(&mut tail, Generation(1)).await.unwrap();
         }
-        assert_eq!((bench.storage.tried_gets("").len(), bench.storage.listings()), (3, 0));
-        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        assert_eq!((fixture.storage.tried_gets("").len(), fixture.storage.listings()), (3, 0));
+        fixture.put(&writer, &[(6, 60)]).await.unwrap();
         replay.read_new(&mut tail, Generation(1)).await.unwrap();
         assert_eq!(replay.memtables()[0].memtable.rows(), 6);
     })
@@ -311,25 +311,25 @@ async fn caught_up(
 #[tokio::test]
 async fn an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_covered_it() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let writer = incumbent(&bench).await;
-        let manifests = bench.manifests();
-        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
-        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        let fixture = Arc::new(Fixture::new().await);
+        let writer = incumbent(&fixture).await;
+        let manifests = fixture.manifests();
+        let mut replay = Replay::new(fixture.shard_id, fixture.shape.row_schema());
+        let mut tail = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0));
         caught_up(&mut replay, &mut tail, &manifests).await;
         // The reader knows the manifest of now, and is slow with the entry behind what it has.
         let slow = gate();
-        let next = bench.wal_path(tail.next().get());
-        bench.storage.inject(Fault::new(Request::Get, &next, Effect::Hold(slow.clone())));
+        let next = fixture.wal_path(tail.next().get());
+        fixture.storage.inject(Fault::new(Request::Get, &next, Effect::Hold(slow.clone())));
         let reading = tokio::spawn(async move {
             let manifest = caught_up(&mut replay, &mut tail, &manifests).await;
             (manifest, replay)
         });
         slow.wait_for_visitors(1).await;
-        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        fixture.put(&writer, &[(6, 60)]).await.unwrap();
         writer.flush().await.unwrap();
-        bench.put(&writer, &[(7, 70)]).await.unwrap();
-        bench.storage.drop_file(&next).await;
+        fixture.put(&writer, &[(7, 70)]).await.unwrap();
+        fixture.storage.drop_file(&next).await;
         slow.open();
         let (manifest, replay) = reading.await.unwrap();
         assert_eq!(manifest.sstables.len(), 1);
@@ -342,27 +342,27 @@ async fn an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_cov
 #[tokio::test]
 async fn the_end_of_a_listing_is_that_of_the_log_only_where_no_flush_has_covered_more() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let writer = incumbent(&bench).await;
+        let fixture = Arc::new(Fixture::new().await);
+        let writer = incumbent(&fixture).await;
         let slow = gate();
-        bench.storage.forget_requests();
-        bench.storage.inject(Fault::new(Request::List, "/wal", Effect::Hold(slow.clone())));
+        fixture.storage.forget_requests();
+        fixture.storage.inject(Fault::new(Request::List, "/wal", Effect::Hold(slow.clone())));
         let reading = tokio::spawn({
-            let bench = bench.clone();
+            let fixture = fixture.clone();
             async move {
-                let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
-                let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
-                let manifest = caught_up(&mut replay, &mut tail, &bench.manifests()).await;
+                let mut replay = Replay::new(fixture.shard_id, fixture.shape.row_schema());
+                let mut tail = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0));
+                let manifest = caught_up(&mut replay, &mut tail, &fixture.manifests()).await;
                 (manifest, replay)
             }
         });
         slow.wait_for_visitors(1).await;
         // The reader has the manifest of before, by the time its listing sees what is left.
-        until(|| bench.storage.tried_gets("manifest").len() > 1).await;
-        bench.put(&writer, &[(6, 60)]).await.unwrap();
+        until(|| fixture.storage.tried_gets("manifest").len() > 1).await;
+        fixture.put(&writer, &[(6, 60)]).await.unwrap();
         writer.flush().await.unwrap();
         for collected in 4..=7 {
-            bench.storage.drop_file(&bench.wal_path(collected)).await;
+            fixture.storage.drop_file(&fixture.wal_path(collected)).await;
         }
         slow.open();
         let (manifest, replay) = reading.await.unwrap();
@@ -374,21 +374,21 @@ async fn the_end_of_a_listing_is_that_of_the_log_only_where_no_flush_has_covered
 #[tokio::test]
 async fn a_log_that_was_listed_is_read_to_the_end_of_the_listing_with_one_request_an_entry() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = incumbent(&bench).await;
+        let fixture = Fixture::new().await;
+        let writer = incumbent(&fixture).await;
         let last =
-            WalTail::new(bench.store(), bench.shard_id, WalPosition(0)).last_entry().await.unwrap();
+            WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0)).last_entry().await.unwrap();
         assert_eq!(last, WalPosition(6));
-        bench.put(&writer, &[(6, 60)]).await.unwrap();
-        bench.storage.forget_requests();
-        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
-        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+        fixture.put(&writer, &[(6, 60)]).await.unwrap();
+        fixture.storage.forget_requests();
+        let mut replay = Replay::new(fixture.shard_id, fixture.shape.row_schema());
+        let mut tail = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0));
         replay.read_listed(&mut tail, last, Generation(1)).await.unwrap();
         assert_eq!(replay.memtables()[0].memtable.rows(), 5);
-        assert_eq!((bench.storage.tried_gets("").len(), bench.storage.listings()), (6, 0));
+        assert_eq!((fixture.storage.tried_gets("").len(), fixture.storage.listings()), (6, 0));
         replay.read_new(&mut tail, Generation(1)).await.unwrap();
         assert_eq!(replay.memtables()[0].memtable.rows(), 6);
-        assert_eq!(bench.storage.listings(), 0);
+        assert_eq!(fixture.storage.listings(), 0);
     })
     .await;
 }
@@ -396,13 +396,13 @@ async fn a_log_that_was_listed_is_read_to_the_end_of_the_listing_with_one_reques
 #[tokio::test]
 async fn a_log_that_was_listed_has_no_hole() {
     within(async {
-        let bench = Bench::new().await;
-        incumbent(&bench).await.close(false).await.unwrap();
+        let fixture = Fixture::new().await;
+        incumbent(&fixture).await.close(false).await.unwrap();
         let last =
-            WalTail::new(bench.store(), bench.shard_id, WalPosition(0)).last_entry().await.unwrap();
-        bench.storage.drop_file(&bench.wal_path(4)).await;
-        let mut replay = Replay::new(bench.shard_id, bench.shape.row_schema());
-        let mut tail = WalTail::new(bench.store(), bench.shard_id, WalPosition(0));
+            WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0)).last_entry().await.unwrap();
+        fixture.storage.drop_file(&fixture.wal_path(4)).await;
+        let mut replay = Replay::new(fixture.shard_id, fixture.shape.row_schema());
+        let mut tail = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0));
         let error = replay.read_listed(&mut tail, last, Generation(1)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption);
         assert!(error.to_string().contains("WAL entry 4 "), "{error}");
@@ -413,27 +413,27 @@ async fn a_log_that_was_listed_has_no_hole() {
 #[tokio::test]
 async fn sixteen_reads_run_ahead_and_their_answers_count_in_the_order_of_the_log() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let writer = bench.open().await;
+        let fixture = Arc::new(Fixture::new().await);
+        let writer = fixture.open().await;
         for value in 0..50 {
-            bench.put(&writer, &[(1, value)]).await.unwrap();
+            fixture.put(&writer, &[(1, value)]).await.unwrap();
         }
-        bench.storage.forget_requests();
+        fixture.storage.forget_requests();
         let hold = gate();
-        let path = bench.wal_path(1);
-        bench.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(hold.clone())));
+        let path = fixture.wal_path(1);
+        fixture.storage.inject(Fault::new(Request::Get, &path, Effect::Hold(hold.clone())));
         let reading = {
-            let bench = bench.clone();
-            tokio::spawn(async move { bench.stored().await })
+            let fixture = fixture.clone();
+            tokio::spawn(async move { fixture.stored().await })
         };
         hold.wait_for_visitors(1).await;
-        until(|| bench.storage.tried_gets("/wal/").len() == 16).await;
+        until(|| fixture.storage.tried_gets("/wal/").len() == 16).await;
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(bench.storage.tried_gets("/wal/").len(), 16);
+        assert_eq!(fixture.storage.tried_gets("/wal/").len(), 16);
         hold.open();
-        assert_eq!(reading.await.unwrap(), bench.rows(&[(1, 49)]));
+        assert_eq!(reading.await.unwrap(), fixture.rows(&[(1, 49)]));
     })
     .await;
 }

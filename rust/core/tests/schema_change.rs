@@ -15,7 +15,7 @@ use lancemem_core::shard::ShardWriter;
 use lancemem_core::types::{ErrorKind, WriterConfig};
 use tokio::task::JoinHandle;
 
-use crate::bench::{Bench, gate, patient, quick, within};
+use crate::fixture::{Fixture, gate, patient, quick, within};
 
 /// A look at the columns, on a task of its own.
 fn look(writer: &Arc<ShardWriter>) -> JoinHandle<Result<bool>> {
@@ -64,17 +64,17 @@ fn values_of_w(writer: &ShardWriter) -> Vec<Option<i64>> {
 #[tokio::test]
 async fn a_flush_brings_the_new_columns_and_every_row_stays() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
-        bench.sink.set_schema(Some(with_w()));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
+        fixture.sink.set_schema(Some(with_w()));
         assert!(writer.put(&wide_rows(&[(2, 21)])).await.is_err());
         writer.flush().await.unwrap();
         writer.put(&wide_rows(&[(2, 21), (3, 30)])).await.unwrap();
         assert_eq!(values_of_w(&writer), [Some(210), Some(300)]);
-        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10), (2, 21), (3, 30)]));
+        assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10), (2, 21), (3, 30)]));
         writer.close(true).await.unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 21), (3, 30)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 21), (3, 30)]));
     })
     .await;
 }
@@ -82,14 +82,14 @@ async fn a_flush_brings_the_new_columns_and_every_row_stays() {
 #[tokio::test]
 async fn a_slow_look_at_the_columns_takes_nothing_back() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = Arc::new(bench.open().await);
-        bench.sink.set_schema(Some(bench.shape.row_schema()));
+        let fixture = Fixture::new().await;
+        let writer = Arc::new(fixture.open().await);
+        fixture.sink.set_schema(Some(fixture.shape.row_schema()));
         let hold = gate();
-        bench.sink.hold_next_look(hold.clone());
+        fixture.sink.hold_next_look(hold.clone());
         let slow = look(&writer);
         hold.wait_for_visitors(1).await;
-        bench.sink.set_schema(Some(with_w()));
+        fixture.sink.set_schema(Some(with_w()));
         let quick = look(&writer);
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -106,13 +106,13 @@ async fn a_slow_look_at_the_columns_takes_nothing_back() {
 #[tokio::test]
 async fn many_that_wait_for_a_look_are_served_by_the_next_one() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = Arc::new(bench.open().await);
+        let fixture = Fixture::new().await;
+        let writer = Arc::new(fixture.open().await);
         let hold = gate();
-        bench.sink.hold_next_look(hold.clone());
+        fixture.sink.hold_next_look(hold.clone());
         let slow = look(&writer);
         hold.wait_for_visitors(1).await;
-        bench.sink.set_schema(Some(with_w()));
+        fixture.sink.set_schema(Some(with_w()));
         let waiting: Vec<_> = (0..20).map(|_| look(&writer)).collect();
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -122,7 +122,7 @@ async fn many_that_wait_for_a_look_are_served_by_the_next_one() {
         for look in waiting {
             assert!(look.await.unwrap().unwrap(), "it may accept more by now");
         }
-        assert_eq!(bench.sink.looks(), 2);
+        assert_eq!(fixture.sink.looks(), 2);
         writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
     })
     .await;
@@ -131,9 +131,9 @@ async fn many_that_wait_for_a_look_are_served_by_the_next_one() {
 #[tokio::test]
 async fn a_flush_of_nothing_brings_them_too() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.sink.set_schema(Some(with_w()));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.sink.set_schema(Some(with_w()));
         writer.flush().await.unwrap();
         writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
         assert_eq!(values_of_w(&writer), [Some(100)]);
@@ -144,20 +144,20 @@ async fn a_flush_of_nothing_brings_them_too() {
 #[tokio::test]
 async fn rows_in_memory_keep_their_columns_and_new_rows_begin_a_memtable() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(patient()).await;
-        bench.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
-        bench.sink.set_schema(Some(with_w()));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(patient()).await;
+        fixture.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
+        fixture.sink.set_schema(Some(with_w()));
         assert!(writer.follow_table().await.unwrap());
         assert!(!writer.follow_table().await.unwrap(), "there is nothing newer");
         writer.put(&wide_rows(&[(2, 21)])).await.unwrap();
-        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10), (2, 21)]));
+        assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10), (2, 21)]));
         writer.close(false).await.unwrap();
-        let entries = bench.data_entries().await;
+        let entries = fixture.data_entries().await;
         let columns: Vec<usize> =
             entries.iter().map(|(_, entry)| entry.batches[0].num_columns()).collect();
         assert_eq!(columns, [3, 4], "an entry has rows of one schema");
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 21)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 21)]));
     })
     .await;
 }
@@ -165,14 +165,14 @@ async fn rows_in_memory_keep_their_columns_and_new_rows_begin_a_memtable() {
 #[tokio::test]
 async fn a_job_that_opens_with_older_columns_than_the_log_has_reads_the_log_under_newer() {
     within(async {
-        let bench = Bench::new().await;
-        bench.sink.set_schema(Some(with_w()));
-        let writer = bench.open().await;
+        let fixture = Fixture::new().await;
+        fixture.sink.set_schema(Some(with_w()));
+        let writer = fixture.open().await;
         writer.flush().await.unwrap();
         writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
         writer.close(false).await.unwrap();
         // It looked at the table before the column was added.
-        let again = bench.open().await;
+        let again = fixture.open().await;
         assert_eq!(values_of_w(&again), [Some(100)]);
         again.put(&wide_rows(&[(2, 20)])).await.unwrap();
         assert_eq!(values_of_w(&again), [Some(100), Some(200)]);
@@ -183,22 +183,22 @@ async fn a_job_that_opens_with_older_columns_than_the_log_has_reads_the_log_unde
 #[tokio::test]
 async fn what_a_job_cannot_follow_stops_its_puts_until_it_is_undone() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        bench.sink.set_schema(Some(table_of(&[("id", DataType::Int64), ("v", DataType::Utf8)])));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        fixture.sink.set_schema(Some(table_of(&[("id", DataType::Int64), ("v", DataType::Utf8)])));
         writer.flush().await.unwrap();
-        let entries = bench.data_entries().await.len();
-        let error = bench.put(&writer, &[(2, 20)]).await.unwrap_err();
+        let entries = fixture.data_entries().await.len();
+        let error = fixture.put(&writer, &[(2, 20)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().starts_with("column 'v' was int64 and is string now"), "{error}");
         assert_eq!(writer.follow_table().await.unwrap_err().to_string(), error.to_string());
-        assert_eq!(bench.data_entries().await.len(), entries);
+        assert_eq!(fixture.data_entries().await.len(), entries);
 
-        bench.sink.set_schema(None);
+        fixture.sink.set_schema(None);
         assert!(writer.follow_table().await.unwrap());
-        bench.put(&writer, &[(2, 20)]).await.unwrap();
-        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10), (2, 20)]));
+        fixture.put(&writer, &[(2, 20)]).await.unwrap();
+        assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10), (2, 20)]));
     })
     .await;
 }
@@ -206,9 +206,9 @@ async fn what_a_job_cannot_follow_stops_its_puts_until_it_is_undone() {
 #[tokio::test]
 async fn another_key_is_never_followed() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.sink.set_schema(Some(table_of(&[("id", DataType::Int32), ("v", DataType::Int64)])));
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.sink.set_schema(Some(table_of(&[("id", DataType::Int32), ("v", DataType::Int64)])));
         let error = writer.follow_table().await.unwrap_err().to_string();
         assert!(error.contains("primary key column 'id'"), "{error}");
         let other = Schema::new(vec![
@@ -216,7 +216,7 @@ async fn another_key_is_never_followed() {
             Field::new("v", DataType::Int64, false),
         ]);
         let other = RowSchema::new(Arc::new(other), &["v".to_owned()]).unwrap();
-        bench.sink.set_schema(Some(Arc::new(other)));
+        fixture.sink.set_schema(Some(Arc::new(other)));
         let error = writer.follow_table().await.unwrap_err().to_string();
         assert!(error.contains("the primary key was (id) and is (v) now"), "{error}");
     })
@@ -226,22 +226,22 @@ async fn another_key_is_never_followed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn puts_that_meet_a_change_are_all_there_afterwards() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
+        let fixture = Arc::new(Fixture::new().await);
         let writer =
-            Arc::new(bench.open_with(WriterConfig { sync_indexed_write: true, ..quick() }).await);
+            Arc::new(fixture.open_with(WriterConfig { sync_indexed_write: true, ..quick() }).await);
         let puts: Vec<_> = (0..4)
             .map(|task| {
-                let (bench, writer) = (bench.clone(), writer.clone());
+                let (fixture, writer) = (fixture.clone(), writer.clone());
                 tokio::spawn(async move {
                     for round in 0..50 {
-                        bench.put_what_fits(&writer, task * 1000 + round, round).await;
+                        fixture.put_what_fits(&writer, task * 1000 + round, round).await;
                     }
                 })
             })
             .collect();
         for round in 0..20 {
-            let columns = if round % 2 == 0 { with_w() } else { bench.shape.row_schema() };
-            bench.sink.set_schema(Some(columns));
+            let columns = if round % 2 == 0 { with_w() } else { fixture.shape.row_schema() };
+            fixture.sink.set_schema(Some(columns));
             writer.follow_table().await.unwrap();
             tokio::task::yield_now().await;
         }
@@ -249,15 +249,15 @@ async fn puts_that_meet_a_change_are_all_there_afterwards() {
             put.await.unwrap();
         }
         let rows = (0..4).flat_map(|task| (0..50).map(move |round| (task * 1000 + round, round)));
-        let expected = bench.rows(&rows.collect::<Vec<_>>());
-        assert_eq!(bench.seen(&writer), expected);
+        let expected = fixture.rows(&rows.collect::<Vec<_>>());
+        assert_eq!(fixture.seen(&writer), expected);
         writer.close(false).await.unwrap();
-        assert_eq!(bench.stored().await, expected);
+        assert_eq!(fixture.stored().await, expected);
     })
     .await;
 }
 
-impl Bench {
+impl Fixture {
     /// Puts a row under whichever columns the job has at that moment.
     async fn put_what_fits(&self, writer: &ShardWriter, id: i64, value: i64) {
         while self.put(writer, &[(id, value)]).await.is_err()

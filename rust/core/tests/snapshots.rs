@@ -8,21 +8,21 @@ use std::sync::Arc;
 use lancemem_core::types::WriterConfig;
 use lancemem_testkit::reader::newest_of;
 
-use crate::bench::{Bench, quick, within};
+use crate::fixture::{Fixture, quick, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_never_shows_half_a_put() {
     within(async {
         for durable_write in [false, true] {
-            let bench = Arc::new(Bench::new().await);
+            let fixture = Arc::new(Fixture::new().await);
             let config = WriterConfig { durable_write, ..quick() };
-            let writer = Arc::new(bench.open_with(config).await);
+            let writer = Arc::new(fixture.open_with(config).await);
             let putting = {
-                let (bench, writer) = (bench.clone(), writer.clone());
+                let (fixture, writer) = (fixture.clone(), writer.clone());
                 tokio::spawn(async move {
                     for value in 0..12 {
                         let rows: Vec<(i64, i64)> = (0..8000).map(|n| (n, value)).collect();
-                        bench.put(&writer, &rows).await.unwrap();
+                        fixture.put(&writer, &rows).await.unwrap();
                         tokio::task::yield_now().await;
                     }
                 })
@@ -45,15 +45,15 @@ async fn a_snapshot_never_shows_half_a_put() {
 #[tokio::test]
 async fn a_snapshot_outlives_the_flush_of_its_memtables_and_the_end_of_the_job() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open().await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
         let pinned = writer.snapshot().unwrap();
-        bench.put(&writer, &[(1, 11)]).await.unwrap();
+        fixture.put(&writer, &[(1, 11)]).await.unwrap();
         writer.close(true).await.unwrap();
         drop(writer);
-        let seen = lancemem_testkit::merge(&pinned.manifest, &pinned.memtables, &bench.sink);
-        assert_eq!(seen, bench.rows(&[(1, 10)]));
+        let seen = lancemem_testkit::merge(&pinned.manifest, &pinned.memtables, &fixture.sink);
+        assert_eq!(seen, fixture.rows(&[(1, 10)]));
     })
     .await;
 }

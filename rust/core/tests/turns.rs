@@ -12,7 +12,7 @@ use lancemem_core::types::{ErrorKind, WriterEpoch};
 use lancemem_testkit::{Effect, Fault, Request};
 use tokio::time::Instant;
 
-use crate::bench::{Bench, HOUR, gate, quick, until, within};
+use crate::fixture::{Fixture, HOUR, gate, quick, until, within};
 
 /// A turn that waits for ever, where it has to wait at all.
 fn patient_turn() -> ClaimTurn {
@@ -25,30 +25,30 @@ fn patient_turn() -> ClaimTurn {
     }
 }
 
-async fn open_in_turn(bench: &Bench, turn: &ClaimTurn) -> Result<ShardWriter> {
-    let identity = ShardIdentity { shard_id: bench.shard_id, routing: None, sharding: None };
-    let (schema, sink) = (bench.shape.row_schema(), bench.sink.clone());
-    ShardWriter::open_in_turn(bench.store(), identity, schema, sink, quick(), turn).await
+async fn open_in_turn(fixture: &Fixture, turn: &ClaimTurn) -> Result<ShardWriter> {
+    let identity = ShardIdentity { shard_id: fixture.shard_id, routing: None, sharding: None };
+    let (schema, sink) = (fixture.shape.row_schema(), fixture.sink.clone());
+    ShardWriter::open_in_turn(fixture.store(), identity, schema, sink, quick(), turn).await
 }
 
 #[tokio::test]
 async fn a_claim_without_rows_is_left_alone_until_it_has_some() {
     within(async {
-        let bench = Arc::new(Bench::new().await);
-        let first = bench.open().await;
+        let fixture = Arc::new(Fixture::new().await);
+        let first = fixture.open().await;
         let waiting = {
-            let bench = bench.clone();
-            tokio::spawn(async move { open_in_turn(&bench, &patient_turn()).await })
+            let fixture = fixture.clone();
+            tokio::spawn(async move { open_in_turn(&fixture, &patient_turn()).await })
         };
-        bench.storage.forget_requests();
-        until(|| bench.storage.tried_gets(".binpb").len() > 10).await;
-        bench.put(&first, &[(1, 10)]).await.unwrap();
+        fixture.storage.forget_requests();
+        until(|| fixture.storage.tried_gets(".binpb").len() > 10).await;
+        fixture.put(&first, &[(1, 10)]).await.unwrap();
         let second = waiting.await.unwrap().unwrap();
         assert_eq!(second.epoch(), first.epoch().next());
-        bench.put(&second, &[(2, 20)]).await.unwrap();
-        let error = bench.put(&first, &[(3, 30)]).await.unwrap_err();
+        fixture.put(&second, &[(2, 20)]).await.unwrap();
+        let error = fixture.put(&first, &[(3, 30)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Fenced);
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 20)]));
     })
     .await;
 }
@@ -57,12 +57,12 @@ async fn a_claim_without_rows_is_left_alone_until_it_has_some() {
 async fn a_claim_that_has_rows_is_not_waited_for_whether_they_are_flushed_or_not() {
     for flush in [false, true] {
         within(async {
-            let bench = Bench::new().await;
-            let first = bench.open().await;
-            bench.put(&first, &[(1, 10)]).await.unwrap();
+            let fixture = Fixture::new().await;
+            let first = fixture.open().await;
+            fixture.put(&first, &[(1, 10)]).await.unwrap();
             first.close(flush).await.unwrap();
-            let second = open_in_turn(&bench, &patient_turn()).await.unwrap();
-            assert_eq!(bench.seen(&second), bench.rows(&[(1, 10)]));
+            let second = open_in_turn(&fixture, &patient_turn()).await.unwrap();
+            assert_eq!(fixture.seen(&second), fixture.rows(&[(1, 10)]));
         })
         .await;
     }
@@ -71,10 +71,10 @@ async fn a_claim_that_has_rows_is_not_waited_for_whether_they_are_flushed_or_not
 #[tokio::test]
 async fn a_claim_that_was_abandoned_is_not_waited_for_once_it_is_old() {
     within(async {
-        let bench = Bench::new().await;
-        drop(bench.open().await);
+        let fixture = Fixture::new().await;
+        drop(fixture.open().await);
         let turn = ClaimTurn { grace: Duration::ZERO, ..patient_turn() };
-        assert_eq!(open_in_turn(&bench, &turn).await.unwrap().epoch(), WriterEpoch(2));
+        assert_eq!(open_in_turn(&fixture, &turn).await.unwrap().epoch(), WriterEpoch(2));
     })
     .await;
 }
@@ -82,11 +82,11 @@ async fn a_claim_that_was_abandoned_is_not_waited_for_once_it_is_old() {
 #[tokio::test]
 async fn a_claim_of_this_process_is_not_waited_for() {
     within(async {
-        let bench = Bench::new().await;
-        let job = bench.open().await;
+        let fixture = Fixture::new().await;
+        let job = fixture.open().await;
         let turn = ClaimTurn { claimed_here: Some(job.epoch()), ..patient_turn() };
-        open_in_turn(&bench, &turn).await.unwrap();
-        assert_eq!(bench.put(&job, &[(1, 10)]).await.unwrap_err().kind(), ErrorKind::Fenced);
+        open_in_turn(&fixture, &turn).await.unwrap();
+        assert_eq!(fixture.put(&job, &[(1, 10)]).await.unwrap_err().kind(), ErrorKind::Fenced);
     })
     .await;
 }
@@ -94,12 +94,12 @@ async fn a_claim_of_this_process_is_not_waited_for() {
 #[tokio::test]
 async fn a_turn_that_does_not_come_fences_no_writer() {
     within(async {
-        let bench = Bench::new().await;
-        let first = bench.open().await;
+        let fixture = Fixture::new().await;
+        let first = fixture.open().await;
         let turn = ClaimTurn { until: Instant::now(), ..patient_turn() };
-        let error = open_in_turn(&bench, &turn).await.unwrap_err();
+        let error = open_in_turn(&fixture, &turn).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
-        bench.put(&first, &[(1, 10)]).await.unwrap();
+        fixture.put(&first, &[(1, 10)]).await.unwrap();
     })
     .await;
 }
@@ -107,13 +107,13 @@ async fn a_turn_that_does_not_come_fences_no_writer() {
 #[tokio::test]
 async fn of_claims_that_follow_the_same_one_a_single_one_is_made() {
     within(async {
-        let bench = Bench::new().await;
-        let seen = bench.manifests().claim().await.unwrap().writer_epoch;
-        let stores: Vec<_> = (0..8).map(|_| bench.manifests()).collect();
+        let fixture = Fixture::new().await;
+        let seen = fixture.manifests().claim().await.unwrap().writer_epoch;
+        let stores: Vec<_> = (0..8).map(|_| fixture.manifests()).collect();
         let claims = stores.iter().map(|manifests| manifests.claim_after(seen, |_| Ok(())));
         let made = futures::future::join_all(claims).await;
         assert_eq!(made.iter().filter(|claim| claim.is_ok()).count(), 1);
-        assert_eq!(bench.manifest().await.writer_epoch, seen.next());
+        assert_eq!(fixture.manifest().await.writer_epoch, seen.next());
     })
     .await;
 }
@@ -121,18 +121,18 @@ async fn of_claims_that_follow_the_same_one_a_single_one_is_made() {
 #[tokio::test]
 async fn an_entry_is_in_the_log_or_never_will_be_once_a_successor_has_put_its_fence() {
     within(async {
-        let bench = Bench::new().await;
-        let (store, first) = (bench.store(), bench.open().await);
+        let fixture = Fixture::new().await;
+        let (store, first) = (fixture.store(), fixture.open().await);
         let entry = first.first_entry();
         assert_eq!(entry.standing(&store).await.unwrap(), EntryStanding::Absent);
-        bench.put(&first, &[(1, 10)]).await.unwrap();
-        let second = bench.open().await;
+        fixture.put(&first, &[(1, 10)]).await.unwrap();
+        let second = fixture.open().await;
         let lost = second.first_entry();
-        bench.open().await;
-        assert_eq!(bench.put(&second, &[(2, 20)]).await.unwrap_err().kind(), ErrorKind::Fenced);
+        fixture.open().await;
+        assert_eq!(fixture.put(&second, &[(2, 20)]).await.unwrap_err().kind(), ErrorKind::Fenced);
         assert_eq!(entry.standing(&store).await.unwrap(), EntryStanding::Written);
         assert_eq!(lost.standing(&store).await.unwrap(), EntryStanding::Lost);
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10)]));
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -143,19 +143,19 @@ async fn an_entry_that_was_under_way_when_its_writer_was_fenced_is_found_where_i
         within(async {
             let hold = gate();
             let effect = if lands { Effect::HoldAnswer } else { Effect::Hold }(hold.clone());
-            let bench = Arc::new(Bench::new().await);
-            let first = Arc::new(bench.open().await);
+            let fixture = Arc::new(Fixture::new().await);
+            let first = Arc::new(fixture.open().await);
             let entry = first.first_entry();
-            bench.storage.inject(Fault::new(Request::Put, "/wal/", effect));
-            let put = bench.spawn_put(&first, &[(1, 10)]);
+            fixture.storage.inject(Fault::new(Request::Put, "/wal/", effect));
+            let put = fixture.spawn_put(&first, &[(1, 10)]);
             hold.wait_for_visitors(1).await;
-            bench.open().await;
+            fixture.open().await;
             hold.open();
             assert_eq!(put.await.unwrap().is_ok(), lands);
             let expected = if lands { EntryStanding::Written } else { EntryStanding::Lost };
-            assert_eq!(entry.standing(&bench.store()).await.unwrap(), expected);
+            assert_eq!(entry.standing(&fixture.store()).await.unwrap(), expected);
             let rows: &[(i64, i64)] = if lands { &[(1, 10)] } else { &[] };
-            assert_eq!(bench.stored().await, bench.rows(rows));
+            assert_eq!(fixture.stored().await, fixture.rows(rows));
         })
         .await;
     }

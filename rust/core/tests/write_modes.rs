@@ -6,7 +6,7 @@
 use lancemem_core::shard::WriteMode;
 use lancemem_core::types::WriterConfig;
 
-use crate::bench::{Bench, patient, until, within};
+use crate::fixture::{Fixture, patient, until, within};
 
 const MODES: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
@@ -18,13 +18,13 @@ fn mode(durable: bool, sync_index: bool) -> WriteMode {
 async fn every_mode_makes_its_row_visible_to_scans_and_lookups_of_the_process() {
     within(async {
         for (durable, sync_index) in MODES {
-            let bench = Bench::new().await;
-            let writer = bench.open_with(patient()).await;
-            let rows = bench.shape.rows(&[(1, 10), (1, 11), (2, 20)]);
+            let fixture = Fixture::new().await;
+            let writer = fixture.open_with(patient()).await;
+            let rows = fixture.shape.rows(&[(1, 10), (1, 11), (2, 20)]);
             let answer = writer.put_with(&rows, mode(durable, sync_index)).await.unwrap();
             assert_eq!((answer.durable, answer.indexed), (durable, sync_index));
             // `seen` compares the scan with a lookup of every key.
-            assert_eq!(bench.seen(&writer), bench.rows(&[(1, 11), (2, 20)]));
+            assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 11), (2, 20)]));
         }
     })
     .await;
@@ -34,13 +34,13 @@ async fn every_mode_makes_its_row_visible_to_scans_and_lookups_of_the_process() 
 async fn what_a_killed_process_leaves_is_what_it_acknowledged_as_durable() {
     within(async {
         for (durable, sync_index) in MODES {
-            let bench = Bench::new().await;
-            let writer = bench.open_with(patient()).await;
-            let rows = bench.shape.rows(&[(1, 10)]);
+            let fixture = Fixture::new().await;
+            let writer = fixture.open_with(patient()).await;
+            let rows = fixture.shape.rows(&[(1, 10)]);
             writer.put_with(&rows, mode(durable, sync_index)).await.unwrap();
             // The log as it is now is what a kill would leave: nothing runs after it.
-            let expected = if durable { bench.rows(&[(1, 10)]) } else { bench.rows(&[]) };
-            assert_eq!(bench.stored().await, expected);
+            let expected = if durable { fixture.rows(&[(1, 10)]) } else { fixture.rows(&[]) };
+            assert_eq!(fixture.stored().await, expected);
         }
     })
     .await;
@@ -49,13 +49,13 @@ async fn what_a_killed_process_leaves_is_what_it_acknowledged_as_durable() {
 #[tokio::test]
 async fn a_durable_put_takes_what_was_put_before_it_along() {
     within(async {
-        let bench = Bench::new().await;
-        let writer = bench.open_with(patient()).await;
-        bench.put(&writer, &[(1, 10)]).await.unwrap();
-        assert!(bench.stored().await.is_empty());
-        writer.put_with(&bench.shape.rows(&[(2, 20)]), mode(true, true)).await.unwrap();
-        assert_eq!(bench.stored().await, bench.rows(&[(1, 10), (2, 20)]));
-        assert_eq!(bench.data_entries().await.len(), 1);
+        let fixture = Fixture::new().await;
+        let writer = fixture.open_with(patient()).await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        assert!(fixture.stored().await.is_empty());
+        writer.put_with(&fixture.shape.rows(&[(2, 20)]), mode(true, true)).await.unwrap();
+        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 20)]));
+        assert_eq!(fixture.data_entries().await.len(), 1);
     })
     .await;
 }
@@ -63,12 +63,12 @@ async fn a_durable_put_takes_what_was_put_before_it_along() {
 #[tokio::test]
 async fn a_put_that_is_not_durable_is_readable_at_once_in_a_durable_job() {
     within(async {
-        let bench = Bench::new().await;
+        let fixture = Fixture::new().await;
         let config = WriterConfig { durable_write: true, ..patient() };
-        let writer = bench.open_with(config).await;
-        writer.put_with(&bench.shape.rows(&[(1, 10)]), mode(false, true)).await.unwrap();
-        assert!(bench.stored().await.is_empty());
-        assert_eq!(bench.seen(&writer), bench.rows(&[(1, 10)]));
+        let writer = fixture.open_with(config).await;
+        writer.put_with(&fixture.shape.rows(&[(1, 10)]), mode(false, true)).await.unwrap();
+        assert!(fixture.stored().await.is_empty());
+        assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10)]));
     })
     .await;
 }
@@ -76,14 +76,14 @@ async fn a_put_that_is_not_durable_is_readable_at_once_in_a_durable_job() {
 #[tokio::test]
 async fn deferred_rows_reach_the_key_index_by_themselves() {
     within(async {
-        let bench = Bench::new().await;
+        let fixture = Fixture::new().await;
         let config = WriterConfig { sync_indexed_write: false, ..patient() };
-        let writer = bench.open_with(config).await;
+        let writer = fixture.open_with(config).await;
         for number in 0..100 {
-            bench.put(&writer, &[(number, number), (number, number + 1)]).await.unwrap();
+            fixture.put(&writer, &[(number, number), (number, number + 1)]).await.unwrap();
         }
         until(|| writer.stats().unindexed_rows == 0).await;
-        assert_eq!(bench.seen(&writer).len(), 100);
+        assert_eq!(fixture.seen(&writer).len(), 100);
     })
     .await;
 }
@@ -91,17 +91,17 @@ async fn deferred_rows_reach_the_key_index_by_themselves() {
 #[tokio::test]
 async fn a_flush_covers_rows_that_no_index_has_seen() {
     within(async {
-        let bench = Bench::new().await;
+        let fixture = Fixture::new().await;
         let config = WriterConfig { sync_indexed_write: false, ..patient() };
-        let writer = bench.open_with(config).await;
+        let writer = fixture.open_with(config).await;
         let rows: Vec<(i64, i64)> = (0..500).map(|n| (n % 50, n)).collect();
         for part in rows.chunks(7) {
-            bench.put(&writer, part).await.unwrap();
+            fixture.put(&writer, part).await.unwrap();
         }
         // The sink checks that the key index lists every row position.
         writer.close(true).await.unwrap();
         let expected: Vec<(i64, i64)> = (0..50).map(|n| (n, 450 + n)).collect();
-        assert_eq!(bench.stored().await, bench.rows(&expected));
+        assert_eq!(fixture.stored().await, fixture.rows(&expected));
     })
     .await;
 }

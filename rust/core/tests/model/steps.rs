@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::strategy::{NewTree, ValueTree};
 use proptest::test_runner::TestRunner;
 
-use crate::bench::quick;
+use crate::fixture::quick;
 
 /// Steps of a life.
 const STEPS: usize = 200;
