@@ -2,7 +2,7 @@
 
 Owns: that no acknowledged row goes missing without a word, the repairs, and what a collection
 leaves for them. Not here: another index or another sharding under the rows (test_moved_tables), the
-rule itself (`view::missing` and `collect::rules` in rust/table).
+rule itself (`view::missing` and `collect::rules` in rust/engine).
 """
 
 from __future__ import annotations

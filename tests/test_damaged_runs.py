@@ -1,7 +1,7 @@
 """A damaged SSTable in Python: refused by reads and compactions, reported by verify_sstables.
 
 Owns the methods, the command line and what stays as it was. Does not own each kind of damage in
-each file: `rust/table/src/sstable/tests/damage.rs` holds those.
+each file: `rust/engine/src/sstable/tests/damage.rs` holds those.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns: which runs a compaction merges, what it reads and writes for that, damage that a merge meets,
 what a crash leaves of one, and merges beside readers, other compactors and collectors. Not here:
 the index as such (test_record_index), every way to merge some runs (`index::tests` in
-`rust/table`).
+`rust/engine`).
 """
 
 from __future__ import annotations

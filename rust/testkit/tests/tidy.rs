@@ -31,7 +31,7 @@ const fn layer(
 }
 
 const CORE: &str = "rust/core/src";
-const TABLE: &str = "rust/table/src";
+const ENGINE: &str = "rust/engine/src";
 
 /// No I/O, no locks, no runtime: values only.
 const PURE: &[&str] = &["tokio", "object_store", "parking_lot", "std::fs", "Mutex", "RwLock"];
@@ -63,29 +63,29 @@ const LAYERS: &[Layer] = &[
     layer(CORE, "memtable", &["types"], NO_STORE),
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
     layer(CORE, "shard", &["types", "format", "store", "memtable", "wal"], NO_STORE),
-    layer(TABLE, "errors", &[], NO_WRITER),
-    layer(TABLE, "damage", &["errors"], NO_WRITER),
-    layer(TABLE, "holds", &[], NO_WRITER),
-    layer(TABLE, "lance_threads", &["errors"], NO_WRITER),
-    layer(TABLE, "schema", &["errors"], NO_WRITER),
-    layer(TABLE, "sstable", &["errors"], NO_WRITER),
-    layer(TABLE, "index", &["errors", "sstable"], NO_WRITER),
-    layer(TABLE, "view", BELOW_VIEW, NO_WRITER),
+    layer(ENGINE, "errors", &[], NO_WRITER),
+    layer(ENGINE, "damage", &["errors"], NO_WRITER),
+    layer(ENGINE, "holds", &[], NO_WRITER),
+    layer(ENGINE, "lance_threads", &["errors"], NO_WRITER),
+    layer(ENGINE, "schema", &["errors"], NO_WRITER),
+    layer(ENGINE, "sstable", &["errors"], NO_WRITER),
+    layer(ENGINE, "index", &["errors", "sstable"], NO_WRITER),
+    layer(ENGINE, "view", BELOW_VIEW, NO_WRITER),
     // Beside `view`, whose sources it compares; `view` knows nothing of it.
-    layer(TABLE, "merge", BELOW_MERGE, NO_WRITER),
-    layer(TABLE, "deletes", BELOW_VIEW, NO_WRITER),
-    layer(TABLE, "plan", BELOW_PLAN, NO_WRITER),
-    layer(TABLE, "lookup", BELOW_PLAN, NO_WRITER),
+    layer(ENGINE, "merge", BELOW_MERGE, NO_WRITER),
+    layer(ENGINE, "deletes", BELOW_VIEW, NO_WRITER),
+    layer(ENGINE, "plan", BELOW_PLAN, NO_WRITER),
+    layer(ENGINE, "lookup", BELOW_PLAN, NO_WRITER),
     // Above `merge`, for which it makes dead rows.
-    layer(TABLE, "vectors", BELOW_PLAN, NO_WRITER),
-    layer(TABLE, "compact", BELOW_COMPACT, NO_WRITER),
-    layer(TABLE, "collect", BELOW_PLAN, NO_WRITER),
-    layer(TABLE, "table", BELOW_TABLE, &[]),
-    layer(TABLE, "job", BELOW_TABLE, &[]),
-    layer(TABLE, "session", BELOW_TABLE, &[]),
-    layer(TABLE, "provider", BELOW_TABLE, NO_WRITER),
+    layer(ENGINE, "vectors", BELOW_PLAN, NO_WRITER),
+    layer(ENGINE, "compact", BELOW_COMPACT, NO_WRITER),
+    layer(ENGINE, "collect", BELOW_PLAN, NO_WRITER),
+    layer(ENGINE, "table", BELOW_TABLE, &[]),
+    layer(ENGINE, "job", BELOW_TABLE, &[]),
+    layer(ENGINE, "session", BELOW_TABLE, &[]),
+    layer(ENGINE, "provider", BELOW_TABLE, NO_WRITER),
     // Beside `table`, whose jobs it offers; `table` knows nothing of it.
-    layer(TABLE, "serve", BELOW_SERVE, &["ShardWriter"]),
+    layer(ENGINE, "serve", BELOW_SERVE, &["ShardWriter"]),
 ];
 
 /// Not in any Rust file of ours: work that is not done, or a look that was not taken back.
@@ -386,7 +386,7 @@ fn tracked_text_files() -> Vec<Source> {
 /// Source folder and module of a file: `rust/core/src/wal/tail.rs` is `(rust/core/src, wal)`.
 /// Nothing for `lib.rs`, and for crates without layers.
 fn place(path: &str) -> Option<(&'static str, String)> {
-    let source = [CORE, TABLE].into_iter().find(|source| path.starts_with(source))?;
+    let source = [CORE, ENGINE].into_iter().find(|source| path.starts_with(source))?;
     let inside = path.strip_prefix(source)?.trim_start_matches('/');
     let module = inside.split('/').next()?.trim_end_matches(".rs");
     (module != "lib").then(|| (source, module.to_owned()))
