@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
-use lancemem::index::{IndexRuns, RecordIndex};
+use lancemem::record_index::{IndexRuns, RecordIndex};
 use lancemem::{Consistency, Table, WriterConfig};
 use lancemem_core::format::KeyEncoder;
 

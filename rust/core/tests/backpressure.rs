@@ -154,7 +154,11 @@ async fn a_put_waits_while_too_many_generations_are_not_compacted() {
         }
         let waiting = fixture.spawn_put(&writer, &[(2, 2)]);
         until(|| writer.stats().waiting_puts == 1).await;
-        fixture.manifests().update_beside_owner(|manifest| manifest.sstables.clear()).await.unwrap();
+        fixture
+            .manifests()
+            .update_beside_owner(|manifest| manifest.sstables.clear())
+            .await
+            .unwrap();
         waiting.await.unwrap().unwrap();
         assert_eq!(writer.stats().uncompacted_generations, 0);
     })

@@ -97,9 +97,10 @@ async fn damage_anywhere_in_a_shard_manifest_is_named_by_readers_and_by_the_next
         for (at, kind, damaged) in damages(&bytes, 0..bytes.len()) {
             count += 1;
             fixture.storage.overwrite(&path, damaged).await;
-            for error in
-                [fixture.try_stored().await.unwrap_err(), fixture.try_open(quick()).await.unwrap_err()]
-            {
+            for error in [
+                fixture.try_stored().await.unwrap_err(),
+                fixture.try_open(quick()).await.unwrap_err(),
+            ] {
                 assert_eq!(error.kind(), ErrorKind::Corruption, "{kind:?} at {at}: {error}");
                 assert!(error.to_string().contains("binpb"), "{error}");
             }

@@ -121,7 +121,8 @@ async fn a_durable_put_of_no_rows_makes_the_rows_before_it_durable() {
 async fn rows_beyond_the_buffer_limit_start_an_append_without_the_interval() {
     within(async {
         let fixture = Fixture::new().await;
-        let writer = fixture.open_with(WriterConfig { max_wal_buffer_size: 4096, ..patient() }).await;
+        let writer =
+            fixture.open_with(WriterConfig { max_wal_buffer_size: 4096, ..patient() }).await;
         let rows: Vec<(i64, i64)> = (0..1000).map(|number| (number, 0)).collect();
         fixture.put(&writer, &rows).await.unwrap();
         until(|| writer.stats().wal_entries == 1).await;

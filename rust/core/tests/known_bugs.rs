@@ -17,7 +17,9 @@ async fn a_conflict_that_left_nothing_behind_is_tried_again_and_is_nobody_elses_
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
-        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::ConflictOfNothing).times(2));
+        fixture
+            .storage
+            .inject(Fault::new(Request::Put, "/wal/", Effect::ConflictOfNothing).times(2));
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         assert_eq!(fixture.data_entries().await.len(), 1);
         assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10)]));

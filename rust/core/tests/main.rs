@@ -7,11 +7,11 @@
 
 mod appends_here;
 mod backpressure;
-mod fixture;
 mod damage;
 mod damage_everywhere;
 mod durability;
 mod fencing;
+mod fixture;
 mod flush_failures;
 mod flushing;
 mod grouping;

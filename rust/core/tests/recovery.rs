@@ -376,8 +376,10 @@ async fn a_log_that_was_listed_is_read_to_the_end_of_the_listing_with_one_reques
     within(async {
         let fixture = Fixture::new().await;
         let writer = incumbent(&fixture).await;
-        let last =
-            WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0)).last_entry().await.unwrap();
+        let last = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0))
+            .last_entry()
+            .await
+            .unwrap();
         assert_eq!(last, WalPosition(6));
         fixture.put(&writer, &[(6, 60)]).await.unwrap();
         fixture.storage.forget_requests();
@@ -398,8 +400,10 @@ async fn a_log_that_was_listed_has_no_hole() {
     within(async {
         let fixture = Fixture::new().await;
         incumbent(&fixture).await.close(false).await.unwrap();
-        let last =
-            WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0)).last_entry().await.unwrap();
+        let last = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0))
+            .last_entry()
+            .await
+            .unwrap();
         fixture.storage.drop_file(&fixture.wal_path(4)).await;
         let mut replay = Replay::new(fixture.shard_id, fixture.shape.row_schema());
         let mut tail = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0));

@@ -257,7 +257,9 @@ async fn a_cut_that_died_after_its_fence_is_finished_by_the_next() {
     within(async {
         let fixture = written().await;
         damage(&fixture, "hole", 4).await;
-        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).after(3).for_ever());
+        fixture
+            .storage
+            .inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).after(3).for_ever());
         cut(&fixture, 4).await.unwrap_err();
         fixture.storage.clear_faults();
         let report = check(&fixture).await;

@@ -118,7 +118,9 @@ async fn a_sentinel_that_met_a_conflict_leaves_no_hole() {
     within(async {
         let fixture = Fixture::new().await;
         fixture.open().await.close(false).await.unwrap();
-        fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::ConflictOfNothing).times(2));
+        fixture
+            .storage
+            .inject(Fault::new(Request::Put, "/wal/", Effect::ConflictOfNothing).times(2));
         let writer = fixture.open().await;
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.close(false).await.unwrap();

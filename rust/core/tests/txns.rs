@@ -254,8 +254,13 @@ async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
         let before = fixture.open().await;
         fixture.put(&before, &[(1, 10), (2, 20)]).await.unwrap();
         before.close(false).await.unwrap();
-        let sstables = [stage(&fixture, &[(2, 21), (3, 30)]).await, stage(&fixture, &[(3, 31)]).await];
-        assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 20)]), "staged is not listed");
+        let sstables =
+            [stage(&fixture, &[(2, 21), (3, 30)]).await, stage(&fixture, &[(3, 31)]).await];
+        assert_eq!(
+            fixture.stored().await,
+            fixture.rows(&[(1, 10), (2, 20)]),
+            "staged is not listed"
+        );
         assert_eq!(link(&fixture, &of_call(&sstables, 5)).await.unwrap(), names_of(&sstables));
         let all = fixture.rows(&[(1, 10), (2, 21), (3, 31)]);
         assert_eq!(fixture.stored().await, all);

@@ -5,37 +5,36 @@
 //! running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `index`, `snapshot`, `merge`,
-//! `plan`, `deletion_vectors`, `lookup`, `compact`; `provider` for SQL over a table, `serve` last.
+//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `record_index`, `snapshot`, `merge`,
+//! `plan`, `deletion_vectors`, `lookup`, `compaction`; `provider` for SQL over a table, `serve` last.
 //! `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
-pub mod compact;
+pub mod compaction;
 mod damage;
 pub mod deletion_vectors;
 mod errors;
 pub mod garbage;
 mod holds;
-pub mod index;
 mod lance_threads;
 pub mod lookup;
 pub mod merge;
 pub mod plan;
 pub mod provider;
+pub mod record_index;
 pub mod schema;
 pub mod serve;
 pub mod snapshot;
 pub mod sstable;
 pub mod table;
 
-pub use compact::{
+pub use compaction::{
     CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
 };
 pub use errors::{FEW_THREADS, NO_THREAD};
 pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
-pub use index::RecordIndexReport;
 pub use lance_threads::start_lance_threads;
 pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::{
@@ -49,6 +48,7 @@ pub use lancemem_core::types::{
 pub use lookup::Found;
 pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
+pub use record_index::RecordIndexReport;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
 pub use table::{

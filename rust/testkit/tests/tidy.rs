@@ -42,17 +42,37 @@ const NO_STORE: &[&str] = &["object_store"];
 /// A reader never takes the pen.
 const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
-const BELOW_VIEW: &[&str] = &["errors", "schema", "sstable", "index"];
-const BELOW_MERGE: &[&str] = &["errors", "schema", "sstable", "index", "view"];
-const BELOW_PLAN: &[&str] = &["errors", "schema", "sstable", "index", "view", "merge", "deletes"];
-const BELOW_COMPACT: &[&str] =
-    &["errors", "holds", "schema", "sstable", "index", "view", "merge", "deletes", "vectors"];
+const BELOW_SNAPSHOT: &[&str] = &["errors", "schema", "sstable", "record_index"];
+const BELOW_MERGE: &[&str] = &["errors", "schema", "sstable", "record_index", "snapshot"];
+const BELOW_PLAN: &[&str] = &["errors", "schema", "sstable", "record_index", "snapshot", "merge"];
+const BELOW_COMPACTION: &[&str] = &[
+    "errors",
+    "holds",
+    "schema",
+    "sstable",
+    "record_index",
+    "snapshot",
+    "merge",
+    "deletion_vectors",
+];
 const BELOW_TABLE: &[&str] = &[
-    "errors", "damage", "holds", "schema", "sstable", "index", "view", "merge", "deletes",
-    "vectors", "plan", "lookup", "compact", "collect", "table", "job", "session",
+    "errors",
+    "damage",
+    "holds",
+    "schema",
+    "sstable",
+    "record_index",
+    "snapshot",
+    "merge",
+    "deletion_vectors",
+    "plan",
+    "lookup",
+    "compaction",
+    "garbage",
+    "table",
 ];
 
-const BELOW_SERVE: &[&str] = &["errors", "sstable", "view", "table"];
+const BELOW_SERVE: &[&str] = &["errors", "sstable", "snapshot", "table"];
 
 /// The layers of ARCHITECTURE.md's code map. `lib.rs` stands above all of them.
 const LAYERS: &[Layer] = &[
@@ -69,20 +89,17 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "lance_threads", &["errors"], NO_WRITER),
     layer(ENGINE, "schema", &["errors"], NO_WRITER),
     layer(ENGINE, "sstable", &["errors"], NO_WRITER),
-    layer(ENGINE, "index", &["errors", "sstable"], NO_WRITER),
-    layer(ENGINE, "view", BELOW_VIEW, NO_WRITER),
-    // Beside `view`, whose sources it compares; `view` knows nothing of it.
+    layer(ENGINE, "record_index", &["errors", "sstable"], NO_WRITER),
+    layer(ENGINE, "snapshot", BELOW_SNAPSHOT, NO_WRITER),
+    // Beside `snapshot`, whose sources it compares; `snapshot` knows nothing of it.
     layer(ENGINE, "merge", BELOW_MERGE, NO_WRITER),
-    layer(ENGINE, "deletes", BELOW_VIEW, NO_WRITER),
     layer(ENGINE, "plan", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "lookup", BELOW_PLAN, NO_WRITER),
     // Above `merge`, for which it makes dead rows.
-    layer(ENGINE, "vectors", BELOW_PLAN, NO_WRITER),
-    layer(ENGINE, "compact", BELOW_COMPACT, NO_WRITER),
-    layer(ENGINE, "collect", BELOW_PLAN, NO_WRITER),
+    layer(ENGINE, "deletion_vectors", BELOW_PLAN, NO_WRITER),
+    layer(ENGINE, "compaction", BELOW_COMPACTION, NO_WRITER),
+    layer(ENGINE, "garbage", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "table", BELOW_TABLE, &[]),
-    layer(ENGINE, "job", BELOW_TABLE, &[]),
-    layer(ENGINE, "session", BELOW_TABLE, &[]),
     layer(ENGINE, "provider", BELOW_TABLE, NO_WRITER),
     // Beside `table`, whose jobs it offers; `table` knows nothing of it.
     layer(ENGINE, "serve", BELOW_SERVE, &["ShardWriter"]),

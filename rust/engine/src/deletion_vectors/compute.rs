@@ -12,8 +12,8 @@ use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use super::Gap;
-use crate::index::{RecordIndex, fragment_of, key_files, key_ids};
 use crate::merge::{NewerKeys, SourceKeys, fragment_probe};
+use crate::record_index::{RecordIndex, fragment_of, key_files, key_ids};
 use crate::snapshot::{Snapshot, SsTableKeys};
 
 const ACTION: &str = "looking up the rows that an SSTable supersedes";

@@ -11,8 +11,8 @@ use lancemem_core::types::ShardId;
 use roaring::RoaringBitmap;
 
 use super::SsTableFile;
-use crate::index::key_ids;
 use crate::merge::{DeadRows, SnapshotMask};
+use crate::record_index::key_ids;
 use crate::snapshot::{Snapshot, SsTableHandle};
 
 /// The one fragment of an SSTable.

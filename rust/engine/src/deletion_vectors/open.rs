@@ -14,7 +14,7 @@ use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use crate::index::has_keys_of;
+use crate::record_index::has_keys_of;
 use crate::snapshot::{Kept, KeptBound};
 
 /// A file of deletion vectors, decoded. Every bitmap lies within its source.

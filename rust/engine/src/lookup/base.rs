@@ -25,7 +25,7 @@ use super::pieces::Answers;
 use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
 use crate::errors::{BaseContext, Context};
-use crate::index::fragment_of;
+use crate::record_index::fragment_of;
 use crate::snapshot::{BaseFragment, OpenBase, Snapshot, SsTableKeys};
 
 const ACTION: &str = "looking up keys in the base table";

@@ -16,7 +16,7 @@ use roaring::RoaringBitmap;
 
 use super::NewerKeys;
 use crate::errors::BaseContext;
-use crate::index::column_batches;
+use crate::record_index::column_batches;
 
 /// Batches that are compared at the same time.
 const COMPARED: usize = 2;

@@ -9,7 +9,7 @@ use lancemem_core::types::{Error, Result};
 /// More parts than any read has fragments worth a task; the rows of each are counted.
 const MOST_PARTS: usize = 1 << 16;
 
-/// Part `index` of `of`, counted from 0.
+/// Part `record_index` of `of`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPart {
     index: usize,
@@ -17,7 +17,7 @@ pub struct ReadPart {
 }
 
 impl ReadPart {
-    /// Part `index` of `of` parts.
+    /// Part `record_index` of `of` parts.
     ///
     /// # Errors
     /// An input error where there is no such part.

@@ -26,7 +26,7 @@ use super::row_readers::RowReaders;
 use super::sstable_keys::SsTableKeys;
 use super::sstables::with_table;
 use crate::errors::BaseContext;
-use crate::index::{IndexRuns, RecordIndex, column_batches, key_files, key_ids};
+use crate::record_index::{IndexRuns, RecordIndex, column_batches, key_files, key_ids};
 
 /// What is kept of the base table, over its versions.
 #[derive(Debug)]

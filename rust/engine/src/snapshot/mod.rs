@@ -121,7 +121,7 @@ impl Snapshot {
         self.shards.iter().all(|shard| shard.sstables.is_empty() && shard.memtables.is_empty())
     }
 
-    /// Whether nothing in its shard is newer than the source at `index` of [`Self::sources`].
+    /// Whether nothing in its shard is newer than the source at `record_index` of [`Self::sources`].
     #[must_use]
     pub fn is_newest_source(&self, index: usize) -> bool {
         let mut end = 0;

@@ -21,7 +21,7 @@ use roaring::RoaringBitmap;
 
 use super::SsTableKeys;
 use crate::errors::{Context, SsTableErrors};
-use crate::index::column_batches;
+use crate::record_index::column_batches;
 
 /// The keys of `sstable`, named `name` in errors, and the rows that only delete: who compares keys asks
 /// for those next, and a second look at the file costs more than the column.

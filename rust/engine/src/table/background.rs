@@ -3,7 +3,7 @@
 //!
 //! Owns: when the debt of the job's shard is worth a round, the task that makes it, its counters
 //! and its end.
-//! Does not own: what a round does (`deletion_vectors`, `compact`, `garbage`). It claims nothing, so it
+//! Does not own: what a round does (`deletion_vectors`, `compaction`, `garbage`). It claims nothing, so it
 //! cannot fence the job beside it; no put waits for it, and no put learns of its errors.
 
 use std::any::Any;
@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::Table;
-use crate::compact::CompactionSettings;
+use crate::compaction::CompactionSettings;
 use crate::garbage::CollectionSettings;
 
 /// After a failed round the next comes not sooner; doubled each time, up to the interval.

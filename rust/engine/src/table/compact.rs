@@ -3,7 +3,7 @@
 //! Owns: repetition after a conflict, and the order base commit first, manifests second. A crash
 //! in between leaves runs listed that readers of lancemem skip, and that hold the same rows as
 //! the base for anybody else.
-//! Does not own: the commit itself (`compact`).
+//! Does not own: the commit itself (`compaction`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 use super::read::{Purpose, Sources};
 use super::record_index::LinkedFragment;
 use super::{Table, compacted_of};
-use crate::compact::{
+use crate::compaction::{
     Compaction, CompactionResult, CompactionSettings, Rewritten, commit_exactly,
     rewrite_dead_fragments, update_indexes,
 };

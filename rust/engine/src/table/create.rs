@@ -29,7 +29,7 @@ use super::shards::shard_ids;
 use super::single_flight::session;
 use super::turns::ShardTurns;
 use super::{Location, Table, details_of};
-use crate::compact::committing;
+use crate::compaction::committing;
 use crate::errors::{Context, from_create};
 use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;

@@ -19,8 +19,8 @@ use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 
 use super::Table;
 use crate::deletion_vectors::{Cover, Gap, gaps, is_on, switch};
-use crate::index::new_name;
 use crate::merge::KnownRows;
+use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot};
 
 /// Commits of others that may come first.

@@ -24,7 +24,7 @@ use super::Table;
 use super::compact::Moved;
 use super::create::SHARDING_FIELD;
 use super::read::{Purpose, Reading, Sources};
-use crate::compact::CompactionSettings;
+use crate::compaction::CompactionSettings;
 use crate::errors::{Context, SsTableErrors};
 use crate::merge::{KeyChoice, LazyChoice};
 use crate::snapshot::{Consistency, Snapshot, SnapshotShard, SsTableHandle};

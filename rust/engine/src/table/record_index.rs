@@ -3,7 +3,7 @@
 //! Owns: when runs are made and which ones stop being published. A run is published after its
 //! pages are durable, and others go only after what replaces them is published, so at every
 //! moment the published runs are enough.
-//! Does not own: what a run is (`index`).
+//! Does not own: what a run is (`record_index`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use lancemem_core::types::Result;
 
 use super::Table;
 use crate::garbage::{Garbage, GarbageKind};
-use crate::index::{
+use crate::record_index::{
     IndexRuns, Merged, OpenRun, RecordIndex, RecordIndexReport, RunSize, build, check, due, groups,
     is_ours_to_link, link_file, merge,
 };

@@ -19,7 +19,7 @@ use lancemem_core::types::{Error, ErrorKind, Generation, ManifestVersion, Result
 
 use super::Table;
 use super::missing::ranges_text;
-use crate::compact::CompactionSettings;
+use crate::compaction::CompactionSettings;
 use crate::garbage::generation_of_folder;
 use crate::snapshot::{MissingRange, is_compacted};
 

@@ -13,7 +13,7 @@ use lancemem_core::shard::{ShardSnapshot, WriteMode};
 use lancemem_core::types::WriterConfig;
 
 use super::*;
-use crate::compact::CompactionSettings;
+use crate::compaction::CompactionSettings;
 use crate::table::{CreateOptions, Job};
 
 fn rows(ids: &[i64], value: i64) -> RecordBatch {

@@ -6,17 +6,17 @@
 //! (`table`). It never fences a writer and needs none to stop.
 //!
 //! Reading order: `policy` (which way an SSTable goes), `sstables` (which rows are alive),
-//! `base` (which base rows die), `link`, `rewrite`, `commit`, then `rewrite_fragments` and `indexes`, which
+//! `base` (which base rows die), `link`, `rewrite`, `commit`, then `rewrite_fragments` and `table_indexes`, which
 //! follow as commits of their own.
 
 mod base;
 mod commit;
-mod indexes;
 mod inputs;
 mod link;
 mod policy;
 mod rewrite;
 mod rewrite_fragments;
+mod table_indexes;
 mod throttle;
 
 use std::collections::HashMap;
@@ -32,9 +32,9 @@ use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
 pub use commit::{commit_exactly, committing};
-pub use indexes::update_indexes;
 pub use policy::{CompactionMode, CompactionSettings, Decision, SsTableFacts, Treatment, decide};
 pub use rewrite_fragments::{Rewritten, rewrite_dead_fragments};
+pub use table_indexes::update_indexes;
 
 use crate::deletion_vectors::Cover;
 use crate::errors::Context;

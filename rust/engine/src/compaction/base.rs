@@ -19,8 +19,8 @@ use roaring::RoaringBitmap;
 use super::inputs::KeysOfSsTables;
 use super::throttle::Throttle;
 use crate::errors::{BaseContext, Context};
-use crate::index::{RecordIndex, fragment_of};
 use crate::merge::{Pace, fragment_probe};
+use crate::record_index::{RecordIndex, fragment_of};
 
 const LOOKING: &str = "looking up the base rows of a compaction";
 /// Fragments whose keys are looked at at the same time.

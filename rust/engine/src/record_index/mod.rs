@@ -11,7 +11,7 @@
 //! So neither a compaction by Lance nor any other commit can make an answer wrong, and without
 //! the folder everything works as before. Entries of deleted rows stay: whoever asks looks at the
 //! deletion vector.
-//! Does not own: who makes runs and when (`table`), or who asks (`lookup`, `compact`).
+//! Does not own: who makes runs and when (`table`), or who asks (`lookup`, `compaction`).
 
 mod build;
 mod check;

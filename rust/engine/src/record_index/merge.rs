@@ -54,7 +54,7 @@ struct Entries {
     rows: Vec<(usize, u64)>,
 }
 
-/// Makes one run of those of `inputs` that serve in `index`, which is that of `base`.
+/// Makes one run of those of `inputs` that serve in `record_index`, which is that of `base`.
 ///
 /// # Errors
 /// A storage error.
