@@ -1,6 +1,6 @@
 //! Reads a table as an async stream of record batches.
 //!
-//! Owns: an example: `cargo sstable --release --example scan -- /data/board.lance "price > 3"`.
+//! Owns: an example: `cargo run --release --example scan -- /data/board.lance "price > 3"`.
 //! Does not own: writing; see the README.
 
 #![expect(clippy::print_stdout, reason = "an example prints")]
