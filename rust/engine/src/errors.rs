@@ -329,9 +329,12 @@ pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
     }
 }
 
-/// What lance says of a table that it cannot make. A place that is not there, or where nobody may
-/// write, is no passing fault either.
+/// The error of a table that lance cannot make. Another process may have made one meanwhile. A place
+/// that is not there, or that refuses writes, is no passing fault either.
 pub fn from_create(action: &str, error: &lance_core::Error) -> Error {
+    if let lance_core::Error::DatasetAlreadyExists { .. } = innermost(error) {
+        return Error::TableExists(format!("{action}: {}", without_path(error)));
+    }
     if causes(error).any(|cause| is_in_the_way(cause) || is_missing(cause)) {
         return Error::InvalidInput(format!("{action}: {}", without_path(error)));
     }
@@ -462,6 +465,14 @@ mod tests {
                 assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
             }
         }
+    }
+
+    #[test]
+    fn a_table_that_another_process_made_first_exists() {
+        let error =
+            from_create("creating table t", &lance_core::Error::dataset_already_exists("t"));
+        assert!(matches!(error, Error::TableExists(_)), "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -2,11 +2,68 @@
 //!
 //! Owns: the exception tree and the one mapping into it.
 //! Does not own: messages.
+//!
+//! Safety model: `create_exception!` knows one base class, so the exceptions that are also one of
+//! Python's own are classes that this module makes itself. Each class is made once, when it is first
+//! asked for, and its one reference is never dropped: the pointer to it is the same for the life of
+//! the process. The Rust types have no fields, and nothing reads a Python object through them.
+
+#![expect(unsafe_code, reason = "classes of two bases for PyO3; the safety model is above")]
 
 use lancemem::{Error, ErrorKind, scrub};
-use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyOSError};
+use pyo3::exceptions::{
+    PyException, PyFileExistsError, PyFileNotFoundError, PyOSError, PyValueError,
+};
+use pyo3::ffi::PyTypeObject;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::{PyErrArguments, PyTypeInfo, create_exception};
+
+/// Defines an exception of lancemem that is one of Python's own as well.
+macro_rules! create_exception_of_two {
+    ($name:ident, $base:ty, $own_of_python:ty, $doc:literal) => {
+        #[doc = $doc]
+        pub struct $name;
+
+        impl $name {
+            /// An error of this class.
+            pub fn new_err(args: impl PyErrArguments + Send + Sync + 'static) -> PyErr {
+                PyErr::new::<Self, _>(args)
+            }
+        }
+
+        // SAFETY: the pointer is to a class that is made once and lives as long as the process; the
+        // checks of an object's class are the trait's own.
+        unsafe impl PyTypeInfo for $name {
+            const NAME: &'static str = stringify!($name);
+            const MODULE: Option<&'static str> = Some("lancemem");
+
+            fn type_object_raw(py: Python<'_>) -> *mut PyTypeObject {
+                static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+                let made = CLASS.get_or_init(py, || {
+                    let bases = [py.get_type::<$base>(), py.get_type::<$own_of_python>()];
+                    class_of(py, stringify!($name), bases, $doc).expect("a class of exceptions")
+                });
+                made.as_ptr().cast()
+            }
+        }
+    };
+}
+
+/// A new class of exceptions, as a `class` statement in the package would make it.
+fn class_of<'py>(
+    py: Python<'py>,
+    name: &str,
+    bases: [Bound<'py, PyType>; 2],
+    doc: &str,
+) -> PyResult<Py<PyType>> {
+    let attributes = PyDict::new(py);
+    attributes.set_item("__module__", "lancemem")?;
+    attributes.set_item("__doc__", doc)?;
+    let made = py.get_type::<PyType>().call1((name, PyTuple::new(py, bases)?, attributes))?;
+    Ok(made.cast_into::<PyType>()?.unbind())
+}
 
 create_exception!(
     lancemem,
@@ -14,17 +71,23 @@ create_exception!(
     PyException,
     "Any failure of lancemem. Where its table is known, a note (`__notes__`) names it."
 );
-create_exception!(
-    lancemem,
+create_exception_of_two!(
     InvalidInputError,
     LancememError,
+    PyValueError,
     "The call or its data cannot be accepted; nothing was written. Fix it and call again."
 );
-create_exception!(
-    lancemem,
+create_exception_of_two!(
     TableNotFoundError,
     InvalidInputError,
+    PyFileNotFoundError,
     "There is no table at this address. Create it, or correct the address."
+);
+create_exception_of_two!(
+    TableExistsError,
+    InvalidInputError,
+    PyFileExistsError,
+    "A table exists at this address. Open it, or choose another address."
 );
 create_exception!(
     lancemem,
@@ -67,8 +130,10 @@ create_exception!(
 /// The exception of an error.
 pub fn to_py(error: &Error) -> PyErr {
     let text = scrub(&error.to_string()).into_owned();
-    if let Error::NoTable(_) = error {
-        return TableNotFoundError::new_err(text);
+    match error {
+        Error::NoTable(_) => return TableNotFoundError::new_err(text),
+        Error::TableExists(_) => return TableExistsError::new_err(text),
+        _ => {}
     }
     match error.kind() {
         ErrorKind::InvalidInput => InvalidInputError::new_err(text),
@@ -111,8 +176,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LancememError", py.get_type::<LancememError>())?;
     module.add("InvalidInputError", py.get_type::<InvalidInputError>())?;
     module.add("TableNotFoundError", py.get_type::<TableNotFoundError>())?;
+    module.add("TableExistsError", py.get_type::<TableExistsError>())?;
     module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
-    module.add("StaleMarkError", py.get_type::<StaleTxnError>())?;
+    module.add("StaleTxnError", py.get_type::<StaleTxnError>())?;
     module.add("JobStoppedError", py.get_type::<JobStoppedError>())?;
     module.add("RetryableError", py.get_type::<RetryableError>())?;
     module.add("CorruptionError", py.get_type::<CorruptionError>())?;

@@ -35,9 +35,12 @@ pub enum Error {
     /// The call or its data cannot be accepted.
     #[error("{0}")]
     InvalidInput(String),
-    /// There is no table where one was looked for: as an input error, but who wants one can make it.
+    /// There is no table at an address: an input error, but the caller can create the table.
     #[error("{0}")]
     NoTable(String),
+    /// A table exists where one was to be created: an input error, but the caller can open it.
+    #[error("{0}")]
+    TableExists(String),
     /// A later claim took the shard.
     #[error(
         "writer of shard {shard} was fenced: its epoch {local} is older than the claimed {stored}; \
@@ -145,7 +148,9 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::InvalidInput(_) | Self::NoTable(_) => ErrorKind::InvalidInput,
+            Self::InvalidInput(_) | Self::NoTable(_) | Self::TableExists(_) => {
+                ErrorKind::InvalidInput
+            }
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::Stale { .. } => ErrorKind::Stale,
             Self::Poisoned { .. } | Self::Gone { .. } | Self::Closed { .. } => ErrorKind::Reopen,

@@ -59,7 +59,8 @@ impl Table {
     /// Creates an empty table with its shards. A create that was interrupted is finished.
     ///
     /// # Errors
-    /// An input error where a table exists at `uri`, or the key or sharding cannot be used.
+    /// [`Error::TableExists`] where a table exists at `location`; an input error where the key or
+    /// sharding cannot be used.
     pub async fn create(
         location: impl Into<Location>,
         options: &CreateOptions,
@@ -77,10 +78,7 @@ impl Table {
         // First of all: what follows would fence the jobs of a table that is there.
         if let Some(base) = location.open_if_there().await? {
             if !is_half_made(&base, &schema, &options.primary_key).await? {
-                return Err(Error::input(format!(
-                    "table {} exists; open it with open_table",
-                    location.uri()
-                )));
+                return Err(exists(&base, location.uri()).await?);
             }
             return Self::finished(base, location, options).await;
         }
@@ -115,20 +113,20 @@ impl Table {
         table.without_reused_ids().await?;
         match table.sharding() {
             Some(sharding) if *sharding == options.sharding => Ok(table),
-            _ => Err(Error::input(format!(
-                "table {} was made by somebody else at the same time, with another sharding",
+            _ => Err(Error::TableExists(format!(
+                "table {} exists; another process created it at the same time with another sharding",
                 table.uri()
             ))),
         }
     }
 
-    /// Gives an existing Lance table with a primary key its MemWAL index: with `sharding`, of one
-    /// shard where none is named, and with `config` as what its jobs start from. A table that has
-    /// an index is opened as it is.
+    /// Enables a Lance table with a primary key: commits its MemWAL index with `sharding` (`None`:
+    /// one shard) and with `config` as the defaults of its jobs, and creates its shards. A table
+    /// that has the index is opened as it is.
     ///
     /// # Errors
-    /// An input error where the table has no key, which an upsert would need, or exists with
-    /// another sharding.
+    /// [`Error::NoTable`] where there is no table; an input error where the table has no primary
+    /// key, or has the index with another sharding.
     pub async fn enable(
         location: impl Into<Location>,
         sharding: Option<&Sharding>,
@@ -138,7 +136,7 @@ impl Table {
     }
 
     #[boxed]
-    pub(super) async fn enable_at(
+    async fn enable_at(
         location: Location,
         sharding: Option<&Sharding>,
         config: &WriterConfig,
@@ -169,6 +167,16 @@ impl Table {
         }
         Self::with_details(location, base, &details).await
     }
+}
+
+/// The error of a table that exists where one was to be created; it names the call that opens it.
+async fn exists(base: &Dataset, uri: &str) -> Result<Error> {
+    let call = if details_of(base).await?.is_some() {
+        "lancemem.open_table(uri)"
+    } else {
+        "lancemem.enable(uri, ...): it is a Lance table without a MemWAL index"
+    };
+    Ok(Error::TableExists(format!("table {uri} exists; open it with {call}")))
 }
 
 /// Whether this is what a create that was interrupted leaves: the first version of a table with no
