@@ -440,7 +440,7 @@ def test_a_table_whose_index_was_made_anew_after_it_was_compacted_is_not_damaged
             table.start_job(shard=shard).close(flush=True)
         table.compact()
     lance.dataset(table.uri).drop_index("__lance_mem_wal")
-    again = lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2))
+    again = lancemem.enable(table.uri, sharding=lancemem.bucket("id", 2))
     assert names(again) == dict.fromkeys(range(8), "b")
     again.upsert(rows(range(4), "c"))
     again.start_job(shard=0).close(flush=True)

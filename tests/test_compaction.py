@@ -255,7 +255,7 @@ def test_pylance_reads_and_changes_an_adopted_table(
     schema = schema.set(0, schema.field(0).with_metadata(key))
     first = rows(schema, range(100), "base")
     lance.write_dataset(first, uri, data_storage_version=version)  # type: ignore[arg-type]
-    table = lancemem.open_table(uri)
+    table = lancemem.enable(uri)
     put(table, rows(table.schema, range(50, 150), "a"), delete=[0, 1, 149])
     assert table.compact(mode="link").linked == 1
     expected = {i: f"base{i}" for i in range(2, 50)} | {i: f"a{i}" for i in range(50, 149)}
@@ -321,7 +321,7 @@ def test_rows_that_no_index_covers_yet_are_found(
     dataset = lance.dataset(uri)
     dataset.create_scalar_index("id", "BTREE")
     dataset.create_scalar_index("name", "BITMAP")
-    table = lancemem.open_table(uri)
+    table = lancemem.enable(uri)
     put(table, rows(table.schema, range(90, 120), "a"), delete=[5])
     table.compact(mode="link")
 

@@ -1,7 +1,7 @@
 """lancemem and pylance 14.0.2 read what the other wrote, on every level of the tree.
 
 Owns: that the bytes mean the same to both, and that both route rows to the same bucket. Not here:
-lancemem reading itself (test_model), foreign tables being adopted (test_open).
+lancemem reading itself (test_model), foreign tables being enabled (test_open).
 """
 
 from __future__ import annotations

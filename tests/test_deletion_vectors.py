@@ -328,7 +328,7 @@ def test_the_mode_needs_a_key_and_the_look_up_the_mode(ints: Model, tmp_path: Pa
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"v": [1]}), uri)
     with pytest.raises(lancemem.InvalidInputError, match="no primary key"):
-        lancemem.open_table(uri).set_deletion_vectors(True)
+        lancemem.enable(uri).set_deletion_vectors(True)
 
 
 def test_the_command_line_switches_looks_up_and_maintains(ints: Model) -> None:

@@ -165,13 +165,13 @@ def test_a_compaction_leaves_the_writer_of_an_empty_shard_alone(table: lancemem.
     assert names(table)[9] == "other"
 
 
-def test_a_table_that_is_only_opened_is_left_to_programs_that_know_no_field_ids(
+def test_a_table_that_is_only_enabled_is_left_to_programs_that_know_no_field_ids(
     table_uri: str, schema: pa.Schema
 ) -> None:
     key = {b"lance-schema:unenforced-primary-key": b"true"}
     columns = schema.set(0, schema.field(0).with_metadata(key))
     lance.write_dataset(rows(range(3), "base").cast(columns), table_uri)
-    table = lancemem.open_table(table_uri)
+    table = lancemem.enable(table_uri)
     assert names(table) == dict.fromkeys(range(3), "base")
     before = lance.dataset(table_uri)
     table.upsert(rows([3], "own"))

@@ -320,7 +320,7 @@ def test_a_column_of_an_extension_type_is_found_wherever_its_row_lies(
     # A row id is the place of a row until it moves.
     lance.dataset(uri).delete("id = 1")
     lance.dataset(uri).optimize.compact_files(materialize_deletions_threshold=0.0)
-    table = lancemem.open_table(uri)
+    table = lancemem.enable(uri)
     table.upsert(rows([3], b"b"))
     with table.start_job(shard=0) as job:
         job.flush()

@@ -747,7 +747,7 @@ FAILING: dict[str, Callable[[lancemem.Table], object]] = {
     "open nothing": lambda table: lancemem.open_table(table.uri + "-not-there"),
     "open a bad scheme": lambda _: lancemem.open_table("nope://bucket/table"),
     "create again": lambda table: lancemem.create_table(table.uri, table.schema, primary_key="id"),
-    "reshard": lambda table: lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 3)),
+    "reshard": lambda table: lancemem.enable(table.uri, sharding=lancemem.bucket("id", 3)),
     "unknown column": lambda table: table.scan(["nope"]).to_table(),
     "column twice": lambda table: table.scan(["id", "nope", "nope"]).to_table(),
     "filter syntax": lambda table: table.scan(filter="id = = 1").to_table(),

@@ -64,13 +64,13 @@ def test_rows_of_lancedb_are_read_beside_those_of_lancemem_and_taken_in(
     assert names(table) == wanted
 
 
-def test_lancedb_commits_to_a_table_that_was_only_opened_and_not_to_one_that_was_written(
+def test_lancedb_commits_to_a_table_that_was_only_enabled_and_not_to_one_that_was_written(
     table_uri: str, schema: pa.Schema
 ) -> None:
     key = {b"lance-schema:unenforced-primary-key": b"true"}
     columns = schema.set(0, schema.field(0).with_metadata(key))
     lance.write_dataset(rows(range(3), "base").cast(columns), table_uri)
-    table = lancemem.open_table(table_uri)
+    table = lancemem.enable(table_uri)
     there = opened(table)
     there.add(rows([3], "lancedb").cast(columns))
     assert names(table) == {0: "base", 1: "base", 2: "base", 3: "lancedb"}

@@ -137,19 +137,19 @@ def test_rows_above_a_table_whose_index_was_dropped_are_not_read_in_another_way(
     base.drop_index(INDEX)
     for sharding in (None, lancemem.unsharded(), lancemem.bucket("id", 4)):
         with pytest.raises(lancemem.InvalidInputError, match="rows of a time when it had one"):
-            lancemem.open_table(table.uri, sharding=sharding)
+            lancemem.enable(table.uri, sharding=sharding)
     assert INDEX not in {index.name for index in lance.dataset(table.uri).describe_indices()}
     assert names(restored(table.uri, before)) == dict.fromkeys(range(6), "a")
 
 
-def test_a_table_that_was_compacted_to_the_end_is_adopted_anew_under_any_sharding(
+def test_a_table_that_was_compacted_to_the_end_is_enabled_anew_under_any_sharding(
     make_table: MakeTable,
 ) -> None:
     table = make_table(sharding=lancemem.bucket("id", 4))
     table.upsert(rows(range(6), "a"))
     drain(table)
     lance.dataset(table.uri).drop_index(INDEX)
-    again = lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2))
+    again = lancemem.enable(table.uri, sharding=lancemem.bucket("id", 2))
     again.upsert(rows(range(3), "b"))
     # What it knows of buckets is not true any more.
     for ask in (
@@ -169,7 +169,7 @@ def test_a_table_that_was_compacted_to_the_end_is_adopted_anew_under_any_shardin
     assert again.scan().count_rows() == again.get(pa.table({"id": range(6)})).num_rows == 0
 
 
-def test_a_job_of_before_an_overwrite_writes_nothing_into_the_table_that_was_adopted_then(
+def test_a_job_from_before_an_overwrite_writes_nothing_into_the_table_that_was_enabled_then(
     make_table: MakeTable,
 ) -> None:
     table = make_table()
@@ -178,7 +178,7 @@ def test_a_job_of_before_an_overwrite_writes_nothing_into_the_table_that_was_ado
     job.flush()
     table.compact()
     lance.write_dataset(rows([2], "new").cast(table.schema), table.uri, mode="overwrite")
-    again = lancemem.open_table(table.uri)
+    again = lancemem.enable(table.uri)
     with pytest.raises((lancemem.WriterFencedError, lancemem.JobStoppedError)):
         job.put(rows([3], "lost"))
     again.upsert(rows([4], "new"))
@@ -246,7 +246,7 @@ def of_two_and_then_of_four_buckets(make_table: MakeTable) -> tuple[lancemem.Tab
     uri = make_table(sharding=lancemem.bucket("id", 2)).uri
     before = lance.dataset(uri).version
     lance.dataset(uri).drop_index(INDEX)
-    return lancemem.open_table(uri, sharding=lancemem.bucket("id", 4)), before
+    return lancemem.enable(uri, sharding=lancemem.bucket("id", 4)), before
 
 
 def assert_refused(table: lancemem.Table) -> None:
@@ -358,7 +358,7 @@ def test_rows_that_were_staged_under_another_sharding_are_not_linked(
     runs = stage.finish()
     before = lance.dataset(uri).version
     lance.dataset(uri).drop_index(INDEX)
-    table = lancemem.open_table(uri, sharding=lancemem.bucket("id", 4))
+    table = lancemem.enable(uri, sharding=lancemem.bucket("id", 4))
     with pytest.raises(lancemem.InvalidInputError, match=r"num_buckets=2.*num_buckets=4.*again"):
         table.commit(runs)
     assert names(table) == {}
@@ -381,7 +381,7 @@ def test_a_write_that_was_interrupted_is_completed_under_another_sharding(
         job.put(rows(done, "new"), txn=("app", 5))
     drain(table)
     lance.dataset(table.uri).drop_index(INDEX)
-    again = lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2))
+    again = lancemem.enable(table.uri, sharding=lancemem.bucket("id", 2))
     with pytest.raises(lancemem.StaleTxnError):
         again.upsert(rows(done, "old"), txn=("app", 3))
     assert again.upsert(rows(done, "old"), txn=("app", 4)).already_written == 1

@@ -104,7 +104,7 @@ def test_a_table_of_a_file_format_without_maps_is_refused_before_anything_is_wri
     schema = SCHEMA.set(0, SCHEMA.field("id").with_metadata(key))
     lance.write_dataset(schema.empty_table(), table_uri, data_storage_version=version)
     with pytest.raises(lancemem.InvalidInputError, match=f"'counts' has maps.* {version},"):
-        lancemem.open_table(table_uri)
+        lancemem.enable(table_uri)
 
 
 def test_lists_inside_others_become_vectors_whatever_their_items_are_called(
@@ -153,9 +153,9 @@ def test_a_table_whose_file_format_has_no_null_structs_is_refused(table_uri: str
     rows = pa.table({"id": [1], "l": [[{"x": 1}]]}, schema=pa.schema(fields))
     lance.write_dataset(rows, table_uri, data_storage_version="2.0")
     with pytest.raises(lancemem.InvalidInputError, match=r"'l' has structs.* 2\.1 stores nulls"):
-        lancemem.open_table(table_uri)
+        lancemem.enable(table_uri)
     lance.write_dataset(rows, table_uri + "2", data_storage_version="2.1")
-    table = lancemem.open_table(table_uri + "2")
+    table = lancemem.enable(table_uri + "2")
     with table.start_job(shard=0) as job:
         job.delete([1])
         job.flush()
@@ -244,7 +244,7 @@ def test_a_key_that_is_part_of_a_struct_is_refused_by_its_name(table_uri: str) -
     )
     lance.write_dataset(schema.empty_table(), table_uri)
     with pytest.raises(lancemem.InvalidInputError, match=r"key names 'who\.id', a part of the col"):
-        lancemem.open_table(table_uri)
+        lancemem.enable(table_uri)
     with pytest.raises(lancemem.InvalidInputError, match=r"marks 'who\.id' as the primary key"):
         lancemem.create_table(table_uri + "2", schema, primary_key="id")
     assert not Path(table_uri + "2").exists()

@@ -1,4 +1,4 @@
-"""Creating and opening tables: what is adopted, what is kept, what is refused.
+"""Creating, enabling and opening tables: what is written, what is kept, what is refused.
 
 Owns: Lance tables becoming lancemem tables, and what a second opener finds. Not here: the types of
 keys (test_input), shards that pylance made (test_cross_read).
@@ -7,6 +7,7 @@ keys (test_input), shards that pylance made (test_cross_read).
 from __future__ import annotations
 
 import functools
+import pickle
 import shutil
 import struct
 import zlib
@@ -22,6 +23,8 @@ from lancemem.__main__ import main
 lance = pytest.importorskip("lance")
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import MakeTable
 
 PRIMARY_KEY = "lance-schema:unenforced-primary-key"
@@ -74,14 +77,15 @@ def test_a_create_that_was_interrupted_is_finished(table_uri: str) -> None:
 
 def test_a_lance_table_with_rows_is_not_created_anew(table_uri: str) -> None:
     data = lance_table(table_uri, ["a"])
-    with pytest.raises(lancemem.InvalidInputError, match="exists; open it"):
+    with pytest.raises(lancemem.TableExistsError, match="exists; open it") as refused:
         lancemem.create_table(table_uri, data.schema, primary_key="a")
+    assert "lancemem.enable(uri, ...)" in str(refused.value)
     assert lance.dataset(table_uri).version == 1
 
 
-def test_a_lance_table_with_a_key_is_adopted_and_keeps_its_rows(table_uri: str) -> None:
+def test_a_lance_table_with_a_key_is_enabled_and_keeps_its_rows(table_uri: str) -> None:
     before = lance_table(table_uri, ["a", "c"])
-    table = lancemem.open_table(table_uri, sharding=lancemem.bucket("c", 3))
+    table = lancemem.enable(table_uri, sharding=lancemem.bucket("c", 3))
     assert table.primary_key == ["a", "c"]
     assert table.sharding == lancemem.bucket("c", 3)
     assert [shard.ordinal for shard in table.shards()] == [0, 1, 2]
@@ -98,41 +102,41 @@ def test_a_lance_table_with_a_key_is_adopted_and_keeps_its_rows(table_uri: str) 
     assert by_columns(lance.dataset(table_uri).to_table()) == expected
 
 
-def test_a_table_is_adopted_unsharded_unless_told(table_uri: str) -> None:
+def test_a_table_is_enabled_unsharded_unless_told(table_uri: str) -> None:
     lance_table(table_uri, ["a"])
-    table = lancemem.open_table(table_uri)
+    table = lancemem.enable(table_uri)
     assert table.sharding == lancemem.unsharded()
     assert len(table.shards()) == 1
 
 
-def test_the_settings_of_an_adopted_table_are_those_that_were_named(table_uri: str) -> None:
+def test_the_settings_of_an_enabled_table_are_those_that_were_named(table_uri: str) -> None:
     lance_table(table_uri, ["a"])
     config = lancemem.WriterConfig(durable=False, max_wal_flush_interval_ms=3_600_000)
-    assert lancemem.open_table(table_uri, config=config).sharding == lancemem.unsharded()
+    assert lancemem.enable(table_uri, config=config).sharding == lancemem.unsharded()
     with lancemem.open_table(table_uri).start_job(shard=0) as job:
         assert not job.put(rows(9, b=9)).durable
 
 
 def test_settings_that_a_table_would_not_take_are_refused(make_table: MakeTable) -> None:
     table = make_table(config=lancemem.WriterConfig(durable=False))
-    lancemem.open_table(table.uri, config=lancemem.WriterConfig(durable=False))
-    lancemem.open_table(table.uri, config=lancemem.WriterConfig())
+    lancemem.enable(table.uri, config=lancemem.WriterConfig(durable=False))
+    lancemem.enable(table.uri, config=lancemem.WriterConfig())
     for other in ({"durable": True}, {"durable": False, "max_memtable_rows": 5}):
         config = lancemem.WriterConfig(**other)
         with pytest.raises(lancemem.InvalidInputError, match=r"start_job\(config=\)"):
-            lancemem.open_table(table.uri, config=config)
+            lancemem.enable(table.uri, config=config)
 
 
-def test_a_lance_table_without_a_key_is_adopted_once_it_has_one(table_uri: str) -> None:
+def test_a_lance_table_without_a_key_is_enabled_once_it_has_one(table_uri: str) -> None:
     lance.write_dataset(pa.table({"id": [1, 2], "v": ["old", "old"]}), table_uri)
     with pytest.raises(lancemem.InvalidInputError, match="names no primary key") as refused:
-        lancemem.open_table(table_uri)
+        lancemem.enable(table_uri)
     assert lance.dataset(table_uri).version == 1
     base = lance.dataset(table_uri)
     base.alter_columns({"path": "id", "nullable": False})
     base.update_field_metadata({"id": {PRIMARY_KEY: "true"}})
     assert all(word in str(refused.value) for word in ("alter_columns", PRIMARY_KEY))
-    table = lancemem.open_table(table_uri)
+    table = lancemem.enable(table_uri)
     table.upsert(pa.table({"id": [1], "v": ["new"]}))
     assert sorted(table.scan().to_table()["v"].to_pylist()) == ["new", "old"]
 
@@ -156,23 +160,54 @@ def test_making_a_table_that_exists_leaves_it_and_its_jobs_alone(make_table: Mak
     assert table.scan().count_rows() == 1
 
 
-def test_a_lance_table_is_left_alone_where_nobody_wants_it_adopted(table_uri: str) -> None:
+def test_opening_leaves_a_lance_table_alone_and_names_the_call_that_enables_it(
+    table_uri: str,
+) -> None:
     lance_table(table_uri, ["a"])
     before = sorted(path.name for path in Path(table_uri).rglob("*"))
-    with pytest.raises(lancemem.InvalidInputError, match="without a MemWAL index"):
-        lancemem.open_table(table_uri, adopt=False)
-    with pytest.raises(lancemem.InvalidInputError, match="leave them out"):
-        lancemem.open_table(table_uri, adopt=False, sharding=lancemem.unsharded())
+    with pytest.raises(lancemem.InvalidInputError, match="without a MemWAL index") as refused:
+        lancemem.open_table(table_uri)
+    assert "lancemem.enable(uri, ...)" in str(refused.value)
+    with pytest.raises(TypeError, match="sharding"):
+        lancemem.open_table(table_uri, sharding=lancemem.unsharded())  # type: ignore[call-arg]
     for command in (["check-wal"], ["index", "check"], ["maintain", "--once"]):
         assert main([*command, table_uri]) == 2
     assert sorted(path.name for path in Path(table_uri).rglob("*")) == before
-    lancemem.open_table(table_uri)
-    assert lancemem.open_table(table_uri, adopt=False).scan().count_rows() == 5
+    lancemem.enable(table_uri)
+    assert lancemem.open_table(table_uri).scan().count_rows() == 5
 
 
-def test_an_empty_lance_table_is_adopted(table_uri: str) -> None:
-    lance_table(table_uri, ["a"], rows=0)
+def contents(uri: str) -> dict[str, bytes]:
+    """Read every file below a table's folder."""
+    return {str(path): path.read_bytes() for path in Path(uri).rglob("*") if path.is_file()}
+
+
+def test_opening_a_table_writes_nothing(make_table: MakeTable) -> None:
+    table = make_table(sharding=lancemem.bucket("id", 2))
+    table.upsert(pa.table({"id": [1, 2, 3], "name": ["a"] * 3, "value": [0.5] * 3}))
+    before = contents(table.uri)
+    again = lancemem.open_table(table.uri)
+    assert contents(table.uri) == before
+    assert again.scan().count_rows() == 3
+
+
+def test_a_table_whose_index_another_program_made_gets_its_shards_by_a_write(
+    table_uri: str,
+) -> None:
+    lance_table(table_uri, ["a"])
+    lance.dataset(table_uri).initialize_mem_wal(bucket_column="a", num_buckets=2)
+    before = contents(table_uri)
     table = lancemem.open_table(table_uri)
+    assert table.shards() == []
+    assert contents(table_uri) == before
+    table.upsert(rows(4, 5, 6, 7, b=77))
+    assert [shard.ordinal for shard in table.shards()] == [0, 1]
+    assert table.scan().count_rows() == 8
+
+
+def test_an_empty_lance_table_is_enabled(table_uri: str) -> None:
+    lance_table(table_uri, ["a"], rows=0)
+    table = lancemem.enable(table_uri)
     assert table.scan().count_rows() == 0
     table.upsert(rows(1, b=1))
     assert table.scan().count_rows() == 1
@@ -184,7 +219,7 @@ def test_files_that_are_gone_before_they_are_synced_are_passed_over(table_uri: s
     for folder in ("data", "_transactions", "_versions"):
         # It is listed, and cannot be opened.
         Path(table_uri, folder, ".tmp-gone").symlink_to("nowhere")
-    table = lancemem.open_table(table_uri, sharding=lancemem.bucket("c", 3))
+    table = lancemem.enable(table_uri, sharding=lancemem.bucket("c", 3))
     assert by_columns(table.scan().to_table()) == by_columns(before)
 
 
@@ -200,25 +235,56 @@ def test_a_second_opener_finds_the_same_table(make_table: MakeTable) -> None:
     assert second.scan().count_rows() == 20
 
 
-def test_two_that_adopt_one_table_agree_on_its_shards(table_uri: str) -> None:
+def test_two_that_enable_one_table_agree_on_its_shards(table_uri: str) -> None:
     lance_table(table_uri, ["a"])
-    tables = [lancemem.open_table(table_uri) for _ in range(3)]
+    tables = [lancemem.enable(table_uri) for _ in range(3)]
     shards = {tuple(shard.shard_id for shard in table.shards()) for table in tables}
     assert len(shards) == 1
 
 
 def test_naming_the_sharding_again_is_fine_and_another_is_refused(make_table: MakeTable) -> None:
     table = make_table(sharding=lancemem.bucket("id", 2))
-    assert len(lancemem.open_table(table.uri, sharding=lancemem.bucket("id", 2)).shards()) == 2
+    assert len(lancemem.enable(table.uri, sharding=lancemem.bucket("id", 2)).shards()) == 2
     for other in (lancemem.bucket("id", 3), lancemem.unsharded()):
         with pytest.raises(lancemem.InvalidInputError, match="shard"):
-            lancemem.open_table(table.uri, sharding=other)
+            lancemem.enable(table.uri, sharding=other)
     assert len(lancemem.open_table(table.uri).shards()) == 2
 
 
 def test_a_table_cannot_be_created_twice(table: lancemem.Table, schema: pa.Schema) -> None:
-    with pytest.raises(lancemem.InvalidInputError, match="exists"):
+    with pytest.raises(lancemem.InvalidInputError, match="exists") as refused:
         lancemem.create_table(table.uri, schema, primary_key="id")
+    assert type(refused.value) is lancemem.TableExistsError
+    assert "lancemem.open_table(uri)" in str(refused.value)
+
+
+def test_errors_of_a_call_are_errors_of_python_as_well(
+    table: lancemem.Table, schema: pa.Schema
+) -> None:
+    nowhere = table.uri + "-not-there"
+    calls: list[tuple[Callable[[], object], type[Exception], type[Exception]]] = [
+        (lambda: table.scan(["nope"]).to_table(), ValueError, lancemem.InvalidInputError),
+        (lambda: lancemem.open_table(nowhere), FileNotFoundError, lancemem.TableNotFoundError),
+        (lambda: lancemem.enable(nowhere), FileNotFoundError, lancemem.TableNotFoundError),
+        (
+            lambda: lancemem.create_table(table.uri, schema, primary_key="id"),
+            FileExistsError,
+            lancemem.TableExistsError,
+        ),
+    ]
+    for call, of_python, kind in calls:
+        with pytest.raises(of_python) as raised:
+            call()
+        error = raised.value
+        assert type(error) is kind
+        assert isinstance(error, lancemem.InvalidInputError)
+        assert isinstance(error, ValueError)
+        assert (kind.__module__, kind.__qualname__) == ("lancemem", kind.__name__)
+        assert kind.__doc__
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301
+        assert (type(again), str(again), again.args) == (kind, str(error), error.args)
+        assert again.__notes__ == error.__notes__
+        assert error.__notes__[0].startswith("table: ")
 
 
 def test_a_handle_of_a_table_that_was_deleted_and_made_again_says_so(
@@ -304,7 +370,7 @@ def test_settings_of_the_table_are_those_of_every_job(make_table: MakeTable) -> 
 def test_rows_that_others_append_to_the_base_table_are_seen(table_uri: str) -> None:
     """PEERS B8: a long-lived reader of pylance keeps the version of its beginning."""
     lance_table(table_uri, ["a"])
-    table = lancemem.open_table(table_uri)
+    table = lancemem.enable(table_uri)
     job = table.start_job(shard=0)
     job.put(rows(100, b=1))
     lance.write_dataset(
@@ -487,7 +553,7 @@ def test_a_column_that_lance_keeps_in_another_form_is_refused(key: str, table_ur
     )
     lance.write_dataset(pa.table([[1], [None]], schema=marked), table_uri)
     with pytest.raises(lancemem.InvalidInputError, match="column 'c' cannot be stored"):
-        lancemem.open_table(table_uri)
+        lancemem.enable(table_uri)
 
 
 def test_what_cannot_be_opened_by_calling_again_is_no_passing_fault(tmp_path: Path) -> None:
@@ -535,7 +601,7 @@ def test_a_setting_that_cannot_work_is_refused_under_its_own_name(
         ("2.1", pa.field("n", pa.list_(pa.binary(0))), "values of no bytes"),
     ],
 )
-def test_a_table_whose_files_would_change_rows_is_not_adopted(
+def test_a_table_whose_files_would_change_rows_is_not_enabled(
     tmp_path: Path, version: str, column: pa.Field, why: str
 ) -> None:
     """Lance writes what it does not read back: rows would be others after their flush."""
@@ -543,7 +609,7 @@ def test_a_table_whose_files_would_change_rows_is_not_adopted(
     uri = str(tmp_path / "old.lance")
     lance.write_dataset(pa.schema([key, column]).empty_table(), uri, data_storage_version=version)
     with pytest.raises(lancemem.InvalidInputError, match=why):
-        lancemem.open_table(uri)
+        lancemem.enable(uri)
     assert lance.dataset(uri).version == 1
 
 

@@ -527,4 +527,4 @@ def test_a_table_without_a_key_has_no_record_index(tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"v": [1]}, schema=schema), uri)
     with pytest.raises(lancemem.InvalidInputError):
-        lancemem.open_table(uri).rebuild_record_index()
+        lancemem.enable(uri).rebuild_record_index()

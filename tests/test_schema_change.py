@@ -340,9 +340,9 @@ def test_a_column_with_the_metadata_of_a_widened_one_is_another(make_table: Make
     assert sorted(table.scan().to_table().to_pylist(), key=itemgetter("id")) == expected
 
 
-@pytest.mark.parametrize("is_adopted", [False, True], ids=["created", "adopted"])
+@pytest.mark.parametrize("is_enabled", [False, True], ids=["created", "enabled"])
 def test_the_mark_of_a_widening_means_nothing_in_a_table_made_from_the_schema(
-    is_adopted: bool, make_table: MakeTable, tmp_path: Path
+    is_enabled: bool, make_table: MakeTable, tmp_path: Path
 ) -> None:
     """The mark names a field id, under which the other table may have another column."""
     key = pa.field("id", pa.int64(), nullable=False)
@@ -350,9 +350,9 @@ def test_the_mark_of_a_widening_means_nothing_in_a_table_made_from_the_schema(
     first.widen_column("b")
     schema = pa.schema([pa.schema(first.schema).field(name) for name in ("id", "a", "b")])
     uri = str(tmp_path / "second.lance")
-    if is_adopted:
+    if is_enabled:
         lance.write_dataset(schema.empty_table(), uri)
-        second = lancemem.open_table(uri)
+        second = lancemem.enable(uri)
     else:
         second = lancemem.create_table(uri, schema, primary_key="id")
     expected = [{"id": 1, "a": 10, "b": 20}]
@@ -470,7 +470,7 @@ def test_a_column_that_the_format_cannot_store_is_refused_by_jobs_and_read(
     uri = str(tmp_path / "t.lance")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=OLD_FORMAT)])
     lance.write_dataset(pa.table([[1, 2]], schema=schema), uri, data_storage_version="2.0")
-    table = lancemem.open_table(uri)
+    table = lancemem.enable(uri)
     table.upsert(pa.table({"id": pa.array([3], pa.int64())}))
     job = None if before else table.start_job(shard=0)
     base_of(table).add_columns(pa.field("s", pa.struct([("a", pa.int64())])))

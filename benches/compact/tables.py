@@ -67,7 +67,7 @@ def with_runs(base: Path, changed: pa.Table, shards: int, generations: int) -> P
         max_unflushed_memtable_bytes=1 << 40, fsync=True,
     )  # fmt: skip
     sharding = lancemem.bucket("id", shards) if shards > 1 else lancemem.unsharded()
-    table = lancemem.open_table(str(path), sharding=sharding, config=config)
+    table = lancemem.enable(str(path), sharding=sharding, config=config)
     ordinals = pa.array(table.shard_ordinals(changed.select(["id"]))).to_numpy()
     for shard in range(shards):
         mine = changed.filter(pa.array(ordinals == shard))

@@ -93,7 +93,7 @@ def measure(settings: Settings, base_rows: int) -> list[Scanned]:
         config = lancemem.WriterConfig(
             durable=False, fsync=False, max_memtable_rows=4_000_000, max_memtable_bytes=1 << 30
         )
-        table = lancemem.open_table(uri, sharding=lancemem.unsharded(), config=config)
+        table = lancemem.enable(uri, sharding=lancemem.unsharded(), config=config)
         tables.lay(table, "int64", base_rows, tables.FOUR).close(flush=True)
         sides = ("lancemem", "plain Lance")
         turns = ("opened anew", "again")

@@ -42,6 +42,7 @@ from lancemem._lancemem import (
     StagedSsTable,
     StaleTxnError,
     Table,
+    TableExistsError,
     TableNotFoundError,
     TableStats,
     TableVersion,
@@ -54,6 +55,7 @@ from lancemem._lancemem import (
     bucket,
     connect_job,
     create_table,
+    enable,
     open_table,
     unsharded,
 )
@@ -94,6 +96,7 @@ __all__ = [
     "StagedSsTable",
     "StaleTxnError",
     "Table",
+    "TableExistsError",
     "TableNotFoundError",
     "TableStats",
     "TableVersion",
@@ -106,6 +109,7 @@ __all__ = [
     "bucket",
     "connect_job",
     "create_table",
+    "enable",
     "open_table",
     "unsharded",
 ]

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    table = lancemem.open_table(options.uri, adopt=False)
+    table = lancemem.open_table(options.uri)
     if options.command == "maintain":
         return _maintain(table, options)
     if options.command == "index":

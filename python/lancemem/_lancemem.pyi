@@ -3,9 +3,9 @@
 Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow tables and
 batches, pandas and polars frames. It is copied once; nothing of the caller's is kept.
 
-Errors are `LancememError`, but for an argument of a wrong Python type or sign (`TypeError`,
-`ValueError`, `OverflowError`) and a stream that its producer breaks (`OSError`); then too nothing
-is written.
+Errors are `LancememError`. The exceptions are an argument of a wrong Python type or sign
+(`TypeError`, `ValueError`, `OverflowError`) and a stream that its producer breaks (`OSError`); then
+too nothing is written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,6 +57,7 @@ __all__ = [
     "StagedSsTable",
     "StaleTxnError",
     "Table",
+    "TableExistsError",
     "TableNotFoundError",
     "TableStats",
     "TableVersion",
@@ -69,6 +70,7 @@ __all__ = [
     "bucket",
     "connect_job",
     "create_table",
+    "enable",
     "open_table",
     "unsharded",
 ]
@@ -97,11 +99,14 @@ _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 class LancememError(Exception):
     """Any failure of lancemem. Where its table is known, a note (`__notes__`) names it."""
 
-class InvalidInputError(LancememError):
+class InvalidInputError(LancememError, ValueError):
     """The call or its data cannot be accepted; nothing was written. Fix it and call again."""
 
-class TableNotFoundError(InvalidInputError):
+class TableNotFoundError(InvalidInputError, FileNotFoundError):
     """There is no table at this address. Create it, or correct the address."""
+
+class TableExistsError(InvalidInputError, FileExistsError):
+    """A table exists at this address. Open it, or choose another address."""
 
 class WriterFencedError(LancememError):
     """Another job took the shard. Stop, or start a job to take it back."""
@@ -135,45 +140,82 @@ def create_table(
 ) -> Table:
     """Create an empty table with its shards; one whose creation was interrupted is finished.
 
-    `schema` is an Arrow schema; key columns become not nullable. `primary_key` names them in key
-    order: integers, bool, `utf8`, `large_utf8`, `binary` or `large_binary`; without it the table is
-    append-only. `sharding` defaults to one shard. `config` becomes the default of every job.
-    `storage_options` are those of pylance, such as `aws_access_key_id` (docs/object-stores.md);
-    base table and shards share them, and no error, log line or `repr` shows the secret ones.
-    `uri` is a path, which becomes an absolute one, a `file://` URL with its escapes, or `s3://`.
+    Args:
+        uri: A path, which becomes an absolute one, a `file://` URL with its escapes, or `s3://`.
+        schema: An Arrow schema. Key columns become not nullable.
+        primary_key: The key columns in key order: integers, bool, `utf8`, `large_utf8`, `binary` or
+            `large_binary`. Without it the table is append-only.
+        sharding: How rows are spread over shards (default: one shard).
+        config: The defaults of every job of the table.
+        storage_options: Those of pylance, such as `aws_access_key_id` (docs/object-stores.md). Base
+            table and shards share them. No error, log line or `repr` shows the secret ones.
 
-    Raises `InvalidInputError` where a table exists at `uri`, the key cannot be used, or Lance could
-    not store or read a column as it is: dictionaries with indices of less than 32 bits, structs
-    without fields, lists of a fixed size of anything but numbers and booleans, blobs and JSON,
-    columns without a name.
+    Raises:
+        TableExistsError: A table exists at `uri`, or another process created it at the same time.
+        InvalidInputError: The key cannot be used, or Lance could not store or read a column as it
+            is: dictionaries with indices of less than 32 bits, structs without fields, lists of a
+            fixed size of anything but numbers and booleans, blobs and JSON, columns without a name.
+
+    Example:
+        table = lancemem.create_table("board.lance", schema, primary_key="id")
     """
 
 def open_table(
     uri: str | PathLike[str],
     *,
-    sharding: Sharding | None = None,
-    config: WriterConfig | None = None,
     storage_options: dict[str, str] | None = None,
-    adopt: bool = True,
     verify_sstables: bool = True,
 ) -> Table:
-    """Open a table; `storage_options` as for `create_table`.
-
-    A Lance table with a primary key in its field metadata that has no MemWAL index yet is adopted:
-    it gets one, with `sharding` (default: one shard) and `config`. A table that has one keeps both;
-    naming others raises `InvalidInputError`, and so does a Lance table without a key. With
-    `adopt=False`, which takes neither, nothing is written, and a table without the index raises
-    `InvalidInputError`.
-
-    Raises `TableNotFoundError` where there is no table; `InvalidInputError` too for a table whose
-    index somebody dropped while rows lay above it, or with columns that `create_table` refuses, and
-    for what may not be read.
+    """Open a table. Writes nothing.
 
     The files of a flushed SSTable on a local disk are compared with their checksums when its rows
     are read first, where they have at most 32 MiB, and when it is compacted. One that differs
-    raises `CorruptionError`, which names it. With `verify_sstables=False` rows that can be decoded
-    are believed, no bloom filter is asked, and a compaction by this handle takes the rows over: for
-    whoever has to save what is left.
+    raises `CorruptionError`, which names it.
+
+    Args:
+        uri: As in `create_table`.
+        storage_options: As in `create_table`.
+        verify_sstables: With False, rows that can be decoded are trusted, no bloom filter is
+            consulted, and a compaction by this handle takes the rows over. For a caller who has to
+            save what is left of a damaged table.
+
+    Raises:
+        TableNotFoundError: There is no table at `uri`.
+        InvalidInputError: The table is a Lance table without a MemWAL index (see `enable`), has
+            columns that `create_table` refuses, or may not be read.
+
+    Example:
+        table = lancemem.open_table("board.lance")
+    """
+
+def enable(
+    uri: str | PathLike[str],
+    *,
+    sharding: Sharding | None = None,
+    config: WriterConfig | None = None,
+    storage_options: dict[str, str] | None = None,
+    verify_sstables: bool = True,
+) -> Table:
+    """Enable a Lance table with a primary key in its field metadata, and open it.
+
+    Commits the MemWAL index to the table and creates its shards. A table that has the index is
+    opened as it is.
+
+    Args:
+        uri: As in `create_table`.
+        sharding: How rows are spread over shards (default: one shard).
+        config: The defaults of every job of the table.
+        storage_options: As in `create_table`.
+        verify_sstables: As in `open_table`.
+
+    Raises:
+        TableNotFoundError: There is no table at `uri`.
+        InvalidInputError: The table has no primary key, is enabled with another sharding or other
+            settings, or has columns that `create_table` refuses. Also where the MemWAL index was
+            dropped while rows lay above it.
+
+    Example:
+        table = lancemem.enable("board.lance", sharding=lancemem.bucket("id", 4))
     """
 
 def connect_job(

@@ -102,7 +102,7 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
     def _table(self) -> Table:
         if self._opened is None or self._opened[0] != os.getpid():
             options = self._storage_options
-            opened = open_table(self._uri, storage_options=options, adopt=False)
+            opened = open_table(self._uri, storage_options=options)
             self._opened = (os.getpid(), opened)
         return self._opened[1]
 

@@ -178,7 +178,7 @@ def make(uri: str, shape: Shape) -> None:
             for each in shape.schema
         ]
         lance.write_dataset(pa.schema(fields).empty_table(), uri, **shape.lance_options)
-        table = lancemem.open_table(uri, sharding=sharding)
+        table = lancemem.enable(uri, sharding=sharding)
     if shape.deletion_vectors:
         table.set_deletion_vectors(True)
     if shape.record_index:

@@ -48,6 +48,10 @@ def do(uri: str, story: str, arguments: dict[str, Any]) -> None:
         arm()
         lancemem.open_table(uri)
         return
+    if story == "enable":
+        arm()
+        lancemem.enable(uri)
+        return
     table = lancemem.open_table(uri)
     if story == "flush":
         job = table.start_job(shard=0)

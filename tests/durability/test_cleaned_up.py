@@ -138,7 +138,7 @@ def test_a_table_gets_its_index_without_passing_over_a_version_that_was_cleaned_
     uri = str(tmp_path / "t.lance")
     key = SCHEMA.field("id").with_metadata({"lance-schema:unenforced-primary-key": "true"})
     lance.write_dataset(rows(list(range(ROWS)), "old").cast(SCHEMA.set(0, key)), uri)
-    with stopped(syscalls_library, uri, "open", TRANSACTION):
+    with stopped(syscalls_library, uri, "enable", TRANSACTION):
         lance.dataset(uri).delete("id = 8")
         append_and_clean_up(uri)
     wanted = {key: "old" for key in range(ROWS) if key != 8} | {1000: "theirs"}

@@ -142,7 +142,7 @@ def test_a_table_of_pylance_takes_upserts_and_is_read_by_it(place: Place) -> Non
     lance.write_dataset(
         rows(range(20), "base").cast(schema), place.uri, storage_options=place.options
     )
-    table = lancemem.open_table(place.uri, storage_options=place.options)
+    table = lancemem.enable(place.uri, storage_options=place.options)
     with table.start_job(shard=0) as job:
         job.put(rows(range(10, 30), "newer"))
         job.close(flush=True)

@@ -246,11 +246,11 @@ def test_a_lookup_gives_the_rows_of_keys_that_exist(
         table.lookup(keys.select("id"))
 
 
-def test_a_lance_table_is_adopted_with_the_sharding_that_it_has(
+def test_a_lance_table_is_enabled_with_the_sharding_that_it_has(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lance = pytest.importorskip("lance")
-    uri = str(tmp_path / "adopted.lance")
+    uri = str(tmp_path / "enabled.lance")
     mark = {"lance-schema:unenforced-primary-key": "true"}
     schema = pa.schema(
         [pa.field("id", pa.int64(), nullable=False, metadata=mark), pa.field("v", pa.int64())]

@@ -232,7 +232,7 @@ def test_no_name_of_sparks_catalogue_is_made_for_a_table_and_nothing_is_written(
     spark.sql("drop table other")
 
 
-def test_a_lance_table_is_read_and_written_once_somebody_has_adopted_it(
+def test_a_lance_table_is_read_and_written_once_it_is_enabled(
     spark: SparkSession, table_uri: str
 ) -> None:
     key = {b"lance-schema:unenforced-primary-key": b"true"}

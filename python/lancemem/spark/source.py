@@ -69,7 +69,7 @@ class LancememDataSource(DataSource):
         if self.options.get("provider"):
             # Set by Spark's catalogue alone, which asks for the columns before it keeps a name.
             raise lancemem.InvalidInputError(f"{catalogue.REFUSED}: {catalogue.WAYS}")
-        table = lancemem.open_table(self._uri("read"), adopt=False)
+        table = lancemem.open_table(self._uri("read"))
         names = reader.checked_columns(table, self._columns())
         return spark_schema(reader.spark_columns(table, names))
 
@@ -81,7 +81,7 @@ class LancememDataSource(DataSource):
         `where` is the way to let the engine filter.
         """
         self._check_options("read", _READ_OPTIONS)
-        table = lancemem.open_table(self._uri("read"), adopt=False)
+        table = lancemem.open_table(self._uri("read"))
         _check_types(table, schema)
         read = _Read(
             # Of a relative path a task would know another one.
@@ -171,7 +171,7 @@ class LancememDataSource(DataSource):
     ) -> lancemem.Table:
         key = self.options.get("primaryKey")
         try:
-            return self._as_named(lancemem.open_table(uri, adopt=False))
+            return self._as_named(lancemem.open_table(uri))
         except lancemem.TableNotFoundError as error:
             if key is None:
                 raise lancemem.InvalidInputError(

@@ -118,8 +118,8 @@ class LancememTable:
 
     @classmethod
     def forPath(cls, spark: SparkSession, uri: str) -> LancememTable:  # noqa: N802 - Delta's name
-        """Open the table at `uri`; a Lance table that is none yet becomes one by `enable`."""
-        return cls(spark, lancemem.open_table(uri, adopt=False))
+        """Open the table at `uri`; writes nothing. A Lance table is enabled by `enable`."""
+        return cls(spark, lancemem.open_table(uri))
 
     @classmethod
     def create(  # noqa: PLR0913 - one argument a property of the table, all but two by name
@@ -164,12 +164,20 @@ class LancememTable:
         sharding: lancemem.Sharding | None = None,
         config: lancemem.WriterConfig | None = None,
     ) -> LancememTable:
-        """Adopt a Lance table that names its primary key in the field metadata.
+        """Enable a Lance table that names its primary key in the field metadata, and open it.
 
-        A table that has a sharding already, such as one partitioned by `bucket(n, c)`, keeps it;
-        naming another raises `InvalidInputError`.
+        Args:
+            spark: The session.
+            uri: Where the table is.
+            sharding: How rows are spread over shards. A table that has a sharding, such as one
+                partitioned by `bucket(n, c)`, keeps it.
+            config: The defaults of every job of the table.
+
+        Raises:
+            TableNotFoundError: There is no table at `uri`.
+            InvalidInputError: The table has no primary key, or another sharding or other settings.
         """
-        return cls(spark, lancemem.open_table(uri, sharding=sharding, config=config))
+        return cls(spark, lancemem.enable(uri, sharding=sharding, config=config))
 
     @property
     def uri(self) -> str:
@@ -499,7 +507,8 @@ class LancememTable:
                 # The tasks claim the shards.
                 jobs.release()
             check_workers(self._spark)
-            # An adopted table has no shards yet. This makes them, before tasks ask what they hold.
+            # A table whose index another program made may have no shards. This creates them, before
+            # tasks ask what they hold.
             writer.try_again(self._table.bulk_writer, writer.FAULTS)
             routed = shuffle.partition_by_shard(
                 rows, self.uri, self.primary_key, sharding.shards, sequence_by

@@ -61,6 +61,6 @@ def open_cached(uri: str) -> lancemem.Table:
             # It is another table, or has columns that rows of before cannot follow.
             table = None
     if table is None:
-        table = lancemem.open_table(uri, adopt=False)
+        table = lancemem.open_table(uri)
     _HANDLES.keep(uri, table)
     return table

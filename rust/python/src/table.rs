@@ -101,38 +101,32 @@ fn create_table(
 
 #[doc = docstring!("open_table")]
 #[pyfunction]
-#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, adopt=true, verify_sstables=true))]
-#[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
+#[pyo3(signature = (uri, *, storage_options=None, verify_sstables=true))]
 fn open_table(
+    py: Python<'_>,
+    uri: FilePath,
+    storage_options: Option<HashMap<String, String>>,
+    verify_sstables: bool,
+) -> PyResult<Table> {
+    let location = location(uri, storage_options)?;
+    let uri = location.uri().to_owned();
+    let table = run_on(py, &uri, lancemem::Table::open(location))?;
+    table.set_verify_sstables(verify_sstables);
+    Ok(Table::new(table))
+}
+
+#[doc = docstring!("enable")]
+#[pyfunction]
+#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, verify_sstables=true))]
+fn enable(
     py: Python<'_>,
     uri: FilePath,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
     storage_options: Option<HashMap<String, String>>,
-    adopt: bool,
     verify_sstables: bool,
 ) -> PyResult<Table> {
     let location = location(uri, storage_options)?;
-    let table = if adopt {
-        adopted(py, location, sharding, config)?
-    } else if sharding.is_some() || config.is_some() {
-        return Err(InvalidInputError::new_err(
-            "sharding and config are those of a table that is adopted: leave them out, or adopt",
-        ));
-    } else {
-        let uri = location.uri().to_owned();
-        run_on(py, &uri, lancemem::Table::open_existing(location))?
-    };
-    table.set_verify_sstables(verify_sstables);
-    Ok(Table::new(table))
-}
-
-fn adopted(
-    py: Python<'_>,
-    location: Location,
-    sharding: Option<&Sharding>,
-    config: Option<&WriterConfig>,
-) -> PyResult<Arc<lancemem::Table>> {
     let settings = WriterConfig::over(config, lancemem::WriterConfig::default())?;
     let sharding = sharding.map(|sharding| &sharding.0);
     let uri = location.uri().to_owned();
@@ -144,7 +138,8 @@ fn adopted(
             table.uri()
         )));
     }
-    Ok(table)
+    table.set_verify_sstables(verify_sstables);
+    Ok(Table::new(table))
 }
 
 /// A text, or whatever else names a file in Python.
@@ -588,5 +583,6 @@ fn table_version(version: lancemem::TableVersion) -> TableVersion {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Table>()?;
     module.add_function(wrap_pyfunction!(create_table, module)?)?;
-    module.add_function(wrap_pyfunction!(open_table, module)?)
+    module.add_function(wrap_pyfunction!(open_table, module)?)?;
+    module.add_function(wrap_pyfunction!(enable, module)?)
 }

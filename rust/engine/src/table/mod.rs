@@ -101,31 +101,23 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens the Lance table at `uri`. A table with a primary key that has no shards yet gets
-    /// one; other tables need [`Table::create`] or `enable` with a sharding first.
+    /// Opens the table at `location`. Writes nothing; [`Table::enable`] makes a Lance table one of
+    /// lancemem's.
     ///
     /// # Errors
-    /// An input error where there is no table, or its key cannot be used.
+    /// [`Error::NoTable`] where there is no table; an input error where the table has no MemWAL
+    /// index, or its key cannot be used.
     pub async fn open(location: impl Into<Location>) -> Result<Arc<Self>> {
-        Self::enable_at(location.into().resolved()?, None, &WriterConfig::default()).await
-    }
-
-    /// Opens the table at `uri` and writes nothing: for checks, and for whoever wants no other
-    /// Lance table to become one of lancemem's.
-    ///
-    /// # Errors
-    /// As [`Self::open`]; an input error where the table has no MemWAL index.
-    pub async fn open_existing(location: impl Into<Location>) -> Result<Arc<Self>> {
-        Self::open_existing_at(location.into().resolved()?).await
+        Self::open_at(location.into().resolved()?).await
     }
 
     #[boxed]
-    async fn open_existing_at(location: Location) -> Result<Arc<Self>> {
+    async fn open_at(location: Location) -> Result<Arc<Self>> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
             return Err(Error::input(format!(
-                "table {} is a Lance table without a MemWAL index; open_table gives it one, in Spark \
-                 LancememTable.enable",
+                "table {} is a Lance table without a MemWAL index; call lancemem.enable(uri, ...), in \
+                 Spark LancememTable.enable(spark, uri, ...)",
                 location.uri()
             )));
         };

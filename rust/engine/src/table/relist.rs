@@ -105,7 +105,7 @@ impl Table {
         if manifest.sstables.iter().any(|sstable| sstable.generation < through) {
             // They would count as contained too. A handle of its own: reads of this one go on to
             // refuse the shard until the base table has changed.
-            let own = Self::open_existing_at(self.location.clone()).await?;
+            let own = Self::open_at(self.location.clone()).await?;
             let _ = own.excused.set(shard_id);
             own.compact_with(&CompactionSettings::default()).boxed().await?;
             let base = self.latest_base().await?;
