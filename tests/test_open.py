@@ -163,7 +163,7 @@ def test_a_lance_table_is_left_alone_where_nobody_wants_it_adopted(table_uri: st
         lancemem.open_table(table_uri, adopt=False)
     with pytest.raises(lancemem.InvalidInputError, match="leave them out"):
         lancemem.open_table(table_uri, adopt=False, sharding=lancemem.unsharded())
-    for command in (["check-wal"], ["index", "check"], ["maintain", "--once"]):
+    for command in (["verify-wal"], ["verify-record-index"], ["maintain", "--once"]):
         assert main([*command, table_uri]) == 2
     assert sorted(path.name for path in Path(table_uri).rglob("*")) == before
     lancemem.open_table(table_uri)
