@@ -92,7 +92,7 @@ ASKS: dict[str, Callable[[lancemem.Table], object]] = {
     "job": lambda table: table.start_job(shard=0),
     "compaction": lambda table: table.compact(),
     "planned compaction": lambda table: table.compact(dry_run=True),
-    "check of the log": lambda table: table.verify_wal(0),
+    "check of the log": lambda table: table.admin.verify_wal(0),
 }
 
 
@@ -122,15 +122,15 @@ def test_rows_are_all_there_again_once_their_sstables_are_listed(
         with pytest.raises(lancemem.CorruptionError, match=OLDER):
             ask()
 
-    [report] = table.relist_sstables()
+    [report] = table.admin.relist_sstables()
     assert (report.relisted, report.missing) == ([2], [])
     assert report.shard_id == table.shards()[0].shard_id
-    assert table.relist_sstables() == []
+    assert table.admin.relist_sstables() == []
     for handle in (table, lancemem.open_table(table.uri)):
         assert names(handle) == WHOLE
         assert handle.get([2, 10])["name"].to_pylist() == ["second"] * 2
-    assert table.verify_wal(0).findings == []
-    assert [report.damage for report in table.verify_sstables()] == [[]]
+    assert table.admin.verify_wal(0).findings == []
+    assert [report.damage for report in table.admin.verify_sstables()] == [[]]
     flush(table, [4, 1], "later")
     wanted = WHOLE | {4: "later", 1: "later"}
     assert names(table) == wanted
@@ -145,7 +145,7 @@ def test_pylance_reads_and_writes_on_after_the_repair(
 ) -> None:
     table, version = compacted_twice
     restore(table, version)
-    table.relist_sstables(0)
+    table.admin.relist_sstables(0)
     shard_id = table.shards()[0].shard_id
     base: Any = lance.dataset(table.uri)
     with base.mem_wal_writer(shard_id, durable_write=True, max_wal_flush_interval_ms=1) as writer:
@@ -168,7 +168,7 @@ def test_rows_that_were_put_after_the_restore_go_on_hiding_those_that_come_back(
         job.delete(pa.table({"id": [2]}))
         with pytest.raises(lancemem.CorruptionError, match=OLDER):
             table.scan(consistency="live", jobs=[job]).to_table()
-        table.relist_sstables()
+        table.admin.relist_sstables()
         wanted = {1: "first", 3: "third", 10: "after", 20: "after"}
         assert names(table, consistency="live", jobs=[job]) == wanted
         assert names(table) == wanted
@@ -188,7 +188,7 @@ def test_a_live_read_knows_what_was_listed_again_beside_its_job(
     table, version = compacted_twice
     with table.start_job(shard=0) as job:
         restore(table, version)
-        lancemem.open_table(table.uri).relist_sstables()
+        lancemem.open_table(table.uri).admin.relist_sstables()
         for handle in (table, lancemem.open_table(table.uri)):
             assert names(handle, consistency="live", jobs=[job]) == WHOLE
 
@@ -203,7 +203,7 @@ def test_the_newer_version_that_is_restored_has_all_rows(
         names(table)
     restore(table, newest)
     assert names(table) == WHOLE
-    assert table.relist_sstables() == []
+    assert table.admin.relist_sstables() == []
 
 
 BASE = ("data", "_deletions", "_versions", "_transactions", "_indices")
@@ -234,7 +234,7 @@ def test_a_copy_whose_parts_are_of_different_times_is_named_and_repaired(
     if not is_base_first:
         # All that its shards have flushed is in its base, which is of a later time.
         assert names(copied) == {1: "first", 2: "second"}
-        assert copied.relist_sstables() == []
+        assert copied.admin.relist_sstables() == []
         copied.upsert(rows([4], "fourth"))
         assert names(copied) == {1: "first", 2: "second", 4: "fourth"}
         return
@@ -242,7 +242,7 @@ def test_a_copy_whose_parts_are_of_different_times_is_named_and_repaired(
         with pytest.raises(lancemem.CorruptionError, match=OLDER):
             ask()
     copied.collect_garbage(older_than=NOW)
-    assert [report.relisted for report in copied.relist_sstables()] == [[2]]
+    assert [report.relisted for report in copied.admin.relist_sstables()] == [[2]]
     copied.upsert(rows([4], "fourth"))
     wanted = {1: "first", 2: "second", 3: "third", 4: "fourth"}
     assert names(copied) == wanted
@@ -270,7 +270,7 @@ def test_no_collection_removes_what_the_base_table_has_lost(
         assert "orphan SSTable" not in kinds
         assert "shard manifest" not in kinds
     assert list(sstable_folders(table)) == [2]
-    assert [report.relisted for report in table.relist_sstables()] == [[2]]
+    assert [report.relisted for report in table.admin.relist_sstables()] == [[2]]
     assert names(table) == WHOLE
     table.start_job(shard=0).close(flush=True)
     table.compact()
@@ -294,7 +294,7 @@ def test_a_staged_run_that_was_linked_is_found_under_its_own_name(
     make_old(table, 30 * DAY)
     table.collect_garbage(older_than=NOW)
     assert set(sstable_folders(table)) == {0, 2}
-    assert [report.relisted for report in table.relist_sstables()] == [[1, 2]]
+    assert [report.relisted for report in table.admin.relist_sstables()] == [[1, 2]]
     assert names(table) == {1: "staged", 2: "put"}
 
 
@@ -314,9 +314,9 @@ def test_what_cannot_be_listed_is_said_and_given_up_on_purpose_only(
     data.unlink()  # the base table may share the file
     data.write_bytes(content)
 
-    assert main(["check-runs", table.uri]) == 1
+    assert main(["verify-sstables", table.uri]) == 1
     assert "generations 1 to 5: flushed" in capsys.readouterr().out
-    assert main(["check-wal", table.uri]) == 1
+    assert main(["verify-wal", table.uri]) == 1
     assert "generations 1 to 5: flushed" in capsys.readouterr().err
     assert main(["relist-sstables", table.uri]) == 1
     out = capsys.readouterr().out
@@ -329,13 +329,13 @@ def test_what_cannot_be_listed_is_said_and_given_up_on_purpose_only(
 
     for number in (1, 3, 5):
         with pytest.raises(lancemem.InvalidInputError, match=r"newest missing generation .* is 4"):
-            table.abandon_generations(0, through_generation=number)
+            table.admin.abandon_generations(0, through_generation=number)
     assert main(["abandon-generations", table.uri, "--shard", "0", "--through", "4"]) == 0
     assert "generations through 4 given up" in capsys.readouterr().out
     for handle in (table, lancemem.open_table(table.uri)):
         assert names(handle) == {2: "a", 3: "a", 5: "a"}
     with pytest.raises(lancemem.InvalidInputError, match=r"no generation .* is missing"):
-        table.abandon_generations(0, through_generation=4)
+        table.admin.abandon_generations(0, through_generation=4)
     assert main(["relist-sstables", table.uri]) == 0
     flush(table, [6], "b")
     table.compact()
@@ -347,10 +347,10 @@ def test_a_version_that_was_restored_to_be_rid_of_rows_stays_without_them(
 ) -> None:
     table, version = compacted_twice
     restore(table, version)
-    table.abandon_generations(0, through_generation=2)
+    table.admin.abandon_generations(0, through_generation=2)
     wanted = {1: "first", 3: "third", 10: "first"}
     assert names(table) == wanted
-    assert table.verify_sstables() == []
+    assert table.admin.verify_sstables() == []
     flush(table, [4], "fourth")
     table.compact()
     make_old(table, 30 * DAY)
@@ -367,15 +367,17 @@ def test_shards_are_repaired_and_given_up_one_by_one(make_table: MakeTable) -> N
     table.compact()
     restore(table, version)
     ordinals = pa.array(table.shard_ordinals(pa.table({"id": range(30)}))).to_pylist()
-    assert [report.relisted for report in table.relist_sstables(1)] == [[1]]
+    assert [report.relisted for report in table.admin.relist_sstables(1)] == [[1]]
     with pytest.raises(lancemem.CorruptionError, match=OLDER):
         names(table)
-    table.abandon_generations(2, through_generation=1)
+    table.admin.abandon_generations(2, through_generation=1)
     with pytest.raises(lancemem.CorruptionError, match=table.shards()[0].shard_id):
         names(table)
     with pytest.raises(lancemem.InvalidInputError, match="no generation"):
-        table.abandon_generations(1, through_generation=1)
-    assert [report.shard_id for report in table.relist_sstables()] == [table.shards()[0].shard_id]
+        table.admin.abandon_generations(1, through_generation=1)
+    assert [report.shard_id for report in table.admin.relist_sstables()] == [
+        table.shards()[0].shard_id
+    ]
     assert sorted(names(table)) == [key for key, shard in enumerate(ordinals) if shard != 2]
 
 
@@ -392,21 +394,21 @@ def test_a_folder_that_no_manifest_version_names_is_taken_where_it_is_the_only_o
     folder = sstable_folders(table)[2]
     other = folder.with_name("0badc0de_gen_2")
     shutil.copytree(folder, other)
-    [report] = table.relist_sstables()
+    [report] = table.admin.relist_sstables()
     assert report.relisted == []
     assert "no manifest version is left" in report.missing[0]
     shutil.rmtree(other)
-    assert [report.relisted for report in table.relist_sstables()] == [[2]]
+    assert [report.relisted for report in table.admin.relist_sstables()] == [[2]]
     assert names(table) == WHOLE
 
 
 def test_deletion_vectors_and_the_record_index_do_not_hide_rows_that_come_back(
     table: lancemem.Table,
 ) -> None:
-    table.set_deletion_vectors(True)
+    table.alter(deletion_vectors=True)
     flush(table, range(40), "first")
     table.compact()
-    table.rebuild_record_index()
+    table.create_record_index()
     version = lance.dataset(table.uri).version
     flush(table, range(20), "second")
     table.compact()
@@ -417,7 +419,7 @@ def test_deletion_vectors_and_the_record_index_do_not_hide_rows_that_come_back(
     restore(table, version)
     with pytest.raises(lancemem.CorruptionError, match=OLDER):
         table.write_deletion_vectors()
-    table.relist_sstables()
+    table.admin.relist_sstables()
     for handle in (table, lancemem.open_table(table.uri)):
         assert names(handle) == wanted
         found = handle.get(list(range(40)))
@@ -426,7 +428,7 @@ def test_deletion_vectors_and_the_record_index_do_not_hide_rows_that_come_back(
     assert names(table) == wanted
     table.compact()
     assert names(lancemem.open_table(table.uri)) == wanted
-    assert table.check_record_index().damage == []
+    assert table.admin.verify_record_index().damage == []
     assert lance.dataset(table.uri).count_rows() == 40
 
 
@@ -444,7 +446,7 @@ def test_a_table_whose_index_was_made_anew_after_it_was_compacted_is_not_damaged
     assert names(again) == dict.fromkeys(range(8), "b")
     again.upsert(rows(range(4), "c"))
     again.start_job(shard=0).close(flush=True)
-    assert [report.damage for report in again.verify_sstables()] == [[]]
+    assert [report.damage for report in again.admin.verify_sstables()] == [[]]
     again.collect_garbage(older_than=NOW)
     again.compact()
     assert names(again) == {key: "c" if key < 4 else "b" for key in range(8)}
@@ -465,7 +467,7 @@ def test_a_shard_that_pylance_made_is_judged_from_its_first_compaction_on(
     restore(table, version)
     with pytest.raises(lancemem.CorruptionError, match=rf"{shard_id}.*{OLDER}"):
         names(table)
-    assert [report.relisted for report in table.relist_sstables()] == [[2]]
+    assert [report.relisted for report in table.admin.relist_sstables()] == [[2]]
     assert names(table) == {1: "pylance", 2: "pylance"}
 
 

@@ -136,7 +136,7 @@ class _Maintained(_Machine):
         lance.dataset(self.table.uri).cleanup_old_versions(older_than=NOW)
 
     def switch_deletion_vectors(self, on: bool) -> None:
-        self.table.set_deletion_vectors(on)
+        self.table.alter(deletion_vectors=on)
 
     def look_up(self) -> None:
         if self.table.deletion_vectors:

@@ -250,7 +250,7 @@ def test_runs_that_pylance_flushed_are_read(kind: str, table_uri: str) -> None:
     expected = in_order(pa.concat_tables(kept))
     assert in_order(table.scan(consistency="flushed").to_table()) == expected
     assert in_order(table.get(key_rows(kind, range(70)))) == expected
-    reports = table.verify_sstables()
+    reports = table.admin.verify_sstables()
     assert [(it.files, it.damage) for it in reports] == [(0, [])] * len(reports)
     assert all(len(it.unchecked) >= 1 for it in reports), reports
 

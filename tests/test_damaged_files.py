@@ -93,7 +93,7 @@ def indexed(table: lancemem.Table) -> lancemem.Table:
     """Give a table of two fragments: one has built pages, the other those of its SSTable."""
     put_run(table, range(300), 1.0)
     table.compact()
-    table.rebuild_record_index()
+    table.create_record_index()
     put_run(table, range(300, 600), 1.0)
     table.compact()
     return opened(table)
@@ -121,7 +121,7 @@ def test_damage_anywhere_in_pages_is_named_and_changes_no_answer(
     def check(damage: str) -> None:
         table = opened(indexed)
         assert table.get(ASKED) == answer, damage
-        found = table.check_record_index().damage[0]
+        found = table.admin.verify_record_index().damage[0]
         assert path.parent.name in found, damage
         assert file in found, damage
         lines = told(caplog)
@@ -130,7 +130,7 @@ def test_damage_anywhere_in_pages_is_named_and_changes_no_answer(
 
     for damage in damaged(path, every=1 if made == "built" else FEWER):
         check(damage)
-    assert opened(indexed).check_record_index().damage == []
+    assert opened(indexed).admin.verify_record_index().damage == []
     path.unlink()
     check("missing")
 
@@ -144,7 +144,7 @@ def test_nothing_is_written_down_that_damaged_pages_say(
     copy_of: Callable[[lancemem.Table], lancemem.Table],
 ) -> None:
     path = pages_of(publication(indexed, made), file)
-    indexed.set_deletion_vectors(True)
+    indexed.alter(deletion_vectors=True)
     put_run(indexed, CHANGED, 2.0)
     for vectors in below(indexed, VECTORS):
         vectors.unlink()
@@ -161,13 +161,13 @@ def test_damage_anywhere_in_a_publication_is_named_and_changes_no_answer(
     for damage in damaged(path, every=1 if made == "built" else FEWER):
         table = opened(indexed)
         assert table.get(ASKED) == answer, damage
-        report = table.check_record_index()
+        report = table.admin.verify_record_index()
         assert [path.stem in line for line in report.damage] == [True], damage
         assert report.fragments_uncovered == 1, damage
         assert path.name in told(caplog), damage
-    assert opened(indexed).check_record_index().damage == []
+    assert opened(indexed).admin.verify_record_index().damage == []
     path.unlink()
-    report = opened(indexed).check_record_index()
+    report = opened(indexed).admin.verify_record_index()
     assert (report.damage, report.fragments_uncovered) == ([], 1), "as if nobody had published it"
     assert opened(indexed).get(ASKED) == answer
 
@@ -183,11 +183,11 @@ def test_a_compaction_and_a_rebuild_do_without_a_damaged_publication(
         copy = copy_of(indexed)
         copy.compact()
         assert read(copy) == expected, damage
-        report = copy.check_record_index()
+        report = copy.admin.verify_record_index()
         assert [path.stem in line for line in report.damage] == [True], damage
         assert report.fragments_uncovered == 0, damage
-        copy.rebuild_record_index()
-        assert opened(copy).check_record_index().damage == [], damage
+        copy.create_record_index()
+        assert opened(copy).admin.verify_record_index().damage == [], damage
         assert path.stem not in [file.stem for file in below(copy, PUBLICATIONS)], damage
 
 
@@ -196,7 +196,7 @@ def vectored(table: lancemem.Table) -> lancemem.Table:
     """Give a table with two SSTables above its base that name the rows they supersede."""
     put_run(table, range(200), 1.0)
     table.compact()
-    table.set_deletion_vectors(True)
+    table.alter(deletion_vectors=True)
     put_run(table, range(100), 2.0)
     with table.start_job(shard=0) as job:
         job.put(rows(range(20), 3.0))
@@ -250,10 +250,10 @@ def noted(table: lancemem.Table) -> lancemem.Table:
     table.upsert(rows(range(20), 1.0))
     with table.start_job(shard=0) as job:
         job.put(rows(range(5), 2.0))
-    last = table.verify_wal(0).last_wal_position
+    last = table.admin.verify_wal(0).last_wal_position
     [path] = Path(table.uri).rglob(f"wal/{f'{last:064b}'[::-1]}.arrow")
     path.write_bytes(path.read_bytes()[:-20])
-    table.truncate_wal(0, from_position=last)
+    table.admin.truncate_wal(0, from_position=last)
     table.start_job(shard=0, config=lancemem.WriterConfig(fsync=False)).close()
     return opened(table)
 
@@ -269,7 +269,7 @@ def test_damage_of_what_nobody_believes_changes_nothing(
     for damage in damaged(path):
         assert read(noted).to_pylist() == expected, damage
     for damage in damaged(path, every=20):
-        assert opened(noted).verify_wal(0).first_damaged_position is None, damage
+        assert opened(noted).admin.verify_wal(0).first_damaged_position is None, damage
         # A job that syncs makes up for one that did not, whatever the note of it says.
         opened(noted).start_job(shard=0).close()
         [note] = Path(noted.uri).glob("_lancemem/unsynced/*")

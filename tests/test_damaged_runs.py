@@ -87,19 +87,19 @@ FILES = ["data/*", "_deletions/*", "_versions/*", "bloom_filter.bin", "_pk_index
 def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
     flushed: lancemem.Table, pattern: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [report] = flushed.verify_sstables()
+    [report] = flushed.admin.verify_sstables()
     assert (report.files, report.damage) == (5, [])
-    assert main(["check-runs", flushed.uri]) == 0
+    assert main(["verify-sstables", flushed.uri]) == 0
     assert "1 runs: 5 files" in capsys.readouterr().out
     version = flushed.stats().base_version
     path = the_file(flushed, pattern)
     flip(path)
 
-    [report] = flushed.verify_sstables()
+    [report] = flushed.admin.verify_sstables()
     name = str(path.relative_to(run_folder(flushed)))
     assert len(report.damage) == 1
     assert name in report.damage[0], report
-    assert main(["check-runs", flushed.uri, "--shard", "0"]) == 1
+    assert main(["verify-sstables", flushed.uri, "--shard", "0"]) == 1
     out = capsys.readouterr().out
     assert name in out
     assert "1 runs damaged" in out
@@ -164,7 +164,7 @@ def test_what_is_left_of_a_damaged_run_is_read_and_compacted_by_who_asks_for_it(
     table.compact()
     again = lancemem.open_table(flushed.uri)
     assert again.get([42]).column("name").to_pylist() == ["x42"]
-    assert again.verify_sstables() == []
+    assert again.admin.verify_sstables() == []
 
 
 @pytest.mark.parametrize("pattern", ["bloom_filter.bin", "_pk_index/page_data.lance"])
@@ -259,11 +259,11 @@ def test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_ba
     # Nobody has compared it: the keys are those of the damaged file.
     ids = table.scan(["id"]).to_table().column("id").to_pylist()
     assert ids.count("key-000000005") == 1
-    settle = (lambda: table.set_deletion_vectors(True)) if is_by_vector else table.compact
+    settle = (lambda: table.alter(deletion_vectors=True)) if is_by_vector else table.compact
     with pytest.raises(lancemem.CorruptionError, match="checksum"):
         settle()
     path.write_bytes(whole)
-    assert table.verify_sstables()[0].damage == []
+    assert table.admin.verify_sstables()[0].damage == []
     settle()
     assert table.scan().to_table().sort_by("id") == expected
     table.compact()
@@ -277,7 +277,7 @@ def test_a_file_that_a_disk_cannot_read_is_damage(flushed: lancemem.Table) -> No
     path.unlink()
     # Its first page is mapped nowhere, and a read of it ends as that of a bad sector does.
     path.symlink_to("/proc/self/mem")
-    [report] = flushed.verify_sstables()
+    [report] = flushed.admin.verify_sstables()
     assert report.damage == [f"data/{path.name}: unreadable"]
     with pytest.raises(lancemem.CorruptionError, match=f"data/{path.name}"):
         lancemem.open_table(flushed.uri).compact()
@@ -288,17 +288,17 @@ def test_a_file_that_cannot_be_read_is_named(flushed: lancemem.Table) -> None:
     folder = path.parent.rename(path.parents[1] / "away")
     path.parent.touch()  # a file system that answers with an error, and may be well again
     with pytest.raises(lancemem.RetryableError, match=f"data/{path.name}"):
-        flushed.verify_sstables()
+        flushed.admin.verify_sstables()
     path.parent.unlink()
     folder.rename(path.parent)
-    [report] = flushed.verify_sstables()
+    [report] = flushed.admin.verify_sstables()
     assert report.damage == []
 
 
-def test_check_runs_names_a_shard_that_is_not_there(flushed: lancemem.Table) -> None:
+def test_verify_sstables_names_a_shard_that_is_not_there(flushed: lancemem.Table) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="no shard 7"):
-        flushed.verify_sstables(7)
+        flushed.admin.verify_sstables(7)
     absent = "00000000-0000-0000-0000-000000000000"
     with pytest.raises(lancemem.InvalidInputError, match=absent):
-        flushed.verify_sstables(absent)
-    assert main(["check-runs", flushed.uri, "--shard", "7"]) == 2
+        flushed.admin.verify_sstables(absent)
+    assert main(["verify-sstables", flushed.uri, "--shard", "7"]) == 2

@@ -43,11 +43,11 @@ def changed(table: lancemem.Table) -> lancemem.Table:
         job.put(rows(range(ROWS), 1.0))
         job.flush()
         table.compact()
-        table.rebuild_record_index()
+        table.create_record_index()
         job.put(rows(CHANGED, 2.0))
         job.put(rows(CHANGED[:1], 3.0))
         job.flush()
-    table.set_deletion_vectors(True)
+    table.alter(deletion_vectors=True)
     [vectors] = Path(table.uri).glob("_lancemem/deletion_vectors/*/*")
     vectors.unlink()
     return table

@@ -103,8 +103,8 @@ def test_reads_compare_no_key_over_a_life_of_upserts_deletes_and_compactions(mod
     rng = random.Random(7)  # noqa: S311 - no secret
     model.put_run(range(1000), "a")
     model.compact()
-    version = model.table.set_deletion_vectors(True)
-    assert model.table.set_deletion_vectors(True) == version, "it was on already"
+    version = model.table.alter(deletion_vectors=True)
+    assert model.table.alter(deletion_vectors=True) == version, "it was on already"
     for step in range(4):
         model.put_run(rng.sample(range(1200), 90), f"{'abcd'[step]}{step}")
         model.delete_run(rng.sample(range(1200), 40))
@@ -116,7 +116,7 @@ def test_reads_compare_no_key_over_a_life_of_upserts_deletes_and_compactions(mod
         if step == 1:
             model.compact()
             model.check()
-    model.table.set_deletion_vectors(False)
+    model.table.alter(deletion_vectors=False)
     assert not lancemem.open_table(model.table.uri).deletion_vectors
     assert model.table.stats().sstables == 0
     model.check()
@@ -128,7 +128,7 @@ def test_no_key_comes_twice_while_the_mode_is_switched_and_runs_are_looked_up(in
     ints.compact()
     for step in range(3):
         ints.put_run(range(step * 100, step * 100 + 200), f"b{step}")
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     ints.check(by="by position")
     written = sorted(files(ints.table))
     assert len(written) == 3
@@ -139,17 +139,17 @@ def test_no_key_comes_twice_while_the_mode_is_switched_and_runs_are_looked_up(in
             if present >> place & 1:
                 path.write_bytes(kept[path])
         ints.check(by="by position" if present == 7 else None)
-    ints.table.set_deletion_vectors(False)
+    ints.table.alter(deletion_vectors=False)
     ints.check()
     ints.put_run(range(50), "c")
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     ints.check(by="by position")
 
 
 def test_a_job_looks_up_what_it_flushes(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     with ints.table.start_job(shard=0) as job:
         for step in range(3):
             ints.put(range(step * 10, step * 10 + 20), f"b{step}", job)
@@ -165,7 +165,7 @@ def test_a_job_looks_up_what_it_flushes(ints: Model) -> None:
 def test_a_job_that_ends_right_behind_its_flush_has_looked_it_up(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     for step in range(3):
         with ints.table.start_job(shard=0) as job:
             ints.put(range(step * 10, step * 10 + 20), f"b{step}", job)
@@ -178,7 +178,7 @@ def test_rows_in_memory_lie_above_what_was_looked_up(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
     ints.put_run(range(50), "b")
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     ints.put(range(25, 75), "c")
     found = lancemem.open_table(ints.table.uri).scan().to_table()
     lists = (found["id"].to_pylist(), found["value"].to_pylist())
@@ -192,7 +192,7 @@ def test_foreign_commits_and_lances_compaction_leave_every_read_right(ints: Mode
         ints.compact()
     ints.put_run(range(50, 120), "b")
     ints.delete_run(range(300, 320))
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     ints.check(by="by position")
     other = lance.write_dataset(
         pa.table(
@@ -220,7 +220,7 @@ def test_foreign_commits_and_lances_compaction_leave_every_read_right(ints: Mode
 def test_a_row_that_a_restored_version_shows_again_is_hidden_by_its_run(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     version = lance.dataset(ints.table.uri).version
     ints.put_run(range(50), "b")
     # The base rows are deleted when they are looked up, and come back afterwards.
@@ -236,7 +236,7 @@ def test_a_damaged_file_is_left_out_and_told(ints: Model, caplog: pytest.LogCapt
     ints.put_run(range(200), "a")
     ints.compact()
     ints.put_run(range(100), "b")
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     (path,) = files(ints.table)
     whole = path.read_bytes()
     flipped = whole[:20] + bytes([whole[20] ^ 1]) + whole[21:]
@@ -259,8 +259,8 @@ def test_the_record_index_gives_the_same_positions(ints: Model) -> None:
     ints.compact()
     lance.dataset(ints.table.uri).delete("id > 1400")
     ints.rows = {key: value for key, value in ints.rows.items() if key[0] <= 1400}
-    ints.table.rebuild_record_index()
-    ints.table.set_deletion_vectors(True)
+    ints.table.create_record_index()
+    ints.table.alter(deletion_vectors=True)
     ints.put_run(range(0, 4_000, 40), "b")
     ints.table.write_deletion_vectors()
     ints.check(by="by position")
@@ -269,7 +269,7 @@ def test_the_record_index_gives_the_same_positions(ints: Model) -> None:
 def test_files_go_after_their_run(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     ints.put_run(range(50), "b")
     ints.table.write_deletion_vectors()
     garbage = ints.table.collect_garbage(older_than=timedelta(0)).garbage
@@ -287,7 +287,7 @@ def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
     """Of the base table: its data files are out of reach meanwhile, and none is rewritten."""
     ints.put_run(range(200), "a")
     ints.compact()
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     ints.put_run(range(100, 300), "b")
     ints.delete_run(range(50))
     ints.table.write_deletion_vectors()
@@ -308,7 +308,7 @@ def test_names_that_are_no_run_are_not_looked_at(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
     ints.put_run(range(50), "b")
-    ints.table.set_deletion_vectors(True)
+    ints.table.alter(deletion_vectors=True)
     (path,) = files(ints.table)
     for name in ("notes.txt", "x.binpb", f"{path.stem}.tmp"):
         (path.parent / name).write_text("not ours")
@@ -328,7 +328,7 @@ def test_the_mode_needs_a_key_and_the_look_up_the_mode(ints: Model, tmp_path: Pa
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"v": [1]}), uri)
     with pytest.raises(lancemem.InvalidInputError, match="no primary key"):
-        lancemem.enable(uri).set_deletion_vectors(True)
+        lancemem.enable(uri).alter(deletion_vectors=True)
 
 
 def test_the_command_line_switches_looks_up_and_maintains(ints: Model) -> None:

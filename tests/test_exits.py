@@ -166,28 +166,29 @@ GROUPS = {
     "maintenance": [
         "table.compact()",
         "table.collect_garbage()",
-        "table.rebuild_record_index()",
-        "table.check_record_index()",
+        "table.create_record_index()",
+        "again.drop_record_index()",
+        "table.admin.verify_record_index()",
         "table.upsert(rows)",
         "table.refresh()",
-        "table.cut_wal(0, from_position=1 << 40)",
+        "table.admin.truncate_wal(0, from_position=1 << 40)",
     ],
     "descriptions": [
         "table.shards()",
         "table.stats()",
         "table.history()",
-        "table.check_wal(0)",
-        "table.check_runs()",
-        "table.widen_column('value')",
-        "again.set_deletion_vectors(True)",
+        "table.admin.verify_wal(0)",
+        "table.admin.verify_sstables()",
+        "table.alter_column('value', pa.float64())",
+        "again.alter(deletion_vectors=True)",
         "again.write_deletion_vectors()",
-        "table.relist_sstables()",
-        "table.abandon_generations(0, through_generation=1)",
+        "table.admin.relist_sstables()",
+        "table.admin.abandon_generations(0, through_generation=1)",
     ],
 }
 # Values that are at hand.
 NO_CALLS = {
-    *("uri", "primary_key", "sharding", "shard_id", "schema", "location", "token"),
+    *("uri", "primary_key", "sharding", "admin", "shard_id", "schema", "location", "token"),
     *("deletion_vectors", "base_version", "base_fragments", "cut"),
 }
 
@@ -237,6 +238,6 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
 def test_every_public_call_is_among_those() -> None:
     called = " ".join(call for calls in GROUPS.values() for call in calls) + " .finish("
     kinds = (lancemem.Table, lancemem.Job, lancemem.Snapshot, lancemem.BulkWriter, lancemem.Scan)
-    for kind in (*kinds, lancemem.Endpoint, lancemem.RemoteJob):
+    for kind in (*kinds, lancemem.Admin, lancemem.Endpoint, lancemem.RemoteJob):
         names = {name for name in dir(kind) if not name.startswith("_")} - NO_CALLS
         assert {name for name in names if f".{name}(" not in called} == set()

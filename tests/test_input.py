@@ -670,11 +670,11 @@ NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "versions": ("limit", lambda table, number: table.history(number)),
     "position": (
         "from_position",
-        lambda table, number: table.truncate_wal(0, from_position=number),
+        lambda table, number: table.admin.truncate_wal(0, from_position=number),
     ),
     "generation": (
         "through_generation",
-        lambda table, number: table.abandon_generations(0, through_generation=number),
+        lambda table, number: table.admin.abandon_generations(0, through_generation=number),
     ),
     "setting": ("max_memtable_rows", lambda _, many: lancemem.WriterConfig(max_memtable_rows=many)),
     "buckets": ("buckets", lambda _, number: lancemem.bucket("id", number)),
@@ -727,7 +727,7 @@ def test_a_job_says_which_it_is(table: lancemem.Table) -> None:
         lambda table: table.get(["text"]),
         lambda table: table.start_job(shard=0).put(pa.table({"id": [1.5]})),
         lambda table: table.bulk_writer().upsert(pa.table({"nope": [1]})),
-        lambda table: table.truncate_wal(0, from_position=1),
+        lambda table: table.admin.truncate_wal(0, from_position=1),
         lambda table: lancemem.create_table(table.uri, table.schema, primary_key="id"),
     ],
     ids=["upsert", "scan", "view", "get", "put", "stage", "cut", "create"],

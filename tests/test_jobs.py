@@ -588,7 +588,7 @@ def test_a_job_by_its_ordinal_reads_no_manifest_of_another_shard(make_table: Mak
         manifest.write_bytes(b"damaged")
     with table.start_job(shard=0) as job:
         assert job.shard_id == of_one
-    assert table.verify_wal(0).shard_id == of_one
+    assert table.admin.verify_wal(0).shard_id == of_one
     for call in (lambda: table.start_job(shard=1), table.shards):
         with pytest.raises(lancemem.CorruptionError):
             call()

@@ -143,7 +143,7 @@ def test_maintenance_publishes_nothing_once_close_has_returned(make_table: MakeT
             maintenance=True, maintenance_generations=1, maintenance_interval_ms=1_000, fsync=fsync
         )
         table = make_table()
-        table.rebuild_record_index()
+        table.create_record_index()
         with table.start_job(shard=0, config=config) as job:
             for _ in range(2):
                 flush(job, table, "a")

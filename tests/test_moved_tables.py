@@ -121,7 +121,7 @@ def test_a_shard_that_is_older_than_its_table_takes_no_rows(
     shutil.rmtree(Path(table.uri, "_mem_wal"))
     shutil.copytree(tmp_path / "backup", Path(table.uri, "_mem_wal"))
     again = lancemem.open_table(table.uri)
-    assert main(["check-wal", table.uri]) == 1
+    assert main(["verify-wal", table.uri]) == 1
     with pytest.raises(lancemem.CorruptionError, match="older than its table"):
         again.start_job(shard=0)
     assert names(again) == {0: "a", 1: "a"}

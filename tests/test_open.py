@@ -170,7 +170,7 @@ def test_opening_leaves_a_lance_table_alone_and_names_the_call_that_enables_it(
     assert "lancemem.enable(uri, ...)" in str(refused.value)
     with pytest.raises(TypeError, match="sharding"):
         lancemem.open_table(table_uri, sharding=lancemem.unsharded())  # type: ignore[call-arg]
-    for command in (["check-wal"], ["index", "check"], ["maintain", "--once"]):
+    for command in (["verify-wal"], ["verify-record-index"], ["maintain", "--once"]):
         assert main([*command, table_uri]) == 2
     assert sorted(path.name for path in Path(table_uri).rglob("*")) == before
     lancemem.enable(table_uri)

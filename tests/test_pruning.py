@@ -206,7 +206,7 @@ def test_fragments_and_runs_without_a_live_row_are_not_read_again(
 ) -> None:
     table = make_table(schema_of("int64"), ["id"], config=lancemem.WriterConfig(fsync=False))
     if vectors:
-        table.set_deletion_vectors(enabled=True)
+        table.alter(deletion_vectors=True)
 
     def write(numbers: range, value: int, *, deletes: bool = False) -> None:
         job = table.start_job(shard=table.shards()[0].shard_id)

@@ -1,8 +1,8 @@
 """The record index: right answers by key whatever happens to the base table or to the index itself.
 
-Owns: `rebuild_record_index`, `check_record_index`, what compactions make of them, and lookups
-with, without and with a damaged index. Not here: lookups as such (test_get), compaction
-(test_compaction).
+Owns: `create_record_index`, `drop_record_index`, `verify_record_index`, what compactions make of
+them, and lookups with, without and with a damaged index. Not here: lookups as such (test_get),
+compaction (test_compaction).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +74,7 @@ def published(table: lancemem.Table) -> set[str]:
 
 
 def sound(table: lancemem.Table) -> lancemem.RecordIndexReport:
-    report = table.check_record_index()
+    report = table.admin.verify_record_index()
     assert report.damage == []
     return report
 
@@ -92,7 +94,7 @@ def test_lookups_are_right_over_a_life_of_upserts_deletes_and_compactions(model:
     rng = random.Random(7)  # noqa: S311 - no secret
     model.put(range(1000), "first")
     model.compact()
-    report = model.table.rebuild_record_index()
+    report = model.table.create_record_index()
     assert (report.fragments_uncovered, report.damage) == (0, [])
     assert report.entries >= len(model.rows)
     for step in range(6):
@@ -116,7 +118,7 @@ def test_a_table_without_an_index_gets_none_from_a_compaction(ints: Model) -> No
 
 
 def test_an_index_of_an_empty_base_takes_up_what_comes(ints: Model) -> None:
-    assert ints.table.rebuild_record_index().runs == 0
+    assert ints.table.create_record_index().runs == 0
     ints.put(range(100), "a")
     ints.compact()
     report = sound(ints.table)
@@ -126,7 +128,7 @@ def test_an_index_of_an_empty_base_takes_up_what_comes(ints: Model) -> None:
 
 
 def test_the_key_index_of_a_run_is_adopted_without_a_copy(ints: Model) -> None:
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     ints.put(range(1000), "a")
     flush(ints.table)
     (pages,) = Path(ints.table.uri).glob("_mem_wal/*/*_gen_*/_pk_index/page_data.lance")
@@ -136,10 +138,10 @@ def test_the_key_index_of_a_run_is_adopted_without_a_copy(ints: Model) -> None:
     ints.check(range(1100))
 
 
-def test_without_its_folder_everything_works_and_a_rebuild_brings_it_back(ints: Model) -> None:
+def test_without_its_folder_everything_works_and_a_new_one_brings_it_back(ints: Model) -> None:
     ints.put(range(500), "a")
     ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     ints.check(range(600))
     shutil.rmtree(folder(ints.table))
     ints.check(range(600))
@@ -147,9 +149,70 @@ def test_without_its_folder_everything_works_and_a_rebuild_brings_it_back(ints: 
     ints.compact()
     ints.check(range(800))
     assert not folder(ints.table).exists()
-    assert ints.table.rebuild_record_index().fragments_uncovered == 0
+    assert ints.table.create_record_index().fragments_uncovered == 0
     sound(ints.table)
     ints.check(range(800))
+
+
+def test_a_dropped_index_is_not_used_and_not_kept_up_until_one_is_created(ints: Model) -> None:
+    ints.put(range(500), "a")
+    ints.compact()
+    ints.table.create_record_index()
+    ints.check(range(600))
+    reader = lancemem.open_table(ints.table.uri)
+    keys = pa.table([[-500, -400, 499], [""] * 3], schema=ints.table.schema)
+    answer = lookup(reader, keys)
+    ints.table.drop_record_index()
+    assert published(ints.table) == set()
+    assert lookup(reader, keys) == answer, "it goes on with the pages that it has open"
+    ints.check(range(600))
+    report = sound(ints.table)
+    assert (report.runs, report.stale_runs, report.fragments_uncovered) == (0, 0, 1)
+    ints.put(range(400, 700), "b")
+    ints.compact()
+    ints.check(range(800))
+    assert published(ints.table) == set()
+    for path in folder(ints.table).rglob("*.lance"):
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - DAY))
+    gone = ints.table.collect_garbage(older_than=timedelta(0))
+    assert "record index run" in {garbage.kind for garbage in gone.garbage}
+    assert not list(folder(ints.table).rglob("*.lance"))
+    assert lookup(reader, keys) == answer
+    ints.check(range(800))
+    ints.table.drop_record_index()
+    assert ints.table.create_record_index().fragments_uncovered == 0
+    sound(ints.table)
+    ints.check(range(800))
+
+
+def test_compactions_and_reads_beside_a_drop_do_not_bring_the_index_back(ints: Model) -> None:
+    ints.put(range(100), "a")
+    ints.compact()
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            reader = lancemem.open_table(ints.table.uri)
+            assert reader.get(pa.table({"id": [-500, -401]})).num_rows == 2
+
+    with ThreadPoolExecutor(1) as threads:
+        reads = threads.submit(read)
+        try:
+            for step in range(20):
+                ints.table.create_record_index()
+                ints.put(range(step * 10, step * 10 + 50), f"v{step}")
+                flush(ints.table)
+                other = lancemem.open_table(ints.table.uri)
+                compaction = threading.Thread(target=other.compact)
+                compaction.start()
+                time.sleep(random.random() / 20)  # noqa: S311 - no secret
+                ints.table.drop_record_index()
+                compaction.join()
+                assert published(ints.table) == set(), step
+                ints.check(range(250))
+        finally:
+            ended.set()
+        reads.result()
 
 
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")
@@ -157,7 +220,7 @@ def test_foreign_commits_and_lances_compaction_leave_every_answer_right(ints: Mo
     for step in range(4):
         ints.put(range(step * 100, step * 100 + 150), f"v{step}")
         ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     ints.check(range(600))
     # Rows that another program appends, deletes, updates, and fragments that it joins.
     other = lance.dataset(ints.table.uri)
@@ -191,7 +254,7 @@ def test_a_fragment_whose_id_is_used_again_is_not_taken_for_the_old_one(ints: Mo
     empty = lance.dataset(ints.table.uri).version
     ints.put(range(100), "a")
     ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     first = lance.dataset(ints.table.uri)
     ids = [fragment.fragment_id for fragment in first.get_fragments()]
     rows = [[-400 - n for n in range(100)], ["other"] * 100]
@@ -201,8 +264,8 @@ def test_a_fragment_whose_id_is_used_again_is_not_taken_for_the_old_one(ints: Mo
     again = lance.dataset(ints.table.uri)
     assert {fragment.fragment_id for fragment in again.get_fragments()}
     table = lancemem.open_table(ints.table.uri)
-    table.abandon_generations(0, through_generation=1)
-    report = table.check_record_index()
+    table.admin.abandon_generations(0, through_generation=1)
+    report = table.admin.verify_record_index()
     assert (report.damage, report.fragments_covered) == ([], 0), (ids, report)
     keys = pa.table([[-400, -499, -401], [""] * 3], schema=ints.table.schema)
     assert lookup(table, keys) == {(-400,): "other", (-499,): "other", (-401,): "other"}
@@ -221,7 +284,7 @@ def test_a_damaged_index_is_found_repaired_and_never_believed(
 ) -> None:
     ints.put(range(1000), "a")
     ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     (name,) = published(ints.table)
     damage_pages(folder(ints.table) / name)
     table = lancemem.open_table(ints.table.uri)
@@ -231,14 +294,14 @@ def test_a_damaged_index_is_found_repaired_and_never_believed(
         table.stats()
     lines = [record.getMessage() for record in caplog.records]
     assert any("the record index cannot be read" in line for line in lines), lines
-    report = table.check_record_index()
+    report = table.admin.verify_record_index()
     assert len(report.damage) >= 1
     assert name in report.damage[0]
     # Compaction does without it as well.
     ints.put(range(10, 20), "b")
     ints.compact()
     ints.check(range(1100))
-    table.rebuild_record_index()
+    table.create_record_index()
     sound(table)
     ints.check(range(1100))
 
@@ -249,7 +312,7 @@ def test_a_byte_that_changed_in_the_pages_is_found_and_changes_no_answer(
 ) -> None:
     ints.put(range(300), "a")
     ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     ints.put(range(250, 600), "b")  # its key index is adopted
     ints.compact()
     names = published(ints.table)
@@ -265,7 +328,7 @@ def test_a_byte_that_changed_in_the_pages_is_found_and_changes_no_answer(
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
             table = lancemem.open_table(ints.table.uri)
             assert lookup(table, keys) == answer, (name, at)
-            damage = table.check_record_index().damage
+            damage = table.admin.verify_record_index().damage
             assert name in damage[0], (at, damage)
             assert file in damage[0], (at, damage)
         path.write_bytes(whole)
@@ -280,7 +343,7 @@ def test_large_pages_are_compared_before_a_compaction_writes_down_what_they_say(
     rows = pa.table([range(count), ["a"] * count], schema=schema)
     lance.write_dataset(rows, uri, mode="append")
     table = lancemem.open_table(uri)
-    table.rebuild_record_index()
+    table.create_record_index()
     (name,) = published(table)
     pages = folder(table) / name / "page_data.lance"
     whole = pages.read_bytes()
@@ -303,16 +366,16 @@ def test_large_pages_are_compared_before_a_compaction_writes_down_what_they_say(
 def test_a_damaged_publication_is_left_out_and_named(ints: Model) -> None:
     ints.put(range(100), "a")
     ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     (name,) = published(ints.table)
     path = folder(ints.table) / "runs" / f"{name}.binpb"
     written = path.read_bytes()
     path.write_bytes(written[:-1] + bytes([written[-1] ^ 1]))
     table = lancemem.open_table(ints.table.uri)
-    assert [name in line for line in table.check_record_index().damage] == [True]
+    assert [name in line for line in table.admin.verify_record_index().damage] == [True]
     ints.table = table
     ints.check(range(150))
-    table.rebuild_record_index()
+    table.create_record_index()
     sound(table)
     assert name not in published(table)
 
@@ -371,7 +434,7 @@ def without_blocks(publication: Path) -> None:
     republish(publication, message)
 
 
-def test_a_check_beside_rebuilds_tells_of_no_damage(make_table: MakeTable) -> None:
+def test_a_verification_beside_creations_tells_of_no_damage(make_table: MakeTable) -> None:
     """Of a run that is published while the check reads the entries of others."""
     table = make_table()
     count = 50_000
@@ -379,19 +442,19 @@ def test_a_check_beside_rebuilds_tells_of_no_damage(make_table: MakeTable) -> No
     table.upsert(pa.table(columns, schema=table.schema))
     flush(table)
     table.compact()
-    table.rebuild_record_index()
+    table.create_record_index()
     ended = threading.Event()
 
-    def rebuild() -> None:
+    def create() -> None:
         other = lancemem.open_table(table.uri)
         while not ended.is_set():
-            other.rebuild_record_index()
+            other.create_record_index()
 
-    beside = threading.Thread(target=rebuild)
+    beside = threading.Thread(target=create)
     beside.start()
     try:
         for _ in range(20):
-            assert table.check_record_index().damage == []
+            assert table.admin.verify_record_index().damage == []
     finally:
         ended.set()
         beside.join()
@@ -400,7 +463,7 @@ def test_a_check_beside_rebuilds_tells_of_no_damage(make_table: MakeTable) -> No
 def test_pages_of_an_earlier_version_are_read_without_checksums(ints: Model) -> None:
     ints.put(range(300), "a")
     ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     (name,) = published(ints.table)
     without_checksums(folder(ints.table) / "runs" / f"{name}.binpb")
     ints.table = lancemem.open_table(ints.table.uri)
@@ -414,7 +477,7 @@ def test_pages_of_a_version_without_checksums_of_blocks_are_compared_whole(
 ) -> None:
     ints.put(range(300), "a")
     ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     (name,) = published(ints.table)
     without_blocks(folder(ints.table) / "runs" / f"{name}.binpb")
     ints.table = lancemem.open_table(ints.table.uri)
@@ -426,7 +489,7 @@ def test_pages_of_a_version_without_checksums_of_blocks_are_compared_whole(
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
         ints.table = lancemem.open_table(ints.table.uri)
         ints.check(range(0, 350, 7))
-        assert file in ints.table.check_record_index().damage[0], at
+        assert file in ints.table.admin.verify_record_index().damage[0], at
     path.write_bytes(whole)
     ints.table = lancemem.open_table(ints.table.uri)
     for start in range(1_000, 1_008):  # merged with those that have checksums of blocks
@@ -442,7 +505,7 @@ def test_only_the_blocks_that_a_lookup_reads_are_compared(ints: Model) -> None:
     count = 200_000
     lance.write_dataset(pa.table([range(count), ["a"] * count], schema=schema), uri, mode="append")
     table = lancemem.open_table(uri)
-    table.rebuild_record_index()
+    table.create_record_index()
     (name,) = published(table)
     path = folder(table) / name / "page_data.lance"
     content = bytearray(path.read_bytes())
@@ -456,30 +519,32 @@ def test_only_the_blocks_that_a_lookup_reads_are_compared(ints: Model) -> None:
     # Each block is asked for in turn: damage is met, and no row is missed.
     every = pa.table([range(0, count, 5_000), [""] * (count // 5_000)], schema=schema)
     assert len(lookup(table, every)) == count // 5_000
-    (damage,) = table.check_record_index().damage[:1]
+    (damage,) = table.admin.verify_record_index().damage[:1]
     assert "page_data.lance" in damage
 
 
 def test_entries_of_other_rows_are_damage(ints: Model, make_table: MakeTable) -> None:
     ints.put(range(1000), "a")
     ints.compact()
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     other = Model(make_table(pa.schema(ints.table.schema), ["id"]), ints.key)
     other.put(range(1, 1001), "a")
     other.compact()
-    other.table.rebuild_record_index()
+    other.table.create_record_index()
     (ours,), (theirs,) = published(ints.table), published(other.table)
     for name in ("page_data.lance", "page_lookup.lance"):
         shutil.copy(folder(other.table) / theirs / name, folder(ints.table) / ours / name)
     table = lancemem.open_table(ints.table.uri)
-    assert ours in table.check_record_index().damage[0], "the checksums are those of other pages"
+    assert ours in table.admin.verify_record_index().damage[0], (
+        "the checksums are those of other pages"
+    )
     without_checksums(folder(ints.table) / "runs" / f"{ours}.binpb")
-    (sentence,) = lancemem.open_table(ints.table.uri).check_record_index().damage
+    (sentence,) = lancemem.open_table(ints.table.uri).admin.verify_record_index().damage
     assert sentence.startswith("fragment ")
 
 
 def test_many_small_runs_become_one_and_their_pages_are_collected(ints: Model) -> None:
-    ints.table.rebuild_record_index()
+    ints.table.create_record_index()
     for step in range(20):
         ints.put(range(step * 10, step * 10 + 10), f"v{step}")
         ints.compact()
@@ -501,25 +566,29 @@ def test_many_small_runs_become_one_and_their_pages_are_collected(ints: Model) -
     ints.check(range(250))
 
 
-def test_the_command_line_rebuilds_and_checks(ints: Model) -> None:
+def test_the_command_line_creates_verifies_and_drops(ints: Model) -> None:
     ints.put(range(100), "a")
     ints.compact()
 
     def command(what: str) -> subprocess.CompletedProcess[str]:
-        call = [sys.executable, "-m", "lancemem", "index", what, ints.table.uri]
+        call = [sys.executable, "-m", "lancemem", f"{what}-record-index", ints.table.uri]
         return subprocess.run(call, capture_output=True, text=True, timeout=50, check=False)  # noqa: S603
 
-    done = command("rebuild")
+    done = command("create")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("1 runs, 100 entries, ")
-    assert command("check").returncode == 0
+    assert command("verify").returncode == 0
     (name,) = published(ints.table)
     damage_pages(folder(ints.table) / name)
-    checked = command("check")
+    checked = command("verify")
     assert checked.returncode == 1
     assert "\ndamaged: run " in checked.stdout
-    assert command("rebuild").returncode == 0
-    assert command("check").returncode == 0
+    assert command("create").returncode == 0
+    assert command("verify").returncode == 0
+    dropped = command("drop")
+    assert (dropped.returncode, dropped.stdout) == (0, "the table has no record index\n")
+    assert published(ints.table) == set()
+    assert "create-record-index makes one" in command("verify").stdout
 
 
 def test_a_table_without_a_key_has_no_record_index(tmp_path: Path) -> None:
@@ -527,4 +596,6 @@ def test_a_table_without_a_key_has_no_record_index(tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"v": [1]}, schema=schema), uri)
     with pytest.raises(lancemem.InvalidInputError):
-        lancemem.enable(uri).rebuild_record_index()
+        lancemem.enable(uri).create_record_index()
+    with pytest.raises(lancemem.InvalidInputError):
+        lancemem.enable(uri).drop_record_index()

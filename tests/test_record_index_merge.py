@@ -38,7 +38,7 @@ IO_COUNTERS = Path("/proc/self/io")
 def model(request: pytest.FixtureRequest, make_table: MakeTable) -> Model:
     """Give an empty table with a record index for each kind of key."""
     model = Model(*empty_table(make_table, request.param))
-    model.table.rebuild_record_index()
+    model.table.create_record_index()
     return model
 
 
@@ -46,7 +46,7 @@ def model(request: pytest.FixtureRequest, make_table: MakeTable) -> Model:
 def ints(make_table: MakeTable) -> Model:
     """Give the same of whole numbers alone."""
     model = Model(*empty_table(make_table, "int64"))
-    model.table.rebuild_record_index()
+    model.table.create_record_index()
     return model
 
 
@@ -97,7 +97,7 @@ def test_a_compaction_of_one_row_reads_and_writes_little_of_a_large_index(
 ) -> None:
     table, _ = empty_table(make_table, "int64")
     rows, runs = 270_000, 7
-    table.rebuild_record_index()
+    table.create_record_index()
     for start in range(0, runs * rows, rows):
         table.upsert(new_rows(table, np.arange(start, start + rows)))
         flush(table)
@@ -278,7 +278,7 @@ def test_compactors_and_collectors_beside_each_other_leave_the_index_right(ints:
         for thread in beside:
             thread.join()
         assert failures == []
-        assert lancemem.open_table(ints.table.uri).check_record_index().damage == []
+        assert lancemem.open_table(ints.table.uri).admin.verify_record_index().damage == []
         ints.check(range(0, 700, 23))
     add_runs(ints, 1, 5, first=9_000)
     report = sound(ints.table)

@@ -77,7 +77,7 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
         with pytest.raises(lancemem.CorruptionError, match=rf"WAL entry 5 .*\({kind}\)"):
             refused()
 
-    report = written.verify_wal(0)
+    report = written.admin.verify_wal(0)
     assert report.first_damaged_position == 5
     assert (report.replay_after_wal_position, report.last_wal_position) == (0, 7)
     assert [finding.kind for finding in report.findings] == [kind, "intact", "intact"]
@@ -88,7 +88,7 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
         for position in (5, 6, 7)
         if (path := entry_path(written, position)).exists()
     }
-    dropped = written.truncate_wal(shard_of(written), from_position=5)
+    dropped = written.admin.truncate_wal(shard_of(written), from_position=5)
     assert [finding.position for finding in dropped.findings] == [5, 6, 7]
     copies = {
         finding.position: (Path(written.uri) / finding.copy).read_bytes()
@@ -97,7 +97,7 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
     }
     assert copies == originals
 
-    assert written.verify_wal(0).findings == []
+    assert written.admin.verify_wal(0).findings == []
     assert ids(written.scan().to_table()) == [2, 3, 4]
     with lance.dataset(written.uri).mem_wal_writer(shard_of(written)) as writer:
         assert ids(writer.lsm_scanner().to_table()) == [2, 3, 4]
@@ -127,8 +127,8 @@ def test_compressed_buffers_are_refused_whatever_size_they_say_they_have(
     for refused in (lambda: written.start_job(shard=0), lambda: written.scan().to_table()):
         with pytest.raises(lancemem.CorruptionError, match=r"WAL entry 7 .*compressed"):
             refused()
-    assert [finding.kind for finding in written.verify_wal(0).findings] == ["undecodable"]
-    written.truncate_wal(shard_of(written), from_position=7)
+    assert [finding.kind for finding in written.admin.verify_wal(0).findings] == ["undecodable"]
+    written.admin.truncate_wal(shard_of(written), from_position=7)
     assert ids(written.scan().to_table()) == [2, 3, 4, 5, 6]
 
 
@@ -137,7 +137,7 @@ def test_a_file_under_the_last_number_there_is_hides_no_entry(written: lancemem.
     path.write_bytes(b"whatever")
     table = lancemem.open_table(written.uri)
     assert ids(table.scan().to_table()) == [2, 3, 4, 5, 6, 7]
-    assert table.verify_wal(0).findings == []
+    assert table.admin.verify_wal(0).findings == []
     with table.start_job(shard=0) as job:
         job.put(row(8))
     assert ids(table.scan().to_table()) == [2, 3, 4, 5, 6, 7, 8]
@@ -146,7 +146,7 @@ def test_a_file_under_the_last_number_there_is_hides_no_entry(written: lancemem.
 
 def test_rows_of_a_dropped_entry_can_be_read_from_its_copy(written: lancemem.Table) -> None:
     DAMAGES["zero length"](entry_path(written, 5))
-    dropped = written.truncate_wal(0, from_position=5)
+    dropped = written.admin.truncate_wal(0, from_position=5)
     copy = Path(written.uri) / str(dropped.findings[1].copy)
     rows = pa.ipc.open_stream(copy.read_bytes()).read_all()
     written.upsert(rows.drop_columns(["_tombstone"]))
@@ -161,21 +161,21 @@ def test_a_running_job_can_flush_past_the_damage_and_loses_nothing(table: lancem
     with pytest.raises(lancemem.CorruptionError):
         table.start_job(shard=0)
     job.close(flush=True)
-    assert table.verify_wal(0).findings == []
+    assert table.admin.verify_wal(0).findings == []
     assert ids(table.scan().to_table()) == list(range(FIRST, FIRST + ENTRIES))
 
 
 def test_a_cut_that_must_not_be_made_is_refused_and_says_why(written: lancemem.Table) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="no entry of the log is damaged"):
-        written.truncate_wal(0, from_position=5)
+        written.admin.truncate_wal(0, from_position=5)
     DAMAGES["hole"](entry_path(written, 4))
     with pytest.raises(lancemem.InvalidInputError, match="entry 4 before it is damaged too"):
-        written.truncate_wal(0, from_position=6)
+        written.admin.truncate_wal(0, from_position=6)
     with pytest.raises(lancemem.InvalidInputError, match="covers the log up to entry 0"):
-        written.truncate_wal(0, from_position=0)
+        written.admin.truncate_wal(0, from_position=0)
     for unknown in (7, "no id", "6c6e636d-656d-8000-8000-00010000ffff"):
         with pytest.raises(lancemem.InvalidInputError, match=r"no shard|not a shard id|not exist"):
-            written.verify_wal(unknown)
+            written.admin.verify_wal(unknown)
 
 
 def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
@@ -183,7 +183,7 @@ def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
     for number in range(FIRST, FIRST + ENTRIES):
         job.put(row(number))
     DAMAGES["hole"](entry_path(table, 6))
-    table.truncate_wal(0, from_position=6)
+    table.admin.truncate_wal(0, from_position=6)
     with pytest.raises(lancemem.WriterFencedError):
         job.put(row(99))
     assert ids(table.scan().to_table()) == [2, 3, 4, 5]
@@ -192,42 +192,42 @@ def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
 def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
     written: lancemem.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check-wal", written.uri]) == 0
+    assert main(["verify-wal", written.uri]) == 0
     assert "entries 1 to 7, nothing damaged" in capsys.readouterr().out
 
-    assert main(["index", "check", written.uri]) == 0
+    assert main(["verify-record-index", written.uri]) == 0
     assert "no record index" in capsys.readouterr().out
     manifests = Path(written.uri, "_mem_wal", shard_of(written), "manifest")
     newest = min(manifests.glob("*.binpb"))
     kept = newest.read_bytes()
     newest.write_bytes(kept[:-4])
-    assert main(["check-wal", written.uri]) == 1
+    assert main(["verify-wal", written.uri]) == 1
     assert newest.name in capsys.readouterr().err
     newest.write_bytes(kept)
 
     DAMAGES["cut short"](entry_path(written, 6))
-    assert main(["check-wal", written.uri, "--shard", "0"]) == 1
+    assert main(["verify-wal", written.uri, "--shard", "0"]) == 1
     said = capsys.readouterr().out
     assert "damaged from 6 on" in said
     assert "entry 6 (cut short: 100 bytes" in said
     assert "entry 7 (intact, behind the damage)" in said
     assert "rows 1" in said
 
-    assert main(["cut-wal", written.uri, "--shard", "0", "--from", "7"]) == 2
+    assert main(["truncate-wal", written.uri, "--shard", "0", "--from", "7"]) == 2
     assert "entry 6 before it is damaged too" in capsys.readouterr().err
-    assert main(["cut-wal", written.uri, "--shard", shard_of(written), "--from", "5"]) == 0
+    assert main(["truncate-wal", written.uri, "--shard", shard_of(written), "--from", "5"]) == 0
     said = capsys.readouterr().out
     assert f"copied to _lancemem/dropped/{shard_of(written)}/2/{6:016}.arrow" in said
     assert "entry 5 (intact, before the damage)" in said
-    assert main(["check-wal", written.uri]) == 0
+    assert main(["verify-wal", written.uri]) == 0
     assert ids(written.scan().to_table()) == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
     ("command", "option", "value"),
     [
-        ("cut-wal", "--from", "-1"),
-        ("cut-wal", "--from", "x"),
+        ("truncate-wal", "--from", "-1"),
+        ("truncate-wal", "--from", "x"),
         ("maintain", "--bytes-per-second", "-5"),
         ("maintain", "--older-than", "-5"),
         ("maintain", "--older-than", "nan"),
@@ -239,7 +239,7 @@ def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
 def test_the_command_line_refuses_numbers_that_mean_nothing(
     command: str, option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shard = ["--shard", "0"] if command == "cut-wal" else []
+    shard = ["--shard", "0"] if command == "truncate-wal" else []
     with pytest.raises(SystemExit) as ended:
         main([command, "never opened", *shard, f"{option}={value}"])
     assert ended.value.code == 2
@@ -250,9 +250,9 @@ def test_only_damage_ends_the_command_line_with_the_code_of_damage(
     written: lancemem.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for shard in ("9" * 23, "-1", "\u00b2", "\u0663"):
-        assert main(["check-wal", written.uri, f"--shard={shard}"]) == 2
+        assert main(["verify-wal", written.uri, f"--shard={shard}"]) == 2
     with pytest.raises(SystemExit) as refused:
-        main(["cut-wal", written.uri, "--shard", "0", "--from", "\u0663"])
+        main(["truncate-wal", written.uri, "--shard", "0", "--from", "\u0663"])
     assert refused.value.code == 2
     with pytest.raises(SystemExit) as refused:
         main(["maintain", written.uri, "--interval", "864000000000"])
@@ -262,12 +262,12 @@ def test_only_damage_ends_the_command_line_with_the_code_of_damage(
         main(["--version"])
     assert told.value.code == 0
     assert capsys.readouterr().out.strip() == lancemem.__version__
-    call = [sys.executable, "-m", "lancemem", "check-wal", written.uri]
+    call = [sys.executable, "-m", "lancemem", "verify-wal", written.uri]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, check=False, timeout=50)  # noqa: S603
     assert done.returncode == 2, done.stderr
     for closed in (">&-", "2>&-", ">&- 2>&-"):
-        shell = f'"$0" -m lancemem check-wal "$1" {closed}'
+        shell = f'"$0" -m lancemem verify-wal "$1" {closed}'
         for uri, code in ((written.uri, 0), (f"{written.uri}/none", 2)):
             command = ["/bin/sh", "-c", shell, sys.executable, uri]
             done = subprocess.run(command, check=False, timeout=50, capture_output=True)  # noqa: S603

@@ -144,8 +144,8 @@ def drop_and_add_a_wider_one(table: lancemem.Table, found: Rows) -> None:
 
 def widen(table: lancemem.Table, found: Rows) -> None:
     del found
-    table.widen_column("n")
-    table.widen_column("f")
+    table.alter_column("n", pa.int64())
+    table.alter_column("f", pa.float64())
 
 
 def all_at_once(table: lancemem.Table, found: Rows) -> None:
@@ -309,14 +309,14 @@ def test_a_column_that_is_widened_after_a_restore_keeps_the_rows_of_its_first_wi
 ) -> None:
     table = make_table(pa.schema([pa.field("id", pa.int64()), ("n", pa.int32())]))
     narrow = base_of(table).version
-    table.widen_column("n")
+    table.alter_column("n", pa.int64())
     table.upsert(pa.table({"id": [1], "n": [3_000_000_000]}))
     older = base_of(table).checkout_version(narrow)
     older.restore()
     again = lancemem.open_table(table.uri)
     with pytest.raises(lancemem.InvalidInputError, match="column 'n' was int64 and is int32 now"):
         again.scan().to_table()
-    again.widen_column("n")
+    again.alter_column("n", pa.int64())
     expected = [{"id": 1, "n": 3_000_000_000}]
     assert again.scan().to_table().to_pylist() == expected
     again.start_job(shard=0).close(flush=True)
@@ -331,7 +331,7 @@ def test_a_column_with_the_metadata_of_a_widened_one_is_another(make_table: Make
         job.put(pa.table({"id": [1], "n": pa.array([7], pa.int32())}))
         job.flush()
         job.put(pa.table({"id": [2], "n": pa.array([8], pa.int32())}))
-    table.widen_column("n")
+    table.alter_column("n", pa.int64())
     base_of(table).add_columns(base_of(table).schema.field("n").with_name("m"))
     expected = [{"id": 1, "n": 7, "m": None}, {"id": 2, "n": 8, "m": None}]
     assert sorted(table.scan().to_table().to_pylist(), key=itemgetter("id")) == expected
@@ -347,7 +347,7 @@ def test_the_mark_of_a_widening_means_nothing_in_a_table_made_from_the_schema(
     """The mark names a field id, under which the other table may have another column."""
     key = pa.field("id", pa.int64(), nullable=False)
     first = make_table(pa.schema([key, ("b", pa.int32()), ("a", pa.int64())]))
-    first.widen_column("b")
+    first.alter_column("b", pa.int64())
     schema = pa.schema([pa.schema(first.schema).field(name) for name in ("id", "a", "b")])
     uri = str(tmp_path / "second.lance")
     if is_enabled:
@@ -432,20 +432,33 @@ def test_a_table_that_lost_its_key_is_refused_before_a_byte_is_written(tmp_path:
     job.close()
 
 
+ONLY_WIDER = "only int32 to int64 and float32 to float64 are possible"
+
+
 @pytest.mark.parametrize(
-    ("column", "why"),
+    ("column", "to", "why"),
     [
-        ("id", "only int32 and float32 can be widened, not int64"),
-        ("s", "only int32 and float32 can be widened, not string"),
-        ("none", "there is no such column"),
+        ("id", pa.int64(), f"{ONLY_WIDER}, not int64 to int64"),
+        ("s", pa.large_string(), f"{ONLY_WIDER}, not string to large_string"),
+        ("n", pa.float64(), f"{ONLY_WIDER}, not int32 to double"),
+        ("none", pa.int64(), "there is no such column"),
+        ("n", pa.schema([]), f"{ONLY_WIDER}, not int32 to struct<>"),
     ],
 )
-def test_what_cannot_be_widened_is_refused(column: str, why: str, tmp_path: Path) -> None:
+def test_what_cannot_be_widened_is_refused(
+    column: str, to: pa.DataType, why: str, tmp_path: Path
+) -> None:
     table = create(tmp_path)
     version = base_of(table).version
     with pytest.raises(lancemem.InvalidInputError, match=f"column '{column}' of table .*{why}"):
-        table.widen_column(column)
+        table.alter_column(column, to)
     assert base_of(table).version == version
+
+
+def test_what_is_no_type_is_refused(tmp_path: Path) -> None:
+    name: Any = "int64"
+    with pytest.raises(lancemem.InvalidInputError, match=r"expected an Arrow type, .* got str"):
+        create(tmp_path).alter_column("n", name)
 
 
 def test_a_column_that_rows_find_their_shard_by_keeps_its_type(tmp_path: Path) -> None:
@@ -455,8 +468,8 @@ def test_a_column_that_rows_find_their_shard_by_keeps_its_type(tmp_path: Path) -
     )
     table.upsert(pa.table([[1, 2, 3], [1, 2, 3]], schema=schema))
     with pytest.raises(lancemem.InvalidInputError, match=r"column 'place' .* would find another"):
-        table.widen_column("place")
-    table.widen_column("n")
+        table.alter_column("place", pa.int64())
+    table.alter_column("n", pa.int64())
     assert sorted(table.scan().to_table()["n"].to_pylist()) == [1, 2, 3]
 
 
@@ -493,12 +506,12 @@ def test_a_key_column_and_one_with_an_index_keep_their_types(tmp_path: Path) -> 
         job.flush()
     table.compact()
     with pytest.raises(lancemem.InvalidInputError, match="column of the primary key"):
-        table.widen_column("id")
+        table.alter_column("id", pa.int64())
     base_of(table).create_scalar_index("n", "BTREE")
     with pytest.raises(lancemem.InvalidInputError, match="drop its index 'n_idx' first"):
-        table.widen_column("n")
+        table.alter_column("n", pa.int64())
     base_of(table).drop_index("n_idx")
-    table.widen_column("n")
+    table.alter_column("n", pa.int64())
     assert base_of(table).to_table().schema.field("n").type == pa.int64()
 
 
@@ -517,8 +530,8 @@ def test_a_column_is_widened_that_older_fragments_lack(rows_of_now: bool, tmp_pa
         with table.start_job(shard=0) as job:
             job.flush()
         table.compact()
-    table.widen_column("more")
-    table.widen_column("x")
+    table.alter_column("more", pa.int64())
+    table.alter_column("x", pa.float64())
     check(table, want, "durable", [])
     assert base_of(table).schema.field("more").type == pa.int64()
     base_of(table).validate()
@@ -529,7 +542,7 @@ def test_widening_leaves_deleted_rows_and_other_columns_in_their_places(tmp_path
     compacted(table)
     base_of(table).delete("id % 3 = 0")
     want = {i: row for i, row in expected(range(10)).items() if i % 3}
-    table.widen_column("n")
+    table.alter_column("n", pa.int64())
     assert seen(base_of(table).to_table()) == want
     assert base_of(table).to_table().schema.field("n").type == pa.int64()
     big = 2**40
@@ -649,11 +662,11 @@ class _Model:
         for row in self.want.values():
             row[new] = row.pop(name)
 
-    def widen_column(self, place: int) -> None:
+    def alter_column(self, place: int) -> None:
         name = self._column(place)
-        narrow = (pa.int32(), pa.float32())
-        if name is not None and base_of(self.table).schema.field(name).type in narrow:
-            self.table.widen_column(name)
+        wider = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
+        if name is not None and (to := wider.get(base_of(self.table).schema.field(name).type)):
+            self.table.alter_column(name, to)
 
     def look(self, level: str) -> None:
         if level == "flushed":
@@ -675,7 +688,7 @@ def programs() -> st.SearchStrategy[list[tuple[Any, ...]]]:
         st.tuples(st.just("add_column"), st.integers(0, 3)),
         st.tuples(st.just("drop_column"), place),
         st.tuples(st.just("rename_column"), place),
-        st.tuples(st.just("widen_column"), place),
+        st.tuples(st.just("alter_column"), place),
         st.tuples(st.just("look"), st.sampled_from(LEVELS)),
     )
     return st.lists(step, min_size=8, max_size=20)

@@ -268,7 +268,7 @@ def test_tasks_look_up_what_the_driver_compacts_in_deletion_vector_mode(
     table.upsert(rows(spark, 0, 1000, "1"))
     table.flush()
     table.compact()
-    table.set_deletion_vectors(True)
+    table.alter(deletion_vectors=True)
     table.upsert(rows(spark, 500, 1500, "2"))
     table.delete(rows(spark, 0, 100, "0").select("name", "id"))
     table.flush()

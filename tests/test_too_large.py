@@ -63,8 +63,8 @@ def full(table: lancemem.Table) -> lancemem.Table:
         job.put(rows(range(600), 1.0))
         job.flush()
     table.compact()
-    table.rebuild_record_index()
-    table.set_deletion_vectors(True)
+    table.create_record_index()
+    table.alter(deletion_vectors=True)
     with table.start_job(shard=0) as job:
         job.delete(rows(range(10), 0.0).select(["id"]))
         job.put(rows(range(700, 710), 2.0))
@@ -79,14 +79,14 @@ def full(table: lancemem.Table) -> lancemem.Table:
 def test_a_log_entry_is_named_by_readers_by_the_next_owner_and_by_a_check(
     full: lancemem.Table,
 ) -> None:
-    position = full.verify_wal(0).last_wal_position
+    position = full.admin.verify_wal(0).last_wal_position
     path = file_of(full, f"_mem_wal/*/wal/{f'{position:064b}'[::-1]}.arrow")
     stretch(path)
     name = f"WAL entry {position} of shard {full.shards()[0].shard_id} is damaged (too large)"
     for call in (opened(full).scan().to_table, opened(full).snapshot):
         assert unnamed(name, call) == "", call
     assert unnamed(name, opened(full).start_job, shard=0) == ""
-    report = full.verify_wal(0)
+    report = full.admin.verify_wal(0)
     assert report.first_damaged_position == position
     [finding] = report.findings
     assert (finding.kind, finding.bytes, finding.rows) == ("too large", 0, None)
@@ -96,16 +96,16 @@ def test_a_log_entry_is_named_by_readers_by_the_next_owner_and_by_a_check(
 def test_a_log_with_such_an_entry_is_cut_once_somebody_has_moved_it(
     full: lancemem.Table, tmp_path: Path
 ) -> None:
-    position = full.verify_wal(0).last_wal_position
+    position = full.admin.verify_wal(0).last_wal_position
     path = file_of(full, f"_mem_wal/*/wal/{f'{position:064b}'[::-1]}.arrow")
     stretch(path)
     epoch = full.shards()[0].writer_epoch
     with pytest.raises(lancemem.InvalidInputError, match="too large to be copied") as refused:
-        full.truncate_wal(0, from_position=position)
+        full.admin.truncate_wal(0, from_position=position)
     assert str(path.relative_to(full.uri)) in str(refused.value)
     assert full.shards()[0].writer_epoch == epoch
     path.rename(tmp_path / "moved")
-    assert full.verify_wal(0).first_damaged_position is None
+    assert full.admin.verify_wal(0).first_damaged_position is None
     assert ids(full) == EXPECTED[:-10]
 
 
@@ -147,18 +147,18 @@ def test_a_data_file_of_a_run_is_told_by_its_size(full: lancemem.Table) -> None:
 def test_a_check_reads_no_file_whose_size_is_wrong(full: lancemem.Table) -> None:
     path = of_run(full, "data/*")
     whole = path.read_bytes()
-    [report] = full.verify_sstables()
+    [report] = full.admin.verify_sstables()
     assert report.damage == []
     stretch(path)
-    [stretched] = full.verify_sstables()
+    [stretched] = full.admin.verify_sstables()
     assert stretched.damage == [f"data/{path.name}: too large"]
     assert stretched.bytes == report.bytes - len(whole), "not a byte of it was read"
     assert unnamed(f"data/{path.name} of SSTable", opened(full).compact) == ""
     path.write_bytes(whole[:-1])
-    [cut] = full.verify_sstables()
+    [cut] = full.admin.verify_sstables()
     assert cut.damage == [f"data/{path.name}: cut short"]
     path.write_bytes(whole)
-    assert full.verify_sstables() == [report]
+    assert full.admin.verify_sstables() == [report]
 
 
 @pytest.mark.parametrize("pattern", ["data/*.lance", "_versions/*.manifest"])
@@ -260,18 +260,18 @@ def test_a_log_with_an_entry_that_is_no_file_is_cut_once_somebody_has_moved_it(
 ) -> None:
     with opened(full).start_job(shard=0) as job:
         job.put(rows(range(720, 730), 4.0))
-    position = full.verify_wal(0).last_wal_position - 1
+    position = full.admin.verify_wal(0).last_wal_position - 1
     path = file_of(full, f"_mem_wal/*/wal/{f'{position:064b}'[::-1]}.arrow")
     instead(path)
     epoch = full.shards()[0].writer_epoch
-    assert [finding.kind for finding in full.verify_wal(0).findings] == ["no file", "intact"]
+    assert [finding.kind for finding in full.admin.verify_wal(0).findings] == ["no file", "intact"]
     with pytest.raises(lancemem.InvalidInputError, match="no file that could be copied") as refused:
-        full.truncate_wal(0, from_position=position)
+        full.admin.truncate_wal(0, from_position=position)
     assert str(path.relative_to(full.uri)) in str(refused.value)
     assert full.shards()[0].writer_epoch == epoch
     remove(path)
-    assert [finding.kind for finding in full.verify_wal(0).findings] == ["hole", "intact"]
-    assert full.truncate_wal(0, from_position=position).findings
+    assert [finding.kind for finding in full.admin.verify_wal(0).findings] == ["hole", "intact"]
+    assert full.admin.truncate_wal(0, from_position=position).findings
     opened(full).start_job(shard=0).close()
 
 
@@ -304,7 +304,7 @@ def test_a_file_of_a_run_that_is_no_file_is_named(
     path = of_run(full, pattern)
     instead(path)
     name = f"{path.name} of SSTable"
-    [report] = opened(full).verify_sstables()
+    [report] = opened(full).admin.verify_sstables()
     assert [line.endswith(": no file") for line in report.damage] == [True], report.damage
     assert unnamed(name, opened(full).compact) == ""
     if pattern == "data/*":

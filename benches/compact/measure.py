@@ -78,7 +78,7 @@ def look_up(runs: Path) -> tuple[Path, tuple[float, int]]:
     path = tables.copy(runs)
     table = lancemem.open_table(str(path))
     before = tables.sizes(path)
-    seconds, _ = _timed(lambda: table.set_deletion_vectors(True))
+    seconds, _ = _timed(lambda: table.alter(deletion_vectors=True))
     return path, (seconds, tables.written(before, tables.sizes(path)))
 
 

@@ -75,7 +75,7 @@ def _measure(uri: Path, rows: int, compactions: int) -> float:
     reader = pa.RecordBatchReader.from_batches(SCHEMA, batches())
     lance.write_dataset(reader, str(uri), max_rows_per_file=CHUNK_ROWS)
     started, used = time.perf_counter(), time.process_time()
-    report = lancemem.enable(str(uri)).rebuild_record_index()
+    report = lancemem.enable(str(uri)).create_record_index()
     wall, used = time.perf_counter() - started, time.process_time() - used
     index = report.bytes / 1e6
     _say(f"{rows:,} rows: index of {index:,.0f} MB, {report.runs} runs")

@@ -94,7 +94,7 @@ def newer(
                 opened = (uri, table, jobs)
                 found += _newer(settings, opened, (kind, base_rows, above), what, peer=peer)
         if above.runs:
-            table.set_deletion_vectors(True)
+            table.alter(deletion_vectors=True)
             for what in READS:
                 found.append(_by_position(settings, uri, (kind, base_rows, above), what))
         return found

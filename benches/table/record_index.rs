@@ -42,13 +42,13 @@ async fn measure(rows: i64, text: bool) {
     let table = filled(uri.to_str().unwrap(), rows, text).await;
     println!("{} keys, {rows} rows", if text { "utf8 of 12 bytes" } else { "int64" });
     let started = Instant::now();
-    let report = table.rebuild_record_index().await.unwrap();
+    let report = table.create_record_index().await.unwrap();
     let built = started.elapsed();
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let a_key = report.bytes as f64 / report.entries as f64;
     println!("  build {:.2} s, {} runs, {a_key:.2} bytes a key", built.as_secs_f64(), report.runs);
     let started = Instant::now();
-    let checked = table.check_record_index().await.unwrap();
+    let checked = table.verify_record_index().await.unwrap();
     assert!(checked.damage.is_empty(), "{:?}", checked.damage);
     println!("  check {:.2} s", started.elapsed().as_secs_f64());
 

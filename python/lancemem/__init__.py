@@ -8,6 +8,7 @@ starts no thread and loads neither pandas nor pyarrow.
 
 from lancemem._lancemem import (
     Acknowledged,
+    Admin,
     ArrowArray,
     ArrowStream,
     BatchIterator,
@@ -62,6 +63,7 @@ from lancemem._lancemem import (
 
 __all__ = [
     "Acknowledged",
+    "Admin",
     "ArrowArray",
     "ArrowStream",
     "BatchIterator",

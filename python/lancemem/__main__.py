@@ -25,10 +25,18 @@ if TYPE_CHECKING:
 
 DAMAGED = 1
 FAILED = 2
-# Commands that look for damage.
-CHECKS = ("check-wal", "check-runs", "relist-sstables", "index")
+# Commands that look for damage, or read everything.
+VERIFICATIONS = (
+    "verify-wal",
+    "verify-sstables",
+    "verify-record-index",
+    "create-record-index",
+    "relist-sstables",
+)
 # Commands for a base table that is older than its shards.
 REPAIRS = ("relist-sstables", "abandon-generations")
+# Commands of the record index.
+INDEXING = ("verify-record-index", "create-record-index", "drop-record-index")
 
 
 class _Stopped(BaseException):
@@ -42,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options)
     except (lancemem.LancememError, OSError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        if isinstance(error, lancemem.CorruptionError) and options.command in CHECKS:
+        if isinstance(error, lancemem.CorruptionError) and options.command in VERIFICATIONS:
             return DAMAGED
     except Exception:  # noqa: BLE001 - the code says so, and the trace is printed
         # Whoever acts on the code of damage must not take a defect for one.
@@ -54,42 +62,44 @@ def _run(options: argparse.Namespace) -> int:
     table = lancemem.open_table(options.uri)
     if options.command == "maintain":
         return _maintain(table, options)
-    if options.command == "index":
-        return _index(table, options.what)
+    if options.command in INDEXING:
+        return _index(table, options.command)
     if options.command == "deletion-vectors":
         _say(_vectors(table, options.what))
         return 0
-    if options.command == "cut-wal":
-        _say(_cut(table, options.shard, options.from_position))
+    if options.command == "truncate-wal":
+        _say(_truncate(table, options.shard, options.from_position))
         return 0
     if options.command in REPAIRS:
         return _repair(table, options)
-    check = _check_runs if options.command == "check-runs" else _check
-    return check(table, options.shard)
+    verify = _verify_sstables if options.command == "verify-sstables" else _verify_wal
+    return verify(table, options.shard)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lancemem", description=__doc__.split("\n")[0])
     parser.add_argument("--version", action="version", version=lancemem.__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("check-wal", help="look for damage in the logs; writes nothing")
-    check.add_argument("uri", help="the table")
-    check.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
-    runs = commands.add_parser(
-        "check-runs", help="compare flushed SSTables with their checksums; writes nothing"
+    wal = commands.add_parser("verify-wal", help="look for damage in the logs; writes nothing")
+    wal.add_argument("uri", help="the table")
+    wal.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
+    sstables = commands.add_parser(
+        "verify-sstables", help="compare flushed SSTables with their checksums; writes nothing"
     )
-    runs.add_argument("uri", help="the table")
-    runs.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
-    cut = commands.add_parser("cut-wal", help="drop the end of a damaged log; copies are kept")
-    cut.add_argument("uri", help="the table")
-    cut.add_argument("--shard", type=_shard, required=True, help="ordinal or id")
-    cut.add_argument(
+    sstables.add_argument("uri", help="the table")
+    sstables.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
+    truncate = commands.add_parser(
+        "truncate-wal", help="drop the end of a damaged log; copies are kept"
+    )
+    truncate.add_argument("uri", help="the table")
+    truncate.add_argument("--shard", type=_shard, required=True, help="ordinal or id")
+    truncate.add_argument(
         "--from",
         dest="from_position",
         metavar="N",
         type=_count,
         required=True,
-        help="everything from this position on goes; check-wal reports where the damage begins",
+        help="the first entry to drop; verify-wal reports where the damage begins",
     )
     relist = commands.add_parser(
         "relist-sstables",
@@ -108,11 +118,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_count,
         required=True,
-        help="the newest missing generation; relist-sstables and check-runs report it",
+        help="the newest missing generation; relist-sstables and verify-sstables report it",
     )
-    index = commands.add_parser("index", help="make the record index anew, or check it")
-    index.add_argument("what", choices=["rebuild", "check"])
-    index.add_argument("uri", help="the table")
+    verify_index = commands.add_parser(
+        "verify-record-index", help="compare the record index with the base table; writes nothing"
+    )
+    verify_index.add_argument("uri", help="the table")
+    create_index = commands.add_parser(
+        "create-record-index", help="create the record index; one that exists is made anew"
+    )
+    create_index.add_argument("uri", help="the table")
+    drop_index = commands.add_parser("drop-record-index", help="drop the record index")
+    drop_index.add_argument("uri", help="the table")
     vectors = commands.add_parser("deletion-vectors", help="switch the mode, or look up now")
     vectors.add_argument("what", choices=["on", "off", "write"])
     vectors.add_argument("uri", help="the table")
@@ -180,18 +197,18 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
-def _check(table: lancemem.Table, shard: int | str | None) -> int:
+def _verify_wal(table: lancemem.Table, shard: int | str | None) -> int:
     names = [shard] if shard is not None else [known.shard_id for known in table.shards()]
     damaged = 0
     for name in names:
-        report = table.verify_wal(name)
+        report = table.admin.verify_wal(name)
         damaged += report.first_damaged_position is not None
-        _say(_checked(report))
+        _say(_verified(report))
     return DAMAGED if damaged else 0
 
 
-def _check_runs(table: lancemem.Table, shard: int | str | None) -> int:
-    reports = table.verify_sstables(shard)
+def _verify_sstables(table: lancemem.Table, shard: int | str | None) -> int:
+    reports = table.admin.verify_sstables(shard)
     damaged = [report for report in reports if report.damage]
     for report in damaged:
         name = f"run {report.path}: " if report.path else ""
@@ -207,10 +224,10 @@ def _check_runs(table: lancemem.Table, shard: int | str | None) -> int:
 def _repair(table: lancemem.Table, options: argparse.Namespace) -> int:
     if options.command == "abandon-generations":
         through = options.through_generation
-        version = table.abandon_generations(options.shard, through_generation=through)
+        version = table.admin.abandon_generations(options.shard, through_generation=through)
         _say([f"shard {options.shard}: generations through {through} given up; version {version}"])
         return 0
-    reports = table.relist_sstables(options.shard)
+    reports = table.admin.relist_sstables(options.shard)
     if not reports:
         _say(["no generation is missing"])
     for report in reports:
@@ -220,7 +237,7 @@ def _repair(table: lancemem.Table, options: argparse.Namespace) -> int:
     return DAMAGED if any(report.missing for report in reports) else 0
 
 
-def _checked(report: lancemem.WalReport) -> Iterator[str]:
+def _verified(report: lancemem.WalReport) -> Iterator[str]:
     covered, last = report.replay_after_wal_position, report.last_wal_position
     looked = f"entries {covered + 1} to {last}" if last > covered else "no entries to replay"
     if report.first_damaged_position is None:
@@ -230,8 +247,8 @@ def _checked(report: lancemem.WalReport) -> Iterator[str]:
     yield from _findings(report)
 
 
-def _cut(table: lancemem.Table, shard: int | str, from_position: int) -> Iterator[str]:
-    report = table.truncate_wal(shard, from_position=from_position)
+def _truncate(table: lancemem.Table, shard: int | str, from_position: int) -> Iterator[str]:
+    report = table.admin.truncate_wal(shard, from_position=from_position)
     yield f"shard {report.shard_id}: dropped the log from entry {from_position} on, and with it"
     yield from _findings(report)
 
@@ -261,10 +278,15 @@ def _finding(finding: lancemem.WalFinding, place: str) -> str:
     return f"  entry {finding.position} ({kind}): {told}{copied}"
 
 
-def _index(table: lancemem.Table, what: str) -> int:
-    report = table.rebuild_record_index() if what == "rebuild" else table.check_record_index()
-    if what == "check" and not (report.runs or report.stale_runs or report.damage):
-        _say(["the table has no record index; index rebuild makes one"])
+def _index(table: lancemem.Table, command: str) -> int:
+    if command == "drop-record-index":
+        table.drop_record_index()
+        _say(["the table has no record index"])
+        return 0
+    verifies = command == "verify-record-index"
+    report = table.admin.verify_record_index() if verifies else table.create_record_index()
+    if verifies and not (report.runs or report.stale_runs or report.damage):
+        _say(["the table has no record index; create-record-index makes one"])
         return 0
     told = (
         f"{report.runs} runs, {report.entries} entries, {report.bytes} bytes; "
@@ -279,7 +301,7 @@ def _vectors(table: lancemem.Table, what: str) -> Iterator[str]:
     if what == "write":
         yield _looked_up(table.write_deletion_vectors())
         return
-    version = table.set_deletion_vectors(what == "on")
+    version = table.alter(deletion_vectors=what == "on")
     yield f"deletion-vector mode is {what}; version {version}"
 
 
@@ -334,7 +356,7 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     gone = table.collect_garbage(older_than=timedelta(seconds=options.older_than))
     kinds = [garbage.kind for garbage in gone.garbage]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    pinned = f"; {gone.pinned_sstables} runs are being read" if gone.pinned_runs else ""
+    pinned = f"; {gone.pinned_sstables} runs are being read" if gone.pinned_sstables else ""
     yield f"collected {gone.bytes} bytes: {counts or 'nothing'}{pinned}"
 
 

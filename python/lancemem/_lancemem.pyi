@@ -23,6 +23,7 @@ from lancemem.dataset import TableDataset
 
 __all__ = [
     "Acknowledged",
+    "Admin",
     "ArrowArray",
     "ArrowStream",
     "BatchIterator",
@@ -360,6 +361,10 @@ class Table:
     def primary_key(self) -> list[str]: ...
     @property
     def sharding(self) -> Sharding | None: ...
+    @property
+    def admin(self) -> Admin:
+        """Verification and repair: of logs, SSTables and the record index."""
+
     def refresh(self) -> None:
         """Look at the newest version of the base table, so that `schema` has its columns.
 
@@ -578,13 +583,51 @@ class Table:
         limit.
         """
 
-    def widen_column(self, column: str) -> int:
-        """Make an int32 column int64, or a float32 column float64; return the base version.
+    def alter(self, *, deletion_vectors: bool) -> int:
+        """Change a setting of the table.
+
+        In deletion-vector mode a look-up beside each flush records, by position, which rows the new
+        SSTable supersedes. Reads of the level `"flushed"` then compare no keys, not even the first
+        one of a process. Nothing is rewritten.
+
+        A job enters the mode when it starts. `upsert`, `delete` and bulk writes leave the look-up
+        to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`. Rows
+        without a look-up are compared by key.
+
+        Args:
+            deletion_vectors: True enters the mode, and looks up every flushed SSTable before the
+                call returns. False compacts every flushed SSTable first, and leaves the mode.
+
+        Returns:
+            The version of the base table that records the setting.
+
+        Raises:
+            InvalidInputError: The table has no primary key.
+
+        Example:
+            >>> table.alter(deletion_vectors=True)
+        """
+
+    def alter_column(self, name: str, type: pa.DataType) -> int:  # noqa: A002
+        """Change the type of a column: int32 to int64, or float32 to float64.
 
         Every other change of the columns is Lance's: `add_columns`, `drop_columns` and
-        `alter_columns` of the dataset. A change of type is the one that Lance refuses as long as
-        rows are above the base table. Columns of the primary key keep their types, and so does
-        the one that rows find their shard by; an index on the column has to be dropped first.
+        `alter_columns` of the dataset. Lance refuses a change of type as long as rows are above the
+        base table.
+
+        Args:
+            name: The column.
+            type: Its new type, `pyarrow.int64()` or `pyarrow.float64()`.
+
+        Returns:
+            The version of the base table that has the new type.
+
+        Raises:
+            InvalidInputError: With nothing written, for any other change of type, for the sharding
+                column, and for a column of the primary key, inside a struct or with an index.
+
+        Example:
+            >>> table.alter_column("count", pa.int64())
         """
 
     def collect_garbage(
@@ -609,32 +652,35 @@ class Table:
     def stats(self) -> TableStats:
         """Count what lies above the base table."""
 
-    def rebuild_record_index(self) -> RecordIndexReport:
-        """Make the record index of the base table anew; from now on compactions keep it up.
+    def create_record_index(self) -> RecordIndexReport:
+        """Create the record index of the base table. One that exists is made anew.
 
-        It finds the base rows of keys for `get` and for compaction, for keys of one column and of
-        several. Deleting `_lancemem/record_index` switches it off.
+        `get` and compactions find the base rows of keys in it, for keys of one column and of
+        several. Compactions keep it up from then on.
+
+        Returns:
+            A report of the new index.
+
+        Raises:
+            InvalidInputError: The table has no primary key.
+
+        Example:
+            >>> table.create_record_index()
         """
 
-    def check_record_index(self) -> RecordIndexReport:
-        """Compare the record index with the base table, entry by entry; writes nothing."""
+    def drop_record_index(self) -> None:
+        """Drop the record index, if there is one. `get` and compactions then read key columns.
+
+        Readers that have the index open may go on with it: `collect_garbage` removes its files. A
+        compaction that runs meanwhile does not bring the index back.
+
+        Raises:
+            InvalidInputError: The table has no primary key.
+        """
 
     @property
     def deletion_vectors(self) -> bool:
         """Whether deletion-vector mode is on, at the newest version that this handle has seen."""
-
-    def set_deletion_vectors(self, enabled: bool) -> int:
-        """Switch deletion-vector mode on or off; return the base version that says so.
-
-        In this mode a look-up beside each flush writes down, by position, which rows the new
-        SSTable supersedes, so that reads of the level `"flushed"` compare no keys, also the first
-        of a process. Nothing is rewritten. On: what is flushed already is looked up before the call
-        returns. Off: what is flushed is compacted first.
-
-        A job takes the mode up when it starts; `upsert`, `delete` and linked writes leave the
-        look-up to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`.
-        What nobody has looked up yet is compared by key.
-        """
 
     def write_deletion_vectors(self, *, shard: int | str | None = None) -> DeletionVectorResult:
         """Look up which rows each flushed SSTable supersedes, where nobody has yet.
@@ -649,32 +695,77 @@ class Table:
         Upserts make none: rows reach the base table with a compaction.
         """
 
-    def verify_wal(self, shard: int | str) -> WalReport:
-        """Look for damage in a shard's log, named by ordinal or id, and write nothing.
+@final
+class Admin:
+    """Verification and repair of a table: `Table.admin`.
 
-        The findings start at the first damaged entry; a log without damage has none. Raises
-        `CorruptionError` where the shard is older than its table, or the base table is older than
-        the shard.
+    Belongs to the process that opened the table, as the table does.
+    """
+
+    def verify_wal(self, shard: int | str) -> WalReport:
+        """Look for damage in a shard's log; write nothing.
+
+        Args:
+            shard: The shard, by ordinal or id.
+
+        Returns:
+            A report whose findings start at the first damaged entry. A log without damage has no
+            findings.
+
+        Raises:
+            CorruptionError: The shard is older than its table, or the base table is older than the
+                shard.
+            InvalidInputError: There is no such shard.
+        """
+
+    def truncate_wal(self, shard: int | str, *, from_position: int) -> WalReport:
+        """Truncate a shard's log at a damaged entry. The job of the shard is fenced.
+
+        Every dropped entry is copied to `_lancemem/dropped/` first. Intact entries behind
+        `from_position` are dropped too.
+
+        Args:
+            shard: The shard, by ordinal or id.
+            from_position: The first entry to drop: the first damaged one, which `verify_wal`
+                reports, or an entry before it.
+
+        Returns:
+            A report of the dropped entries.
+
+        Raises:
+            InvalidInputError: With nothing written, where an entry before `from_position` is
+                damaged too, where no entry is damaged, or where the shard manifest covers
+                `from_position`.
+            RetryableError: The log may be truncated in part. Call again.
         """
 
     def verify_sstables(self, shard: int | str | None = None) -> list[SsTableReport]:
         """Compare every file of uncompacted SSTables with its checksum; write nothing.
 
-        `shard`, by ordinal or id, is the only one whose SSTables are looked at. All bytes are read,
-        on an object store too. SSTables that lance wrote have no checksums. An SSTable that is
-        compacted meanwhile is left out where its files are gone. Generations that were flushed and
-        are missing are reported as damage too. Raises `RetryableError`, which names the file, for a
-        fault that may pass.
+        All bytes are read, on an object store too. SSTables that Lance wrote have no checksums. An
+        SSTable that is compacted meanwhile is left out where its files are gone. Generations that
+        were flushed and are missing are reported as damage too.
+
+        Args:
+            shard: The only shard to verify, by ordinal or id. Default: every shard.
+
+        Returns:
+            A report for each SSTable, and for each range of missing generations.
+
+        Raises:
+            InvalidInputError: There is no such shard.
+            RetryableError: A fault that may pass. The error names the file.
         """
 
-    def truncate_wal(self, shard: int | str, *, from_position: int) -> WalReport:
-        """Drop a shard's log from an entry on: the first damaged one, which `verify_wal` reports.
+    def verify_record_index(self) -> RecordIndexReport:
+        """Compare the record index with the base table, entry by entry; write nothing.
 
-        A position before it is taken too, and the intact entries behind it go with the rest. Every
-        dropped entry is copied to `_lancemem/dropped/` first, and the report lists them.
-        A job of the shard is fenced. Raises `InvalidInputError`, with nothing written, where an
-        earlier entry is damaged too, where none is damaged or where the manifest covers the
-        position. After `RetryableError` the cut may be half done: call again.
+        Returns:
+            A report, whose `damage` is empty for a correct index. `Table.create_record_index`
+            repairs a damaged one.
+
+        Raises:
+            InvalidInputError: The table has no primary key.
         """
 
     def relist_sstables(self, shard: int | str | None = None) -> list[RelistReport]:
@@ -1298,7 +1389,7 @@ class RecordIndexReport:
 
     `runs` answer for `fragments_covered` fragments of `base_version` and have `entries` in `bytes`;
     rows of `fragments_uncovered` are looked up without it. No run needs `stale_runs`. `damage`: a
-    sentence for each thing that is wrong; `rebuild_record_index` repairs it.
+    sentence for each thing that is wrong; `Table.create_record_index` repairs it.
     """
 
     @property
@@ -1343,7 +1434,7 @@ class TableVersion:
 
 @final
 class SsTableReport:
-    """What `Table.verify_sstables` found in one SSTable, or of generations that are missing.
+    """What `Admin.verify_sstables` found in one SSTable, or of generations that are missing.
 
     `path`: its folder in the shard; empty for missing generations, the oldest of which is
     `generation`. `files` have a checksum, and `bytes` together. `unchecked`:
@@ -1372,7 +1463,7 @@ class SsTableReport:
 
 @final
 class RelistReport:
-    """What `Table.relist_sstables` did in a shard of which generations were missing.
+    """What `Admin.relist_sstables` did in a shard of which generations were missing.
 
     `relisted`: generations that the shard manifest lists again. `missing`: those that are still
     missing, each with the reason.
@@ -1392,7 +1483,8 @@ class RelistReport:
 class WalReport:
     """What stands in a shard's log behind the entry `replay_after_wal_position`.
 
-    `findings`: of a check, everything from the first damaged entry on; of a cut, what it dropped.
+    `findings`: of `verify_wal`, the first damaged entry and all behind it; of `truncate_wal`, the
+    dropped entries.
     """
 
     @property

@@ -65,13 +65,13 @@ class Ending(Reader):
     def check(self) -> None:
         """Compare every checksum."""
         for shard in range(self.shape.shards):
-            for finding in self.table.verify_wal(shard).findings:
+            for finding in self.table.admin.verify_wal(shard).findings:
                 fault("the log is damaged", shard=shard, finding=finding)
-        for report in self.table.verify_sstables():
+        for report in self.table.admin.verify_sstables():
             if report.damage:
                 fault("an SSTable is damaged", damage=report.damage)
         if self.shape.record_index:
-            for damage in self.table.check_record_index().damage:
+            for damage in self.table.admin.verify_record_index().damage:
                 fault("the record index is damaged", damage=damage)
 
     def without_accelerators(self) -> lancemem.Table:

@@ -180,9 +180,9 @@ def make(uri: str, shape: Shape) -> None:
         lance.write_dataset(pa.schema(fields).empty_table(), uri, **shape.lance_options)
         table = lancemem.enable(uri, sharding=sharding)
     if shape.deletion_vectors:
-        table.set_deletion_vectors(True)
+        table.alter(deletion_vectors=True)
     if shape.record_index:
-        table.rebuild_record_index()
+        table.create_record_index()
 
 
 def text_of(group: int, number: int) -> str:

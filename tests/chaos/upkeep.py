@@ -61,7 +61,7 @@ class Maintainer(Role):
     def switch_vectors(self) -> None:
         """Set deletion-vector mode, mostly to what the round has."""
         keep = self.chance.random() < 0.8
-        self.table.set_deletion_vectors(self.shape.deletion_vectors == keep)
+        self.table.alter(deletion_vectors=self.shape.deletion_vectors == keep)
 
     def write_vectors(self) -> None:
         """Look up what a newer row of each SSTable hides."""
@@ -71,12 +71,12 @@ class Maintainer(Role):
     def record_index(self) -> None:
         """Make the record index anew."""
         if self.shape.record_index:
-            self.table.rebuild_record_index()
+            self.table.create_record_index()
 
     def check(self) -> None:
         """Compare checksums; collection may remove what is being checked."""
-        damaged = [text for report in self.table.verify_sstables() for text in report.damage]
-        damaged += self.table.check_record_index().damage
+        damaged = [text for report in self.table.admin.verify_sstables() for text in report.damage]
+        damaged += self.table.admin.verify_record_index().damage
         self.counts["damage while running"] += len(damaged)
 
     def plan(self) -> None:

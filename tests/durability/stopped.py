@@ -53,6 +53,8 @@ def do(uri: str, story: str, arguments: dict[str, Any]) -> None:
         lancemem.enable(uri)
         return
     table = lancemem.open_table(uri)
+    if story == "alter_column":
+        arguments["type"] = pa.type_for_alias(arguments["type"])
     if story == "flush":
         job = table.start_job(shard=0)
         job.put(rows([2000], "put"))

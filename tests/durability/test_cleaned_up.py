@@ -102,9 +102,9 @@ def values(found: pa.Table) -> dict[int, str]:
         ("compact", {"max_dead_share": 1.0, "mode": "link"}, TRANSACTION),
         ("compact", {"max_dead_share": 1.0, "update_indexes": True}, INDEX_FILES),
         ("compact", {"max_dead_share": 1.0, "update_indexes": True}, TRANSACTION),
-        ("widen_column", {"column": "n"}, FILES),
-        ("widen_column", {"column": "n"}, TRANSACTION),
-        ("set_deletion_vectors", {"enabled": True}, TRANSACTION),
+        ("alter_column", {"name": "n", "type": "int64"}, FILES),
+        ("alter_column", {"name": "n", "type": "int64"}, TRANSACTION),
+        ("alter", {"deletion_vectors": True}, TRANSACTION),
     ],
 )
 def test_no_commit_passes_over_a_version_that_was_cleaned_up(
@@ -115,7 +115,7 @@ def test_no_commit_passes_over_a_version_that_was_cleaned_up(
     syscalls_library: Path,
 ) -> None:
     """The other process's update and delete stay, whatever the first one was about to commit."""
-    if story == "widen_column":
+    if story == "alter_column":
         lance.dataset(table.uri).drop_index("n_idx")
     elif "mode" not in arguments:
         # Leaves the commit that follows a compaction's own.
@@ -124,8 +124,8 @@ def test_no_commit_passes_over_a_version_that_was_cleaned_up(
         change_and_clean_up(table.uri)
     fresh = lancemem.open_table(table.uri)
     assert values(fresh.scan().to_table()) == WANTED
-    assert fresh.deletion_vectors == (story == "set_deletion_vectors")
-    assert (fresh.schema.field("n").type == pa.int64()) == (story == "widen_column")
+    assert fresh.deletion_vectors == (story == "alter")
+    assert (fresh.schema.field("n").type == pa.int64()) == (story == "alter_column")
     fresh.compact()
     assert values(fresh.scan().to_table()) == WANTED
     assert values(lance.dataset(table.uri).to_table()) == WANTED

@@ -54,7 +54,7 @@ def was_lost(place: Place, before: int) -> bool:
 def test_a_column_is_widened_once_and_the_caller_hears_of_it(place: Place) -> None:
     table = written(place)
     before = lose_one(place)
-    version = table.widen_column("count")
+    version = table.alter_column("count", pa.int64())
     assert was_lost(place, before)
     assert version == newest(place)
     wide = table.scan().to_table()
@@ -79,7 +79,7 @@ def test_a_compaction_tells_what_it_did(place: Place) -> None:
 def test_a_mode_is_switched_once(place: Place) -> None:
     table = written(place)
     before = lose_one(place)
-    version = table.set_deletion_vectors(True)
+    version = table.alter(deletion_vectors=True)
     assert was_lost(place, before)
     assert version == newest(place)
 
@@ -87,12 +87,12 @@ def test_a_mode_is_switched_once(place: Place) -> None:
 def test_a_record_index_and_deletion_vectors_are_published_once(place: Place) -> None:
     table = written(place)
     before = lose_one(place, "record_index/runs/")
-    report = table.rebuild_record_index()
+    report = table.create_record_index()
     assert was_lost(place, before)
     assert (report.runs, report.stale_runs) == (1, 0)
-    assert table.check_record_index().damage == []
+    assert table.admin.verify_record_index().damage == []
     before = lose_one(place, "deletion_vectors/")
-    table.set_deletion_vectors(True)
+    table.alter(deletion_vectors=True)
     assert was_lost(place, before)
     assert table.write_deletion_vectors().runs == 0, "all are there"
     assert sorted(table.scan().to_table()["count"].to_pylist()) == [2, 2]

@@ -71,11 +71,11 @@ def test_the_files_of_runs_are_compared_when_somebody_asks(
     with single.start_job(shard=0) as job:
         job.put(rows(range(100), "one"))
         job.flush()
-    [report] = single.verify_sstables()
+    [report] = single.admin.verify_sstables()
     assert (report.files, report.damage) == (4, [])
     assert report.bytes > 1_000
     other = lancemem.open_table(place.uri, storage_options=place.options)
-    assert other.verify_sstables(0) == [report]
+    assert other.admin.verify_sstables(0) == [report]
 
 
 def test_a_first_get_is_right_whatever_was_written_since_the_table_was_opened(

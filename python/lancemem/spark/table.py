@@ -412,9 +412,9 @@ class LancememTable:
                 maintenance.look_up(self._spark, self._table)
         return self._table.compact()
 
-    def set_deletion_vectors(self, enabled: bool) -> int:
-        """Switch deletion-vector mode on or off, as `lancemem.Table.set_deletion_vectors` does."""
-        return self._table.set_deletion_vectors(enabled)
+    def alter(self, *, deletion_vectors: bool) -> int:
+        """Change a setting of the table, as `lancemem.Table.alter` does; runs on the driver."""
+        return self._table.alter(deletion_vectors=deletion_vectors)
 
     def collect_garbage(
         self, *, dry_run: bool = False, older_than: timedelta | None = None

@@ -4,7 +4,7 @@
 //! Does not own: every byte of an entry, which the unit tests of `format::wal_entry` cover.
 
 use lancemem_core::format::{Place, TRAILER_BYTES, paths, wal_entry};
-use lancemem_core::shard::check_wal;
+use lancemem_core::shard::verify_wal;
 use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, ShardId, WriterEpoch};
 
 use crate::fixture::{Fixture, quick, within};
@@ -153,7 +153,7 @@ async fn a_fence_of_lance_that_came_behind_a_later_claim_is_passed_over_and_one_
         fixture.storage.overwrite(&fixture.wal_path(9), ours).await;
         assert_refused(&fixture, 9, "epoch goes back").await;
         fixture.storage.overwrite(&fixture.wal_path(9), of_lance).await;
-        let report = check_wal(&fixture.store(), &fixture.manifests()).await.unwrap();
+        let report = verify_wal(&fixture.store(), &fixture.manifests()).await.unwrap();
         assert_eq!(report.first_damage(), None);
         assert_eq!(fixture.stored().await.len(), 6);
         let writer = fixture.open().await;

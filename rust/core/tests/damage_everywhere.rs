@@ -4,7 +4,7 @@
 //! Does not own: the words of each kind (`damage`), or bytes that no writer wrote (`fuzz`).
 
 use lancemem_core::format::{TRAILER_BYTES, paths};
-use lancemem_core::shard::check_wal;
+use lancemem_core::shard::verify_wal;
 use lancemem_core::types::ErrorKind;
 use lancemem_testkit::Rows;
 use lancemem_testkit::damage::{Damage, POSITIONS, damages, few_positions, positions};
@@ -47,7 +47,7 @@ async fn damage_anywhere_in_a_log_entry_is_named_and_shows_no_wrong_row() {
                         assert!(error.to_string().contains(&name), "{error}");
                     }
                 }
-                let report = check_wal(&fixture.store(), &fixture.manifests()).await.unwrap();
+                let report = verify_wal(&fixture.store(), &fixture.manifests()).await.unwrap();
                 let first = report.first_damage().map(|finding| finding.position.get());
                 assert_eq!(first, Some(position), "{kind:?} at {at}");
             }

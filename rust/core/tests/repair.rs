@@ -8,14 +8,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lancemem_core::Result;
 use lancemem_core::format::{Place, TRAILER_BYTES, WalEntry, paths, wal_entry};
-use lancemem_core::shard::{WalFinding, WalReport, check_wal, truncate_wal};
+use lancemem_core::shard::{WalFinding, WalReport, truncate_wal, verify_wal};
 use lancemem_core::types::{ErrorKind, Generation, WalPosition, WriterEpoch};
 use lancemem_testkit::{Effect, Fault, Request};
 
 use crate::fixture::{Fixture, gate, quick, within};
 
 async fn check(fixture: &Fixture) -> WalReport {
-    check_wal(&fixture.store(), &fixture.manifests()).await.unwrap()
+    verify_wal(&fixture.store(), &fixture.manifests()).await.unwrap()
 }
 
 async fn cut(fixture: &Fixture, from: u64) -> Result<WalReport> {

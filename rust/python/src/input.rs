@@ -148,18 +148,34 @@ pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
 
 /// The schema of anything that exports one.
 pub fn schema(data: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+    let capsule = schema_capsule(data, "an Arrow schema (an object with __arrow_c_schema__)")?;
+    Schema::try_from(exported_type(&capsule)?).map(Arc::new).map_err(|error| not_arrow(&error))
+}
+
+/// The type of anything that exports one.
+pub fn data_type(data: &Bound<'_, PyAny>) -> PyResult<DataType> {
+    let capsule = schema_capsule(data, "an Arrow type, such as pyarrow.int64()")?;
+    DataType::try_from(exported_type(&capsule)?).map_err(|error| not_arrow(&error))
+}
+
+fn schema_capsule<'py>(
+    data: &Bound<'py, PyAny>,
+    expected: &str,
+) -> PyResult<Bound<'py, PyCapsule>> {
     outlive_interpreter();
     if !data.hasattr("__arrow_c_schema__")? {
         return Err(InvalidInputError::new_err(format!(
-            "expected an Arrow schema (an object with __arrow_c_schema__), got {}",
+            "expected {expected}, got {}",
             data.get_type().name()?
         )));
     }
-    let capsule: Bound<'_, PyCapsule> = data.call_method0("__arrow_c_schema__")?.cast_into()?;
+    Ok(data.call_method0("__arrow_c_schema__")?.cast_into()?)
+}
+
+fn exported_type<'a>(capsule: &'a Bound<'_, PyCapsule>) -> PyResult<&'a FFI_ArrowSchema> {
     let pointer = capsule.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
     // SAFETY: the name was checked; the capsule outlives the borrow.
-    let exported = unsafe { pointer.as_ref() };
-    Schema::try_from(exported).map(Arc::new).map_err(|error| not_arrow(&error))
+    Ok(unsafe { pointer.as_ref() })
 }
 
 fn stream(capsule: &Bound<'_, PyCapsule>, most: usize) -> PyResult<Export> {

@@ -9,6 +9,7 @@
     reason = "docstrings come from the stub, where Python names errors and arguments without backticks"
 )]
 
+mod admin;
 mod allocator;
 mod arguments;
 mod bulk;
@@ -48,6 +49,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     config::register(module)?;
     table::register(module)?;
     bulk::register(module)?;
+    module.add_class::<admin::Admin>()?;
     module.add_class::<job::Job>()?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::BatchIterator>()?;

@@ -43,17 +43,19 @@ pub fn collect_garbage(
     run_on(py, table.uri(), table.collect_garbage(&settings)).map(collection)
 }
 
-/// Makes the record index of a table anew.
-pub fn rebuild_record_index(
-    py: Python<'_>,
-    table: &lancemem::Table,
-) -> PyResult<RecordIndexReport> {
-    run_on(py, table.uri(), table.naming_damage(table.rebuild_record_index())).map(report)
+/// Creates the record index of a table, or makes it anew.
+pub fn create_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
+    run_on(py, table.uri(), table.naming_damage(table.create_record_index())).map(report)
+}
+
+/// Drops the record index of a table.
+pub fn drop_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<()> {
+    run_on(py, table.uri(), table.naming_damage(table.drop_record_index()))
 }
 
 /// Compares the record index of a table with its base.
-pub fn check_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
-    run_on(py, table.uri(), table.naming_damage(table.check_record_index())).map(report)
+pub fn verify_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
+    run_on(py, table.uri(), table.naming_damage(table.verify_record_index())).map(report)
 }
 
 /// Looks up what the SSTables of a table supersede, and writes it down.

@@ -1,7 +1,7 @@
 //! Reports on a shard's log and SSTables, as Python sees them.
 //!
 //! Owns: the translation of positions, findings, generations and the shard's name.
-//! Does not own: the methods of `Table` that return them.
+//! Does not own: the methods of `Admin` that return them.
 
 use lancemem::{
     Generation, RelistReport as RustRelist, ShardId, SsTableReport as RustRun,
@@ -15,9 +15,13 @@ use crate::runtime::run_on;
 use crate::values::{RelistReport, SsTableReport, WalFinding, WalReport};
 
 /// Looks for damage in the log of a shard.
-pub fn check_wal(py: Python<'_>, table: &lancemem::Table, shard: ShardName) -> PyResult<WalReport> {
+pub fn verify_wal(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    shard: ShardName,
+) -> PyResult<WalReport> {
     let shard_id = existing_shard(py, table, shard)?;
-    run_on(py, table.uri(), table.check_wal(shard_id)).map(wal_report)
+    run_on(py, table.uri(), table.verify_wal(shard_id)).map(wal_report)
 }
 
 /// Drops the end of the log of a shard.

@@ -15,6 +15,7 @@ use lancemem::{
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
+use crate::admin::Admin;
 use crate::arguments::{ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level};
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::WriterConfig;
@@ -33,8 +34,8 @@ use crate::runtime::{Here, run_on};
 use crate::scan::Scan;
 use crate::snapshot::Snapshot;
 use crate::values::{
-    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, RelistReport,
-    Shard, Sharding, SsTableReport, TableStats, TableVersion, WalReport, WriteResult,
+    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, Shard, Sharding,
+    TableStats, TableVersion, WriteResult,
 };
 
 /// A Lance table with shards that take upserts.
@@ -171,6 +172,12 @@ impl Table {
     #[getter]
     fn sharding(&self) -> Option<Sharding> {
         self.inner.peek().sharding().cloned().map(Sharding)
+    }
+
+    #[doc = docstring!("Table.admin")]
+    #[getter]
+    fn admin(&self) -> PyResult<Admin> {
+        self.inner().map(Admin::new)
     }
 
     #[doc = docstring!("Table.upsert")]
@@ -410,10 +417,18 @@ impl Table {
         Ok((pyarrow_table_of(py, found.rows)?, found.missing))
     }
 
-    #[doc = docstring!("Table.widen_column")]
-    fn widen_column(&self, py: Python<'_>, column: &str) -> PyResult<u64> {
+    #[doc = docstring!("Table.alter")]
+    #[pyo3(signature = (*, deletion_vectors))]
+    fn alter(&self, py: Python<'_>, deletion_vectors: bool) -> PyResult<u64> {
         let table = self.inner()?;
-        self.run(py, table.naming_damage(table.widen_column(column)))
+        self.run(py, async move { table.alter_deletion_vectors(deletion_vectors).await })
+    }
+
+    #[doc = docstring!("Table.alter_column")]
+    fn alter_column(&self, py: Python<'_>, name: &str, r#type: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let table = self.inner()?;
+        let to = input::data_type(r#type)?;
+        self.run(py, table.naming_damage(table.alter_column(name, &to)))
     }
 
     #[doc = docstring!("Table.compact")]
@@ -477,21 +492,20 @@ impl Table {
         })
     }
 
-    #[doc = docstring!("Table.rebuild_record_index")]
-    fn rebuild_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
-        maintain::rebuild_record_index(py, &*self.inner()?)
+    #[doc = docstring!("Table.create_record_index")]
+    fn create_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
+        maintain::create_record_index(py, &*self.inner()?)
+    }
+
+    #[doc = docstring!("Table.drop_record_index")]
+    fn drop_record_index(&self, py: Python<'_>) -> PyResult<()> {
+        maintain::drop_record_index(py, &*self.inner()?)
     }
 
     #[doc = docstring!("Table.deletion_vectors")]
     #[getter]
     fn deletion_vectors(&self) -> PyResult<bool> {
         Ok(self.inner()?.has_deletion_vectors())
-    }
-
-    #[doc = docstring!("Table.set_deletion_vectors")]
-    fn set_deletion_vectors(&self, py: Python<'_>, enabled: bool) -> PyResult<u64> {
-        let table = self.inner()?;
-        self.run(py, async move { table.set_deletion_vectors(enabled).await })
     }
 
     #[doc = docstring!("Table.write_deletion_vectors")]
@@ -504,11 +518,6 @@ impl Table {
         maintain::write_deletion_vectors(py, &*self.inner()?, shard)
     }
 
-    #[doc = docstring!("Table.check_record_index")]
-    fn check_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
-        maintain::check_record_index(py, &*self.inner()?)
-    }
-
     #[doc = docstring!("Table.history")]
     #[pyo3(signature = (limit=None))]
     fn history(&self, py: Python<'_>, limit: Option<Given<usize>>) -> PyResult<Vec<TableVersion>> {
@@ -516,54 +525,6 @@ impl Table {
         let limit = limit.map(|limit| limit.named("limit")).transpose()?;
         let versions = self.run(py, async move { table.history(limit).await })?;
         Ok(versions.into_iter().map(table_version).collect())
-    }
-
-    #[doc = docstring!("Table.verify_wal")]
-    fn check_wal(&self, py: Python<'_>, shard: ShardName) -> PyResult<WalReport> {
-        repair::check_wal(py, &*self.inner()?, shard)
-    }
-
-    #[doc = docstring!("Table.verify_sstables")]
-    #[pyo3(signature = (shard=None))]
-    fn verify_sstables(
-        &self,
-        py: Python<'_>,
-        shard: Option<ShardName>,
-    ) -> PyResult<Vec<SsTableReport>> {
-        repair::verify_sstables(py, &*self.inner()?, shard)
-    }
-
-    #[doc = docstring!("Table.truncate_wal")]
-    #[pyo3(signature = (shard, *, from_position))]
-    fn truncate_wal(
-        &self,
-        py: Python<'_>,
-        shard: ShardName,
-        from_position: Given<u64>,
-    ) -> PyResult<WalReport> {
-        repair::truncate_wal(py, &*self.inner()?, shard, from_position.named("from_position")?)
-    }
-
-    #[doc = docstring!("Table.relist_sstables")]
-    #[pyo3(signature = (shard=None))]
-    fn relist_sstables(
-        &self,
-        py: Python<'_>,
-        shard: Option<ShardName>,
-    ) -> PyResult<Vec<RelistReport>> {
-        repair::relist_sstables(py, &*self.inner()?, shard)
-    }
-
-    #[doc = docstring!("Table.abandon_generations")]
-    #[pyo3(signature = (shard, *, through_generation))]
-    fn abandon_generations(
-        &self,
-        py: Python<'_>,
-        shard: ShardName,
-        through_generation: Given<u64>,
-    ) -> PyResult<u64> {
-        let through = through_generation.named("through_generation")?;
-        repair::abandon_generations(py, &*self.inner()?, shard, through)
     }
 
     fn __repr__(&self) -> String {

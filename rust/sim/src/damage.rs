@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lancemem_core::format::{TRAILER_BYTES, paths};
-use lancemem_core::shard::{Look, Replay, ShardIdentity, ShardWriter, check_wal};
+use lancemem_core::shard::{Look, Replay, ShardIdentity, ShardWriter, verify_wal};
 use lancemem_core::store::ManifestStore;
 use lancemem_core::types::{Error, ErrorKind, Result, WalPosition};
 use lancemem_core::wal::WalTail;
@@ -144,7 +144,7 @@ async fn open(world: &Arc<World>, how: &str) {
 async fn check(world: &Arc<World>, how: &str, position: Option<WalPosition>) {
     let store = Client::new(world).store();
     let manifests = ManifestStore::new(store.clone(), world.shard_id, 2);
-    let report = check_wal(&store, &manifests).await;
+    let report = verify_wal(&store, &manifests).await;
     let Some(position) = position else {
         return must_be_named(world, how, "a check of the log", report.map(drop));
     };

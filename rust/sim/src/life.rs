@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lancemem_core::shard::check_wal;
+use lancemem_core::shard::verify_wal;
 use lancemem_core::store::ManifestStore;
 
 use crate::actors::{self, Reader};
@@ -166,7 +166,7 @@ async fn reckon(world: &Arc<World>) {
     last.close(world.clone(), true).await;
     let store = Client::new(world).store();
     let manifests = ManifestStore::new(store.clone(), world.shard_id, 2);
-    match check_wal(&store, &manifests).await {
+    match verify_wal(&store, &manifests).await {
         Ok(report) if report.findings.is_empty() => {}
         Ok(report) => world.fail(format!("P7: the log is damaged: {:?}", report.findings)),
         Err(error) => world.fail(format!("P7: the log cannot be checked: {error}")),

@@ -314,7 +314,7 @@ fn vectors() -> Vec<Vec<u8>> {
         base_version: 9,
         key_fields: vec![0, 1],
         fragments: (0..10).map(fragment).collect(),
-        runs: (1..5).map(run).collect(),
+        sstables: (1..5).map(run).collect(),
         tombstones: Some(vec![1; 20]),
     };
     vec![unsealed(full.encode()), unsealed(SsTableVectors::default().encode())]

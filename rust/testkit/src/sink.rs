@@ -18,7 +18,7 @@ use crate::reader::newest_of;
 
 /// A flushed SSTable.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct StoredSsTable {
     /// Its age in the shard.
     pub generation: Generation,
     /// The newest row of each key; `None` for a tombstone.
@@ -30,7 +30,7 @@ pub struct Run {
 /// The sink. Share it behind an [`Arc`].
 #[derive(Debug, Default)]
 pub struct MemorySink {
-    runs: Mutex<BTreeMap<String, Arc<Run>>>,
+    runs: Mutex<BTreeMap<String, Arc<StoredSsTable>>>,
     failures: Mutex<VecDeque<Failure>>,
     gate: Mutex<Option<Arc<Gate>>>,
     calls: Mutex<u32>,
@@ -48,7 +48,7 @@ enum Failure {
 impl MemorySink {
     /// The SSTable in the folder `path`.
     #[must_use]
-    pub fn run(&self, path: &str) -> Arc<Run> {
+    pub fn run(&self, path: &str) -> Arc<StoredSsTable> {
         self.runs.lock()[path].clone()
     }
 
@@ -109,7 +109,7 @@ impl SsTableSink for MemorySink {
         }
         assert_eq!(rows.rows_by_key().len(), rows.rows(), "every row position is indexed");
         let path = paths::sstable_folder(nonce, rows.generation());
-        let run = Run {
+        let run = StoredSsTable {
             generation: rows.generation(),
             newest: newest_of(rows),
             physical_rows: rows.rows(),

@@ -61,8 +61,9 @@ fn narrow_id(field: &Field) -> Option<i32> {
     narrow.parse().ok().filter(|narrow| (0..own).contains(narrow))
 }
 
-/// Whether one is what `widen_column` makes of the other.
-const fn is_widening(narrow: &DataType, wide: &DataType) -> bool {
+/// Whether a column of the type `narrow` may become one of the type `wide`.
+#[must_use]
+pub const fn is_widening(narrow: &DataType, wide: &DataType) -> bool {
     use DataType::{Float32, Float64, Int32, Int64};
     matches!((narrow, wide), (Int32, Int64) | (Float32, Float64))
 }

@@ -325,7 +325,7 @@ mod tests {
     use arrow_schema::{DataType, Field};
     use arrow_select::concat::concat_batches;
 
-    use super::super::trailer::{CHECKSUM_BYTES, TRAILER_BYTES};
+    use super::super::wal_trailer::{CHECKSUM_BYTES, TRAILER_BYTES};
     use super::*;
     use crate::types::{ShardId, WalPosition};
 

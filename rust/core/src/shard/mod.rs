@@ -30,7 +30,7 @@ pub use ingest::{IngestedSsTable, unlisted_rows};
 pub use observer::JobWatch;
 pub use recover::{Look, Replay, Replayed};
 pub use repair::{
-    WalDamage, WalFinding, WalReport, check_empty, check_wal, retire, take_over, truncate_wal,
+    WalDamage, WalFinding, WalReport, check_empty, retire, take_over, truncate_wal, verify_wal,
 };
 pub use state::ShardSnapshot;
 pub use stats::JobStats;

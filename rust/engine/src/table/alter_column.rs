@@ -26,7 +26,7 @@ use lance_file::versions::create_writer;
 use lance_file::writer::FileWriterOptions;
 use lance_table::format::{DataFile, Fragment};
 use lancemem_core::format::Sharding;
-use lancemem_core::format::reconcile::{WIDENED_FROM, widened_mark};
+use lancemem_core::format::reconcile::{WIDENED_FROM, is_widening, widened_mark};
 use lancemem_core::types::{Error, Result, TypeName};
 
 use super::Table;
@@ -44,15 +44,15 @@ const ATTEMPTS: usize = 8;
 const DATA: &str = "data";
 
 impl Table {
-    /// Widens a column, int32 to int64 or float32 to float64, and returns the base version in
-    /// which it is. Rows that were written before stay what they are and are widened when they
-    /// are read.
+    /// Changes the type of a column, from int32 to int64 or from float32 to float64, and returns
+    /// the base version that has it. Stored rows of shards keep the narrow values, which are
+    /// widened when they are read.
     ///
     /// # Errors
-    /// An input error, with nothing written, for a column of another type, of the primary key,
-    /// inside a struct or with an index. A storage error after repeated conflicts.
+    /// An input error, with nothing written, for any other change of type, and for a column of the
+    /// primary key, inside a struct or with an index. A storage error after repeated conflicts.
     #[boxed]
-    pub async fn widen_column(&self, column: &str) -> Result<u64> {
+    pub async fn alter_column(&self, column: &str, to: &DataType) -> Result<u64> {
         let sharding = self.sharding().and_then(Sharding::column);
         if sharding.is_some_and(|sharding| sharding == column) {
             return Err(Error::input(format!(
@@ -61,7 +61,7 @@ impl Table {
             )));
         }
         let operation = |base: Arc<Dataset>| async move {
-            let plan = Widening::plan(&base, column).await?;
+            let plan = Widening::plan(&base, column, to).await?;
             let fragments = plan.fragments(&base).await?;
             let preserves_nullability = plan.old.nullable;
             let schema = plan.schema;
@@ -83,23 +83,21 @@ struct Widening {
 }
 
 impl Widening {
-    async fn plan(base: &Dataset, column: &str) -> Result<Self> {
+    async fn plan(base: &Dataset, column: &str, to: &DataType) -> Result<Self> {
         let action = "planning to widen a column";
         let refused = |reason: &str| {
             Error::input(format!("column '{column}' of table {}: {reason}", base.uri()))
         };
         let found = base.schema().fields.iter().find(|field| field.name == column);
         let old = found.ok_or_else(|| refused("there is no such column"))?.clone();
-        let to = match old.data_type() {
-            DataType::Int32 => DataType::Int64,
-            DataType::Float32 => DataType::Float64,
-            other => {
-                return Err(refused(&format!(
-                    "only int32 and float32 can be widened, not {}",
-                    TypeName(&other)
-                )));
-            }
-        };
+        let from = old.data_type();
+        if !is_widening(&from, to) {
+            return Err(refused(&format!(
+                "only int32 to int64 and float32 to float64 are possible, not {} to {}",
+                TypeName(&from),
+                TypeName(to)
+            )));
+        }
         if old.is_unenforced_primary_key() {
             return Err(refused("a column of the primary key keeps its type"));
         }
@@ -116,12 +114,12 @@ impl Widening {
         }
         let mut schema = base.schema().clone();
         let field = schema.mut_field_by_id(old.id).ok_or_else(|| refused("it has no field id"))?;
-        field.logical_type = LogicalType::try_from(&to).context(action)?;
+        field.logical_type = LogicalType::try_from(to).context(action)?;
         field.id = base.manifest().max_field_id() + 1;
         field.metadata.insert(WIDENED_FROM.to_owned(), widened_mark(old.id, field.id));
         let id = field.id;
         let written = schema.project(&[column]).context(action)?;
-        Ok(Self { old, to, id, schema, written })
+        Ok(Self { old, to: to.clone(), id, schema, written })
     }
 
     async fn fragments(&self, base: &Dataset) -> Result<Vec<Fragment>> {

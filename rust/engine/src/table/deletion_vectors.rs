@@ -54,7 +54,7 @@ impl Table {
     /// An input error for a table without a primary key; a storage error, also after repeated
     /// conflicts. Where only the look-up failed the mode is on.
     #[boxed]
-    pub async fn set_deletion_vectors(&self, on: bool) -> Result<u64> {
+    pub async fn alter_deletion_vectors(&self, on: bool) -> Result<u64> {
         self.require_key()?;
         let base = self.latest_base().await?;
         if is_on(&base) == on {

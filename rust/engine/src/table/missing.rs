@@ -73,8 +73,9 @@ impl Table {
             format!("shard {shard_id} of table {}", self.uri()),
             "base table older than its shards",
             format!(
-                "{}. List their SSTables again with Table.relist_sstables or `python -m lancemem \
-                 relist-sstables {}`, or restore a version of the base table that contains them",
+                "{}. List their SSTables again with Table.admin.relist_sstables or `python -m \
+                 lancemem relist-sstables {}`, or restore a version of the base table that contains \
+                 them",
                 missing_text(&missing, manifest, base_version, progress),
                 self.uri()
             ),

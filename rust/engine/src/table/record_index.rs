@@ -1,8 +1,9 @@
-//! The record index over the life of a table: made, extended, checked, thinned out.
+//! The record index over the life of a table: created, extended, verified, merged, dropped.
 //!
 //! Owns: when runs are made and which ones stop being published. A run is published after its
 //! pages are durable, and others go only after what replaces them is published, so at every
-//! moment the published runs are enough.
+//! moment the published runs are enough. A table without a published run has no record index:
+//! a drop unpublishes all of them, and leaves their pages to the collector.
 //! Does not own: what a run is (`record_index`).
 
 use std::collections::HashSet;
@@ -19,8 +20,8 @@ use lancemem_core::types::Result;
 use super::Table;
 use crate::garbage::{Garbage, GarbageKind};
 use crate::record_index::{
-    IndexRuns, Merged, OpenRun, RecordIndex, RecordIndexReport, RunSize, build, check, due, groups,
-    is_ours_to_link, link_file, merge,
+    IndexRuns, Merged, NewRun, OpenRun, RecordIndex, RecordIndexReport, RunSize, build, check, due,
+    groups, is_ours_to_link, link_file, merge,
 };
 
 /// Pages that nobody publishes stay at least this long: they may be of a run that is being made.
@@ -30,12 +31,13 @@ const UNPUBLISHED_AGE: Duration = Duration::from_hours(1);
 pub(super) type LinkedFragment = (Arc<Dataset>, Fragment);
 
 impl Table {
-    /// Makes the record index of the base table anew. From now on compactions keep it up.
+    /// Creates the record index of the base table; one that exists is made anew. From then on
+    /// compactions keep it up.
     ///
     /// # Errors
     /// An input error for a table without a primary key; a storage error.
     #[boxed]
-    pub async fn rebuild_record_index(&self) -> Result<RecordIndexReport> {
+    pub async fn create_record_index(&self) -> Result<RecordIndexReport> {
         self.require_key()?;
         let store = self.writable_store(self.writer_defaults().fsync).await?;
         let old = published_names(&store).await?;
@@ -53,12 +55,35 @@ impl Table {
         self.describe_record_index(&base).await
     }
 
+    /// Drops the record index, if there is one. From then on lookups read the key columns of the
+    /// base table, and compactions keep no index up. A reader that has the index open may go on
+    /// with it: the files of its pages stay for the collector.
+    ///
+    /// # Errors
+    /// An input error for a table without a primary key. After a storage error the index may be
+    /// dropped in part: call again.
+    #[boxed]
+    pub async fn drop_record_index(&self) -> Result<()> {
+        self.require_key()?;
+        let store = self.writable_store(self.writer_defaults().fsync).await?;
+        // A compaction may publish a run between the listing and the end of the removal.
+        loop {
+            let names = published_names(&store).await?;
+            if names.is_empty() {
+                break;
+            }
+            unpublish(&store, &names).await?;
+        }
+        self.sstables.base().forget();
+        Ok(())
+    }
+
     /// Compares the record index with the base table, entry by entry.
     ///
     /// # Errors
     /// A storage error. What is wrong with the index is no error but in the report.
     #[boxed]
-    pub async fn check_record_index(&self) -> Result<RecordIndexReport> {
+    pub async fn verify_record_index(&self) -> Result<RecordIndexReport> {
         self.require_key()?;
         let base = self.latest_base().await?;
         let before = published_names(self.store()).await?;
@@ -103,7 +128,8 @@ impl Table {
 
     /// Brings the record index, where the table has one, to the newest version of the base table:
     /// key indexes of linked SSTables are linked too, what no run covers is read, runs of a level that is
-    /// full are merged, and runs without a use go.
+    /// full are merged, and runs without a use go. It ends early where the record index is dropped
+    /// meanwhile.
     ///
     /// # Errors
     /// A storage error. Lookups do without what is missing, and the next call makes up for it.
@@ -121,13 +147,19 @@ impl Table {
             let place = missing.iter().position(|it| is_same_file(it, fragment));
             let Some(place) = place.filter(|_| is_ours_to_link(sstable)) else { continue };
             let fragment = missing.swap_remove(place);
-            match link_file(&base, self.key(), sstable, &fragment).await? {
-                Some(run) => run.publish(&store).await?,
-                None => missing.push(fragment),
+            let Some(run) = link_file(&base, self.key(), sstable, &fragment).await? else {
+                missing.push(fragment);
+                continue;
+            };
+            if !publish_beside_others(run, &store).await? {
+                return Ok(());
             }
         }
         for part in groups(missing) {
-            build(&base, self.key(), &part).await?.publish(&store).await?;
+            let run = build(&base, self.key(), &part).await?;
+            if !publish_beside_others(run, &store).await? {
+                return Ok(());
+            }
         }
         self.merge_full_levels(&base, &store).await?;
         self.unpublish_stale_runs(&base, &store).await?;
@@ -155,7 +187,11 @@ impl Table {
                 return Ok(());
             }
             match merge(base, self.key(), &index, &inputs).await? {
-                Merged::Run(run) => run.publish(store).await?,
+                Merged::Run(run) => {
+                    if !publish_beside_others(run, store).await? {
+                        return Ok(());
+                    }
+                }
                 Merged::Damaged(run, why) => {
                     // Another program may have merged it meanwhile, and a collector removed its pages.
                     if published_names(store).await?.contains(&run.name) {
@@ -180,7 +216,10 @@ impl Table {
         tracing::warn!(table, run, why, "a run of the record index is made anew");
         let of_run: HashSet<u64> = damaged.run.fragments.iter().map(|it| it.id).collect();
         for part in groups(indexable(base, |fragment| of_run.contains(&fragment.id))) {
-            build(base, self.key(), &part).await?.publish(store).await?;
+            let built = build(base, self.key(), &part).await?;
+            if !publish_beside_others(built, store).await? {
+                return Ok(());
+            }
         }
         unpublish(store, std::slice::from_ref(&damaged.name)).await
     }
@@ -231,6 +270,21 @@ impl Table {
 /// version may cover fragments that `base` does not have: it is left alone.
 fn is_known_to(base: &Dataset, run: &OpenRun) -> bool {
     run.run.base_version <= base.version().version
+}
+
+/// Publishes a run of a record index that exists; `false`, with nothing published, where the index
+/// was dropped since.
+///
+/// Runs that this one replaces are still published, so a run that is alone afterwards was published
+/// behind a drop, which ends with a listing without runs: it would bring the index back.
+async fn publish_beside_others(run: NewRun, store: &Store) -> Result<bool> {
+    let name = run.name.clone();
+    run.publish(store).await?;
+    let is_beside_others = published_names(store).await?.iter().any(|other| *other != name);
+    if !is_beside_others {
+        unpublish(store, std::slice::from_ref(&name)).await?;
+    }
+    Ok(is_beside_others)
 }
 
 async fn unpublish(store: &Store, names: &[String]) -> Result<()> {

@@ -11,7 +11,7 @@ use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lancemem_core::format::SsTable;
-use lancemem_core::shard::{WalReport, check_wal, truncate_wal};
+use lancemem_core::shard::{WalReport, truncate_wal, verify_wal};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPosition};
 
@@ -60,9 +60,9 @@ impl Table {
     /// nothing is wrong with the log but that all of it is older than the base table, or generations are
     /// missing that were flushed.
     #[boxed]
-    pub async fn check_wal(&self, shard_id: ShardId) -> Result<WalReport> {
+    pub async fn verify_wal(&self, shard_id: ShardId) -> Result<WalReport> {
         let manifests = self.manifests_of(self.store.clone(), shard_id).await?;
-        let report = check_wal(&self.store, &manifests).await?;
+        let report = verify_wal(&self.store, &manifests).await?;
         // A base table that cannot be read says nothing of a log.
         if report.first_damage().is_none()
             && let Ok(base) = self.latest_base().await
@@ -74,7 +74,7 @@ impl Table {
         Ok(report)
     }
 
-    /// Drops a shard's log from the entry `from` on, which [`Self::check_wal`] reported as the
+    /// Drops a shard's log from the entry `from` on, which [`Self::verify_wal`] reported as the
     /// first damaged one, after copies of every dropped entry were made. Fences the shard's job.
     ///
     /// # Errors

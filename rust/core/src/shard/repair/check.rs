@@ -23,7 +23,7 @@ const READS: usize = 8;
 ///
 /// # Errors
 /// A storage error, or a damaged shard manifest.
-pub async fn check_wal(store: &Store, manifests: &ManifestStore) -> Result<WalReport> {
+pub async fn verify_wal(store: &Store, manifests: &ManifestStore) -> Result<WalReport> {
     let mut reads = 1;
     let mut manifest = manifests.existing().await?;
     loop {

@@ -8,7 +8,7 @@ mod check;
 mod retire;
 mod truncate;
 
-pub use check::check_wal;
+pub use check::verify_wal;
 pub use retire::{check_empty, retire, take_over};
 pub use truncate::truncate_wal;
 

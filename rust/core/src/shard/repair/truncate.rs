@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::check::{check_wal, inspect};
+use super::check::{inspect, verify_wal};
 use super::{WalFinding, WalReport};
 use crate::format::{Place, paths, wal_entry};
 use crate::store::{Created, ManifestStore, NO_FILE, Store};
@@ -31,7 +31,7 @@ pub async fn truncate_wal(
     manifests: &Arc<ManifestStore>,
     from: WalPosition,
 ) -> Result<WalReport> {
-    refuse(&check_wal(store, manifests).await?, from)?;
+    refuse(&verify_wal(store, manifests).await?, from)?;
     let manifest = manifests.claim().await?;
     let (shard_id, epoch) = (manifest.shard_id, manifest.writer_epoch);
     let config = WriterConfig::default();

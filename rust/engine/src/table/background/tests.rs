@@ -160,7 +160,7 @@ async fn an_error_is_counted_and_told_and_fails_no_put() {
 async fn a_look_up_that_failed_is_told_until_the_next_one_makes_up_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
-    table.set_deletion_vectors(true).await.unwrap();
+    table.alter_deletion_vectors(true).await.unwrap();
     let job = start(&table, WriterConfig::default()).await;
     // A file where the folder of deletion vectors should be made.
     let vectors = folder.path().join("_lancemem").join("deletion_vectors");

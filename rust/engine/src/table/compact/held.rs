@@ -109,7 +109,7 @@ async fn a_commit_below_the_newest_version_does_not_count() {
         clean_up(folder.path()).await;
         gate.open();
     };
-    let (switched, ()) = futures::join!(table.set_deletion_vectors(true), meanwhile);
+    let (switched, ()) = futures::join!(table.alter_deletion_vectors(true), meanwhile);
     assert_eq!(switched.unwrap(), number + 3);
     let newest = open(folder.path()).await;
     assert!(crate::deletion_vectors::is_on(&newest));
