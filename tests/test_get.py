@@ -342,10 +342,10 @@ def test_keys_of_the_upper_half_of_the_unsigned_numbers_come_as_a_list_too(
     assert table.get([2**63])["v"].to_pylist() == [2]
     assert table.get(iter(keys))["v"].to_pylist() == [1, 2, 3]
     assert table.get(key for key in keys)["v"].to_pylist() == [1, 2, 3]
-    assert table.delete(iter([2**64 - 1])).rows == 1
+    assert table.delete(iter([2**64 - 1])).num_rows == 1
     assert table.get(iter([2**64 - 1])).num_rows == 0
     with table.start_job(shard=0) as job:
-        assert job.delete(iter([1, 2**63])).rows == 2
+        assert job.delete(iter([1, 2**63])).num_rows == 2
     two = make_table(one.append(pa.field("b", pa.binary(), nullable=False)), ["id", "b"])
     two.upsert(pa.table({"id": keys, "v": [1, 2, 3], "b": [b""] * 3}, schema=two.schema))
     assert two.get([(2**63, b"")])["v"].to_pylist() == [2]

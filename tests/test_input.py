@@ -108,11 +108,11 @@ def test_rows_are_taken_in_any_form_that_keeps_their_values(
     kind: str, table: lancemem.Table, schema: pa.Schema
 ) -> None:
     data: Any = ACCEPTED[kind](schema)
-    assert table.upsert(data).rows == 2
+    assert table.upsert(data).num_rows == 2
     assert by_id(table.scan().to_table()) == ROWS
     with table.start_job(shard=0) as job:
         again: Any = ACCEPTED[kind](schema)
-        assert job.put(again).rows == 2
+        assert job.put(again).num_rows == 2
     assert by_id(table.scan().to_table()) == ROWS
 
 
@@ -179,9 +179,9 @@ def test_a_stream_with_a_column_without_a_type_is_read_once_and_whole(
 
     frame = pl.DataFrame({"id": range(10), "name": [None] * 10, "value": [0.5] * 10})
     batches = frame.lazy().collect_batches(chunk_size=chunk)
-    assert table.upsert(batches).rows == 10
+    assert table.upsert(batches).num_rows == 10
     reader = pa.RecordBatchReader.from_stream(frame)
-    assert table.upsert(reader).rows == 10
+    assert table.upsert(reader).num_rows == 10
     assert table.scan().count_rows() == 10
 
 
@@ -243,7 +243,7 @@ def test_keys_to_get_and_delete_are_taken_from_frames_and_whole_rows(table: lanc
     assert table.get(pl.DataFrame({"id": [2, 9, 1]})).column("id").to_pylist() == [2, 1]
     for keys in (range(2, 0, -1), np.array([2, 9, 1]), pd.Series([2, 1]), iter([2, 1])):
         assert table.get(keys).column("id").to_pylist() == [2, 1]
-    assert table.delete(pl.DataFrame({"name": ["whatever"], "id": [1]})).rows == 1
+    assert table.delete(pl.DataFrame({"name": ["whatever"], "id": [1]})).num_rows == 1
     assert by_id(table.scan().to_table()) == ROWS[1:]
 
 
@@ -261,8 +261,8 @@ def test_an_index_without_a_name_is_no_column_and_one_with_a_name_is(table: lanc
 
 def test_empty_data_writes_nothing(table: lancemem.Table) -> None:
     before = files_of(table)
-    assert table.upsert(pa.table(USUAL).slice(0, 0)).rows == 0
-    assert table.delete(pa.table({"id": pa.array([], pa.int64())})).rows == 0
+    assert table.upsert(pa.table(USUAL).slice(0, 0)).num_rows == 0
+    assert table.delete(pa.table({"id": pa.array([], pa.int64())})).num_rows == 0
     assert files_of(table) == before
 
 
@@ -381,7 +381,7 @@ def test_a_null_where_a_nested_type_has_none_is_refused_by_its_path(
     with pytest.raises(lancemem.InvalidInputError, match=f"column '{path}' is null in row 1"):
         table.upsert(data)
     assert files_of(table) == before
-    assert table.upsert(data.slice(0, 1)).rows == 1
+    assert table.upsert(data.slice(0, 1)).num_rows == 1
     assert table.scan().to_table().to_pylist() == data.slice(0, 1).to_pylist()
 
 
@@ -401,7 +401,7 @@ def test_an_export_that_was_consumed_or_has_other_parts_is_refused(
 ) -> None:
     batch = pa.record_batch(USUAL, schema=schema)
     once = Exported(schema, batch)
-    assert table.upsert(once).rows == 2
+    assert table.upsert(once).num_rows == 2
     with pytest.raises(lancemem.InvalidInputError, match="the array was consumed"):
         table.upsert(once)
     with pytest.raises(lancemem.InvalidInputError, match=r"has 3 parts .*, the data of it 2"):
@@ -523,7 +523,7 @@ def test_rows_of_another_shard_are_refused_by_their_row(verb: str, make_table: M
         with pytest.raises(lancemem.InvalidInputError, match=rf"row {len(mine)} .*'id'"):
             getattr(job, verb)(data)
         assert files_of(table) == before
-        assert job.stats().rows == 0
+        assert job.stats().num_rows == 0
         getattr(job, verb)(rows.take(mine))
 
 

@@ -279,7 +279,7 @@ def test_threads_put_through_one_job_and_every_acknowledged_row_is_there(
 
     def put_some(thread: int) -> int:
         return sum(
-            job.put(rows(range(first, first + 10), f"thread {thread}")).rows
+            job.put(rows(range(first, first + 10), f"thread {thread}")).num_rows
             for first in range(thread * 200, (thread + 1) * 200, 10)
         )
 
@@ -288,7 +288,7 @@ def test_threads_put_through_one_job_and_every_acknowledged_row_is_there(
     live = table.scan(consistency="live", jobs=[job]).to_table()
     assert ids_of(live) == list(range(800))
     assert ids_of(table.scan().to_table()) == list(range(800))
-    assert (job.stats().puts, job.stats().rows) == (80, 800)
+    assert (job.stats().num_puts, job.stats().num_rows) == (80, 800)
     job.close(flush=True)
     assert seen(table)["flushed"] == list(range(800))
 
@@ -413,7 +413,7 @@ def test_small_writes_that_add_up_leave_a_short_log(table: lancemem.Table) -> No
         if number % 10 == 0:
             table.delete(rows([number]).select(["id"]))
     with table.start_job(shard=0) as job:
-        assert job.stats().active_batches < 64
+        assert job.stats().num_active_batches < 64
     assert len(table.shards()[0].sstables) == 2
     assert seen(table)["durable"] == [number for number in range(150) if number % 10]
 

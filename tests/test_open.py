@@ -286,7 +286,7 @@ def test_a_table_without_a_key_is_append_only(table_uri: str, schema: pa.Schema)
         table.delete(same.select(["id"]))
     with pytest.raises(lancemem.InvalidInputError, match="no primary key"):
         table.get(same.select(["id"]))
-    assert table.compact().rows_written == 6
+    assert table.compact().num_rows_written == 6
     assert table.scan().count_rows() == 6
 
 
@@ -400,7 +400,7 @@ def test_a_path_and_its_file_url_are_one_table(name: str, tmp_path: Path) -> Non
     with table.start_job(shard=0) as job:
         job.flush()
     assert lancemem.open_table(str(path)).scan().count_rows() == 2
-    assert lancemem.open_table(path.as_uri()).compact().rows_written == 2
+    assert lancemem.open_table(path.as_uri()).compact().num_rows_written == 2
     assert folders_with("_versions", tmp_path) == folders_with("_mem_wal", tmp_path) == {path}
 
 

@@ -127,7 +127,7 @@ def test_a_view_names_what_it_pinned(table: lancemem.Table) -> None:
         (shard,) = snapshot.shards
         assert shard.shard_id == table.shards()[0].shard_id
         assert len(shard.sstables) == 1
-        assert [memtable.rows for memtable in shard.memtables] == [2]
+        assert [memtable.num_rows for memtable in shard.memtables] == [2]
         assert shard.memtables[0].generation > shard.sstables[0]
         assert shard.manifest_version > 1
         assert snapshot.base_version == table.stats().base_version
@@ -219,7 +219,7 @@ def test_parts_of_a_view_have_all_its_rows_once(table: lancemem.Table) -> None:
         table.compact(mode="link")
     job = filled(table)
     snapshot = table.snapshot(consistency="live", jobs=[job])
-    assert snapshot.base_fragments > 3
+    assert snapshot.num_base_fragments > 3
     whole = by_id(snapshot.scan().to_table())
     for parts in (1, 2, 3, 7, 20):
         assert in_parts(snapshot, parts) == whole

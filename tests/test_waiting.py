@@ -67,7 +67,7 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
 
 
         def tell_when_it_waits():
-            while job.stats().waiting_puts == 0:
+            while job.stats().num_waiting_puts == 0:
                 time.sleep(0.001)
             print("waiting", flush=True)
 
@@ -76,7 +76,7 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
         try:
             job.put(pa.table({"id": [2]}, schema=schema))
         except KeyboardInterrupt:
-            print("interrupted", job.stats().waiting_puts, flush=True)
+            print("interrupted", job.stats().num_waiting_puts, flush=True)
         """
     )
     child = subprocess.Popen(  # noqa: S603 - our own program
@@ -127,7 +127,7 @@ def test_a_scan_that_nobody_takes_batches_of_keeps_no_other_call_waiting(
             table.upsert(pa.table({"id": [1], "blob": [b"new"]}))
             with table.start_job(shard=0) as job:
                 job.flush()
-            assert table.compact().generations == 1
+            assert table.compact().num_generations == 1
         print(first.num_rows + sum(batch.num_rows for batch in batches))
         """,
         table.uri,

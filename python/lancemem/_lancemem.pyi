@@ -202,7 +202,7 @@ class Sharding:
     """How rows are spread over shards. Made by `bucket` and `unsharded`."""
 
     @property
-    def shards(self) -> int: ...
+    def num_shards(self) -> int: ...
     @property
     def column(self) -> str | None: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -783,7 +783,7 @@ class Snapshot:
         """The version of the base table."""
 
     @property
-    def base_fragments(self) -> int:
+    def num_base_fragments(self) -> int:
         """Fragments of the base table, which are what a read can be divided by."""
 
     @property
@@ -848,12 +848,12 @@ class SnapshotShard:
 
 @final
 class SnapshotMemTable:
-    """Rows in memory that a snapshot pinned; `rows` counts superseded rows and tombstones."""
+    """Rows in memory that a snapshot pinned; `num_rows` counts superseded rows and tombstones."""
 
     @property
     def generation(self) -> int: ...
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -895,14 +895,14 @@ class StagedSsTable:
     """An SSTable that no manifest lists; any process can commit it. Can be pickled."""
 
     def __new__(
-        cls, shard_id: str, path: str, rows: int, in_memory_bytes: int, primary_key_bytes: int
+        cls, shard_id: str, path: str, num_rows: int, in_memory_bytes: int, primary_key_bytes: int
     ) -> Self: ...
     @property
     def shard_id(self) -> str: ...
     @property
     def path(self) -> str: ...
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
     def in_memory_bytes(self) -> int: ...
     @property
@@ -916,17 +916,18 @@ class StagedSsTable:
 class CommitResult:
     """What a commit did.
 
-    `already_written` counts shards that had recorded its transaction id or all its SSTables.
+    `num_shards_already_written` counts shards that had recorded its transaction id or all its
+    SSTables.
     """
 
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
-    def shards(self) -> int: ...
+    def num_shards(self) -> int: ...
     @property
-    def runs(self) -> int: ...
+    def num_sstables(self) -> int: ...
     @property
-    def already_written(self) -> int: ...
+    def num_shards_already_written(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1030,17 +1031,18 @@ class ArrowArray:
 class WriteResult:
     """What a write did: rows, shards that took them, WAL entries that hold them.
 
-    `already_written` counts shards that had recorded its transaction id, and took nothing.
+    `num_shards_already_written` counts shards that had recorded its transaction id and took
+    nothing.
     """
 
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
-    def shards(self) -> int: ...
+    def num_shards(self) -> int: ...
     @property
-    def wal_entries(self) -> int: ...
+    def num_wal_entries(self) -> int: ...
     @property
-    def already_written(self) -> int: ...
+    def num_shards_already_written(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1053,7 +1055,7 @@ class Acknowledged:
     """
 
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
     def durable(self) -> bool: ...
     @property
@@ -1095,7 +1097,7 @@ class Garbage:
 class CollectionResult:
     """What a collection removed, or with `dry_run` would remove.
 
-    `pinned_sstables` counts runs that would go but are read in this process right now.
+    `num_pinned_sstables` counts SSTables that would go but that this process is reading.
     """
 
     @property
@@ -1103,7 +1105,7 @@ class CollectionResult:
     @property
     def bytes(self) -> int: ...
     @property
-    def pinned_sstables(self) -> int: ...
+    def num_pinned_sstables(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1117,15 +1119,15 @@ class CompactedSsTable:
     @property
     def generation(self) -> int: ...
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         """Rows of its data file."""
 
     @property
-    def live_rows(self) -> int:
+    def num_live_rows(self) -> int:
         """Rows that the base table gets."""
 
     @property
-    def tombstones(self) -> int: ...
+    def num_tombstones(self) -> int: ...
     @property
     def bytes(self) -> int:
         """Size of its data file; 0 where it is not known."""
@@ -1142,28 +1144,28 @@ class CompactedSsTable:
 class CompactionResult:
     """What a compaction did, or with `dry_run` would do.
 
-    `rows_written` counts the rows that the base table got, in linked files or written;
+    `num_rows_written` counts the rows that the base table got, in linked files or written;
     `copied_bytes` those of linked files that the storage could not link.
     """
 
     @property
-    def generations(self) -> int: ...
+    def num_generations(self) -> int: ...
     @property
-    def linked(self) -> int: ...
+    def num_sstables_linked(self) -> int: ...
     @property
-    def rewritten(self) -> int: ...
+    def num_sstables_rewritten(self) -> int: ...
     @property
-    def dropped(self) -> int: ...
+    def num_sstables_dropped(self) -> int: ...
     @property
-    def rows_written(self) -> int: ...
+    def num_rows_written(self) -> int: ...
     @property
-    def rows_deleted(self) -> int: ...
+    def num_rows_deleted(self) -> int: ...
     @property
     def copied_bytes(self) -> int: ...
     @property
-    def fragments_added(self) -> int: ...
+    def num_fragments_added(self) -> int: ...
     @property
-    def fragments_rewritten(self) -> int: ...
+    def num_fragments_rewritten(self) -> int: ...
     @property
     def base_version(self) -> int: ...
     @property
@@ -1174,14 +1176,14 @@ class CompactionResult:
 
 @final
 class SsTable:
-    """A flushed SSTable; `rows` counts superseded rows and tombstones."""
+    """A flushed SSTable; `num_rows` counts superseded rows and tombstones."""
 
     @property
     def generation(self) -> int: ...
     @property
     def path(self) -> str: ...
     @property
-    def rows(self) -> int | None: ...
+    def num_rows(self) -> int | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1214,18 +1216,18 @@ class Shard:
 
 @final
 class TableStats:
-    """A table at one moment; `sstable_rows` counts superseded rows and tombstones."""
+    """A table at one moment; `num_sstable_rows` counts superseded rows and tombstones."""
 
     @property
     def base_version(self) -> int: ...
     @property
-    def base_rows(self) -> int: ...
+    def num_base_rows(self) -> int: ...
     @property
-    def shards(self) -> int: ...
+    def num_shards(self) -> int: ...
     @property
-    def sstables(self) -> int: ...
+    def num_sstables(self) -> int: ...
     @property
-    def sstable_rows(self) -> int: ...
+    def num_sstable_rows(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1234,14 +1236,14 @@ class TableStats:
 class DeletionVectorResult:
     """What a step of deletion-vector mode wrote.
 
-    One file for each of `runs`, `bytes` together; `fragments` of the base table were looked at,
-    counted once for each SSTable.
+    It wrote one file for each of `num_sstables`; the files have `bytes` together. It looked at
+    `num_fragments` of the base table, counted once for each SSTable.
     """
 
     @property
-    def runs(self) -> int: ...
+    def num_sstables(self) -> int: ...
     @property
-    def fragments(self) -> int: ...
+    def num_fragments(self) -> int: ...
     @property
     def bytes(self) -> int: ...
     @property
@@ -1254,25 +1256,26 @@ class DeletionVectorResult:
 class RecordIndexReport:
     """What a record index has, or what a check found.
 
-    `runs` answer for `fragments_covered` fragments of `base_version` and have `entries` in `bytes`;
-    rows of `fragments_uncovered` are looked up without it. No run needs `stale_runs`. `damage`: a
-    sentence for each thing that is wrong; `rebuild_record_index` repairs it.
+    `num_runs` sorted runs cover `num_fragments_covered` fragments of `base_version`. They have
+    `num_entries` in `bytes`. Rows of `num_fragments_uncovered` are looked up without the index. No
+    query needs `num_stale_runs`. `damage`: a sentence for each thing that is wrong;
+    `rebuild_record_index` repairs it.
     """
 
     @property
     def base_version(self) -> int: ...
     @property
-    def runs(self) -> int: ...
+    def num_runs(self) -> int: ...
     @property
-    def stale_runs(self) -> int: ...
+    def num_stale_runs(self) -> int: ...
     @property
-    def entries(self) -> int: ...
+    def num_entries(self) -> int: ...
     @property
     def bytes(self) -> int: ...
     @property
-    def fragments_covered(self) -> int: ...
+    def num_fragments_covered(self) -> int: ...
     @property
-    def fragments_uncovered(self) -> int: ...
+    def num_fragments_uncovered(self) -> int: ...
     @property
     def damage(self) -> list[str]: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -1284,7 +1287,7 @@ class TableVersion:
     """One version of the base table.
 
     `operation` is what Lance calls the commit; None where it is not recorded. With
-    `compacted_shards` more than 0 it was a compaction.
+    `num_compacted_shards` more than 0 it was a compaction.
     """
 
     @property
@@ -1294,7 +1297,7 @@ class TableVersion:
     @property
     def operation(self) -> str | None: ...
     @property
-    def compacted_shards(self) -> int: ...
+    def num_compacted_shards(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1304,7 +1307,7 @@ class SsTableReport:
     """What `Table.verify_sstables` found in one SSTable, or of generations that are missing.
 
     `path`: its folder in the shard; empty for missing generations, the oldest of which is
-    `generation`. `files` have a checksum, and `bytes` together. `unchecked`:
+    `generation`. `num_files` have a checksum, and `bytes` together. `unchecked`:
     files that its rows come from and that have none, as in an SSTable that lance wrote. `damage`:
     each file that is another one by now, or cannot be read, and how, or why the SSTable cannot be
     opened.
@@ -1317,7 +1320,7 @@ class SsTableReport:
     @property
     def path(self) -> str: ...
     @property
-    def files(self) -> int: ...
+    def num_files(self) -> int: ...
     @property
     def bytes(self) -> int: ...
     @property
@@ -1375,10 +1378,10 @@ class WalFinding:
 
     `kind` is "intact" or the damage: "hole", "zero length", "zero filled", "cut short",
     "checksum", "misplaced", "too large", "no file", "undecodable", "no writer epoch",
-    "epoch goes back", "generation goes back". What a damaged entry says of `rows`, `generation` and
-    `writer_epoch` may be wrong; None where it says nothing. An intact entry of no rows is a fence
-    sentinel. `bytes`: as many as were read, none of one that is too large. `copy`: where a cut put
-    the bytes.
+    "epoch goes back", "generation goes back". What a damaged entry records of `num_rows`,
+    `generation` and `writer_epoch` may be wrong; None where it records nothing. An intact entry of
+    no rows is a fence sentinel. `bytes`: as many as were read, none of one that is too large.
+    `copy`: where a cut put the bytes.
     """
 
     @property
@@ -1390,7 +1393,7 @@ class WalFinding:
     @property
     def bytes(self) -> int: ...
     @property
-    def rows(self) -> int | None: ...
+    def num_rows(self) -> int | None: ...
     @property
     def generation(self) -> int | None: ...
     @property
@@ -1410,18 +1413,18 @@ class JobStats:
     @property
     def writer_epoch(self) -> int: ...
     @property
-    def puts(self) -> int:
+    def num_puts(self) -> int:
         """Puts and deletes accepted."""
 
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         """Rows accepted, tombstones included."""
 
     @property
-    def wal_entries(self) -> int: ...
+    def num_wal_entries(self) -> int: ...
     @property
-    def wal_batches(self) -> int:
-        """Puts in those entries; by `wal_entries` it is the mean size of a group commit."""
+    def num_wal_batches(self) -> int:
+        """Puts in those entries; by `num_wal_entries` it is the mean size of a group commit."""
 
     @property
     def wal_bytes(self) -> int:
@@ -1440,7 +1443,7 @@ class JobStats:
         """99th percentile of the same."""
 
     @property
-    def flushes(self) -> int:
+    def num_flushes(self) -> int:
         """MemTables flushed."""
 
     @property
@@ -1454,17 +1457,17 @@ class JobStats:
     @property
     def active_generation(self) -> int: ...
     @property
-    def active_rows(self) -> int: ...
+    def num_active_rows(self) -> int: ...
     @property
-    def active_batches(self) -> int:
+    def num_active_batches(self) -> int:
         """Puts whose rows those are, also of earlier jobs: a claim reads about as many entries."""
 
     @property
-    def frozen_memtables(self) -> int:
+    def num_frozen_memtables(self) -> int:
         """MemTables that wait for their flush."""
 
     @property
-    def uncompacted_generations(self) -> int:
+    def num_uncompacted_generations(self) -> int:
         """Flushed generations that wait for compaction."""
 
     @property
@@ -1472,7 +1475,7 @@ class JobStats:
         """Bytes in active and frozen MemTables."""
 
     @property
-    def unindexed_rows(self) -> int:
+    def num_unindexed_rows(self) -> int:
         """Rows that wait for the key index: the index lag."""
 
     @property
@@ -1480,23 +1483,23 @@ class JobStats:
         """Milliseconds that puts waited for room, added up."""
 
     @property
-    def backpressure_puts(self) -> int:
+    def num_backpressure_puts(self) -> int:
         """Puts that waited for room."""
 
     @property
-    def waiting_puts(self) -> int:
+    def num_waiting_puts(self) -> int:
         """Puts that wait for room now."""
 
     @property
-    def compactions(self) -> int:
+    def num_compactions(self) -> int:
         """Compactions by the job's maintenance that moved something."""
 
     @property
-    def compacted_generations(self) -> int:
+    def num_compacted_generations(self) -> int:
         """Generations that they moved, of all shards."""
 
     @property
-    def collections(self) -> int:
+    def num_collections(self) -> int:
         """Collections of garbage by the job's maintenance."""
 
     @property
@@ -1504,7 +1507,7 @@ class JobStats:
         """Bytes that they removed."""
 
     @property
-    def deletion_vector_files(self) -> int:
+    def num_deletion_vector_files(self) -> int:
         """Files of deletion vectors that were written for flushed SSTables."""
 
     @property
@@ -1512,7 +1515,7 @@ class JobStats:
         """Milliseconds that maintenance took."""
 
     @property
-    def maintenance_errors(self) -> int:
+    def num_maintenance_errors(self) -> int:
         """Rounds of maintenance that failed."""
 
     @property

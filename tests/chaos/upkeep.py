@@ -51,7 +51,7 @@ class Maintainer(Role):
             update_indexes=self.chance.random() < 0.2,
             bytes_per_second=self.chance.choice([0, 0, 3_000_000]),
         )
-        self.counts["compacted generations"] += result.generations
+        self.counts["compacted generations"] += result.num_generations
 
     def collect(self) -> None:
         """Remove garbage, with hardly any grace period."""

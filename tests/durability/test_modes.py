@@ -108,5 +108,5 @@ def test_a_put_says_whether_it_is_durable_and_whether_its_keys_are_indexed(
     rows = pa.table({"id": [1], "value": [1]}, schema=oracle.SCHEMA)
     with table.start_job(shard=0, config=lancemem.WriterConfig(**settings)) as job:
         for done in (job.put(rows), job.delete(rows.select(["id"]))):
-            assert (done.rows, done.durable) == (1, settings["durable"])
+            assert (done.num_rows, done.durable) == (1, settings["durable"])
             assert done.indexed is settings.get("sync_index", True)

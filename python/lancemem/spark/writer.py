@@ -251,8 +251,8 @@ def _link(
     faults: int,
 ) -> None:
     linked = try_again(lambda: table.commit(runs, txn=txn), faults)
-    counts.already_written = linked.already_written > 0
-    counts.runs = linked.runs
+    counts.already_written = linked.num_shards_already_written > 0
+    counts.runs = linked.num_sstables
 
 
 def _stage(  # noqa: PLR0913, PLR0917 - one argument a part of the write
@@ -293,7 +293,7 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         counts.already_written = True
         return
     with claimed(table, shard) if jobs is None else jobs.lend(shard) as job:
-        entries = job.stats().wal_entries
+        entries = job.stats().num_wal_entries
         if plan.newer_by is not None:
             # While the job holds the shard nobody else can write a newer row.
             change, counts.late = _without_late(table, plan, change, job)
@@ -306,7 +306,7 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             round_floats=plan.round_floats,
         )
         counts.already_written = done.already_written
-        counts.wal_entries = job.stats().wal_entries - entries
+        counts.wal_entries = job.stats().num_wal_entries - entries
 
 
 def _is_written(table: lancemem.Table, shard: int, txn: transactions.Txn) -> bool:

@@ -57,9 +57,9 @@ impl Snapshot {
         self.snapshot.peek().base_version()
     }
 
-    #[doc = docstring!("Snapshot.base_fragments")]
+    #[doc = docstring!("Snapshot.num_base_fragments")]
     #[getter]
-    fn base_fragments(&self) -> usize {
+    fn num_base_fragments(&self) -> usize {
         self.snapshot.peek().base.count_fragments()
     }
 
@@ -155,7 +155,7 @@ impl Snapshot {
 
     fn __repr__(&self) -> String {
         format!(
-            "ReadView({:?}, base_version={})",
+            "Snapshot({:?}, base_version={})",
             self.table.peek().uri(),
             self.snapshot.peek().base_version()
         )
@@ -165,7 +165,7 @@ impl Snapshot {
 fn snapshot_shard(shard: &lancemem::snapshot::SnapshotShard) -> SnapshotShard {
     let memtable = |rows: &lancemem::snapshot::MemTableView| SnapshotMemTable {
         generation: rows.generation().get(),
-        rows: rows.rows(),
+        num_rows: rows.rows(),
     };
     SnapshotShard {
         shard_id: shard.shard_id.to_string(),

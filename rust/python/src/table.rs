@@ -475,10 +475,10 @@ impl Table {
         let stats = self.run(py, async move { table.stats().await })?;
         Ok(TableStats {
             base_version: stats.base_version,
-            base_rows: stats.base_rows,
-            shards: stats.shards,
-            sstables: stats.sstables,
-            sstable_rows: stats.sstable_rows,
+            num_base_rows: stats.base_rows,
+            num_shards: stats.shards,
+            num_sstables: stats.sstables,
+            num_sstable_rows: stats.sstable_rows,
         })
     }
 
@@ -581,7 +581,7 @@ fn table_version(version: lancemem::TableVersion) -> TableVersion {
         version: version.version,
         timestamp: version.timestamp,
         operation: version.operation,
-        compacted_shards: version.compacted_shards,
+        num_compacted_shards: version.compacted_shards,
     }
 }
 
