@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
 # Nothing but a close, a flush or a durable put makes rows of this job durable.
 NOT_DURABLE: dict[str, Any] = {
     "durable": False,
-    "max_wal_flush_interval_ms": 3_600_000,
+    "max_wal_flush_interval": timedelta(hours=1),
     "max_wal_buffer_bytes": 1 << 30,
 }
 # The second generation has to wait for a compaction, and no put does so.
-NO_BACKLOG: dict[str, Any] = {"max_uncompacted_generations": 1, "max_compaction_wait_ms": 0}
+NO_BACKLOG: dict[str, Any] = {
+    "max_uncompacted_generations": 1,
+    "max_compaction_wait": timedelta(0),
+}
+MILLISECOND = timedelta(milliseconds=1)
 
 # Counters whose metric has another unit or another form than the field.
 OTHER_METRICS: dict[str, tuple[str, dict[str, str], int]] = {
@@ -217,7 +222,7 @@ def test_a_put_that_waits_for_room_is_counted(table: lancemem.Table) -> None:
 @pytest.fixture
 def busy(table: lancemem.Table) -> lancemem.Job:
     """Give a closed job that has counted something of everything that is certain."""
-    job = start(table, max_unflushed_memtable_bytes=1, max_wal_flush_interval_ms=3_600_000)
+    job = start(table, max_unflushed_memtable_bytes=1, max_wal_flush_interval=timedelta(hours=1))
     for n in range(5):
         job.put(rows([n]))
     job.delete(keys([1]))
@@ -351,15 +356,15 @@ def test_the_backlog_of_the_table_holds_until_a_job_says_otherwise(make_table: M
 def test_the_idle_interval_of_the_table_holds_until_a_job_says_otherwise(
     make_table: MakeTable,
 ) -> None:
-    uri = make_table(config=lancemem.WriterConfig(idle_flush_interval_ms=1)).uri
+    uri = make_table(config=lancemem.WriterConfig(idle_flush_interval=MILLISECOND)).uri
     table = lancemem.open_table(uri)
-    with start(table, idle_flush_interval_ms=0) as never, table.start_job(shard=0) as job:
+    with start(table, idle_flush_interval="never") as never, table.start_job(shard=0) as job:
         assert never.stats().num_flushes == 0
         job.put(rows([1]))
         wait_until(lambda: job.stats().num_flushes == 1)
         assert ids_of(table.scan(consistency="flushed").to_table()) == [1]
-    other = make_table(config=lancemem.WriterConfig(idle_flush_interval_ms=0))
-    with start(other, idle_flush_interval_ms=1) as job:
+    other = make_table(config=lancemem.WriterConfig(idle_flush_interval="never"))
+    with start(other, idle_flush_interval=MILLISECOND) as job:
         job.put(rows([1]))
         wait_until(lambda: job.stats().num_flushes == 1)
 
@@ -405,7 +410,7 @@ def test_a_backlog_is_an_error_to_repeat_and_goes_away_with_a_compaction(
 
 
 def test_a_memtable_that_gets_no_puts_is_flushed_by_itself(table: lancemem.Table) -> None:
-    with start(table, idle_flush_interval_ms=5, **NOT_DURABLE) as job:
+    with start(table, idle_flush_interval=timedelta(milliseconds=5), **NOT_DURABLE) as job:
         for n in (1, 2):
             job.put(rows([n]))
             wait_until(lambda n=n: job.stats().num_flushes == n)  # type: ignore[misc]

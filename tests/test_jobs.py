@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,7 +29,7 @@ LEVELS: tuple[Literal["flushed", "durable", "live"], ...] = ("flushed", "durable
 
 # Nothing but a close or a flush makes rows of this job durable.
 NOT_DURABLE = lancemem.WriterConfig(
-    durable=False, max_wal_flush_interval_ms=3_600_000, max_wal_buffer_bytes=1 << 30
+    durable=False, max_wal_flush_interval=timedelta(hours=1), max_wal_buffer_bytes=1 << 30
 )
 
 
@@ -207,7 +208,7 @@ def test_a_level_that_shows_no_rows_of_jobs_takes_none(table: lancemem.Table) ->
             lambda: table.snapshot(token=table.snapshot().token, consistency="live", jobs=[job]),
             lambda: table.to_dataset(jobs=[job]),
             lambda: table.get(key, jobs=[job]),
-            lambda: table.get_with_missing(key, jobs=[job]),
+            lambda: table.get(key, missing="null", jobs=[job]),
         ]
         for read in reads:
             with pytest.raises(lancemem.InvalidInputError, match="jobs="):
@@ -375,7 +376,7 @@ def test_rows_that_were_not_durable_are_gone_after_a_kill_and_the_table_is_whole
         import lancemem, pyarrow as pa
         table = lancemem.open_table(sys.argv[1])
         config = lancemem.WriterConfig(
-            durable=False, max_wal_flush_interval_ms=3_600_000, max_wal_buffer_bytes=1 << 30
+            durable=False, max_wal_flush_interval=timedelta(hours=1), max_wal_buffer_bytes=1 << 30
         )
         job = table.start_job(shard=0, config=config)
         job.put(pa.table({"id": [2], "name": ["a"], "value": [1.0]}))
@@ -515,7 +516,7 @@ def test_a_forked_child_that_drops_handles_of_its_parent_ends_nothing(
         job.put(one)
         endpoint = job.serve()
         held = [
-            job, endpoint, table, table.start_stage(), table.pin(), table.scan(),
+            job, endpoint, table, table.bulk_writer(), table.snapshot(), table.scan(),
             iter(table.scan()), table.scan().to_reader(),
             pa.RecordBatchReader.from_stream(table.scan().to_reader()),
             lancemem.connect_job(endpoint.location, endpoint.token),

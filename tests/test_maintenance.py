@@ -77,7 +77,8 @@ def test_a_job_with_maintenance_compacts_beside_its_puts_and_is_not_fenced(
 
 
 def test_a_job_without_maintenance_compacts_nothing(table: lancemem.Table) -> None:
-    config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval_ms=1)
+    soon = timedelta(milliseconds=1)
+    config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval=soon)
     with table.start_job(shard=0, config=config) as job:
         for step in range(3):
             flush(job, table, f"v{step}")
@@ -140,7 +141,10 @@ def test_maintenance_publishes_nothing_once_close_has_returned(make_table: MakeT
     moments = random.Random(1)  # noqa: S311 - not a secret
     for fsync in (True, False) * 15:
         config = lancemem.WriterConfig(
-            maintenance=True, maintenance_generations=1, maintenance_interval_ms=1_000, fsync=fsync
+            maintenance=True,
+            maintenance_generations=1,
+            maintenance_interval=timedelta(seconds=1),
+            fsync=fsync,
         )
         table = make_table()
         table.rebuild_record_index()
@@ -158,12 +162,14 @@ def test_ctrl_c_ends_a_job_with_maintenance_and_its_process(tmp_path: Path) -> N
         """
         import sys
         import threading
+        from datetime import timedelta
         import pyarrow as pa
         import lancemem
 
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
         table = lancemem.create_table(sys.argv[1], schema, primary_key="id")
-        config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval_ms=1)
+        soon = timedelta(milliseconds=1)
+        config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval=soon)
         step, told = 0, False
         with table.start_job(shard=0, config=config, maintenance=True) as job:
             while True:

@@ -229,6 +229,7 @@ def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
         ("cut-wal", "--from", "-1"),
         ("cut-wal", "--from", "x"),
         ("maintain", "--bytes-per-second", "-5"),
+        ("maintain", "--bytes-per-second", "0"),
         ("maintain", "--older-than", "-5"),
         ("maintain", "--older-than", "nan"),
         ("maintain", "--older-than", "1e300"),

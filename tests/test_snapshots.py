@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import lance
@@ -100,7 +101,7 @@ def test_a_view_reads_for_the_first_time_after_the_table_moved_on(table: lanceme
 
 def test_a_view_outlives_the_job_whose_memory_it_pinned(table: lancemem.Table) -> None:
     config = lancemem.WriterConfig(
-        durable=False, max_wal_flush_interval_ms=3_600_000, max_wal_buffer_bytes=1 << 30
+        durable=False, max_wal_flush_interval=timedelta(hours=1), max_wal_buffer_bytes=1 << 30
     )
     job = table.start_job(shard=0, config=config)
     job.put(rows(range(3)))

@@ -55,12 +55,14 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
         import sys
         import threading
         import time
+        from datetime import timedelta
         import pyarrow as pa
         import lancemem
 
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
         table = lancemem.create_table(sys.argv[1], schema, primary_key="id")
-        config = lancemem.WriterConfig(max_uncompacted_generations=1, max_compaction_wait_ms=10**7)
+        wait = timedelta(hours=3)
+        config = lancemem.WriterConfig(max_uncompacted_generations=1, max_compaction_wait=wait)
         job = table.start_job(shard=0, config=config)
         job.put(pa.table({"id": [1]}, schema=schema))
         job.flush()

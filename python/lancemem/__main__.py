@@ -129,9 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     maintain.add_argument(
         "--bytes-per-second",
         metavar="N",
-        type=_count,
-        default=0,
-        help="limit on what compactions read and write (default 0: none)",
+        type=_rate,
+        help="limit on what compactions read and write (default: none)",
     )
     maintain.add_argument(
         "--older-than",
@@ -168,6 +167,13 @@ def _seconds(text: str) -> float:
 def _count(text: str) -> int:
     if not _is_number(text) or int(text) >= 2**64:
         message = f"{text} is not a number from 0 on"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _rate(text: str) -> int:
+    if not _is_number(text) or not 0 < int(text) < 2**64:
+        message = f"{text} is not a number from 1 on; without the option there is no limit"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 

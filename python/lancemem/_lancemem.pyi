@@ -93,6 +93,8 @@ _Filter: TypeAlias = str | pc.Expression
 # An application, such as the id of a streaming query, and the version of what it writes.
 _Txn: TypeAlias = tuple[str, int]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
+# What becomes of a key without a row.
+_Missing: TypeAlias = Literal["drop", "null", "raise"]
 
 class LancememError(Exception):
     """Any failure of lancemem. Where its table is known, a note (`__notes__`) names it."""
@@ -224,40 +226,54 @@ class WriterConfig:
         max_memtable_bytes: int | None = None,
         max_memtable_batches: int | None = None,
         max_wal_buffer_bytes: int | None = None,
-        max_wal_flush_interval_ms: int | None = None,
+        max_wal_flush_interval: timedelta | None = None,
         max_unflushed_memtable_bytes: int | None = None,
         max_uncompacted_generations: int | None = None,
-        max_compaction_wait_ms: int | None = None,
-        idle_flush_interval_ms: int | None = None,
+        max_compaction_wait: timedelta | None = None,
+        idle_flush_interval: timedelta | Literal["never"] | None = None,
         maintenance: bool | None = None,
         maintenance_generations: int | None = None,
-        maintenance_interval_ms: int | None = None,
-        maintenance_older_than_ms: int | None = None,
-        maintenance_bytes_per_second: int | None = None,
+        maintenance_interval: timedelta | None = None,
+        maintenance_older_than: timedelta | None = None,
+        maintenance_bytes_per_second: int | Literal["unlimited"] | None = None,
     ) -> Self:
         """Name the settings to change.
 
-        `durable`: a put returns only when its rows are in the WAL (default true).
-        `sync_index`: a put returns only when its keys are in the key index (default true);
-        without it a background task indexes them, and reads that need the index do the rest.
-        `key_index`: the index's structure (default "hash"; docs/decisions/0006).
-        `fsync`: on a local disk, file and folder are synced before that (default true); without
-        it a put survives a killed process but not a power cut.
-        `max_memtable_*`: limits at which a MemTable is frozen and flushed (default 100,000 rows,
-        256 MiB, 8,000 batches).
-        `max_wal_buffer_bytes`, `max_wal_flush_interval_ms`: how long rows of a job that is not
-        durable may wait for the WAL (default 10 MiB, 100).
-        `max_unflushed_memtable_bytes`: memory above which puts wait for a flush (default 1 GiB).
-        `max_uncompacted_generations`: flushed generations of the shard above which puts wait for
-        a compaction (default 1,000), for at most `max_compaction_wait_ms` (default 60,000), then
-        they raise `RetryableError`.
-        `idle_flush_interval_ms`: a MemTable that got no put for this long is flushed (default
-        60,000; 0 for never).
-        `maintenance`: a task beside the job compacts the table and collects its garbage (default
-        false). It compacts when the shard has `maintenance_generations` flushed generations
-        (default 8), or fewer for `maintenance_interval_ms` (default 60,000), reading and writing
-        at most `maintenance_bytes_per_second` (default 0: no limit), and removes what nobody has
-        needed for `maintenance_older_than_ms` (default 3,600,000).
+        A duration is a `timedelta` of whole milliseconds. Zero is never "no limit".
+
+        Args:
+            durable: A put returns only when its rows are in the WAL. Default: True.
+            sync_index: A put returns only when its keys are in the key index. Without it a
+                background task indexes them, and reads that need the index do the rest. Default:
+                True.
+            key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
+            fsync: On a local disk, file and folder are synced before a put counts as durable.
+                Without it a put survives a killed process but not a power cut. Default: True.
+            max_memtable_rows: Rows at which a MemTable is frozen and flushed. Default: 100,000.
+            max_memtable_bytes: Bytes at which a MemTable is frozen and flushed. Default: 256 MiB.
+            max_memtable_batches: Puts at which a MemTable is frozen and flushed. Default: 8,000.
+            max_wal_buffer_bytes: Bytes of rows that a job without `durable` may keep back from the
+                WAL. Default: 10 MiB.
+            max_wal_flush_interval: How long such rows may wait for the WAL. Default: 100 ms.
+            max_unflushed_memtable_bytes: Memory above which puts wait for a flush. Default: 1 GiB.
+            max_uncompacted_generations: Flushed generations of the shard above which puts wait for
+                a compaction. Default: 1,000.
+            max_compaction_wait: How long a put waits for that compaction before it raises
+                `RetryableError`. Default: 1 minute.
+            idle_flush_interval: A MemTable that got no put for this long is flushed; "never"
+                switches that off. Default: 1 minute.
+            maintenance: A task beside the job compacts the table and collects its garbage. Default:
+                False.
+            maintenance_generations: Flushed generations of the shard at which that task compacts.
+                Default: 8.
+            maintenance_interval: How long fewer generations wait for it. Default: 1 minute.
+            maintenance_older_than: How long garbage has not been needed before it is removed.
+                Default: 1 hour.
+            maintenance_bytes_per_second: What its compactions read and write at most. Default:
+                "unlimited".
+
+        Raises:
+            InvalidInputError: It names the setting, also where zero would switch something off.
         """
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
@@ -278,25 +294,25 @@ class WriterConfig:
     @property
     def max_wal_buffer_bytes(self) -> int | None: ...
     @property
-    def max_wal_flush_interval_ms(self) -> int | None: ...
+    def max_wal_flush_interval(self) -> timedelta | None: ...
     @property
     def max_unflushed_memtable_bytes(self) -> int | None: ...
     @property
     def max_uncompacted_generations(self) -> int | None: ...
     @property
-    def max_compaction_wait_ms(self) -> int | None: ...
+    def max_compaction_wait(self) -> timedelta | None: ...
     @property
-    def idle_flush_interval_ms(self) -> int | None: ...
+    def idle_flush_interval(self) -> timedelta | Literal["never"] | None: ...
     @property
     def maintenance(self) -> bool | None: ...
     @property
     def maintenance_generations(self) -> int | None: ...
     @property
-    def maintenance_interval_ms(self) -> int | None: ...
+    def maintenance_interval(self) -> timedelta | None: ...
     @property
-    def maintenance_older_than_ms(self) -> int | None: ...
+    def maintenance_older_than(self) -> timedelta | None: ...
     @property
-    def maintenance_bytes_per_second(self) -> int | None: ...
+    def maintenance_bytes_per_second(self) -> int | Literal["unlimited"] | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -492,26 +508,35 @@ class Table:
         keys: _Keys,
         columns: Sequence[str] | None = None,
         *,
+        missing: _Missing = "drop",
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
-        `keys` are rows with the key columns, or, where the key is one column, an Arrow array or
-        anything that gives its values, such as a list, a range or a numpy array; where it has
-        several, also a list of tuples in their order.
-        Keys without a row are left out; `get_with_missing` says which.
-        """
+        A key that is there twice gives its row twice.
 
-    def get_with_missing(
-        self,
-        keys: _Keys,
-        columns: Sequence[str] | None = None,
-        *,
-        consistency: _Consistency = "durable",
-        jobs: Sequence[Job | RemoteJob] | None = None,
-    ) -> tuple[pa.Table, list[int]]:
-        """Return what `get` returns, and the positions in `keys` of those without a row."""
+        Args:
+            keys: Rows with the key columns. Where the key is one column, also an Arrow array or
+                anything that gives its values, such as a list, a range or a numpy array. Where it
+                has several, also a list of tuples in their order.
+            columns: The columns of the result. Default: all of them.
+            missing: What becomes of a key without a row. "drop" leaves it out. "null" gives a row
+                in its place that has the key and is null in the other columns, which are nullable
+                then. "raise" raises.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Raises:
+            InvalidInputError: With `missing="raise"`, where keys have no row. It names the number
+                of these keys and the first five.
+
+        Example:
+            ```python
+            rows = table.get([3, 7])
+            one_row_a_key = table.get([3, 7], missing="null")
+            ```
+        """
 
     def compact(
         self,
@@ -520,20 +545,27 @@ class Table:
         dry_run: bool = False,
         update_indexes: bool = False,
         max_dead_share: float | None = None,
-        bytes_per_second: int = 0,
+        bytes_per_second: int | None = None,
     ) -> CompactionResult:
         """Move every flushed SSTable into the base table, all shards in one commit.
 
-        An SSTable's data file becomes a base fragment as it is (`"link"`), or its live rows are
-        written anew with those of other SSTables (`"rewrite"`); `"auto"` decides for each SSTable
-        and says why in the result. `dry_run` only looks.
+        The result says for each SSTable what became of it and why. What follows the move are
+        commits of their own, which change no row.
 
-        Base fragments of which more than `max_dead_share` of the rows are dead (default 0.5) are
-        rewritten afterwards by Lance, and with `"auto"` so is an SSTable with that many when it is
-        moved; with `update_indexes` the table's own indexes take up the new rows. What follows the
-        move are commits of their own, which change no row. `bytes_per_second` limits what is read
-        of the base, and of the SSTables to compare their checksums, and what is written; 0 is no
-        limit.
+        Args:
+            mode: "link" makes the data file of an SSTable a base fragment as it is. "rewrite"
+                writes its live rows anew, with those of other SSTables. "auto" decides for each
+                SSTable.
+            dry_run: Look, and write nothing.
+            update_indexes: The table's own indexes take up the new rows.
+            max_dead_share: Lance rewrites base fragments in which more than this share of the rows
+                is dead. With "auto" an SSTable with that many is rewritten when it is moved.
+                Default: 0.5.
+            bytes_per_second: Limit on what is read of the base table and of the SSTables, and on
+                what is written. None is no limit.
+
+        Raises:
+            InvalidInputError: `bytes_per_second` is 0, or another argument cannot be used.
         """
 
     def widen_column(self, column: str) -> int:
@@ -742,17 +774,24 @@ class Job:
         tls: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
         *,
         max_streams: int = 16,
-        stall_timeout_ms: int = 30_000,
+        stall_timeout: timedelta | None = None,
     ) -> Endpoint:
         """Offer the rows in this job's memory to other processes, over Arrow Flight.
 
-        `address` is on the loopback interface unless told otherwise; port 0 takes a free one.
-        `token`: what a reader must have, 16 to 4,096 characters; made of 256 random bits where
-        absent. `tls`: the paths of a certificate and of its private key, in PEM form; without it
-        rows and token can be read on the way. At most `max_streams` reads run at a time. A read
-        whose reader takes nothing for `stall_timeout_ms` ends with an error: until then it keeps
-        the rows that it has yet to send in this job's memory, beyond the job's budget.
         The endpoint ends with the job or with `Endpoint.close`, not with the object.
+
+        Args:
+            address: Where to listen; port 0 takes a free one.
+            token: What a reader must have, 16 to 4,096 characters. Default: 256 random bits.
+            tls: The paths of a certificate and of its private key, in PEM form. Without it rows and
+                token can be read on the way.
+            max_streams: Reads that run at a time.
+            stall_timeout: A read whose reader takes nothing for this long ends with an error. Until
+                then it keeps the rows that it has yet to send in this job's memory, beyond the
+                job's budget. Default: 30 seconds.
+
+        Raises:
+            InvalidInputError: The address cannot be bound, or an argument cannot be used.
         """
 
     def stats(self) -> JobStats:
@@ -813,13 +852,14 @@ class Snapshot:
         count within the part.
         """
 
-    def get(self, keys: _Keys, columns: Sequence[str] | None = None) -> pa.Table:
+    def get(
+        self,
+        keys: _Keys,
+        columns: Sequence[str] | None = None,
+        *,
+        missing: _Missing = "drop",
+    ) -> pa.Table:
         """Return the rows of `keys`, as `Table.get` does."""
-
-    def get_with_missing(
-        self, keys: _Keys, columns: Sequence[str] | None = None
-    ) -> tuple[pa.Table, list[int]]:
-        """Return what `get` returns, and the positions in `keys` of those without a row."""
 
     def count_rows(self, filter: _Filter | None = None) -> int:  # noqa: A002
         """Count the rows that meet `filter`."""

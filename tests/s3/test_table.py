@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 import lance
@@ -120,7 +121,7 @@ def flush(table: lancemem.Table) -> None:
 
 
 def test_each_level_shows_what_it_promises(single: lancemem.Table, place: Place) -> None:
-    quiet = lancemem.WriterConfig(max_wal_flush_interval_ms=600_000)
+    quiet = lancemem.WriterConfig(max_wal_flush_interval=timedelta(minutes=10))
     with single.start_job(shard=0, config=quiet) as job:
         job.put(rows(range(10), "flushed"))
         job.flush()

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -291,7 +292,7 @@ def test_jobs_with_maintenance_compact_what_they_flushed(
     spark: SparkSession, table: LancememTable
 ) -> None:
     config = lancemem.WriterConfig(
-        maintenance=True, maintenance_generations=1, maintenance_interval_ms=50
+        maintenance=True, maintenance_generations=1, maintenance_interval=timedelta(milliseconds=50)
     )
     with table.start_jobs(config):
         table.upsert(rows(spark, range(30), 1))

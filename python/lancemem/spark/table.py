@@ -595,7 +595,7 @@ def _where(reports: list[Report]) -> tuple[int, int, int, int]:
     return (
         len(reports),
         _sum(reports, "wal_entries"),
-        _sum(reports, "runs"),
+        _sum(reports, "sstables"),
         _sum(reports, "already_written"),
     )
 

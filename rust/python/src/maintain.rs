@@ -76,7 +76,7 @@ pub fn write_deletion_vectors(
 fn report(report: RustReport) -> RecordIndexReport {
     RecordIndexReport {
         base_version: report.base_version,
-        num_runs: report.sstables,
+        num_runs: report.runs,
         num_stale_runs: report.stale_runs,
         num_entries: report.entries,
         bytes: report.bytes,
@@ -106,9 +106,19 @@ pub fn settings(
     dry_run: bool,
     update_indexes: bool,
     max_dead_share: Option<f64>,
-    bytes_per_second: Given<u64>,
+    bytes_per_second: Option<Given<u64>>,
 ) -> PyResult<CompactionSettings> {
-    let bytes_per_second = bytes_per_second.named("bytes_per_second")?;
+    let bytes_per_second = match bytes_per_second {
+        None => 0,
+        Some(given) => match given.named("bytes_per_second")? {
+            0 => {
+                return Err(InvalidInputError::new_err(
+                    "bytes_per_second must be at least 1, got 0; None is no limit",
+                ));
+            }
+            rate => rate,
+        },
+    };
     let mode = match mode {
         "auto" => CompactionMode::Auto,
         "link" => CompactionMode::Link,
