@@ -134,7 +134,7 @@ def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
     first = table.snapshot(token=table.snapshot(consistency="flushed").token)
     table.compact()
     make_old(table, 2 * 3600)
-    assert table.collect_garbage().pinned_sstables == 1
+    assert table.collect_garbage().num_pinned_sstables == 1
     assert first.scan().count_rows() == 10
     del first
     assert kinds(table.collect_garbage())["compacted SSTable"] == 1
@@ -156,9 +156,9 @@ def test_a_staged_run_that_is_linked_again_is_there_once(table: lancemem.Table) 
     stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
-    assert table.commit(staged + staged).runs == 1
+    assert table.commit(staged + staged).num_sstables == 1
     table.upsert(rows(table.schema, range(1), "b"))
-    assert table.commit(staged).already_written == 1
+    assert table.commit(staged).num_shards_already_written == 1
     assert names(table) == {0: "b0", 1: "a1", 2: "a2"}
 
 
@@ -177,13 +177,13 @@ def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_row
     table.upsert(rows(table.schema, range(1), "b"))
     table.start_job(shard=0).close(flush=True)
     # An adoption makes the files of an SSTable young, so that Lance's clean-up leaves them.
-    assert table.compact(mode=mode).generations == 2
+    assert table.compact(mode=mode).num_generations == 2
     running = table.start_job(shard=0)
-    assert table.commit(compacted).already_written == 1
+    assert table.commit(compacted).num_shards_already_written == 1
     running.put(rows(table.schema, range(1, 2), "b"))
     running.close()
     linked = table.commit(compacted + new)
-    assert (linked.runs, linked.rows, linked.already_written) == (1, 3, 0)
+    assert (linked.num_sstables, linked.num_rows, linked.num_shards_already_written) == (1, 3, 0)
     assert names(table) == {0: "b0", 1: "b1", 2: "c2", 3: "c3", 4: "c4"}
 
 
@@ -194,12 +194,12 @@ def test_a_link_is_repeated_after_its_runs_were_compacted_and_collected(
     stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
-    assert table.commit(staged, txn=txn).runs == 1
+    assert table.commit(staged, txn=txn).num_sstables == 1
     table.compact()
     table.upsert(rows(table.schema, range(1), "b"))
     make_old(table, 8 * DAY)
     assert kinds(table.collect_garbage())["orphan SSTable"] == 1
-    assert table.commit(staged, txn=txn).already_written == 1
+    assert table.commit(staged, txn=txn).num_shards_already_written == 1
     assert names(table) == {0: "b0", 1: "a1", 2: "a2"}
     with pytest.raises(lancemem.InvalidInputError, match="is not there"):
         table.commit(staged, txn=("other", 1))
@@ -219,7 +219,7 @@ def test_what_was_decided_about_a_staged_write_of_last_week_goes(table: lancemem
     make_old(table, DAY + 2 * 3600)
     assert kinds(table.collect_garbage())["staged write"] == 2
     assert not table.abort(linked, write="one")
-    assert table.commit(linked, write="one").already_written == 1
+    assert table.commit(linked, write="one").num_shards_already_written == 1
     with pytest.raises(lancemem.LancememError, match="staged SSTable"):
         table.commit(discarded, write="other")
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
@@ -281,7 +281,7 @@ def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> No
     other = lancemem.open_table(table.uri)
     other.compact()
     pinned = other.collect_garbage(older_than=NOW)
-    assert pinned.pinned_sstables == 2
+    assert pinned.num_pinned_sstables == 2
     assert len(run_folders(table)) == 2
     assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
     del stream, first
@@ -299,7 +299,7 @@ def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name
     for name in (str(link), f"file://{link}"):
         other = lancemem.open_table(name)
         other.compact()
-        assert other.collect_garbage(older_than=NOW).pinned_sstables == 1
+        assert other.collect_garbage(older_than=NOW).num_pinned_sstables == 1
         assert snapshot.scan().to_table().num_rows == 10
     del snapshot
     table.scan(consistency="flushed").count_rows()
@@ -317,7 +317,7 @@ def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(
     first = stream.read_next_batch()
     del scan
     table.compact()
-    assert table.collect_garbage(older_than=NOW).pinned_sstables == 2
+    assert table.collect_garbage(older_than=NOW).num_pinned_sstables == 2
     assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
     del stream, first
     assert kinds(table.collect_garbage(older_than=NOW))["compacted SSTable"] == 2

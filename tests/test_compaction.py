@@ -74,8 +74,12 @@ def test_a_run_becomes_a_fragment_without_a_byte_of_it_being_written(
     file = run_file(table.uri, table, 1)
     before = file.read_bytes()
     result = table.compact()
-    assert (result.generations, result.linked, result.rewritten) == (1, 1, 0)
-    assert (result.rows_written, result.rows_deleted, result.copied_bytes) == (ROWS, 0, 0)
+    assert (result.num_generations, result.num_sstables_linked, result.num_sstables_rewritten) == (
+        1,
+        1,
+        0,
+    )
+    assert (result.num_rows_written, result.num_rows_deleted, result.copied_bytes) == (ROWS, 0, 0)
     ((inode, size),) = data_files(table.uri).values()
     assert (inode, size) == (file.stat().st_ino, len(before))
     assert file.read_bytes() == before
@@ -116,7 +120,7 @@ def test_superseded_rows_and_tombstones_are_in_the_deletion_file_of_the_new_frag
 ) -> None:
     schema = table.schema
     put(table, rows(schema, range(10), "a"), rows(schema, range(5), "b"), delete=[7, 8, 99])
-    assert table.compact(mode="link", max_dead_share=1.0).rows_written == 8
+    assert table.compact(mode="link", max_dead_share=1.0).num_rows_written == 8
     (fragment,) = lance.dataset(table.uri).get_fragments()
     # 18 rows: ten, five and three tombstones; the first versions of 0 to 4, 7 and 8 are dead too.
     assert (fragment.physical_rows, fragment.num_deletions) == (18, 10)
@@ -134,7 +138,7 @@ def test_rows_that_a_newer_run_of_the_same_commit_supersedes_are_dead(
     put(table, rows(schema, range(140, 160), "c"), delete=[1])
     versions = len(lance.dataset(table.uri).versions())
     result = table.compact(mode="link", max_dead_share=1.0)
-    assert (result.generations, result.linked) == (3, 3)
+    assert (result.num_generations, result.num_sstables_linked) == (3, 3)
     assert len(lance.dataset(table.uri).versions()) == versions + 1
     expected = {i: f"a{i}" for i in range(2, 50)} | {i: f"b{i}" for i in range(50, 140) if i != 60}
     expected |= {i: f"c{i}" for i in range(140, 160)}
@@ -173,11 +177,15 @@ def test_deletes_of_keys_that_are_only_in_the_base_need_no_fragment(
     table.compact()
     put(table, delete=[3, 4, 77])
     result = table.compact()
-    assert (result.dropped, result.rows_written, result.rows_deleted) == (1, 0, 2)
-    assert result.fragments_added == 0
+    assert (result.num_sstables_dropped, result.num_rows_written, result.num_rows_deleted) == (
+        1,
+        0,
+        2,
+    )
+    assert result.num_fragments_added == 0
     assert sorted(base_state(table.uri)) == [0, 1, 2, 5, 6, 7, 8, 9]
     put(table, delete=list(range(10)))
-    assert table.compact().rows_deleted == 8
+    assert table.compact().num_rows_deleted == 8
     assert base_state(table.uri) == {}
     assert lance.dataset(table.uri).get_fragments() == []
     put(table, rows(table.schema, range(3), "z"))
@@ -195,7 +203,11 @@ def test_small_runs_are_written_together_and_the_result_says_why(table: lancemem
     assert len(table.shards()[0].sstables) == 3, "a dry run changes nothing"
     done = table.compact()
     assert done.sstables == planned.sstables
-    assert (done.rewritten, done.fragments_added, done.rows_written) == (3, 1, 30)
+    assert (done.num_sstables_rewritten, done.num_fragments_added, done.num_rows_written) == (
+        3,
+        1,
+        30,
+    )
     assert len(base_state(table.uri)) == 30
 
 
@@ -203,7 +215,7 @@ def test_a_run_of_mostly_dead_rows_is_rewritten(table: lancemem.Table) -> None:
     schema = table.schema
     put(table, *(rows(schema, range(100), f"v{i}-") for i in range(4)))
     (run,) = table.compact(dry_run=True).sstables
-    assert (run.treatment, run.rows, run.live_rows) == ("rewrite", 400, 100)
+    assert (run.treatment, run.num_rows, run.num_live_rows) == ("rewrite", 400, 100)
     assert "300 of 400" in run.reason
     table.compact()
     (fragment,) = lance.dataset(table.uri).get_fragments()
@@ -257,7 +269,7 @@ def test_pylance_reads_and_changes_an_adopted_table(
     lance.write_dataset(first, uri, data_storage_version=version)  # type: ignore[arg-type]
     table = lancemem.enable(uri)
     put(table, rows(table.schema, range(50, 150), "a"), delete=[0, 1, 149])
-    assert table.compact(mode="link").linked == 1
+    assert table.compact(mode="link").num_sstables_linked == 1
     expected = {i: f"base{i}" for i in range(2, 50)} | {i: f"a{i}" for i in range(50, 149)}
     dataset = lance.dataset(uri)
     assert state(dataset.to_table()) == expected
@@ -298,7 +310,7 @@ def test_a_base_fragment_of_mostly_dead_rows_is_rewritten_in_a_commit_of_its_own
     put(table, rows(table.schema, range(70), "b"))
     before = lance.dataset(table.uri).version
     result = table.compact()
-    assert result.fragments_rewritten == 1
+    assert result.num_fragments_rewritten == 1
     assert result.base_version > before + 1
     expected = {i: f"b{i}" for i in range(70)} | {i: f"a{i}" for i in range(70, 100)}
     for version in range(before + 1, result.base_version + 1):
@@ -306,7 +318,7 @@ def test_a_base_fragment_of_mostly_dead_rows_is_rewritten_in_a_commit_of_its_own
         assert state(dataset.to_table()) == expected, "the rewrite changes no row"
     assert all(it.num_deletions == 0 for it in lance.dataset(table.uri).get_fragments())
     put(table, rows(table.schema, range(40), "c"))
-    assert table.compact(max_dead_share=1.0).fragments_rewritten == 0
+    assert table.compact(max_dead_share=1.0).num_fragments_rewritten == 0
     assert len(base_state(table.uri)) == 100
 
 
@@ -354,7 +366,7 @@ def test_a_table_of_two_shards_moves_in_one_commit(make_table: MakeTable) -> Non
                 job.flush()
     versions = lance.dataset(table.uri).version
     result = table.compact(mode="link", max_dead_share=1.0)
-    assert (result.generations, result.base_version) == (4, versions + 1)
+    assert (result.num_generations, result.base_version) == (4, versions + 1)
     expected = {i: f"s0-{i}" for i in range(50)} | {i: f"s1-{i}" for i in range(50, 150)}
     assert base_state(table.uri) == expected
 
@@ -547,6 +559,6 @@ def test_a_table_without_a_key_is_adopted_whole(tmp_path: Path) -> None:
         with table.start_job(shard=0) as job:
             job.put(pa.table({"v": [1, 1, 2]}, schema=schema))
             job.flush()
-    assert table.compact(mode="link").rows_written == 6
+    assert table.compact(mode="link").num_rows_written == 6
     assert sorted(lance.dataset(uri).to_table()["v"].to_pylist()) == [1, 1, 1, 1, 2, 2]
     assert table.scan().count_rows() == 6

@@ -39,11 +39,11 @@ class _Maintained(_Machine):
     def compact_by(self, mode: Literal["auto", "link", "rewrite"], share: float) -> None:
         planned = self.table.compact(mode=mode, dry_run=True)
         done = self.table.compact(mode=mode, max_dead_share=share)
-        assert (done.rows_written, done.rows_deleted) == (
-            planned.rows_written,
-            planned.rows_deleted,
+        assert (done.num_rows_written, done.num_rows_deleted) == (
+            planned.num_rows_written,
+            planned.num_rows_deleted,
         )
-        assert sum(run.live_rows for run in done.sstables) == done.rows_written
+        assert sum(run.num_live_rows for run in done.sstables) == done.num_rows_written
 
     def compact_by_lance(self) -> None:
         dataset = lance.dataset(self.table.uri)

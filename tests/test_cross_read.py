@@ -135,7 +135,7 @@ def test_pylance_replays_a_put_of_ours_that_is_larger_than_its_memtable(
     table = make_table(schema_of("int64"))
     with table.start_job(shard=0) as job:
         job.put(rows("int64", range(150_000), None))
-        assert job.stats().wal_entries == 1
+        assert job.stats().num_wal_entries == 1
     shard = table.shards()[0]
     assert shard.sstables == []
 
@@ -156,7 +156,7 @@ def test_pylance_replays_a_put_of_ours_that_its_entry_holds_in_pieces(
     put = pa.table(columns | {"value": pa.nulls(len(ids))}).cast(schema_of("int64"))
     with table.start_job(shard=0) as job:
         job.put(put)
-        assert job.stats().wal_entries == 1
+        assert job.stats().num_wal_entries == 1
     shard = table.shards()[0]
     [*_, entry] = sorted(
         Path(table.uri).glob(f"_mem_wal/{shard.shard_id}/wal/*.arrow"), key=os.path.getsize
@@ -187,7 +187,7 @@ def test_pylance_reads_the_base_table_after_our_compaction(
 ) -> None:
     table = make_table(schema_of(kind), [column.name for column in KEYS[kind]])
     expected = write_three_rounds(table, kind, flush=True)
-    assert table.compact().generations == 3
+    assert table.compact().num_generations == 3
     assert in_order(lance.dataset(table.uri).to_table()) == expected
     assert read_flushed_by_pylance(table) == expected
 
@@ -251,7 +251,7 @@ def test_runs_that_pylance_flushed_are_read(kind: str, table_uri: str) -> None:
     assert in_order(table.scan(consistency="flushed").to_table()) == expected
     assert in_order(table.get(key_rows(kind, range(70)))) == expected
     reports = table.admin.verify_sstables()
-    assert [(it.files, it.damage) for it in reports] == [(0, [])] * len(reports)
+    assert [(it.num_files, it.damage) for it in reports] == [(0, [])] * len(reports)
     assert all(len(it.unchecked) >= 1 for it in reports), reports
 
 

@@ -215,6 +215,6 @@ def test_a_compaction_goes_on_behind_a_clean_up_by_another_program(make_table: M
         dataset.optimize.compact_files()
         dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
         done = slow.result(120)
-    assert done.generations == 1
+    assert done.num_generations == 1
     assert table.get([700])["name"].to_pylist() == ["new"]
     assert table.scan().count_rows() == 6 * ROWS

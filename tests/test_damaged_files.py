@@ -80,7 +80,7 @@ def check_written_down(
 ) -> None:
     """Let copies of a damaged table write down what they look up: the rows stay as they were."""
     copy = copied()
-    assert copy.write_deletion_vectors().runs == 1, damage
+    assert copy.write_deletion_vectors().num_sstables == 1, damage
     assert is_by_position(copy), damage
     assert read(copy) == expected, damage
     copy = copied()
@@ -163,12 +163,14 @@ def test_damage_anywhere_in_a_publication_is_named_and_changes_no_answer(
         assert table.get(ASKED) == answer, damage
         report = table.admin.verify_record_index()
         assert [path.stem in line for line in report.damage] == [True], damage
-        assert report.fragments_uncovered == 1, damage
+        assert report.num_fragments_uncovered == 1, damage
         assert path.name in told(caplog), damage
     assert opened(indexed).admin.verify_record_index().damage == []
     path.unlink()
     report = opened(indexed).admin.verify_record_index()
-    assert (report.damage, report.fragments_uncovered) == ([], 1), "as if nobody had published it"
+    assert (report.damage, report.num_fragments_uncovered) == ([], 1), (
+        "as if nobody had published it"
+    )
     assert opened(indexed).get(ASKED) == answer
 
 
@@ -185,7 +187,7 @@ def test_a_compaction_and_a_rebuild_do_without_a_damaged_publication(
         assert read(copy) == expected, damage
         report = copy.admin.verify_record_index()
         assert [path.stem in line for line in report.damage] == [True], damage
-        assert report.fragments_uncovered == 0, damage
+        assert report.num_fragments_uncovered == 0, damage
         copy.create_record_index()
         assert opened(copy).admin.verify_record_index().damage == [], damage
         assert path.stem not in [file.stem for file in below(copy, PUBLICATIONS)], damage

@@ -88,7 +88,7 @@ def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
     flushed: lancemem.Table, pattern: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [report] = flushed.admin.verify_sstables()
-    assert (report.files, report.damage) == (5, [])
+    assert (report.num_files, report.damage) == (5, [])
     assert main(["verify-sstables", flushed.uri]) == 0
     assert "1 runs: 5 files" in capsys.readouterr().out
     version = flushed.stats().base_version

@@ -82,7 +82,7 @@ def test_of_a_link_whose_decision_was_damaged_since_nobody_says_that_it_was_disc
         assert read(table) == linked, damage
         assert epoch(table) == owner, damage
     assert said == []
-    assert table.commit([staged], write="w", txn=TXN).already_written == 1
+    assert table.commit([staged], write="w", txn=TXN).num_shards_already_written == 1
 
 
 def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
@@ -113,9 +113,7 @@ def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
         shutil.copytree(table.uri, tmp_path / "copy.lance")
         copy = lancemem.open_table(str(tmp_path / "copy.lance"))
         if unnamed(path.name, copy.commit, [staged]):
-            [report] = [
-                run for run in opened(copy).admin.verify_sstables() if run.path == staged.path
-            ]
+            [report] = [run for run in opened(copy).admin.verify_sstables() if run.path == staged.path]
             assert [path.name in line for line in report.damage] == [True], damage
             assert unnamed(path.name, opened(copy).compact) == "", damage
         shutil.rmtree(copy.uri)
@@ -136,7 +134,7 @@ def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
             assert unnamed(name, other.recorded, 0, TXN[0]) == "", damage
             assert unnamed(name, other.upsert, again, txn=TXN) == "", damage
     assert epoch(table) == owner
-    assert opened(table).upsert(again, txn=TXN).already_written == 1
+    assert opened(table).upsert(again, txn=TXN).num_shards_already_written == 1
 
 
 def test_damage_anywhere_in_a_manifest_with_a_mark_is_named_and_repeats_no_write(
@@ -152,5 +150,5 @@ def test_damage_anywhere_in_a_manifest_with_a_mark_is_named_and_repeats_no_write
         other = opened(table)
         assert unnamed(path.name, other.recorded, 0, TXN[0]) == "", damage
         assert unnamed(path.name, other.upsert, again, txn=TXN) == "", damage
-    assert opened(table).upsert(again, txn=TXN).already_written == 1
+    assert opened(table).upsert(again, txn=TXN).num_shards_already_written == 1
     assert set(read(table)["value"].to_pylist()) == {1.0}

@@ -110,15 +110,15 @@ def test_reads_compare_no_key_over_a_life_of_upserts_deletes_and_compactions(mod
         model.delete_run(rng.sample(range(1200), 40))
         model.check()
         done = model.table.write_deletion_vectors()
-        assert (done.runs, done.bytes > 0) == (2, True)
+        assert (done.num_sstables, done.bytes > 0) == (2, True)
         model.check(by="by position")
-        assert model.table.write_deletion_vectors().runs == 0
+        assert model.table.write_deletion_vectors().num_sstables == 0
         if step == 1:
             model.compact()
             model.check()
     model.table.alter(deletion_vectors=False)
     assert not lancemem.open_table(model.table.uri).deletion_vectors
-    assert model.table.stats().sstables == 0
+    assert model.table.stats().num_sstables == 0
     model.check()
 
 
@@ -157,8 +157,8 @@ def test_a_job_looks_up_what_it_flushes(ints: Model) -> None:
         ints.put(range(5), "z", job)
         job.close(flush=True)
         stats = job.stats()
-    assert (stats.maintenance_errors, stats.compactions) == (0, 0)
-    assert stats.deletion_vector_files >= 1
+    assert (stats.num_maintenance_errors, stats.num_compactions) == (0, 0)
+    assert stats.num_deletion_vector_files >= 1
     ints.check(by="by position")
 
 
@@ -170,7 +170,7 @@ def test_a_job_that_ends_right_behind_its_flush_has_looked_it_up(ints: Model) ->
         with ints.table.start_job(shard=0) as job:
             ints.put(range(step * 10, step * 10 + 20), f"b{step}", job)
             job.flush()
-        assert ints.table.write_deletion_vectors().runs == 0
+        assert ints.table.write_deletion_vectors().num_sstables == 0
     ints.check(by="by position")
 
 
@@ -298,7 +298,7 @@ def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
         path.rename(other)
     table = lancemem.open_table(ints.table.uri)
     done = table.compact(mode="link", max_dead_share=1.0)
-    assert (done.generations, done.rows_deleted) == (2, 150)
+    assert (done.num_generations, done.num_rows_deleted) == (2, 150)
     for path, other in away.items():
         other.rename(path)
     ints.check()

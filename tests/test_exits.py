@@ -56,7 +56,7 @@ INNER = {
     "schema": "pa.schema = spin; call = lambda: table.schema",
     "get": "pa.table = spin; call = lambda: table.get([1])",
     "get of objects": "pa.array = spin; call = lambda: table.get([1])",
-    "pin.get": "view = table.pin(); pa.table = spin; call = lambda: view.get([1])",
+    "snapshot.get": "view = table.snapshot(); pa.table = spin; call = lambda: view.get([1])",
     "upsert of an object": """
         class Rows:
             __arrow_c_stream__ = spin
@@ -120,13 +120,13 @@ GROUPS = {
         "table.scan().schema",
         "table.scan().explain()",
         "table.get([1, 2, 3])",
-        "table.get_with_missing([1, -1])",
+        "table.get([1, -1], missing='null')",
     ],
     "views": [
-        "table.pin()",
+        "table.snapshot()",
         "view.scan().to_table()",
         "view.get([1, 2])",
-        "view.get_with_missing([1, 2])",
+        "view.get([1, 2], missing='null')",
         "view.count_rows()",
         "view.to_dataset().to_table()",
         "table.to_dataset().to_table()",
@@ -159,9 +159,9 @@ GROUPS = {
     "bulk": [
         "again.commit(staged(again))",
         "again.abort(staged(again), write='w')",
-        "again.start_stage().upsert(rows)",
-        "again.start_stage().delete([1])",
-        "again.start_stage().apply(rows, pa.array([False] * 2000))",
+        "again.bulk_writer().upsert(rows)",
+        "again.bulk_writer().delete([1])",
+        "again.bulk_writer().apply(rows, pa.array([False] * 2000))",
     ],
     "maintenance": [
         "table.compact()",
@@ -189,7 +189,7 @@ GROUPS = {
 # Values that are at hand.
 NO_CALLS = {
     *("uri", "primary_key", "sharding", "admin", "shard_id", "schema", "location", "token"),
-    *("deletion_vectors", "base_version", "base_fragments", "cut"),
+    *("deletion_vectors", "base_version", "num_base_fragments"),
 }
 
 
@@ -201,7 +201,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
     import itertools
     numbers = itertools.count()
     again = lancemem.create_table(sys.argv[1] + "-again", rows.schema, primary_key="id")
-    view = table.pin()
+    view = table.snapshot()
     group = sys.argv[2]
     job = table.start_job(shard=0) if group in ("jobs", "endpoints") else None
     if group == "endpoints":
@@ -209,7 +209,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
 
     def staged(table):
-        stage = table.start_stage()
+        stage = table.bulk_writer()
         stage.upsert(rows)
         return stage.finish()
 

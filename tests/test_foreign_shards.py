@@ -69,7 +69,7 @@ def test_a_key_of_an_own_and_of_another_shard_is_shown_once_as_the_own_one_has_i
     table = make_table(sharding=sharding)
     table.upsert(rows(range(5), "own"))
     if flush_own:
-        for shard in range(sharding.shards):
+        for shard in range(sharding.num_shards):
             table.start_job(shard=shard).close(flush=True)
     _other = elsewhere(table, range(3, 8), "other", flush=flush_other)
     wanted = {n: "own" if n < 5 else "other" for n in range(8)}
@@ -91,7 +91,7 @@ def test_writes_go_on_beside_a_shard_of_another_program(
     table = make_table(sharding=sharding)
     table.upsert(rows(range(3), "own"))
     _other = elsewhere(table, range(8), "other")
-    assert table.upsert(rows([1, 7], "new")).rows == 2
+    assert table.upsert(rows([1, 7], "new")).num_rows == 2
     table.delete([6])
     table.apply(rows([5, 4], "applied"), pa.array([False, True]))
     stage = table.bulk_writer()
@@ -101,7 +101,7 @@ def test_writes_go_on_beside_a_shard_of_another_program(
     assert names(table) == wanted
     table.compact()
     assert names(table) == wanted
-    assert [shard.ordinal for shard in table.shards()] == [*range(sharding.shards), None]
+    assert [shard.ordinal for shard in table.shards()] == [*range(sharding.num_shards), None]
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS, ids=str)
@@ -111,7 +111,7 @@ def test_a_compaction_takes_the_rows_of_another_shard_in_before_those_of_the_own
 ) -> None:
     table = make_table(sharding=sharding)
     table.upsert(rows(range(10), "base"))
-    for shard in range(sharding.shards):
+    for shard in range(sharding.num_shards):
         table.start_job(shard=shard).close(flush=True)
     table.compact()
     table.upsert(rows(range(2), "own"))
@@ -126,7 +126,7 @@ def test_a_compaction_takes_the_rows_of_another_shard_in_before_those_of_the_own
     others = {shard.shard_id: shard for shard in table.shards() if shard.ordinal is None}
     assert sorted(others) == [FIRST, SECOND]
     assert not any(shard.sstables for shard in others.values())
-    for shard in range(sharding.shards):
+    for shard in range(sharding.num_shards):
         table.start_job(shard=shard).close(flush=True)
     table.compact()
     assert names(table) == wanted

@@ -38,11 +38,12 @@ def test_two_children_stage_into_folders_of_their_own(make_table: MakeTable) -> 
     done = run_python(
         """
         def child(answers):
-            stage = lancemem.open_table(uri).start_stage()
+            stage = lancemem.open_table(uri).bulk_writer()
             stage.upsert(rows(start, 10))
             runs = stage.finish()
             answers.send([
-                (r.shard_id, r.path, r.rows, r.in_memory_bytes, r.primary_key_bytes) for r in runs
+                (r.shard_id, r.path, r.num_rows, r.in_memory_bytes, r.primary_key_bytes)
+                for r in runs
             ])
 
         for start in (100, 200):
@@ -58,7 +59,7 @@ def test_two_children_stage_into_folders_of_their_own(make_table: MakeTable) -> 
         for run in ast.literal_eval(line)
     ]
     assert len({run.path for run in runs}) == 2, runs
-    assert lancemem.open_table(table.uri).commit(runs).rows == 20
+    assert lancemem.open_table(table.uri).commit(runs).num_rows == 20
     ids = lancemem.open_table(table.uri).scan().to_table()["id"].to_pylist()
     assert sorted(ids) == [*range(3), *range(100, 110), *range(200, 210)]
 

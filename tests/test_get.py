@@ -1,7 +1,8 @@
 """Rows by key: every source of a snapshot against a Python dict.
 
-Owns: `Table.get` and `get_with_missing`, with rows in the base table, in SSTables and in MemTables,
-indexes on the base table and runs of pylance. Not here: what keys are accepted (test_input).
+Owns: `Table.get` and what becomes of keys without a row, with rows in the base table, in SSTables
+and in MemTables, indexes on the base table and SSTables of pylance. Not here: what keys are
+accepted (test_input).
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def check(
     **level: Any,  # noqa: ANN401 - what `get` takes
 ) -> None:
     """Ask for `numbers` and compare with the model: rows, order, duplicates and misses."""
-    found, missing = table.get_with_missing(keys(kind, numbers), **level)
+    found = table.get(keys(kind, numbers), **level)
+    filled = table.get(keys(kind, numbers), missing="null", **level)
+    missing = [place for place, name in enumerate(filled["name"].to_pylist()) if name is None]
     there = [number for number in numbers if number in state]
     expected = [
         {**key_of(kind, number), "name": state[number][0], "value": state[number][1]}
@@ -81,7 +84,18 @@ def check(
     ]
     assert found.to_pylist() == expected
     assert missing == [place for place, number in enumerate(numbers) if number not in state]
-    assert table.get(keys(kind, numbers), **level).equals(found)
+    nothing = {"name": None, "value": None}
+    rest = iter(expected)
+    assert filled.to_pylist() == [
+        next(rest) if number in state else {**key_of(kind, number), **nothing} for number in numbers
+    ]
+    assert table.get(keys(kind, numbers), missing="drop", **level).equals(found)
+    if missing:
+        text = f"^no row for {len(missing)} of {len(numbers)} keys: "
+        with pytest.raises(lancemem.InvalidInputError, match=text):
+            table.get(keys(kind, numbers), missing="raise", **level)
+    else:
+        assert table.get(keys(kind, numbers), missing="raise", **level).equals(found)
 
 
 class _Layers:
@@ -246,13 +260,57 @@ def test_keys_of_one_column_come_as_values_an_array_or_rows(make_table: MakeTabl
     ]
     snapshot = table.snapshot()
     for form in forms:
-        found, missing = table.get_with_missing(form, ["name"])
-        assert (found["name"].to_pylist(), missing) == (["three", "zero"], [1])
-        assert snapshot.get_with_missing(form, ["name"]) == (found, missing)
+        found = table.get(form, ["name"])
+        assert found["name"].to_pylist() == ["three", "zero"]
+        filled = table.get(form, ["name"], missing="null")
+        assert filled["name"].to_pylist() == ["three", None, "zero"]
+        assert snapshot.get(form, ["name"], missing="null") == filled
         assert snapshot.get(form, ["name"]) == found
+        for reader in (table, snapshot):
+            with pytest.raises(lancemem.InvalidInputError, match=r"^no row for 1 of 3 keys: 9$"):
+                reader.get(form, ["name"], missing="raise")
     table.delete([3])
     assert table.get([3, 0])["name"].to_pylist() == ["zero"]
     assert table.get(pa.chunked_array([], pa.int64())).num_rows == 0
+
+
+def test_a_row_of_nulls_has_the_key_and_nullable_columns(make_table: MakeTable) -> None:
+    nested = pa.struct([pa.field("part", pa.int64(), nullable=False)])
+    payload = [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("vector", pa.list_(pa.float32(), 2), nullable=False),
+        pa.field("nested", nested, nullable=False),
+        pa.field("items", pa.list_(pa.int64()), nullable=False),
+    ]
+    table = make_table(pa.schema([*KEYS["composite"], *payload]), primary_key=["id", "sub"])
+    row = {"name": "a", "vector": [1.0, 2.0], "nested": {"part": 3}, "items": [4]}
+    table.upsert(
+        pa.Table.from_pylist([{"id": 1, "sub": "a", **row}], schema=pa.schema(table.schema))
+    )
+    nothing = dict.fromkeys(row)
+    asked = [(2, "b"), (1, "a"), (2, "b"), (3, "c")]
+    for reader in (table, table.snapshot()):
+        filled = reader.get(asked, missing="null")
+        filled.validate(full=True)
+        assert filled.to_pylist() == [
+            {"id": 2, "sub": "b", **nothing},
+            {"id": 1, "sub": "a", **row},
+            {"id": 2, "sub": "b", **nothing},
+            {"id": 3, "sub": "c", **nothing},
+        ]
+        nullable = {field.name: field.nullable for field in filled.schema}
+        assert nullable == {"id": False, "sub": False, **dict.fromkeys(row, True)}
+        assert reader.get([(1, "a")], missing="null").schema == filled.schema
+        assert reader.get([(9, "z")], ["items"], missing="null").to_pylist() == [{"items": None}]
+        assert reader.get([], missing="null").num_rows == 0
+        text = r"^no row for 3 of 4 keys: \(2, b\), \(2, b\), \(3, c\)$"
+        with pytest.raises(lancemem.InvalidInputError, match=text):
+            reader.get(asked, missing="raise")
+        many = [(number, "x") for number in range(7)]
+        with pytest.raises(lancemem.InvalidInputError, match=r"of 7 keys: .*\(4, x\), \.\.\.$"):
+            reader.get(many, missing="raise")
+        with pytest.raises(lancemem.InvalidInputError, match="'drop', 'null' or 'raise', got 'no'"):
+            reader.get(asked, missing="no")  # type: ignore[arg-type]
 
 
 def test_keys_of_several_columns_come_as_tuples(make_table: MakeTable) -> None:
@@ -342,10 +400,10 @@ def test_keys_of_the_upper_half_of_the_unsigned_numbers_come_as_a_list_too(
     assert table.get([2**63])["v"].to_pylist() == [2]
     assert table.get(iter(keys))["v"].to_pylist() == [1, 2, 3]
     assert table.get(key for key in keys)["v"].to_pylist() == [1, 2, 3]
-    assert table.delete(iter([2**64 - 1])).rows == 1
+    assert table.delete(iter([2**64 - 1])).num_rows == 1
     assert table.get(iter([2**64 - 1])).num_rows == 0
     with table.start_job(shard=0) as job:
-        assert job.delete(iter([1, 2**63])).rows == 2
+        assert job.delete(iter([1, 2**63])).num_rows == 2
     two = make_table(one.append(pa.field("b", pa.binary(), nullable=False)), ["id", "b"])
     two.upsert(pa.table({"id": keys, "v": [1, 2, 3], "b": [b""] * 3}, schema=two.schema))
     assert two.get([(2**63, b"")])["v"].to_pylist() == [2]

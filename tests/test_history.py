@@ -25,7 +25,7 @@ def test_history_is_newest_first_and_names_compactions(table: lancemem.Table) ->
         table.compact()
     history = table.history()
     assert history[2:] == created
-    assert [version.compacted_shards for version in history[:2]] == [1, 1]
+    assert [version.num_compacted_shards for version in history[:2]] == [1, 1]
     assert [version.version for version in history] == list(range(len(history), 0, -1))
     assert table.history(1) == history[:1]
     assert table.history(0) == []
@@ -37,5 +37,5 @@ def test_history_has_the_commits_of_other_programs(table: lancemem.Table) -> Non
     rows = pa.table([[1], ["a"], [1.0]], schema=table.schema)
     lance.write_dataset(rows, table.uri, mode="append")
     newest = table.history(1)[0]
-    assert (newest.operation, newest.compacted_shards) == ("Append", 0)
+    assert (newest.operation, newest.num_compacted_shards) == ("Append", 0)
     assert newest.version == table.stats().base_version

@@ -7,6 +7,7 @@ nothing. Not here: what accepted rows become (test_model), opening and creating 
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import os
 import pickle
 import re
@@ -14,6 +15,7 @@ import resource
 import subprocess
 import sys
 import traceback
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,11 +110,11 @@ def test_rows_are_taken_in_any_form_that_keeps_their_values(
     kind: str, table: lancemem.Table, schema: pa.Schema
 ) -> None:
     data: Any = ACCEPTED[kind](schema)
-    assert table.upsert(data).rows == 2
+    assert table.upsert(data).num_rows == 2
     assert by_id(table.scan().to_table()) == ROWS
     with table.start_job(shard=0) as job:
         again: Any = ACCEPTED[kind](schema)
-        assert job.put(again).rows == 2
+        assert job.put(again).num_rows == 2
     assert by_id(table.scan().to_table()) == ROWS
 
 
@@ -179,9 +181,9 @@ def test_a_stream_with_a_column_without_a_type_is_read_once_and_whole(
 
     frame = pl.DataFrame({"id": range(10), "name": [None] * 10, "value": [0.5] * 10})
     batches = frame.lazy().collect_batches(chunk_size=chunk)
-    assert table.upsert(batches).rows == 10
+    assert table.upsert(batches).num_rows == 10
     reader = pa.RecordBatchReader.from_stream(frame)
-    assert table.upsert(reader).rows == 10
+    assert table.upsert(reader).num_rows == 10
     assert table.scan().count_rows() == 10
 
 
@@ -243,7 +245,7 @@ def test_keys_to_get_and_delete_are_taken_from_frames_and_whole_rows(table: lanc
     assert table.get(pl.DataFrame({"id": [2, 9, 1]})).column("id").to_pylist() == [2, 1]
     for keys in (range(2, 0, -1), np.array([2, 9, 1]), pd.Series([2, 1]), iter([2, 1])):
         assert table.get(keys).column("id").to_pylist() == [2, 1]
-    assert table.delete(pl.DataFrame({"name": ["whatever"], "id": [1]})).rows == 1
+    assert table.delete(pl.DataFrame({"name": ["whatever"], "id": [1]})).num_rows == 1
     assert by_id(table.scan().to_table()) == ROWS[1:]
 
 
@@ -261,8 +263,8 @@ def test_an_index_without_a_name_is_no_column_and_one_with_a_name_is(table: lanc
 
 def test_empty_data_writes_nothing(table: lancemem.Table) -> None:
     before = files_of(table)
-    assert table.upsert(pa.table(USUAL).slice(0, 0)).rows == 0
-    assert table.delete(pa.table({"id": pa.array([], pa.int64())})).rows == 0
+    assert table.upsert(pa.table(USUAL).slice(0, 0)).num_rows == 0
+    assert table.delete(pa.table({"id": pa.array([], pa.int64())})).num_rows == 0
     assert files_of(table) == before
 
 
@@ -381,7 +383,7 @@ def test_a_null_where_a_nested_type_has_none_is_refused_by_its_path(
     with pytest.raises(lancemem.InvalidInputError, match=f"column '{path}' is null in row 1"):
         table.upsert(data)
     assert files_of(table) == before
-    assert table.upsert(data.slice(0, 1)).rows == 1
+    assert table.upsert(data.slice(0, 1)).num_rows == 1
     assert table.scan().to_table().to_pylist() == data.slice(0, 1).to_pylist()
 
 
@@ -401,7 +403,7 @@ def test_an_export_that_was_consumed_or_has_other_parts_is_refused(
 ) -> None:
     batch = pa.record_batch(USUAL, schema=schema)
     once = Exported(schema, batch)
-    assert table.upsert(once).rows == 2
+    assert table.upsert(once).num_rows == 2
     with pytest.raises(lancemem.InvalidInputError, match="the array was consumed"):
         table.upsert(once)
     with pytest.raises(lancemem.InvalidInputError, match=r"has 3 parts .*, the data of it 2"):
@@ -523,7 +525,7 @@ def test_rows_of_another_shard_are_refused_by_their_row(verb: str, make_table: M
         with pytest.raises(lancemem.InvalidInputError, match=rf"row {len(mine)} .*'id'"):
             getattr(job, verb)(data)
         assert files_of(table) == before
-        assert job.stats().rows == 0
+        assert job.stats().num_rows == 0
         getattr(job, verb)(rows.take(mine))
 
 
@@ -656,9 +658,9 @@ def _serve(table: lancemem.Table, streams: int) -> None:
         job.serve(max_streams=streams)
 
 
-def _serve_patiently(table: lancemem.Table, milliseconds: int) -> None:
+def _serve_patiently(table: lancemem.Table, patience: timedelta) -> None:
     with table.start_job(shard=0) as job:
-        job.serve(stall_timeout_ms=milliseconds)
+        job.serve(stall_timeout=patience)
 
 
 # The argument, and a call that takes it.
@@ -679,7 +681,6 @@ NUMBERS: dict[str, tuple[str, Callable[[lancemem.Table, int], object]]] = {
     "setting": ("max_memtable_rows", lambda _, many: lancemem.WriterConfig(max_memtable_rows=many)),
     "buckets": ("buckets", lambda _, number: lancemem.bucket("id", number)),
     "streams": ("max_streams", _serve),
-    "patience": ("stall_timeout_ms", _serve_patiently),
 }
 
 
@@ -694,6 +695,53 @@ def test_a_number_that_is_none_of_something_is_refused(name: str, table: lanceme
         call(table, "3")  # type: ignore[arg-type]
 
 
+# The setting or argument, and a call that takes it.
+DURATIONS: dict[str, Callable[[lancemem.Table, timedelta], object]] = {
+    "max_wal_flush_interval": lambda _, it: lancemem.WriterConfig(max_wal_flush_interval=it),
+    "max_compaction_wait": lambda _, it: lancemem.WriterConfig(max_compaction_wait=it),
+    "idle_flush_interval": lambda _, it: lancemem.WriterConfig(idle_flush_interval=it),
+    "maintenance_interval": lambda _, it: lancemem.WriterConfig(maintenance_interval=it),
+    "maintenance_older_than": lambda _, it: lancemem.WriterConfig(maintenance_older_than=it),
+    "stall_timeout": _serve_patiently,
+}
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_a_duration_is_a_timedelta_of_whole_milliseconds(name: str, table: lancemem.Table) -> None:
+    call = DURATIONS[name]
+    text = f"^{name}: expected a duration from 0, -1 day, 23:59:59 is too small"
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        call(table, timedelta(seconds=-1))
+    text = f"^{name}: expected whole milliseconds, got 0:00:00.000500"
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        call(table, timedelta(microseconds=500))
+    for number in (1, 0, 0.5):
+        with pytest.raises(TypeError, match=f"{name}.* expected a timedelta.*, got"):
+            call(table, number)  # type: ignore[arg-type]
+    if name != "idle_flush_interval":
+        with pytest.raises(TypeError):
+            call(table, "3")  # type: ignore[arg-type]
+
+
+def test_zero_is_never_no_limit(table: lancemem.Table) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match=r"^idle_flush_interval: .* 'never'"):
+        lancemem.WriterConfig(idle_flush_interval=timedelta(0))
+    with pytest.raises(lancemem.InvalidInputError, match=r"^maintenance_bytes_per_second: .*'unli"):
+        lancemem.WriterConfig(maintenance_bytes_per_second=0)
+    with pytest.raises(lancemem.InvalidInputError, match=r"^bytes_per_second .* None is no limit"):
+        table.compact(bytes_per_second=0)
+    with pytest.raises(lancemem.InvalidInputError, match="a timedelta or 'never', got 'soon'"):
+        lancemem.WriterConfig(idle_flush_interval="soon")  # type: ignore[arg-type]
+    with pytest.raises(lancemem.InvalidInputError, match="a number or 'unlimited', got 'fast'"):
+        lancemem.WriterConfig(maintenance_bytes_per_second="fast")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        lancemem.WriterConfig(maintenance_bytes_per_second=1.5)  # type: ignore[arg-type]
+    for number, end in ((-1, "small"), (2**70, "large")):
+        text = f"^maintenance_bytes_per_second: expected a number from 0, {number} is too {end}"
+        with pytest.raises(lancemem.InvalidInputError, match=text):
+            lancemem.WriterConfig(maintenance_bytes_per_second=number)
+
+
 def test_a_limit_beyond_all_rows_gives_all(table: lancemem.Table) -> None:
     table.upsert(pa.table(USUAL))
     assert table.scan(limit=2**64 - 1, offset=1).to_table().num_rows == 1
@@ -703,6 +751,22 @@ def test_settings_are_pickled_and_copied() -> None:
     config = lancemem.WriterConfig(durable=False, max_memtable_rows=10, key_index="hash")
     assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config  # noqa: S301
     assert repr(copy.copy(config)) == repr(config)
+
+
+def test_durations_and_rates_are_pickled_and_read_as_they_were_given() -> None:
+    given: list[dict[str, Any]] = [
+        {"max_compaction_wait": timedelta(0), "idle_flush_interval": "never"},
+        {"idle_flush_interval": timedelta(milliseconds=1), "maintenance_bytes_per_second": 7},
+        {"max_wal_flush_interval": timedelta(days=2, seconds=3, milliseconds=4)},
+        {"maintenance_interval": timedelta.max - timedelta(microseconds=999_999)},
+        {"maintenance_older_than": timedelta(0), "maintenance_bytes_per_second": "unlimited"},
+    ]
+    for settings in given:
+        config = lancemem.WriterConfig(**settings)
+        assert {name: getattr(config, name) for name in settings} == settings
+        assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config  # noqa: S301
+        names = {"WriterConfig": lancemem.WriterConfig, "datetime": dt}
+        assert eval(repr(config), names) == config  # noqa: S307 - our own text
 
 
 def test_shardings_are_pickled_and_copied() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
 # Nothing but a close, a flush or a durable put makes rows of this job durable.
 NOT_DURABLE: dict[str, Any] = {
     "durable": False,
-    "max_wal_flush_interval_ms": 3_600_000,
+    "max_wal_flush_interval": timedelta(hours=1),
     "max_wal_buffer_bytes": 1 << 30,
 }
 # The second generation has to wait for a compaction, and no put does so.
-NO_BACKLOG: dict[str, Any] = {"max_uncompacted_generations": 1, "max_compaction_wait_ms": 0}
+NO_BACKLOG: dict[str, Any] = {
+    "max_uncompacted_generations": 1,
+    "max_compaction_wait": timedelta(0),
+}
+MILLISECOND = timedelta(milliseconds=1)
 
 # Counters whose metric has another unit or another form than the field.
 OTHER_METRICS: dict[str, tuple[str, dict[str, str], int]] = {
@@ -107,8 +112,8 @@ def test_puts_and_deletes_are_counted_with_their_rows_and_entries(table: lanceme
         job.delete(keys([1, 2]))
         job.put(rows([]))
         stats = job.stats()
-        assert (stats.puts, stats.rows, stats.active_rows) == (3, 6, 6)
-        assert (stats.wal_entries, stats.wal_batches) == (3, 3)
+        assert (stats.num_puts, stats.num_rows, stats.num_active_rows) == (3, 6, 6)
+        assert (stats.num_wal_entries, stats.num_wal_batches) == (3, 3)
         assert stats.wal_bytes > 0
         assert stats.wal_position == 4, "the job's fence sentinel stands at 1"
         assert stats.memtable_bytes > stats.wal_bytes, "keys and index count too"
@@ -127,10 +132,10 @@ def test_puts_that_share_an_entry_are_one_group(table: lancemem.Table) -> None:
     with start(table, **NOT_DURABLE) as job:
         for n in range(5):
             job.put(rows([n]))
-        assert job.stats().wal_entries == 0
+        assert job.stats().num_wal_entries == 0
         job.put(rows([5]), durable=True)
         stats = job.stats()
-        assert (stats.wal_entries, stats.wal_batches) == (1, 6)
+        assert (stats.num_wal_entries, stats.num_wal_batches) == (1, 6)
 
 
 def test_only_puts_that_wait_for_the_disk_have_a_durable_wait(table: lancemem.Table) -> None:
@@ -148,15 +153,15 @@ def test_a_synchronous_put_leaves_no_index_lag(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job:
         for n in range(10):
             job.put(rows([n, n + 1]))
-            assert job.stats().unindexed_rows == 0
+            assert job.stats().num_unindexed_rows == 0
 
 
 def test_the_index_lag_of_deferred_puts_goes_away_by_itself(table: lancemem.Table) -> None:
     with start(table, sync_index=False, **NOT_DURABLE) as job:
         for n in range(100):
             job.put(rows(range(n, n + 50)))
-        assert job.stats().unindexed_rows <= 5_000
-        wait_until(lambda: job.stats().unindexed_rows == 0)
+        assert job.stats().num_unindexed_rows <= 5_000
+        wait_until(lambda: job.stats().num_unindexed_rows == 0)
 
 
 def test_a_flush_is_counted_and_empties_the_memory(table: lancemem.Table) -> None:
@@ -165,11 +170,15 @@ def test_a_flush_is_counted_and_empties_the_memory(table: lancemem.Table) -> Non
         before = job.stats()
         job.flush()
         after = job.stats()
-        assert (after.flushes, after.flushed_bytes) == (1, before.memtable_bytes)
-        assert (after.active_rows, after.frozen_memtables, after.memtable_bytes) == (0, 0, 0)
+        assert (after.num_flushes, after.flushed_bytes) == (1, before.memtable_bytes)
+        assert (after.num_active_rows, after.num_frozen_memtables, after.memtable_bytes) == (
+            0,
+            0,
+            0,
+        )
         assert after.active_generation == before.active_generation + 1
-        assert (before.uncompacted_generations, after.uncompacted_generations) == (0, 1)
-        assert (after.puts, after.rows, after.wal_position) == (1, 100, before.wal_position)
+        assert (before.num_uncompacted_generations, after.num_uncompacted_generations) == (0, 1)
+        assert (after.num_puts, after.num_rows, after.wal_position) == (1, 100, before.wal_position)
 
 
 def test_a_memtable_that_cannot_be_flushed_stays_frozen_and_readable(table: lancemem.Table) -> None:
@@ -182,12 +191,12 @@ def test_a_memtable_that_cannot_be_flushed_stays_frozen_and_readable(table: lanc
             job.flush()
         job.put(rows([2]))
         stats = job.stats()
-        assert (stats.frozen_memtables, stats.flushes, stats.active_rows) == (1, 0, 1)
+        assert (stats.num_frozen_memtables, stats.num_flushes, stats.num_active_rows) == (1, 0, 1)
         (shard / "manifest").unlink()
         (shard / "away").rename(shard / "manifest")
         job.flush()
         stats = job.stats()
-        assert (stats.frozen_memtables, stats.flushes, stats.active_rows) == (0, 2, 0)
+        assert (stats.num_frozen_memtables, stats.num_flushes, stats.num_active_rows) == (0, 2, 0)
         assert ids_of(table.scan(consistency="flushed").to_table()) == [1, 2]
 
 
@@ -202,8 +211,8 @@ def test_a_put_that_waits_for_room_is_counted(table: lancemem.Table) -> None:
         for n in range(4):
             job.put(rows([n]))
         stats = job.stats()
-        assert (stats.puts, stats.backpressure_puts, stats.waiting_puts) == (4, 3, 0)
-        assert stats.flushes == 3
+        assert (stats.num_puts, stats.num_backpressure_puts, stats.num_waiting_puts) == (4, 3, 0)
+        assert stats.num_flushes == 3
         assert ids_of(table.scan(consistency="live", jobs=[job]).to_table()) == [0, 1, 2, 3]
 
 
@@ -213,7 +222,7 @@ def test_a_put_that_waits_for_room_is_counted(table: lancemem.Table) -> None:
 @pytest.fixture
 def busy(table: lancemem.Table) -> lancemem.Job:
     """Give a closed job that has counted something of everything that is certain."""
-    job = start(table, max_unflushed_memtable_bytes=1, max_wal_flush_interval_ms=3_600_000)
+    job = start(table, max_unflushed_memtable_bytes=1, max_wal_flush_interval=timedelta(hours=1))
     for n in range(5):
         job.put(rows([n]))
     job.delete(keys([1]))
@@ -234,7 +243,8 @@ def test_every_counter_is_in_the_prometheus_text_with_its_value(busy: lancemem.J
     for name in FIELDS:
         if name in TEXTS:
             continue
-        metric = f"{name}_total" if name in COUNTERS else name
+        metric = name.removeprefix("num_")
+        metric = f"{metric}_total" if metric in COUNTERS else metric
         labels: dict[str, str] = {}
         metric, labels, parts = OTHER_METRICS.get(name, (metric, labels, 1))
         labelled = tuple(sorted({**labels, "shard": stats.shard_id}.items()))
@@ -281,7 +291,7 @@ def test_a_put_that_is_not_durable_in_a_durable_job_returns_before_its_entry(
     with start(table, **{**NOT_DURABLE, "durable": True}) as job:
         assert not job.put(rows([1, 2]), durable=False).durable
         assert not job.delete(keys([1]), durable=False).durable
-        assert job.stats().wal_entries == 0
+        assert job.stats().num_wal_entries == 0
         assert ids_of(table.scan().to_table()) == []
         assert ids_of(table.scan(consistency="live", jobs=[job]).to_table()) == [2]
         assert job.put(rows([3])).durable
@@ -346,17 +356,17 @@ def test_the_backlog_of_the_table_holds_until_a_job_says_otherwise(make_table: M
 def test_the_idle_interval_of_the_table_holds_until_a_job_says_otherwise(
     make_table: MakeTable,
 ) -> None:
-    uri = make_table(config=lancemem.WriterConfig(idle_flush_interval_ms=1)).uri
+    uri = make_table(config=lancemem.WriterConfig(idle_flush_interval=MILLISECOND)).uri
     table = lancemem.open_table(uri)
-    with start(table, idle_flush_interval_ms=0) as never, table.start_job(shard=0) as job:
-        assert never.stats().flushes == 0
+    with start(table, idle_flush_interval="never") as never, table.start_job(shard=0) as job:
+        assert never.stats().num_flushes == 0
         job.put(rows([1]))
-        wait_until(lambda: job.stats().flushes == 1)
+        wait_until(lambda: job.stats().num_flushes == 1)
         assert ids_of(table.scan(consistency="flushed").to_table()) == [1]
-    other = make_table(config=lancemem.WriterConfig(idle_flush_interval_ms=0))
-    with start(other, idle_flush_interval_ms=1) as job:
+    other = make_table(config=lancemem.WriterConfig(idle_flush_interval="never"))
+    with start(other, idle_flush_interval=MILLISECOND) as job:
         job.put(rows([1]))
-        wait_until(lambda: job.stats().flushes == 1)
+        wait_until(lambda: job.stats().num_flushes == 1)
 
 
 def test_the_key_index_of_the_table_holds_for_its_jobs_and_another_can_follow(
@@ -384,24 +394,26 @@ def test_a_backlog_is_an_error_to_repeat_and_goes_away_with_a_compaction(
         job.put(rows([1]))
         job.flush()
         before = job.stats()
-        assert before.uncompacted_generations == 1
+        assert before.num_uncompacted_generations == 1
         for _ in range(2):
             with pytest.raises(lancemem.RetryableError, match="compact the table, or raise max_un"):
                 job.put(rows([2]))
         after = job.stats()
-        assert (after.puts, after.active_rows) == (before.puts, 0), "nothing was written"
-        assert after.backpressure_puts == 2
+        assert (after.num_puts, after.num_active_rows) == (before.num_puts, 0), (
+            "nothing was written"
+        )
+        assert after.num_backpressure_puts == 2
         table.compact()
         job.put(rows([2]))
-        assert job.stats().uncompacted_generations == 0
+        assert job.stats().num_uncompacted_generations == 0
     assert ids_of(table.scan().to_table()) == [1, 2]
 
 
 def test_a_memtable_that_gets_no_puts_is_flushed_by_itself(table: lancemem.Table) -> None:
-    with start(table, idle_flush_interval_ms=5, **NOT_DURABLE) as job:
+    with start(table, idle_flush_interval=timedelta(milliseconds=5), **NOT_DURABLE) as job:
         for n in (1, 2):
             job.put(rows([n]))
-            wait_until(lambda n=n: job.stats().flushes == n)  # type: ignore[misc]
+            wait_until(lambda n=n: job.stats().num_flushes == n)  # type: ignore[misc]
         assert ids_of(table.scan(consistency="flushed").to_table()) == [1, 2]
         assert job.stats().active_generation == 3, "an empty MemTable is not flushed"
 

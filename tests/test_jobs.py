@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,7 +29,7 @@ LEVELS: tuple[Literal["flushed", "durable", "live"], ...] = ("flushed", "durable
 
 # Nothing but a close or a flush makes rows of this job durable.
 NOT_DURABLE = lancemem.WriterConfig(
-    durable=False, max_wal_flush_interval_ms=3_600_000, max_wal_buffer_bytes=1 << 30
+    durable=False, max_wal_flush_interval=timedelta(hours=1), max_wal_buffer_bytes=1 << 30
 )
 
 
@@ -207,7 +208,7 @@ def test_a_level_that_shows_no_rows_of_jobs_takes_none(table: lancemem.Table) ->
             lambda: table.snapshot(token=table.snapshot().token, consistency="live", jobs=[job]),
             lambda: table.to_dataset(jobs=[job]),
             lambda: table.get(key, jobs=[job]),
-            lambda: table.get_with_missing(key, jobs=[job]),
+            lambda: table.get(key, missing="null", jobs=[job]),
         ]
         for read in reads:
             with pytest.raises(lancemem.InvalidInputError, match="jobs="):
@@ -279,7 +280,7 @@ def test_threads_put_through_one_job_and_every_acknowledged_row_is_there(
 
     def put_some(thread: int) -> int:
         return sum(
-            job.put(rows(range(first, first + 10), f"thread {thread}")).rows
+            job.put(rows(range(first, first + 10), f"thread {thread}")).num_rows
             for first in range(thread * 200, (thread + 1) * 200, 10)
         )
 
@@ -288,7 +289,7 @@ def test_threads_put_through_one_job_and_every_acknowledged_row_is_there(
     live = table.scan(consistency="live", jobs=[job]).to_table()
     assert ids_of(live) == list(range(800))
     assert ids_of(table.scan().to_table()) == list(range(800))
-    assert (job.stats().puts, job.stats().rows) == (80, 800)
+    assert (job.stats().num_puts, job.stats().num_rows) == (80, 800)
     job.close(flush=True)
     assert seen(table)["flushed"] == list(range(800))
 
@@ -375,7 +376,7 @@ def test_rows_that_were_not_durable_are_gone_after_a_kill_and_the_table_is_whole
         import lancemem, pyarrow as pa
         table = lancemem.open_table(sys.argv[1])
         config = lancemem.WriterConfig(
-            durable=False, max_wal_flush_interval_ms=3_600_000, max_wal_buffer_bytes=1 << 30
+            durable=False, max_wal_flush_interval=timedelta(hours=1), max_wal_buffer_bytes=1 << 30
         )
         job = table.start_job(shard=0, config=config)
         job.put(pa.table({"id": [2], "name": ["a"], "value": [1.0]}))
@@ -413,7 +414,7 @@ def test_small_writes_that_add_up_leave_a_short_log(table: lancemem.Table) -> No
         if number % 10 == 0:
             table.delete(rows([number]).select(["id"]))
     with table.start_job(shard=0) as job:
-        assert job.stats().active_batches < 64
+        assert job.stats().num_active_batches < 64
     assert len(table.shards()[0].sstables) == 2
     assert seen(table)["durable"] == [number for number in range(150) if number % 10]
 
@@ -515,7 +516,7 @@ def test_a_forked_child_that_drops_handles_of_its_parent_ends_nothing(
         job.put(one)
         endpoint = job.serve()
         held = [
-            job, endpoint, table, table.start_stage(), table.pin(), table.scan(),
+            job, endpoint, table, table.bulk_writer(), table.snapshot(), table.scan(),
             iter(table.scan()), table.scan().to_reader(),
             pa.RecordBatchReader.from_stream(table.scan().to_reader()),
             lancemem.connect_job(endpoint.location, endpoint.token),

@@ -63,12 +63,12 @@ def test_a_job_with_maintenance_compacts_beside_its_puts_and_is_not_fenced(
     with table.start_job(shard=0, config=config, maintenance=True) as job:
         for step in range(10):
             flush(job, table, f"v{step}")
-        until(lambda: job.stats().compactions >= 1)
+        until(lambda: job.stats().num_compactions >= 1)
         epoch = job.stats().writer_epoch
         job.put(rows(table, range(5), "last"))
         stats = job.stats()
-        assert (stats.writer_epoch, stats.maintenance_errors) == (epoch, 0)
-        assert stats.compacted_generations >= 4
+        assert (stats.writer_epoch, stats.num_maintenance_errors) == (epoch, 0)
+        assert stats.num_compacted_generations >= 4
         assert stats.last_maintenance_error is None
         assert "lancemem_job_compactions_total" in job.prometheus()
     assert table.stats().base_version > 1
@@ -77,11 +77,12 @@ def test_a_job_with_maintenance_compacts_beside_its_puts_and_is_not_fenced(
 
 
 def test_a_job_without_maintenance_compacts_nothing(table: lancemem.Table) -> None:
-    config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval_ms=1)
+    soon = timedelta(milliseconds=1)
+    config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval=soon)
     with table.start_job(shard=0, config=config) as job:
         for step in range(3):
             flush(job, table, f"v{step}")
-        assert job.stats().compactions == 0
+        assert job.stats().num_compactions == 0
         assert runs(table) == 3
 
 
@@ -96,8 +97,8 @@ def test_maintenance_is_a_setting_of_the_table_that_a_job_may_refuse(
         assert runs(table) == 1
     with table.start_job(shard=0) as job:
         flush(job, table, "b")
-        until(lambda: job.stats().compacted_generations == 2)
-        until(lambda: job.stats().collections > 0)
+        until(lambda: job.stats().num_compacted_generations == 2)
+        until(lambda: job.stats().num_collections > 0)
     # A call that opens a job of its own for a moment needs no task beside it.
     table.upsert(rows(table, range(3), "c"))
     assert sorted(set(table.scan().to_table()["name"].to_pylist())) == ["b", "c"]
@@ -117,12 +118,12 @@ def test_a_failing_maintenance_is_told_and_no_put_fails(
         ) as job,
     ):
         flush(job, table, "a")
-        until(lambda: job.stats().maintenance_errors > 0)
+        until(lambda: job.stats().num_maintenance_errors > 0)
         error = job.stats().last_maintenance_error
         assert error is not None
         flush(job, table, "b")
         data.unlink()
-        until(lambda: job.stats().compacted_generations == 2)
+        until(lambda: job.stats().num_compacted_generations == 2)
         until(lambda: job.stats().last_maintenance_error is None)
     lines = [record.getMessage() for record in caplog.records if record.name == "lancemem"]
     assert any("maintenance failed" in line for line in lines), lines
@@ -140,7 +141,10 @@ def test_maintenance_publishes_nothing_once_close_has_returned(make_table: MakeT
     moments = random.Random(1)  # noqa: S311 - not a secret
     for fsync in (True, False) * 15:
         config = lancemem.WriterConfig(
-            maintenance=True, maintenance_generations=1, maintenance_interval_ms=1_000, fsync=fsync
+            maintenance=True,
+            maintenance_generations=1,
+            maintenance_interval=timedelta(seconds=1),
+            fsync=fsync,
         )
         table = make_table()
         table.create_record_index()
@@ -158,19 +162,21 @@ def test_ctrl_c_ends_a_job_with_maintenance_and_its_process(tmp_path: Path) -> N
         """
         import sys
         import threading
+        from datetime import timedelta
         import pyarrow as pa
         import lancemem
 
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
         table = lancemem.create_table(sys.argv[1], schema, primary_key="id")
-        config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval_ms=1)
+        soon = timedelta(milliseconds=1)
+        config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval=soon)
         step, told = 0, False
         with table.start_job(shard=0, config=config, maintenance=True) as job:
             while True:
                 job.put(pa.table({"id": [step]}, schema=schema))
                 job.flush()
                 step += 1
-                if not told and job.stats().compactions > 0:
+                if not told and job.stats().num_compactions > 0:
                     told = True
                     print("compacted", flush=True)
         """
@@ -279,7 +285,7 @@ def test_maintain_keeps_to_its_rate_and_stops_in_the_middle_of_a_compaction(
     assert running.returncode == 0
     assert runs(table) == 3, "nothing is half done"
     flush(job, table, "later")
-    assert table.compact().generations == 4
+    assert table.compact().num_generations == 4
     assert table.scan().count_rows() == 10
 
 

@@ -124,7 +124,7 @@ class _Machine:
             mine = [change for change in changes if self.shard_of[change[0]] == shard]
             if mine:
                 acknowledged = self.jobs[shard].put(self.rows(mine))
-                assert (acknowledged.rows, acknowledged.durable) == (len(mine), self.durable)
+                assert (acknowledged.num_rows, acknowledged.durable) == (len(mine), self.durable)
                 model.states.append(model.newest | dict(mine))
                 if self.durable:
                     model.promise("durable")

@@ -38,7 +38,7 @@ def flush_all(table: lancemem.Table) -> None:
     """Flush the shards of the table's sharding; those of one before may lie beside them."""
     sharding = table.sharding
     assert sharding is not None
-    for shard in range(sharding.shards):
+    for shard in range(sharding.num_shards):
         table.start_job(shard=shard).close(flush=True)
 
 
@@ -364,7 +364,7 @@ def test_rows_that_were_staged_under_another_sharding_are_not_linked(
     assert names(table) == {}
     assert not any(shard.sstables for shard in table.shards())
     older = restored(uri, before)
-    assert older.commit(runs).rows == 8
+    assert older.commit(runs).num_rows == 8
     assert names(older) == dict.fromkeys(range(8), "staged")
     drain(older)
     assert lance.dataset(uri).count_rows() == 8
@@ -384,9 +384,9 @@ def test_a_write_that_was_interrupted_is_completed_under_another_sharding(
     again = lancemem.enable(table.uri, sharding=lancemem.bucket("id", 2))
     with pytest.raises(lancemem.StaleTxnError):
         again.upsert(rows(done, "old"), txn=("app", 3))
-    assert again.upsert(rows(done, "old"), txn=("app", 4)).already_written == 1
-    assert again.upsert(whole, txn=("app", 5)).rows == 40
-    assert again.upsert(whole, txn=("app", 5)).already_written == 2
+    assert again.upsert(rows(done, "old"), txn=("app", 4)).num_shards_already_written == 1
+    assert again.upsert(whole, txn=("app", 5)).num_rows == 40
+    assert again.upsert(whole, txn=("app", 5)).num_shards_already_written == 2
     assert names(again) == dict.fromkeys(range(40), "new")
 
 

@@ -95,15 +95,15 @@ def test_lookups_are_right_over_a_life_of_upserts_deletes_and_compactions(model:
     model.put(range(1000), "first")
     model.compact()
     report = model.table.create_record_index()
-    assert (report.fragments_uncovered, report.damage) == (0, [])
-    assert report.entries >= len(model.rows)
+    assert (report.num_fragments_uncovered, report.damage) == (0, [])
+    assert report.num_entries >= len(model.rows)
     for step in range(6):
         model.put(rng.sample(range(1200), 90), f"v{step}")
         model.delete(rng.sample(range(1200), 40))
         model.check(rng.sample(range(1300), 200))
         model.compact()
         report = sound(model.table)
-        assert report.fragments_uncovered == 0, "a compaction keeps the index up"
+        assert report.num_fragments_uncovered == 0, "a compaction keeps the index up"
         model.check(rng.sample(range(1300), 200))
     model.check(range(1300))
     assert model.table.scan().count_rows() == len(model.rows)
@@ -114,15 +114,15 @@ def test_a_table_without_an_index_gets_none_from_a_compaction(ints: Model) -> No
     ints.compact()
     assert not folder(ints.table).exists()
     report = sound(ints.table)
-    assert (report.runs, report.entries, report.fragments_uncovered) == (0, 0, 1)
+    assert (report.num_runs, report.num_entries, report.num_fragments_uncovered) == (0, 0, 1)
 
 
 def test_an_index_of_an_empty_base_takes_up_what_comes(ints: Model) -> None:
-    assert ints.table.create_record_index().runs == 0
+    assert ints.table.create_record_index().num_runs == 0
     ints.put(range(100), "a")
     ints.compact()
     report = sound(ints.table)
-    assert (report.runs, report.entries, report.fragments_covered) == (1, 100, 1)
+    assert (report.num_runs, report.num_entries, report.num_fragments_covered) == (1, 100, 1)
     assert len(published(ints.table)) == 1, "the run that only said that there is an index is gone"
     ints.check(range(120))
 
@@ -149,7 +149,7 @@ def test_without_its_folder_everything_works_and_a_new_one_brings_it_back(ints: 
     ints.compact()
     ints.check(range(800))
     assert not folder(ints.table).exists()
-    assert ints.table.create_record_index().fragments_uncovered == 0
+    assert ints.table.create_record_index().num_fragments_uncovered == 0
     sound(ints.table)
     ints.check(range(800))
 
@@ -237,16 +237,16 @@ def test_foreign_commits_and_lances_compaction_leave_every_answer_right(ints: Mo
     other.update({"value": "'updated'"}, where="id >= 0 and id < 20")
     ints.rows |= {(n,): "updated" for n in range(20) if (n,) in ints.rows}
     ints.check(range(600))
-    assert sound(ints.table).fragments_covered >= 1
+    assert sound(ints.table).num_fragments_covered >= 1
     other.optimize.compact_files(target_rows_per_fragment=1_000_000)
     report = sound(ints.table)
-    assert (report.fragments_covered, report.fragments_uncovered) == (0, 1)
+    assert (report.num_fragments_covered, report.num_fragments_uncovered) == (0, 1)
     ints.check([*range(600), 9_500, 9_501])
     ints.put(range(50, 60), "again")
     ints.compact()
     report = sound(ints.table)
-    assert report.fragments_uncovered == 0
-    assert report.stale_runs == 0
+    assert report.num_fragments_uncovered == 0
+    assert report.num_stale_runs == 0
     ints.check([*range(600), 9_500, 9_501])
 
 
@@ -266,7 +266,7 @@ def test_a_fragment_whose_id_is_used_again_is_not_taken_for_the_old_one(ints: Mo
     table = lancemem.open_table(ints.table.uri)
     table.admin.abandon_generations(0, through_generation=1)
     report = table.admin.verify_record_index()
-    assert (report.damage, report.fragments_covered) == ([], 0), (ids, report)
+    assert (report.damage, report.num_fragments_covered) == ([], 0), (ids, report)
     keys = pa.table([[-400, -499, -401], [""] * 3], schema=ints.table.schema)
     assert lookup(table, keys) == {(-400,): "other", (-499,): "other", (-401,): "other"}
 
@@ -467,7 +467,7 @@ def test_pages_of_an_earlier_version_are_read_without_checksums(ints: Model) -> 
     (name,) = published(ints.table)
     without_checksums(folder(ints.table) / "runs" / f"{name}.binpb")
     ints.table = lancemem.open_table(ints.table.uri)
-    assert sound(ints.table).fragments_covered == 1
+    assert sound(ints.table).num_fragments_covered == 1
     ints.check(range(350))
 
 
@@ -481,7 +481,7 @@ def test_pages_of_a_version_without_checksums_of_blocks_are_compared_whole(
     (name,) = published(ints.table)
     without_blocks(folder(ints.table) / "runs" / f"{name}.binpb")
     ints.table = lancemem.open_table(ints.table.uri)
-    assert sound(ints.table).fragments_covered == 1
+    assert sound(ints.table).num_fragments_covered == 1
     ints.check(range(350))
     path = folder(ints.table) / name / file
     whole = path.read_bytes()
@@ -549,8 +549,8 @@ def test_many_small_runs_become_one_and_their_pages_are_collected(ints: Model) -
         ints.put(range(step * 10, step * 10 + 10), f"v{step}")
         ints.compact()
     report = sound(ints.table)
-    assert report.runs <= 16
-    assert (report.stale_runs, report.fragments_uncovered) == (0, 0)
+    assert report.num_runs <= 16
+    assert (report.num_stale_runs, report.num_fragments_uncovered) == (0, 0)
     ints.check(range(250))
     pages = {path.name for path in folder(ints.table).iterdir() if path.name != "runs"}
     assert pages > published(ints.table)

@@ -68,8 +68,10 @@ def test_eight_runs_of_a_level_become_one_with_every_entry(model: Model) -> None
     assert len(published(model.table)) == FAN_IN - 1
     model.compact()
     report = sound(model.table)
-    assert (report.runs, report.stale_runs, report.fragments_uncovered) == (1, 0, 0)
-    assert report.entries == physical_rows(model.table), "superseded and deleted rows have entries"
+    assert (report.num_runs, report.num_stale_runs, report.num_fragments_uncovered) == (1, 0, 0)
+    assert report.num_entries == physical_rows(model.table), (
+        "superseded and deleted rows have entries"
+    )
     model.check(range(230))
 
 
@@ -87,7 +89,7 @@ def test_large_runs_are_left_alone_while_small_ones_are_merged(ints: Model) -> N
     sound(ints.table)
     add_runs(ints, 1, 9_000, first=100_000)
     assert not large & published(ints.table), "the eighth fills their level"
-    assert sound(ints.table).fragments_uncovered == 0
+    assert sound(ints.table).num_fragments_uncovered == 0
     ints.check(range(0, 110_000, 997))
 
 
@@ -114,7 +116,7 @@ def test_a_compaction_of_one_row_reads_and_writes_little_of_a_large_index(
         read, written = (after - was for after, was in zip(io_counters(), before, strict=True))
         assert read < 5_000_000, "a page of each run, never a run"
         assert written < 500_000
-    assert sound(table).fragments_uncovered == 0
+    assert sound(table).num_fragments_uncovered == 0
     assert lookup(table, new_rows(table, np.array([0, 100_001, 9_999_999]))) == {
         (0,): "x",
         (100_001,): "x",
@@ -142,8 +144,8 @@ def test_entries_of_fragments_that_are_gone_are_left_out(ints: Model) -> None:
     # Two runs answer for nothing any more: the level is full two compactions later.
     add_runs(ints, 3, 100, first=700)
     report = sound(ints.table)
-    assert (report.runs, report.stale_runs, report.fragments_uncovered) == (1, 0, 0)
-    assert report.entries == physical_rows(ints.table)
+    assert (report.num_runs, report.num_stale_runs, report.num_fragments_uncovered) == (1, 0, 0)
+    assert report.num_entries == physical_rows(ints.table)
     ints.check(range(0, 1_000, 7))
 
 
@@ -155,7 +157,7 @@ def test_a_run_of_which_most_entries_are_dead_is_written_anew(ints: Model) -> No
     ints.rows = {key: row for key, row in ints.rows.items() if key[0] >= 11_500}
     add_runs(ints, 1, 10, first=20_000)
     assert merged not in published(ints.table)
-    assert sound(ints.table).entries == physical_rows(ints.table) == 4_010
+    assert sound(ints.table).num_entries == physical_rows(ints.table) == 4_010
     ints.check(range(11_900, 20_020, 11))
 
 
@@ -176,7 +178,7 @@ def test_a_damaged_run_is_made_anew_by_the_merge_that_meets_it(
     named = [line for line in lines if damaged in line and "page_data.lance" in line]
     assert any("is made anew" in line for line in named), lines
     assert damaged not in published(ints.table)
-    assert sound(ints.table).fragments_uncovered == 0
+    assert sound(ints.table).num_fragments_uncovered == 0
     ints.check(range(0, 2_100, 9))
     add_runs(ints, 1, 50, first=3_000)
     assert len(published(ints.table)) == 1, "the next compaction merges what is left"
@@ -195,7 +197,11 @@ def test_a_merge_that_ends_before_its_runs_go_leaves_the_index_right(ints: Model
         (runs / name).write_bytes(content)
     ints.table = lancemem.open_table(ints.table.uri)
     report = sound(ints.table)
-    assert (report.runs, report.stale_runs, report.fragments_uncovered) == (1, FAN_IN - 1, 0)
+    assert (report.num_runs, report.num_stale_runs, report.num_fragments_uncovered) == (
+        1,
+        FAN_IN - 1,
+        0,
+    )
     ints.check(range(0, 1_100, 3))
     add_runs(ints, 1, 1, first=5_000)
     assert published(ints.table).isdisjoint(Path(name).stem for name in inputs)
@@ -215,11 +221,11 @@ def test_a_merge_that_ends_before_its_publication_leaves_pages_to_collect(ints: 
         (runs / name).write_bytes(content)
     (runs / f"{merged}.binpb").unlink()
     ints.table = lancemem.open_table(ints.table.uri)
-    assert sound(ints.table).fragments_uncovered == 1, "the newest fragment"
+    assert sound(ints.table).num_fragments_uncovered == 1, "the newest fragment"
     ints.check(range(0, 1_100, 3))
     add_runs(ints, 1, 40, first=2_000)
     report = sound(ints.table)
-    assert (report.runs, report.fragments_uncovered) == (1, 0)
+    assert (report.num_runs, report.num_fragments_uncovered) == (1, 0)
     assert (folder(ints.table) / merged).exists()
     assert "record index run" not in collected(ints.table), "it may be of a merge that goes on"
     age(ints.table)
@@ -282,6 +288,6 @@ def test_compactors_and_collectors_beside_each_other_leave_the_index_right(ints:
         ints.check(range(0, 700, 23))
     add_runs(ints, 1, 5, first=9_000)
     report = sound(ints.table)
-    assert (report.stale_runs, report.fragments_uncovered) == (0, 0)
-    assert report.runs < 2 * FAN_IN
+    assert (report.num_stale_runs, report.num_fragments_uncovered) == (0, 0)
+    assert report.num_runs < 2 * FAN_IN
     ints.check(range(0, 700, 3))

@@ -81,7 +81,7 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
     assert report.first_damaged_position == 5
     assert (report.replay_after_wal_position, report.last_wal_position) == (0, 7)
     assert [finding.kind for finding in report.findings] == [kind, "intact", "intact"]
-    assert [finding.rows for finding in report.findings[1:]] == [1, 1]
+    assert [finding.num_rows for finding in report.findings[1:]] == [1, 1]
 
     originals = {
         position: path.read_bytes()
@@ -229,6 +229,7 @@ def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
         ("truncate-wal", "--from", "-1"),
         ("truncate-wal", "--from", "x"),
         ("maintain", "--bytes-per-second", "-5"),
+        ("maintain", "--bytes-per-second", "0"),
         ("maintain", "--older-than", "-5"),
         ("maintain", "--older-than", "nan"),
         ("maintain", "--older-than", "1e300"),

@@ -408,7 +408,7 @@ def test_a_compaction_rewrites_runs_of_other_columns_and_says_why(tmp_path: Path
         "rewrite",
         "column 'n' has changed since the SSTable was written",
     )
-    assert table.compact().rewritten == 1
+    assert table.compact().num_sstables_rewritten == 1
 
 
 def test_a_table_that_lost_its_key_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:

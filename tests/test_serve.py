@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -67,6 +68,7 @@ NOT_OFFERED: list[Call] = [
 # One process that runs one job and does what standard input says, a JSON line at a time.
 CHILD = """
 import json, sys
+from datetime import timedelta
 import pyarrow as pa
 import lancemem
 
@@ -74,7 +76,9 @@ def say(value):
     print(json.dumps(value), flush=True)
 
 told = json.loads(sys.stdin.readline())
-config = lancemem.WriterConfig(max_wal_flush_interval_ms=600_000, idle_flush_interval_ms=0)
+config = lancemem.WriterConfig(
+    max_wal_flush_interval=timedelta(minutes=10), idle_flush_interval="never"
+)
 job = lancemem.open_table(told["uri"]).start_job(shard=told["shard"], config=config)
 tls = tuple(told["tls"]) if told["tls"] else None
 endpoint = job.serve(tls=tls)
@@ -567,8 +571,8 @@ def test_an_endpoint_that_cannot_be_is_refused_by_name(
         for number in (0, 1 << 62):
             with pytest.raises(lancemem.InvalidInputError, match="max_streams must be between 1"):
                 job.serve(max_streams=number)
-        with pytest.raises(lancemem.InvalidInputError, match="stall_timeout_ms must be at least 1"):
-            job.serve(stall_timeout_ms=0)
+        with pytest.raises(lancemem.InvalidInputError, match="stall_timeout must be at least 1 ms"):
+            job.serve(stall_timeout=timedelta(0))
         with job.serve() as endpoint:
             busy = endpoint.location
             with pytest.raises(lancemem.InvalidInputError, match="cannot be bound"):
@@ -712,7 +716,7 @@ def test_a_reader_that_stops_reading_gives_its_place_back_and_is_told(
     wide = pa.table({"id": range(40_000), "name": ["x" * 1_000] * 40_000, "value": [0.5] * 40_000})
     with (
         table.start_job(shard=0) as job,
-        job.serve(max_streams=1, stall_timeout_ms=50) as endpoint,
+        job.serve(max_streams=1, stall_timeout=timedelta(milliseconds=50)) as endpoint,
     ):
         job.put(wide, durable=False)
         client, options = plain(endpoint.location, endpoint.token)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import lance
@@ -100,7 +101,7 @@ def test_a_view_reads_for_the_first_time_after_the_table_moved_on(table: lanceme
 
 def test_a_view_outlives_the_job_whose_memory_it_pinned(table: lancemem.Table) -> None:
     config = lancemem.WriterConfig(
-        durable=False, max_wal_flush_interval_ms=3_600_000, max_wal_buffer_bytes=1 << 30
+        durable=False, max_wal_flush_interval=timedelta(hours=1), max_wal_buffer_bytes=1 << 30
     )
     job = table.start_job(shard=0, config=config)
     job.put(rows(range(3)))
@@ -127,7 +128,7 @@ def test_a_view_names_what_it_pinned(table: lancemem.Table) -> None:
         (shard,) = snapshot.shards
         assert shard.shard_id == table.shards()[0].shard_id
         assert len(shard.sstables) == 1
-        assert [memtable.rows for memtable in shard.memtables] == [2]
+        assert [memtable.num_rows for memtable in shard.memtables] == [2]
         assert shard.memtables[0].generation > shard.sstables[0]
         assert shard.manifest_version > 1
         assert snapshot.base_version == table.stats().base_version
@@ -219,7 +220,7 @@ def test_parts_of_a_view_have_all_its_rows_once(table: lancemem.Table) -> None:
         table.compact(mode="link")
     job = filled(table)
     snapshot = table.snapshot(consistency="live", jobs=[job])
-    assert snapshot.base_fragments > 3
+    assert snapshot.num_base_fragments > 3
     whole = by_id(snapshot.scan().to_table())
     for parts in (1, 2, 3, 7, 20):
         assert in_parts(snapshot, parts) == whole

@@ -84,12 +84,12 @@ def test_upsert_replaces_delete_removes_and_reads_agree(
 ) -> None:
     first = table.upsert(rows(spark, 0, 1000, "id / 4"))
     assert isinstance(first, UpsertResult)
-    assert (first.rows, first.shards) == (1000, 4)
-    assert first.wal_entries >= 4
+    assert (first.num_rows, first.num_shards) == (1000, 4)
+    assert first.num_wal_entries >= 4
     table.upsert(rows(spark, 500, 1500, "1.25"))
     gone = table.delete(rows(spark, 0, 100, "0").select("name", "id"))
     assert isinstance(gone, DeleteResult)
-    assert gone.rows == 100
+    assert gone.num_rows == 100
     read = LancememTable.forPath(spark, table.uri).toDF()
     assert read.columns == SCHEMA.names
     expected = (
@@ -109,7 +109,9 @@ def test_changes_of_one_key_are_applied_in_sequence_order(
     ).selectExpr("5L id", "name", "cast(price as decimal(12,2)) price", "null at", "op", "seq")
     changes = changes.withColumn("at", changes["at"].cast("timestamp"))
     done = table.apply_changes(changes.repartition(3), op_column="op", sequence_by="seq")
-    assert done == ChangesResult(upserts=3, deletes=2, shards=1, wal_entries=done.wal_entries)
+    assert done == ChangesResult(
+        num_upserts=3, num_deletes=2, num_shards=1, num_wal_entries=done.num_wal_entries
+    )
     assert [(r.id, r.name, r.price) for r in table.toDF().collect()] == [(5, "a", 1)]
 
 
@@ -120,7 +122,7 @@ def test_columns_that_are_missing_or_unknown_are_named(
         table.upsert(rows(spark, 0, 1, "0").drop("at"))
     with pytest.raises(lancemem.InvalidInputError, match="no column 'nope'"):
         table.toDF(columns=["id", "nope"])
-    assert table.upsert(rows(spark, 0, 1, "0").selectExpr("*", "5 extra")).rows == 1
+    assert table.upsert(rows(spark, 0, 1, "0").selectExpr("*", "5 extra")).num_rows == 1
     with pytest.raises(lancemem.InvalidInputError, match="column 'id' is named twice"):
         table.toDF(columns=["id", "id"])
     with pytest.raises(TypeError, match=r"got str; \['id'\] is a list of one"):
@@ -208,12 +210,14 @@ def test_rows_are_appended_to_a_table_without_a_key(
     lancemem.create_table(table_uri, pa.schema([pa.field("v", pa.int64())]))
     table = LancememTable.forPath(spark, table_uri)
     for _ in range(2):
-        assert table.upsert(spark.range(number).selectExpr("id v")).rows == number
+        assert table.upsert(spark.range(number).selectExpr("id v")).num_rows == number
     assert table.toDF().count() == 2 * number
 
 
 def test_an_empty_dataframe_claims_no_shard(spark: SparkSession, table: LancememTable) -> None:
-    assert table.upsert(rows(spark, 0, 0, "0")) == UpsertResult(rows=0, shards=0, wal_entries=0)
+    assert table.upsert(rows(spark, 0, 0, "0")) == UpsertResult(
+        num_rows=0, num_shards=0, num_wal_entries=0
+    )
 
 
 def test_a_projection_keeps_the_order_asked_for(spark: SparkSession, table: LancememTable) -> None:
@@ -248,8 +252,8 @@ def test_history_lists_versions_newest_first_and_names_compactions(
     history = table.history().collect()
     versions = [row.version for row in history]
     assert versions == sorted(versions, reverse=True)
-    compactions = [row for row in history if row.compacted_shards > 0]
-    assert [row.compacted_shards for row in compactions] == [4, 4]
+    compactions = [row for row in history if row.num_compacted_shards > 0]
+    assert [row.num_compacted_shards for row in compactions] == [4, 4]
     assert {row.operation for row in compactions} == {"Update"}
     assert len(history) - len(before) == len(compactions)
     assert all(row.timestamp is not None for row in history)
@@ -278,6 +282,6 @@ def test_tasks_look_up_what_the_driver_compacts_in_deletion_vector_mode(
     done = table.compact()
     looked_up = {path.parent.name for path in vectors.glob("*/*.binpb")}
     assert looked_up == {shard.shard_id for shard in table.shards()}
-    assert (done.rows_written, done.rows_deleted) == (1000, 600)
+    assert (done.num_rows_written, done.num_rows_deleted) == (1000, 600)
     found = table.toDF().selectExpr("count(*) n", "count(distinct id) ids", "min(id) least")
     assert found.first() == (1400, 1400, 100)

@@ -89,7 +89,7 @@ def test_a_log_entry_is_named_by_readers_by_the_next_owner_and_by_a_check(
     report = full.admin.verify_wal(0)
     assert report.first_damaged_position == position
     [finding] = report.findings
-    assert (finding.kind, finding.bytes, finding.rows) == ("too large", 0, None)
+    assert (finding.kind, finding.bytes, finding.num_rows) == ("too large", 0, None)
     assert f"{LARGE} bytes" in (finding.detail or "")
 
 
@@ -194,7 +194,7 @@ def test_what_can_be_done_without_is_left_out_with_a_warning(
     assert ids(table) == EXPECTED
     assert table.get([0, 10, 599, 705]) == answer
     assert f"it has {LARGE} bytes" in told(caplog)
-    assert opened(full).compact().generations == 1
+    assert opened(full).compact().num_generations == 1
     assert ids(table) == EXPECTED
 
 
@@ -292,7 +292,7 @@ def test_what_can_be_done_without_may_be_no_file(
     instead(file_of(full, pattern))
     assert ids(full) == EXPECTED
     assert opened(full).get([0, 10, 599, 705]) == answer
-    assert opened(full).compact().generations == 1
+    assert opened(full).compact().num_generations == 1
     assert ids(full) == EXPECTED
 
 

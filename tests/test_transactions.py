@@ -42,15 +42,20 @@ def table(make_table: MakeTable) -> lancemem.Table:
 
 def test_a_marked_write_is_done_once_and_a_late_one_is_refused(table: lancemem.Table) -> None:
     first = table.upsert(rows(range(100), 1), txn=("query", 7))
-    assert (first.rows, first.shards, first.already_written) == (100, 4, 0)
+    assert (first.num_rows, first.num_shards, first.num_shards_already_written) == (100, 4, 0)
     again = lancemem.open_table(table.uri).upsert(rows(range(100), 2), txn=("query", 7))
-    assert (again.rows, again.shards, again.wal_entries, again.already_written) == (0, 0, 0, 4)
+    assert (
+        again.num_rows,
+        again.num_shards,
+        again.num_wal_entries,
+        again.num_shards_already_written,
+    ) == (0, 0, 0, 4)
     epochs = [shard.writer_epoch for shard in table.shards()]
     with pytest.raises(lancemem.StaleTxnError, match="version 6 of application 'query'"):
         table.upsert(rows(range(100), 3), txn=("query", 6))
     assert [shard.writer_epoch for shard in table.shards()] == epochs, "nobody was fenced"
-    assert table.upsert(rows(range(50), 4), txn=("query", 8)).rows == 50
-    assert table.upsert(rows(range(50, 60), 5), txn=("other", 1)).rows == 10
+    assert table.upsert(rows(range(50), 4), txn=("query", 8)).num_rows == 50
+    assert table.upsert(rows(range(50, 60), 5), txn=("other", 1)).num_rows == 10
     expected = dict.fromkeys(range(50), 4.0) | dict.fromkeys(range(50, 60), 5.0)
     assert stored(table) == expected | dict.fromkeys(range(60, 100), 1.0)
 
@@ -66,7 +71,7 @@ def test_marks_survive_flush_compaction_and_the_loss_of_the_log(
         entry.unlink()
     again = lancemem.open_table(table.uri)
     assert [again.recorded(shard, "query") for shard in range(4)] == [7] * 4
-    assert again.upsert(rows(range(100), 2), txn=("query", 7)).already_written == 4
+    assert again.upsert(rows(range(100), 2), txn=("query", 7)).num_shards_already_written == 4
     assert stored(table) == dict.fromkeys(range(100), 1.0)
 
 
@@ -81,7 +86,7 @@ def test_a_write_that_reached_some_shards_is_completed_by_its_repetition(
             assert not job.put(part, txn=("query", 1)).already_written
     table.delete(data.slice(0, 4).select(["id"]))
     done = table.upsert(data, txn=("query", 1))
-    assert (done.shards, done.already_written) == (2, 2)
+    assert (done.num_shards, done.num_shards_already_written) == (2, 2)
     written = {n for n, ordinal in enumerate(ordinals) if ordinal in (1, 3) or n >= 4}
     assert set(stored(table)) == written
 
@@ -97,7 +102,7 @@ def test_puts_and_deletes_of_one_call_take_effect_in_their_order(table: lancemem
         }
     )
     deletes = pa.array([True, False, True, True, False, False])
-    assert table.apply(changes, deletes, txn=("cdc", 1)).rows == 6
+    assert table.apply(changes, deletes, txn=("cdc", 1)).num_rows == 6
     kept = dict.fromkeys((0, 4, 5, 6, 7, 8, 9), 1.0)
     assert stored(table) == kept | {3: 6.0, 11: 7.0}
     with pytest.raises(lancemem.InvalidInputError, match="expected bool"):
@@ -113,14 +118,14 @@ def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.
     runs = pickle.loads(pickle.dumps(first.finish() + second.finish()))  # noqa: S301 - our own
     assert stored(table) == dict.fromkeys(range(20), 1.0)
     linked = lancemem.open_table(table.uri).commit(runs, txn=("load", 1))
-    assert (linked.rows, linked.shards, linked.runs) == (35, 4, len(runs))
+    assert (linked.num_rows, linked.num_shards, linked.num_sstables) == (35, 4, len(runs))
     expected = dict.fromkeys(range(5, 10), 1.0) | dict.fromkeys(range(10, 25), 2.0)
     expected |= dict.fromkeys(range(25, 35), 3.0)
     assert stored(table) == expected
     table.upsert(rows(range(30, 31), 9))
     table.compact()
     assert stored(table) == expected | {30: 9.0}
-    assert table.commit(runs, txn=("load", 1)).already_written == 4
+    assert table.commit(runs, txn=("load", 1)).num_shards_already_written == 4
     assert stored(table) == expected | {30: 9.0}
 
 
@@ -213,7 +218,7 @@ def test_a_stage_that_could_not_write_has_all_rows_and_goes_on(
     aside.rename(folder)
     stage.upsert(rows(range(40, 50), 1))
     staged = stage.finish()
-    assert sum(run.rows for run in staged) == 50
+    assert sum(run.num_rows for run in staged) == 50
     table.commit(staged)
     assert stored(table) == dict.fromkeys(range(50), 1.0)
 

@@ -41,8 +41,8 @@ WRITER = """
         else:
             table.upsert(rows)
             done = table.delete([key])
-        assert done.rows == 1, done
-        entries += done.wal_entries
+        assert done.num_rows == 1, done
+        entries += done.num_wal_entries
     print(json.dumps(entries))
 """
 
@@ -82,7 +82,7 @@ def ended(processes: list[subprocess.Popen[str]]) -> list[int]:
 def rows_written(table: lancemem.Table) -> int:
     """Count rows of the log and of SSTables, superseded ones too; nothing is compacted."""
     table.start_job(shard=0).close(flush=True)
-    return table.stats().sstable_rows
+    return table.stats().num_sstable_rows
 
 
 @pytest.mark.timeout(120)
@@ -139,4 +139,4 @@ def test_a_log_that_many_calls_wrote_is_flushed_although_they_take_the_shard_fro
         (table if number % 2 else other).upsert(rows)
     entries = list(Path(table.uri, "_mem_wal").glob("*/wal/*"))
     assert len(entries) > 140
-    assert table.stats().sstable_rows >= 128
+    assert table.stats().num_sstable_rows >= 128

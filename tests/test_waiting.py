@@ -55,19 +55,21 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
         import sys
         import threading
         import time
+        from datetime import timedelta
         import pyarrow as pa
         import lancemem
 
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
         table = lancemem.create_table(sys.argv[1], schema, primary_key="id")
-        config = lancemem.WriterConfig(max_uncompacted_generations=1, max_compaction_wait_ms=10**7)
+        wait = timedelta(hours=3)
+        config = lancemem.WriterConfig(max_uncompacted_generations=1, max_compaction_wait=wait)
         job = table.start_job(shard=0, config=config)
         job.put(pa.table({"id": [1]}, schema=schema))
         job.flush()
 
 
         def tell_when_it_waits():
-            while job.stats().waiting_puts == 0:
+            while job.stats().num_waiting_puts == 0:
                 time.sleep(0.001)
             print("waiting", flush=True)
 
@@ -76,7 +78,7 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
         try:
             job.put(pa.table({"id": [2]}, schema=schema))
         except KeyboardInterrupt:
-            print("interrupted", job.stats().waiting_puts, flush=True)
+            print("interrupted", job.stats().num_waiting_puts, flush=True)
         """
     )
     child = subprocess.Popen(  # noqa: S603 - our own program
@@ -127,7 +129,7 @@ def test_a_scan_that_nobody_takes_batches_of_keeps_no_other_call_waiting(
             table.upsert(pa.table({"id": [1], "blob": [b"new"]}))
             with table.start_job(shard=0) as job:
                 job.flush()
-            assert table.compact().generations == 1
+            assert table.compact().num_generations == 1
         print(first.num_rows + sum(batch.num_rows for batch in batches))
         """,
         table.uri,

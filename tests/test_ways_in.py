@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -322,7 +323,7 @@ def test_code_that_reads_a_dataset_below_python_is_told_what_to_read(
 
 def test_a_live_dataset_sees_the_rows_of_its_jobs(table: lancemem.Table) -> None:
     config = lancemem.WriterConfig(
-        durable=False, max_wal_flush_interval_ms=3_600_000, max_wal_buffer_bytes=1 << 30
+        durable=False, max_wal_flush_interval=timedelta(hours=1), max_wal_buffer_bytes=1 << 30
     )
     with table.start_job(shard=0, config=config) as job:
         job.put(pa.table({"id": [1], "name": ["a"], "value": [0.5]}))

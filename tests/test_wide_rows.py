@@ -56,7 +56,7 @@ def batches(table: lancemem.Table, columns: list[str] | None = None) -> list[int
 def test_a_scan_of_wide_rows_has_few_of_them_in_a_batch(wide: lancemem.Table) -> None:
     assert len(wide.shards()[0].sstables) == 1
     of_run = batches(wide)
-    assert wide.compact().rows_written == ROWS
+    assert wide.compact().num_rows_written == ROWS
     of_base = batches(wide)
     for rows in (of_run, of_base):
         assert max(rows) <= MOST, "the first by an estimate"

@@ -78,7 +78,7 @@ def _measure(uri: Path, rows: int, compactions: int) -> float:
     report = lancemem.enable(str(uri)).create_record_index()
     wall, used = time.perf_counter() - started, time.process_time() - used
     index = report.bytes / 1e6
-    _say(f"{rows:,} rows: index of {index:,.0f} MB, {report.runs} runs")
+    _say(f"{rows:,} rows: index of {index:,.0f} MB, {report.num_runs} runs")
     _say(f"  built in {wall:.1f} s, {used:.1f} s of processor time")
     took = []
     for _ in range(2):

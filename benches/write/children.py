@@ -194,7 +194,7 @@ def reopen_lancemem(folder: Path, limits: dict[str, int], *, fsync: bool) -> dic
     job = table.start_job(shard=0, config=config)
     took = time.perf_counter() - begun
     fsyncs = counter.read() - before if before >= 0 else float("nan")
-    return {"seconds": took, "rows": job.stats().active_rows, "fsyncs": fsyncs}
+    return {"seconds": took, "rows": job.stats().num_active_rows, "fsyncs": fsyncs}
 
 
 def reopen_pylance(folder: Path, limits: dict[str, int]) -> dict[str, float]:

@@ -146,9 +146,8 @@ def _parser() -> argparse.ArgumentParser:
     maintain.add_argument(
         "--bytes-per-second",
         metavar="N",
-        type=_count,
-        default=0,
-        help="limit on what compactions read and write (default 0: none)",
+        type=_rate,
+        help="limit on what compactions read and write (default: none)",
     )
     maintain.add_argument(
         "--older-than",
@@ -189,6 +188,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _rate(text: str) -> int:
+    if not _is_number(text) or not 0 < int(text) < 2**64:
+        message = f"{text} is not a number from 1 on; without the option there is no limit"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
 def _shard(text: str) -> int | str:
     return int(text) if _is_number(text) and int(text) < 2**31 else text
 
@@ -215,7 +221,7 @@ def _verify_sstables(table: lancemem.Table, shard: int | str | None) -> int:
         _say(f"shard {report.shard_id}: {name}{each}" for each in report.damage)
     unknown = sum(bool(report.unchecked) for report in reports)
     without = f", {unknown} without checksums" if unknown else ""
-    files, size = sum(it.files for it in reports), sum(it.bytes for it in reports)
+    files, size = sum(it.num_files for it in reports), sum(it.bytes for it in reports)
     looked = f"{len(reports)} runs{without}: {files} files, {size} bytes"
     _say([f"{looked}, {len(damaged)} runs damaged"])
     return DAMAGED if damaged else 0
@@ -266,10 +272,10 @@ def _findings(report: lancemem.WalReport) -> Iterator[str]:
 def _finding(finding: lancemem.WalFinding, place: str) -> str:
     kind = finding.kind if finding.detail is None else f"{finding.kind}: {finding.detail}"
     if finding.kind == "intact":
-        kind = f"intact{place}" if finding.rows else "intact, a fence without rows"
+        kind = f"intact{place}" if finding.num_rows else "intact, a fence without rows"
     numbers = [
         ("bytes", finding.bytes),
-        ("rows", finding.rows),
+        ("rows", finding.num_rows),
         ("generation", finding.generation),
         ("epoch", finding.writer_epoch),
     ]
@@ -285,13 +291,13 @@ def _index(table: lancemem.Table, command: str) -> int:
         return 0
     verifies = command == "verify-record-index"
     report = table.admin.verify_record_index() if verifies else table.create_record_index()
-    if verifies and not (report.runs or report.stale_runs or report.damage):
+    if verifies and not (report.num_runs or report.num_stale_runs or report.damage):
         _say(["the table has no record index; create-record-index makes one"])
         return 0
     told = (
-        f"{report.runs} runs, {report.entries} entries, {report.bytes} bytes; "
-        f"{report.fragments_covered} fragments covered, {report.fragments_uncovered} not, "
-        f"{report.stale_runs} runs stale; version {report.base_version}"
+        f"{report.num_runs} runs, {report.num_entries} entries, {report.bytes} bytes; "
+        f"{report.num_fragments_covered} fragments covered, {report.num_fragments_uncovered} not, "
+        f"{report.num_stale_runs} runs stale; version {report.base_version}"
     )
     _say([told, *(f"damaged: {each}" for each in report.damage)])
     return DAMAGED if report.damage else 0
@@ -306,9 +312,10 @@ def _vectors(table: lancemem.Table, what: str) -> Iterator[str]:
 
 
 def _looked_up(done: lancemem.DeletionVectorResult) -> str:
-    if not done.runs:
+    if not done.num_sstables:
         return "deletion vectors: nothing to look up"
-    return f"deletion vectors: looked up {done.runs} runs, {done.bytes} bytes, {done.elapsed_ms} ms"
+    wrote = f"{done.bytes} bytes, {done.elapsed_ms} ms"
+    return f"deletion vectors: looked up {done.num_sstables} runs, {wrote}"
 
 
 def _maintain(table: lancemem.Table, options: argparse.Namespace) -> int:
@@ -342,12 +349,12 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     done = table.compact(
         bytes_per_second=options.bytes_per_second, update_indexes=options.update_indexes
     )
-    if done.generations or done.fragments_rewritten:
+    if done.num_generations or done.num_fragments_rewritten:
         yield (
-            f"compacted {done.generations} runs: {done.linked} adopted, "
-            f"{done.rewritten} rewritten, {done.dropped} without a row; "
-            f"{done.rows_written} rows in, {done.rows_deleted} out, "
-            f"{done.fragments_rewritten} fragments rewritten; version {done.base_version}"
+            f"compacted {done.num_generations} runs: {done.num_sstables_linked} adopted, "
+            f"{done.num_sstables_rewritten} rewritten, {done.num_sstables_dropped} without a row; "
+            f"{done.num_rows_written} rows in, {done.num_rows_deleted} out, "
+            f"{done.num_fragments_rewritten} fragments rewritten; version {done.base_version}"
         )
     else:
         yield f"nothing to compact; version {done.base_version}"
@@ -356,7 +363,7 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     gone = table.collect_garbage(older_than=timedelta(seconds=options.older_than))
     kinds = [garbage.kind for garbage in gone.garbage]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    pinned = f"; {gone.pinned_sstables} runs are being read" if gone.pinned_sstables else ""
+    pinned = f"; {gone.num_pinned_sstables} runs are being read" if gone.num_pinned_sstables else ""
     yield f"collected {gone.bytes} bytes: {counts or 'nothing'}{pinned}"
 
 

@@ -96,6 +96,8 @@ _Filter: TypeAlias = str | pc.Expression
 # An application, such as the id of a streaming query, and the version of what it writes.
 _Txn: TypeAlias = tuple[str, int]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
+# What becomes of a key without a row.
+_Missing: TypeAlias = Literal["drop", "null", "raise"]
 
 class LancememError(Exception):
     """Any failure of lancemem. Where its table is known, a note (`__notes__`) names it."""
@@ -245,7 +247,7 @@ class Sharding:
     """How rows are spread over shards. Made by `bucket` and `unsharded`."""
 
     @property
-    def shards(self) -> int: ...
+    def num_shards(self) -> int: ...
     @property
     def column(self) -> str | None: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -267,40 +269,54 @@ class WriterConfig:
         max_memtable_bytes: int | None = None,
         max_memtable_batches: int | None = None,
         max_wal_buffer_bytes: int | None = None,
-        max_wal_flush_interval_ms: int | None = None,
+        max_wal_flush_interval: timedelta | None = None,
         max_unflushed_memtable_bytes: int | None = None,
         max_uncompacted_generations: int | None = None,
-        max_compaction_wait_ms: int | None = None,
-        idle_flush_interval_ms: int | None = None,
+        max_compaction_wait: timedelta | None = None,
+        idle_flush_interval: timedelta | Literal["never"] | None = None,
         maintenance: bool | None = None,
         maintenance_generations: int | None = None,
-        maintenance_interval_ms: int | None = None,
-        maintenance_older_than_ms: int | None = None,
-        maintenance_bytes_per_second: int | None = None,
+        maintenance_interval: timedelta | None = None,
+        maintenance_older_than: timedelta | None = None,
+        maintenance_bytes_per_second: int | Literal["unlimited"] | None = None,
     ) -> Self:
         """Name the settings to change.
 
-        `durable`: a put returns only when its rows are in the WAL (default true).
-        `sync_index`: a put returns only when its keys are in the key index (default true);
-        without it a background task indexes them, and reads that need the index do the rest.
-        `key_index`: the index's structure (default "hash"; docs/decisions/0006).
-        `fsync`: on a local disk, file and folder are synced before that (default true); without
-        it a put survives a killed process but not a power cut.
-        `max_memtable_*`: limits at which a MemTable is frozen and flushed (default 100,000 rows,
-        256 MiB, 8,000 batches).
-        `max_wal_buffer_bytes`, `max_wal_flush_interval_ms`: how long rows of a job that is not
-        durable may wait for the WAL (default 10 MiB, 100).
-        `max_unflushed_memtable_bytes`: memory above which puts wait for a flush (default 1 GiB).
-        `max_uncompacted_generations`: flushed generations of the shard above which puts wait for
-        a compaction (default 1,000), for at most `max_compaction_wait_ms` (default 60,000), then
-        they raise `RetryableError`.
-        `idle_flush_interval_ms`: a MemTable that got no put for this long is flushed (default
-        60,000; 0 for never).
-        `maintenance`: a task beside the job compacts the table and collects its garbage (default
-        false). It compacts when the shard has `maintenance_generations` flushed generations
-        (default 8), or fewer for `maintenance_interval_ms` (default 60,000), reading and writing
-        at most `maintenance_bytes_per_second` (default 0: no limit), and removes what nobody has
-        needed for `maintenance_older_than_ms` (default 3,600,000).
+        A duration is a `timedelta` of whole milliseconds. Zero is never "no limit".
+
+        Args:
+            durable: A put returns only when its rows are in the WAL. Default: True.
+            sync_index: A put returns only when its keys are in the key index. Without it a
+                background task indexes them, and reads that need the index do the rest. Default:
+                True.
+            key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
+            fsync: On a local disk, file and folder are synced before a put counts as durable.
+                Without it a put survives a killed process but not a power cut. Default: True.
+            max_memtable_rows: Rows at which a MemTable is frozen and flushed. Default: 100,000.
+            max_memtable_bytes: Bytes at which a MemTable is frozen and flushed. Default: 256 MiB.
+            max_memtable_batches: Puts at which a MemTable is frozen and flushed. Default: 8,000.
+            max_wal_buffer_bytes: Bytes of rows that a job without `durable` may keep back from the
+                WAL. Default: 10 MiB.
+            max_wal_flush_interval: How long such rows may wait for the WAL. Default: 100 ms.
+            max_unflushed_memtable_bytes: Memory above which puts wait for a flush. Default: 1 GiB.
+            max_uncompacted_generations: Flushed generations of the shard above which puts wait for
+                a compaction. Default: 1,000.
+            max_compaction_wait: How long a put waits for that compaction before it raises
+                `RetryableError`. Default: 1 minute.
+            idle_flush_interval: A MemTable that got no put for this long is flushed; "never"
+                switches that off. Default: 1 minute.
+            maintenance: A task beside the job compacts the table and collects its garbage. Default:
+                False.
+            maintenance_generations: Flushed generations of the shard at which that task compacts.
+                Default: 8.
+            maintenance_interval: How long fewer generations wait for it. Default: 1 minute.
+            maintenance_older_than: How long garbage has not been needed before it is removed.
+                Default: 1 hour.
+            maintenance_bytes_per_second: What its compactions read and write at most. Default:
+                "unlimited".
+
+        Raises:
+            InvalidInputError: It names the setting, also where zero would switch something off.
         """
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
@@ -321,25 +337,25 @@ class WriterConfig:
     @property
     def max_wal_buffer_bytes(self) -> int | None: ...
     @property
-    def max_wal_flush_interval_ms(self) -> int | None: ...
+    def max_wal_flush_interval(self) -> timedelta | None: ...
     @property
     def max_unflushed_memtable_bytes(self) -> int | None: ...
     @property
     def max_uncompacted_generations(self) -> int | None: ...
     @property
-    def max_compaction_wait_ms(self) -> int | None: ...
+    def max_compaction_wait(self) -> timedelta | None: ...
     @property
-    def idle_flush_interval_ms(self) -> int | None: ...
+    def idle_flush_interval(self) -> timedelta | Literal["never"] | None: ...
     @property
     def maintenance(self) -> bool | None: ...
     @property
     def maintenance_generations(self) -> int | None: ...
     @property
-    def maintenance_interval_ms(self) -> int | None: ...
+    def maintenance_interval(self) -> timedelta | None: ...
     @property
-    def maintenance_older_than_ms(self) -> int | None: ...
+    def maintenance_older_than(self) -> timedelta | None: ...
     @property
-    def maintenance_bytes_per_second(self) -> int | None: ...
+    def maintenance_bytes_per_second(self) -> int | Literal["unlimited"] | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -539,26 +555,35 @@ class Table:
         keys: _Keys,
         columns: Sequence[str] | None = None,
         *,
+        missing: _Missing = "drop",
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
-        `keys` are rows with the key columns, or, where the key is one column, an Arrow array or
-        anything that gives its values, such as a list, a range or a numpy array; where it has
-        several, also a list of tuples in their order.
-        Keys without a row are left out; `get_with_missing` says which.
-        """
+        A key that is there twice gives its row twice.
 
-    def get_with_missing(
-        self,
-        keys: _Keys,
-        columns: Sequence[str] | None = None,
-        *,
-        consistency: _Consistency = "durable",
-        jobs: Sequence[Job | RemoteJob] | None = None,
-    ) -> tuple[pa.Table, list[int]]:
-        """Return what `get` returns, and the positions in `keys` of those without a row."""
+        Args:
+            keys: Rows with the key columns. Where the key is one column, also an Arrow array or
+                anything that gives its values, such as a list, a range or a numpy array. Where it
+                has several, also a list of tuples in their order.
+            columns: The columns of the result. Default: all of them.
+            missing: What becomes of a key without a row. "drop" leaves it out. "null" gives a row
+                in its place that has the key and is null in the other columns, which are nullable
+                then. "raise" raises.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Raises:
+            InvalidInputError: With `missing="raise"`, where keys have no row. It names the number
+                of these keys and the first five.
+
+        Example:
+            ```python
+            rows = table.get([3, 7])
+            one_row_a_key = table.get([3, 7], missing="null")
+            ```
+        """
 
     def compact(
         self,
@@ -567,20 +592,27 @@ class Table:
         dry_run: bool = False,
         update_indexes: bool = False,
         max_dead_share: float | None = None,
-        bytes_per_second: int = 0,
+        bytes_per_second: int | None = None,
     ) -> CompactionResult:
         """Move every flushed SSTable into the base table, all shards in one commit.
 
-        An SSTable's data file becomes a base fragment as it is (`"link"`), or its live rows are
-        written anew with those of other SSTables (`"rewrite"`); `"auto"` decides for each SSTable
-        and says why in the result. `dry_run` only looks.
+        The result says for each SSTable what became of it and why. What follows the move are
+        commits of their own, which change no row.
 
-        Base fragments of which more than `max_dead_share` of the rows are dead (default 0.5) are
-        rewritten afterwards by Lance, and with `"auto"` so is an SSTable with that many when it is
-        moved; with `update_indexes` the table's own indexes take up the new rows. What follows the
-        move are commits of their own, which change no row. `bytes_per_second` limits what is read
-        of the base, and of the SSTables to compare their checksums, and what is written; 0 is no
-        limit.
+        Args:
+            mode: "link" makes the data file of an SSTable a base fragment as it is. "rewrite"
+                writes its live rows anew, with those of other SSTables. "auto" decides for each
+                SSTable.
+            dry_run: Look, and write nothing.
+            update_indexes: The table's own indexes take up the new rows.
+            max_dead_share: Lance rewrites base fragments in which more than this share of the rows
+                is dead. With "auto" an SSTable with that many is rewritten when it is moved.
+                Default: 0.5.
+            bytes_per_second: Limit on what is read of the base table and of the SSTables, and on
+                what is written. None is no limit.
+
+        Raises:
+            InvalidInputError: `bytes_per_second` is 0, or another argument cannot be used.
         """
 
     def alter(self, *, deletion_vectors: bool) -> int:
@@ -875,17 +907,24 @@ class Job:
         tls: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
         *,
         max_streams: int = 16,
-        stall_timeout_ms: int = 30_000,
+        stall_timeout: timedelta | None = None,
     ) -> Endpoint:
         """Offer the rows in this job's memory to other processes, over Arrow Flight.
 
-        `address` is on the loopback interface unless told otherwise; port 0 takes a free one.
-        `token`: what a reader must have, 16 to 4,096 characters; made of 256 random bits where
-        absent. `tls`: the paths of a certificate and of its private key, in PEM form; without it
-        rows and token can be read on the way. At most `max_streams` reads run at a time. A read
-        whose reader takes nothing for `stall_timeout_ms` ends with an error: until then it keeps
-        the rows that it has yet to send in this job's memory, beyond the job's budget.
         The endpoint ends with the job or with `Endpoint.close`, not with the object.
+
+        Args:
+            address: Where to listen; port 0 takes a free one.
+            token: What a reader must have, 16 to 4,096 characters. Default: 256 random bits.
+            tls: The paths of a certificate and of its private key, in PEM form. Without it rows and
+                token can be read on the way.
+            max_streams: Reads that run at a time.
+            stall_timeout: A read whose reader takes nothing for this long ends with an error. Until
+                then it keeps the rows that it has yet to send in this job's memory, beyond the
+                job's budget. Default: 30 seconds.
+
+        Raises:
+            InvalidInputError: The address cannot be bound, or an argument cannot be used.
         """
 
     def stats(self) -> JobStats:
@@ -916,7 +955,7 @@ class Snapshot:
         """The version of the base table."""
 
     @property
-    def base_fragments(self) -> int:
+    def num_base_fragments(self) -> int:
         """Fragments of the base table, which are what a read can be divided by."""
 
     @property
@@ -946,13 +985,14 @@ class Snapshot:
         count within the part.
         """
 
-    def get(self, keys: _Keys, columns: Sequence[str] | None = None) -> pa.Table:
+    def get(
+        self,
+        keys: _Keys,
+        columns: Sequence[str] | None = None,
+        *,
+        missing: _Missing = "drop",
+    ) -> pa.Table:
         """Return the rows of `keys`, as `Table.get` does."""
-
-    def get_with_missing(
-        self, keys: _Keys, columns: Sequence[str] | None = None
-    ) -> tuple[pa.Table, list[int]]:
-        """Return what `get` returns, and the positions in `keys` of those without a row."""
 
     def count_rows(self, filter: _Filter | None = None) -> int:  # noqa: A002
         """Count the rows that meet `filter`."""
@@ -981,12 +1021,12 @@ class SnapshotShard:
 
 @final
 class SnapshotMemTable:
-    """Rows in memory that a snapshot pinned; `rows` counts superseded rows and tombstones."""
+    """Rows in memory that a snapshot pinned; `num_rows` counts superseded rows and tombstones."""
 
     @property
     def generation(self) -> int: ...
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1028,14 +1068,14 @@ class StagedSsTable:
     """An SSTable that no manifest lists; any process can commit it. Can be pickled."""
 
     def __new__(
-        cls, shard_id: str, path: str, rows: int, in_memory_bytes: int, primary_key_bytes: int
+        cls, shard_id: str, path: str, num_rows: int, in_memory_bytes: int, primary_key_bytes: int
     ) -> Self: ...
     @property
     def shard_id(self) -> str: ...
     @property
     def path(self) -> str: ...
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
     def in_memory_bytes(self) -> int: ...
     @property
@@ -1049,17 +1089,18 @@ class StagedSsTable:
 class CommitResult:
     """What a commit did.
 
-    `already_written` counts shards that had recorded its transaction id or all its SSTables.
+    `num_shards_already_written` counts shards that had recorded its transaction id or all its
+    SSTables.
     """
 
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
-    def shards(self) -> int: ...
+    def num_shards(self) -> int: ...
     @property
-    def runs(self) -> int: ...
+    def num_sstables(self) -> int: ...
     @property
-    def already_written(self) -> int: ...
+    def num_shards_already_written(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1163,17 +1204,18 @@ class ArrowArray:
 class WriteResult:
     """What a write did: rows, shards that took them, WAL entries that hold them.
 
-    `already_written` counts shards that had recorded its transaction id, and took nothing.
+    `num_shards_already_written` counts shards that had recorded its transaction id and took
+    nothing.
     """
 
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
-    def shards(self) -> int: ...
+    def num_shards(self) -> int: ...
     @property
-    def wal_entries(self) -> int: ...
+    def num_wal_entries(self) -> int: ...
     @property
-    def already_written(self) -> int: ...
+    def num_shards_already_written(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1186,7 +1228,7 @@ class Acknowledged:
     """
 
     @property
-    def rows(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
     def durable(self) -> bool: ...
     @property
@@ -1228,7 +1270,7 @@ class Garbage:
 class CollectionResult:
     """What a collection removed, or with `dry_run` would remove.
 
-    `pinned_sstables` counts runs that would go but are read in this process right now.
+    `num_pinned_sstables` counts SSTables that would go but that this process is reading.
     """
 
     @property
@@ -1236,7 +1278,7 @@ class CollectionResult:
     @property
     def bytes(self) -> int: ...
     @property
-    def pinned_sstables(self) -> int: ...
+    def num_pinned_sstables(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1250,15 +1292,15 @@ class CompactedSsTable:
     @property
     def generation(self) -> int: ...
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         """Rows of its data file."""
 
     @property
-    def live_rows(self) -> int:
+    def num_live_rows(self) -> int:
         """Rows that the base table gets."""
 
     @property
-    def tombstones(self) -> int: ...
+    def num_tombstones(self) -> int: ...
     @property
     def bytes(self) -> int:
         """Size of its data file; 0 where it is not known."""
@@ -1275,28 +1317,28 @@ class CompactedSsTable:
 class CompactionResult:
     """What a compaction did, or with `dry_run` would do.
 
-    `rows_written` counts the rows that the base table got, in linked files or written;
+    `num_rows_written` counts the rows that the base table got, in linked files or written;
     `copied_bytes` those of linked files that the storage could not link.
     """
 
     @property
-    def generations(self) -> int: ...
+    def num_generations(self) -> int: ...
     @property
-    def linked(self) -> int: ...
+    def num_sstables_linked(self) -> int: ...
     @property
-    def rewritten(self) -> int: ...
+    def num_sstables_rewritten(self) -> int: ...
     @property
-    def dropped(self) -> int: ...
+    def num_sstables_dropped(self) -> int: ...
     @property
-    def rows_written(self) -> int: ...
+    def num_rows_written(self) -> int: ...
     @property
-    def rows_deleted(self) -> int: ...
+    def num_rows_deleted(self) -> int: ...
     @property
     def copied_bytes(self) -> int: ...
     @property
-    def fragments_added(self) -> int: ...
+    def num_fragments_added(self) -> int: ...
     @property
-    def fragments_rewritten(self) -> int: ...
+    def num_fragments_rewritten(self) -> int: ...
     @property
     def base_version(self) -> int: ...
     @property
@@ -1307,14 +1349,14 @@ class CompactionResult:
 
 @final
 class SsTable:
-    """A flushed SSTable; `rows` counts superseded rows and tombstones."""
+    """A flushed SSTable; `num_rows` counts superseded rows and tombstones."""
 
     @property
     def generation(self) -> int: ...
     @property
     def path(self) -> str: ...
     @property
-    def rows(self) -> int | None: ...
+    def num_rows(self) -> int | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1347,18 +1389,18 @@ class Shard:
 
 @final
 class TableStats:
-    """A table at one moment; `sstable_rows` counts superseded rows and tombstones."""
+    """A table at one moment; `num_sstable_rows` counts superseded rows and tombstones."""
 
     @property
     def base_version(self) -> int: ...
     @property
-    def base_rows(self) -> int: ...
+    def num_base_rows(self) -> int: ...
     @property
-    def shards(self) -> int: ...
+    def num_shards(self) -> int: ...
     @property
-    def sstables(self) -> int: ...
+    def num_sstables(self) -> int: ...
     @property
-    def sstable_rows(self) -> int: ...
+    def num_sstable_rows(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1367,14 +1409,14 @@ class TableStats:
 class DeletionVectorResult:
     """What a step of deletion-vector mode wrote.
 
-    One file for each of `runs`, `bytes` together; `fragments` of the base table were looked at,
-    counted once for each SSTable.
+    It wrote one file for each of `num_sstables`; the files have `bytes` together. It looked at
+    `num_fragments` of the base table, counted once for each SSTable.
     """
 
     @property
-    def runs(self) -> int: ...
+    def num_sstables(self) -> int: ...
     @property
-    def fragments(self) -> int: ...
+    def num_fragments(self) -> int: ...
     @property
     def bytes(self) -> int: ...
     @property
@@ -1387,25 +1429,26 @@ class DeletionVectorResult:
 class RecordIndexReport:
     """What a record index has, or what a check found.
 
-    `runs` answer for `fragments_covered` fragments of `base_version` and have `entries` in `bytes`;
-    rows of `fragments_uncovered` are looked up without it. No run needs `stale_runs`. `damage`: a
-    sentence for each thing that is wrong; `Table.create_record_index` repairs it.
+    `num_runs` sorted runs cover `num_fragments_covered` fragments of `base_version`. They have
+    `num_entries` in `bytes`. Rows of `num_fragments_uncovered` are looked up without the index. No
+    query needs `num_stale_runs`. `damage`: a sentence for each thing that is wrong;
+    `Table.create_record_index` repairs it.
     """
 
     @property
     def base_version(self) -> int: ...
     @property
-    def runs(self) -> int: ...
+    def num_runs(self) -> int: ...
     @property
-    def stale_runs(self) -> int: ...
+    def num_stale_runs(self) -> int: ...
     @property
-    def entries(self) -> int: ...
+    def num_entries(self) -> int: ...
     @property
     def bytes(self) -> int: ...
     @property
-    def fragments_covered(self) -> int: ...
+    def num_fragments_covered(self) -> int: ...
     @property
-    def fragments_uncovered(self) -> int: ...
+    def num_fragments_uncovered(self) -> int: ...
     @property
     def damage(self) -> list[str]: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -1417,7 +1460,7 @@ class TableVersion:
     """One version of the base table.
 
     `operation` is what Lance calls the commit; None where it is not recorded. With
-    `compacted_shards` more than 0 it was a compaction.
+    `num_compacted_shards` more than 0 it was a compaction.
     """
 
     @property
@@ -1427,7 +1470,7 @@ class TableVersion:
     @property
     def operation(self) -> str | None: ...
     @property
-    def compacted_shards(self) -> int: ...
+    def num_compacted_shards(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1437,7 +1480,7 @@ class SsTableReport:
     """What `Admin.verify_sstables` found in one SSTable, or of generations that are missing.
 
     `path`: its folder in the shard; empty for missing generations, the oldest of which is
-    `generation`. `files` have a checksum, and `bytes` together. `unchecked`:
+    `generation`. `num_files` have a checksum, and `bytes` together. `unchecked`:
     files that its rows come from and that have none, as in an SSTable that lance wrote. `damage`:
     each file that is another one by now, or cannot be read, and how, or why the SSTable cannot be
     opened.
@@ -1450,7 +1493,7 @@ class SsTableReport:
     @property
     def path(self) -> str: ...
     @property
-    def files(self) -> int: ...
+    def num_files(self) -> int: ...
     @property
     def bytes(self) -> int: ...
     @property
@@ -1509,10 +1552,10 @@ class WalFinding:
 
     `kind` is "intact" or the damage: "hole", "zero length", "zero filled", "cut short",
     "checksum", "misplaced", "too large", "no file", "undecodable", "no writer epoch",
-    "epoch goes back", "generation goes back". What a damaged entry says of `rows`, `generation` and
-    `writer_epoch` may be wrong; None where it says nothing. An intact entry of no rows is a fence
-    sentinel. `bytes`: as many as were read, none of one that is too large. `copy`: where a cut put
-    the bytes.
+    "epoch goes back", "generation goes back". What a damaged entry records of `num_rows`,
+    `generation` and `writer_epoch` may be wrong; None where it records nothing. An intact entry of
+    no rows is a fence sentinel. `bytes`: as many as were read, none of one that is too large.
+    `copy`: where a cut put the bytes.
     """
 
     @property
@@ -1524,7 +1567,7 @@ class WalFinding:
     @property
     def bytes(self) -> int: ...
     @property
-    def rows(self) -> int | None: ...
+    def num_rows(self) -> int | None: ...
     @property
     def generation(self) -> int | None: ...
     @property
@@ -1544,18 +1587,18 @@ class JobStats:
     @property
     def writer_epoch(self) -> int: ...
     @property
-    def puts(self) -> int:
+    def num_puts(self) -> int:
         """Puts and deletes accepted."""
 
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         """Rows accepted, tombstones included."""
 
     @property
-    def wal_entries(self) -> int: ...
+    def num_wal_entries(self) -> int: ...
     @property
-    def wal_batches(self) -> int:
-        """Puts in those entries; by `wal_entries` it is the mean size of a group commit."""
+    def num_wal_batches(self) -> int:
+        """Puts in those entries; by `num_wal_entries` it is the mean size of a group commit."""
 
     @property
     def wal_bytes(self) -> int:
@@ -1574,7 +1617,7 @@ class JobStats:
         """99th percentile of the same."""
 
     @property
-    def flushes(self) -> int:
+    def num_flushes(self) -> int:
         """MemTables flushed."""
 
     @property
@@ -1588,17 +1631,17 @@ class JobStats:
     @property
     def active_generation(self) -> int: ...
     @property
-    def active_rows(self) -> int: ...
+    def num_active_rows(self) -> int: ...
     @property
-    def active_batches(self) -> int:
+    def num_active_batches(self) -> int:
         """Puts whose rows those are, also of earlier jobs: a claim reads about as many entries."""
 
     @property
-    def frozen_memtables(self) -> int:
+    def num_frozen_memtables(self) -> int:
         """MemTables that wait for their flush."""
 
     @property
-    def uncompacted_generations(self) -> int:
+    def num_uncompacted_generations(self) -> int:
         """Flushed generations that wait for compaction."""
 
     @property
@@ -1606,7 +1649,7 @@ class JobStats:
         """Bytes in active and frozen MemTables."""
 
     @property
-    def unindexed_rows(self) -> int:
+    def num_unindexed_rows(self) -> int:
         """Rows that wait for the key index: the index lag."""
 
     @property
@@ -1614,23 +1657,23 @@ class JobStats:
         """Milliseconds that puts waited for room, added up."""
 
     @property
-    def backpressure_puts(self) -> int:
+    def num_backpressure_puts(self) -> int:
         """Puts that waited for room."""
 
     @property
-    def waiting_puts(self) -> int:
+    def num_waiting_puts(self) -> int:
         """Puts that wait for room now."""
 
     @property
-    def compactions(self) -> int:
+    def num_compactions(self) -> int:
         """Compactions by the job's maintenance that moved something."""
 
     @property
-    def compacted_generations(self) -> int:
+    def num_compacted_generations(self) -> int:
         """Generations that they moved, of all shards."""
 
     @property
-    def collections(self) -> int:
+    def num_collections(self) -> int:
         """Collections of garbage by the job's maintenance."""
 
     @property
@@ -1638,7 +1681,7 @@ class JobStats:
         """Bytes that they removed."""
 
     @property
-    def deletion_vector_files(self) -> int:
+    def num_deletion_vector_files(self) -> int:
         """Files of deletion vectors that were written for flushed SSTables."""
 
     @property
@@ -1646,7 +1689,7 @@ class JobStats:
         """Milliseconds that maintenance took."""
 
     @property
-    def maintenance_errors(self) -> int:
+    def num_maintenance_errors(self) -> int:
         """Rounds of maintenance that failed."""
 
     @property

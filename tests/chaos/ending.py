@@ -42,7 +42,7 @@ class Ending(Reader):
                 job.flush()
         self.same(rows, self.look("after a flush"), "after a flush")
         before = lance.dataset(self.told.uri).version
-        compacted = self.table.compact().generations
+        compacted = self.table.compact().num_generations
         self.same(rows, self.look("after a compaction"), "after a compaction")
         dataset = lance.dataset(self.told.uri)
         self.same(rows, self.shape.read(dataset.to_table()), "pylance")

@@ -49,9 +49,9 @@ class Maintainer(Role):
             mode=self.chance.choice(["auto", "link", "rewrite"]),
             max_dead_share=self.chance.choice([None, 0.0, self.shape.max_dead_share]),
             update_indexes=self.chance.random() < 0.2,
-            bytes_per_second=self.chance.choice([0, 0, 3_000_000]),
+            bytes_per_second=self.chance.choice([None, None, 3_000_000]),
         )
-        self.counts["compacted generations"] += result.generations
+        self.counts["compacted generations"] += result.num_generations
 
     def collect(self) -> None:
         """Remove garbage, with hardly any grace period."""

@@ -7,6 +7,7 @@ Does not own: rows of pylance.
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -222,11 +223,15 @@ class Writer(Role):
             fsync=self.shape.fsync,
             max_memtable_rows=self.shape.memtable_rows,
             key_index=chance.choice(["hash", "skip_list"]),
-            max_wal_flush_interval_ms=chance.choice([1, 20, 100]),
-            idle_flush_interval_ms=chance.choice([0, 30, 60_000]),
+            max_wal_flush_interval=_ms(chance.choice([1, 20, 100])),
+            idle_flush_interval=chance.choice(["never", _ms(30), _ms(60_000)]),
             max_unflushed_memtable_bytes=64 << 20,
             maintenance=chance.random() < 0.3,
             maintenance_generations=2,
-            maintenance_interval_ms=chance.choice([50, 60_000]),
-            maintenance_older_than_ms=chance.choice([0, 50, 1_000]),
+            maintenance_interval=_ms(chance.choice([50, 60_000])),
+            maintenance_older_than=_ms(chance.choice([0, 50, 1_000])),
         )
+
+
+def _ms(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)

@@ -50,7 +50,7 @@ def main() -> None:
     peak = memory("VmHWM")
     stats = job.stats()
     job.close()
-    print(json.dumps({"before": before, "peak": peak, "flushes": stats.flushes}))  # noqa: T201
+    print(json.dumps({"before": before, "peak": peak, "flushes": stats.num_flushes}))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def compactions_on_a_full_disk(story: Story) -> None:
             story.check()
         story.table.compact()
         story.check()
-        assert story.table.stats().sstables == 0
+        assert story.table.stats().num_sstables == 0
     # What fails behind the commit is done by the next one.
     assert failures > 0
 
@@ -200,7 +200,7 @@ def a_folder_that_became_read_only(story: Story) -> None:
         story.check()
     story.restart()
     story.operate(5)
-    assert story.table.compact().generations > 0
+    assert story.table.compact().num_generations > 0
     story.check()
 
 

@@ -47,10 +47,10 @@ def test_durable_puts_of_eight_threads_share_wal_entries(tmp_path: Path) -> None
         list(pool.map(put_some, range(THREADS)))
     stats = job.stats()
     job.close()
-    assert stats.puts == THREADS * PUTS_PER_THREAD
+    assert stats.num_puts == THREADS * PUTS_PER_THREAD
     # Were the puts one after the other, each would have an entry of its own.
-    assert stats.wal_entries < stats.puts / 2
-    assert table.scan().count_rows() == stats.rows == stats.puts
+    assert stats.num_wal_entries < stats.num_puts / 2
+    assert table.scan().count_rows() == stats.num_rows == stats.num_puts
 
 
 def test_other_python_code_runs_while_a_durable_put_waits(tmp_path: Path) -> None:

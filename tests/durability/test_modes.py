@@ -15,7 +15,7 @@ import lancemem
 
 from . import oracle
 from .children import TABLE
-from .modes import DEFERRED, MODES, NOT_DURABLE
+from .modes import DEFERRED, MODES, NOT_DURABLE, writer_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_put_that_returned_is_in_every_scan_that_includes_its_job(
     table: lancemem.Table, mode: str
 ) -> None:
     every = oracle.states(LAST)
-    with table.start_job(shard=0, config=lancemem.WriterConfig(**MODES[mode])) as job:
+    with table.start_job(shard=0, config=writer_config(MODES[mode])) as job:
         for number in range(1, LAST + 1):
             oracle.apply(job, number)
             assert live_state(table, job) == every[number]
@@ -53,7 +53,7 @@ def test_a_put_that_returned_is_seen_by_other_processes_where_it_said_durable(
     table: lancemem.Table, mode: str
 ) -> None:
     every = oracle.states(LAST)
-    with table.start_job(shard=0, config=lancemem.WriterConfig(**MODES[mode])) as job:
+    with table.start_job(shard=0, config=writer_config(MODES[mode])) as job:
         for number in range(1, LAST + 1):
             durable = oracle.apply(job, number)
             assert durable is MODES[mode]["durable"]
@@ -65,7 +65,7 @@ def test_a_put_that_returned_is_seen_by_other_processes_where_it_said_durable(
 def test_a_put_that_returned_is_found_by_its_key_whoever_indexes_it(
     table: lancemem.Table, mode: str
 ) -> None:
-    with table.start_job(shard=0, config=lancemem.WriterConfig(**MODES[mode])) as job:
+    with table.start_job(shard=0, config=writer_config(MODES[mode])) as job:
         for number in (1, 2, 3):
             oracle.apply(job, number)
             keys = pa.table({"id": [oracle.HEAD, *oracle.ids_of(number)]})
@@ -75,7 +75,7 @@ def test_a_put_that_returned_is_found_by_its_key_whoever_indexes_it(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_row_is_found_by_its_key_after_a_flush(table: lancemem.Table, mode: str) -> None:
-    with table.start_job(shard=0, config=lancemem.WriterConfig(**MODES[mode])) as job:
+    with table.start_job(shard=0, config=writer_config(MODES[mode])) as job:
         for number in (1, 2, 3):
             oracle.apply(job, number)
         job.flush()
@@ -87,7 +87,7 @@ def test_every_row_is_found_by_its_key_after_a_flush(table: lancemem.Table, mode
 def test_a_durable_put_of_a_job_that_is_not_durable_takes_all_before_it_along(
     table: lancemem.Table,
 ) -> None:
-    job = table.start_job(shard=0, config=lancemem.WriterConfig(**NOT_DURABLE))
+    job = table.start_job(shard=0, config=writer_config(NOT_DURABLE))
     for number in (1, 2):
         assert not oracle.apply(job, number)
     assert stored_state(table) == {}
@@ -106,7 +106,7 @@ def test_a_put_says_whether_it_is_durable_and_whether_its_keys_are_indexed(
 ) -> None:
     settings = MODES[mode]
     rows = pa.table({"id": [1], "value": [1]}, schema=oracle.SCHEMA)
-    with table.start_job(shard=0, config=lancemem.WriterConfig(**settings)) as job:
+    with table.start_job(shard=0, config=writer_config(settings)) as job:
         for done in (job.put(rows), job.delete(rows.select(["id"]))):
-            assert (done.rows, done.durable) == (1, settings["durable"])
+            assert (done.num_rows, done.durable) == (1, settings["durable"])
             assert done.indexed is settings.get("sync_index", True)

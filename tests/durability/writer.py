@@ -18,6 +18,7 @@ from typing import Any
 import lancemem
 
 from . import oracle
+from .modes import writer_config
 
 
 class Writer:
@@ -38,7 +39,7 @@ class Writer:
 
     def create(self, config: dict[str, Any]) -> None:
         """Create the table."""
-        settings = lancemem.WriterConfig(**config)
+        settings = writer_config(config)
         lancemem.create_table(self.uri, oracle.SCHEMA, primary_key="id", config=settings)
         self.say("created")
 
@@ -49,7 +50,7 @@ class Writer:
     def start_job(self, config: dict[str, Any]) -> None:
         """Start a job; one that runs is fenced."""
         table = lancemem.open_table(self.uri)
-        self.job = table.start_job(shard=0, config=lancemem.WriterConfig(**config))
+        self.job = table.start_job(shard=0, config=writer_config(config))
         self.say("claimed")
 
     def operate(self, count: int | None) -> None:

@@ -57,4 +57,4 @@ def test_a_staged_run_is_as_old_as_the_clock_of_the_server_says(place: Place) ->
     with pytest.raises(lancemem.InvalidInputError, match="more than six days ago"):
         table.commit(staged)
     place.s3.switch("")
-    assert table.commit(staged).rows == 3
+    assert table.commit(staged).num_rows == 3

@@ -54,7 +54,7 @@ def layered(place: Place, name: str, shards: int, runs: int) -> str:
             if run == 0:
                 table.compact()
         put(90, "log")
-    assert table.stats().sstables == shards * runs
+    assert table.stats().num_sstables == shards * runs
     return uri
 
 

@@ -67,8 +67,8 @@ def test_a_compaction_tells_what_it_did(place: Place) -> None:
     before = lose_one(place)
     done = table.compact()
     assert was_lost(place, before)
-    assert (done.generations, done.base_version) == (1, newest(place))
-    assert table.stats().sstables == 0
+    assert (done.num_generations, done.base_version) == (1, newest(place))
+    assert table.stats().num_sstables == 0
     assert sorted(table.scan().to_table()["count"].to_pylist()) == [2, 2]
     # Its files are those of a version, so a collection leaves them.
     table.collect_garbage(older_than=timedelta(0))
@@ -89,10 +89,10 @@ def test_a_record_index_and_deletion_vectors_are_published_once(place: Place) ->
     before = lose_one(place, "record_index/runs/")
     report = table.create_record_index()
     assert was_lost(place, before)
-    assert (report.runs, report.stale_runs) == (1, 0)
+    assert (report.num_runs, report.num_stale_runs) == (1, 0)
     assert table.admin.verify_record_index().damage == []
     before = lose_one(place, "deletion_vectors/")
     table.alter(deletion_vectors=True)
     assert was_lost(place, before)
-    assert table.write_deletion_vectors().runs == 0, "all are there"
+    assert table.write_deletion_vectors().num_sstables == 0, "all are there"
     assert sorted(table.scan().to_table()["count"].to_pylist()) == [2, 2]

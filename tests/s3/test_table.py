@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 import lance
@@ -58,9 +59,9 @@ def test_what_is_upserted_deleted_and_compacted_is_read(
     flush(table)
     assert found(other.scan(consistency="flushed").to_table()) == expected
     done = other.compact()
-    assert (done.generations, done.rows_written) == (2, 148)
+    assert (done.num_generations, done.num_rows_written) == (2, 148)
     assert found(table.scan(consistency="flushed").to_table()) == expected
-    assert table.stats().sstables == 0
+    assert table.stats().num_sstables == 0
     base = lance.dataset(place.uri, storage_options=place.options)
     assert found(base.to_table()) == expected
 
@@ -72,7 +73,7 @@ def test_the_files_of_runs_are_compared_when_somebody_asks(
         job.put(rows(range(100), "one"))
         job.flush()
     [report] = single.admin.verify_sstables()
-    assert (report.files, report.damage) == (4, [])
+    assert (report.num_files, report.damage) == (4, [])
     assert report.bytes > 1_000
     other = lancemem.open_table(place.uri, storage_options=place.options)
     assert other.admin.verify_sstables(0) == [report]
@@ -120,7 +121,7 @@ def flush(table: lancemem.Table) -> None:
 
 
 def test_each_level_shows_what_it_promises(single: lancemem.Table, place: Place) -> None:
-    quiet = lancemem.WriterConfig(max_wal_flush_interval_ms=600_000)
+    quiet = lancemem.WriterConfig(max_wal_flush_interval=timedelta(minutes=10))
     with single.start_job(shard=0, config=quiet) as job:
         job.put(rows(range(10), "flushed"))
         job.flush()

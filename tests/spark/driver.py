@@ -122,7 +122,7 @@ def kill_in_mid_put(folder: Path, master: str, rounds: str, seed: str) -> None:
         killer.join()
         [read] = table.toDF(columns=["v"], splits=4).agg({"v": "sum"}).collect()
         print(  # noqa: T201 - the test reads it
-            f"killed={killer.killed} rows={done.rows} shards={done.shards} sum={read[0]}"
+            f"killed={killer.killed} rows={done.num_rows} shards={done.num_shards} sum={read[0]}"
         )
     spark.stop()
 

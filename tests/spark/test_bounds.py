@@ -55,11 +55,11 @@ def test_rows_that_only_look_few_are_written_by_tasks(
         # Dictionary-encoded in Spark's memory, it looks small there, too.
         unknown = rows.mapInArrow(lambda batches: batches, rows.schema)
         with table.start_jobs():
-            assert table.upsert(unknown).rows == ROWS
+            assert table.upsert(unknown).num_rows == ROWS
     else:
-        assert table.upsert(rows).rows == ROWS
+        assert table.upsert(rows).num_rows == ROWS
         merged = table.merge(rows, "t.id = s.id").whenMatchedUpdate(set={"text": "s.text"})
-        assert merged.execute().rows_updated == ROWS
+        assert merged.execute().num_rows_updated == ROWS
     stored = lancemem.open_table(table_uri).scan()
     assert stored.count_rows() == ROWS
     assert {len(text) for text in stored.to_table()["text"].to_pylist()} == {len(WIDE)}

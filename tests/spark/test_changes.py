@@ -142,7 +142,7 @@ def test_a_shard_of_which_only_rows_before_updates_come_is_not_claimed(
     changed, unchanged = one_of_each(two_shards)
     changes = frame(spark, [(changed, 5, "+U", 0), (unchanged, 7, "-U", 0)])
     done = two_shards.apply_changes(changes, op_column="op", sequence_by="seq")
-    assert (done.upserts, done.shards) == (1, 1)
+    assert (done.num_upserts, done.num_shards) == (1, 1)
     assert epochs(two_shards) == [1, 0]
     on_the_driver(two_shards, changes.where("op = '-U'"))
     assert epochs(two_shards) == [1, 0]

@@ -90,7 +90,7 @@ def test_tasks_that_fail_halfway_and_are_repeated_write_each_row_once(
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
         frame = failing_once(numbers(spark, 1000, "id * 2"), tmp_path / "upsert", after=2)
-        assert table.upsert(frame).rows == 1000
+        assert table.upsert(frame).num_rows == 1000
         by_format = failing_once(numbers(spark, 500, "-id"), tmp_path / "format", after=1)
         by_format.write.format("lancemem").mode("append").save(table.uri)
     finally:
@@ -134,7 +134,7 @@ def test_a_shard_that_takes_many_small_batches_keeps_its_log_short(table: Lancem
         rows = pa.table(columns, schema=SCHEMA)
         writer.write_here(table._table, plan, rows, None, ("app:x", number), None)
         with table._table.start_job(shard=shard) as job:
-            assert job.stats().active_batches < LONG_LOG_PUTS
+            assert job.stats().num_active_batches < LONG_LOG_PUTS
     assert len(table.shards()[shard].sstables) == 2
     assert stored(table) == {0: batches - 1} | dict.fromkeys(range(1, 1 + batches), 0)
 
@@ -144,10 +144,10 @@ def test_many_rows_go_into_runs_that_are_linked_once(
 ) -> None:
     wide = numbers(spark, 1_600_000, "id + 1")
     done = table.upsert(wide, txn_app_id="load", txn_version=1)
-    assert (done.rows, done.shards, done.wal_entries) == (1_600_000, 2, 0)
-    assert done.runs >= 2
+    assert (done.num_rows, done.num_shards, done.num_wal_entries) == (1_600_000, 2, 0)
+    assert done.num_sstables >= 2
     again = table.upsert(numbers(spark, 1_600_000, "-1"), txn_app_id="load", txn_version=1)
-    assert (again.already_written, again.runs) == (2, 0)
+    assert (again.num_shards_already_written, again.num_sstables) == (2, 0)
     found = table.toDF().selectExpr("count(*)", "sum(v - id)", "max(v)").collect()
     assert found == [(1_600_000, 1_600_000, 1_600_000)]
 
@@ -175,8 +175,8 @@ def test_late_changes_are_left_out_whatever_call_brings_them(
     for start in range(0, 600, 200):
         part = spark.createDataFrame(events[start : start + 200], DDL + ", op string")
         done = table.apply_changes(part, op_column="op", sequence_by="seq", keep_newest=True)
-        late += done.late
-        written += done.upserts
+        late += done.num_late_changes
+        written += done.num_upserts
     in_order = sorted(events, key=lambda event: event[2])
     newest = {key: value for key, value, _, _ in in_order}
     assert stored(table) == newest

@@ -76,7 +76,7 @@ def test_the_first_clause_that_fits_decides_what_becomes_of_a_row(
         .whenNotMatchedInsert("s.op = 'zero'", values={"id": "s.id", "part": "s.part", "v": "0"})
         .execute()
     )
-    assert done == MergeResult(rows_updated=2, rows_inserted=2, rows_deleted=1)
+    assert done == MergeResult(num_rows_updated=2, num_rows_inserted=2, num_rows_deleted=1)
     expected = {(n, "a"): (n, [float(n), 0.5]) for n in range(20) if n != 2}
     expected[1, "a"] = (100, [1.0, 1.0])
     expected[3, "a"] = (8, [3.0, 0.5])
@@ -89,7 +89,7 @@ def test_a_merge_of_whole_rows_is_an_upsert_and_reads_nothing(
 ) -> None:
     source = spark.createDataFrame([(1, "a", 9, None, "x"), (40, "a", 9, None, "x")], SOURCE)
     done = table.merge(source, ON).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    assert (done.rows_inserted, done.rows_deleted, done.matched) == (2, 0, False)
+    assert (done.num_rows_inserted, done.num_rows_deleted, done.matched) == (2, 0, False)
     assert stored(table)[1, "a"] == stored(table)[40, "a"] == (9, None)
 
 
@@ -197,7 +197,7 @@ def test_a_merge_that_one_shard_refuses_writes_none_and_counts_once_when_it_is_r
     with pytest.raises(lancemem.InvalidInputError, match="keys come more than once"):
         merge(clean, double, double)
     assert stored(table) == before
-    assert merge(clean, double).rows_updated == 2
+    assert merge(clean, double).num_rows_updated == 2
     assert [stored(table)[key, "a"][0] for key in (clean, double)] == [clean + 1, double + 1]
 
 
@@ -209,7 +209,7 @@ def test_a_dot_in_the_name_of_a_column_is_part_of_it(
     source = spark.sql("select 1L `s.id`, 'a' part, 10L v, 0L `a.b`")
     on = "t.id = s.`s.id` AND s.part = t.part"
     merge = table.merge(source, on).whenMatchedUpdate(set={"v": "t.v + s.v"})
-    assert merge.execute().rows_updated == 1
+    assert merge.execute().num_rows_updated == 1
     assert stored(table)[1, "a"] == (11, [1.0, 0.5])
     versions = "(20L, 'U', 2), (30L, 'D', 1) as c(v, `c.op`, `c.seq`)"
     changes = spark.sql(f"select *, 1L id, 'a' part from values {versions}")  # noqa: S608
@@ -230,7 +230,7 @@ def test_an_inserted_row_has_the_key_that_the_merge_has_looked_for(
     assert stored(table) == before
     values["id"] = "cast(s.id as string)"
     done = table.merge(source, ON).whenNotMatchedInsert(values=values).execute()
-    assert done.rows_inserted == 1
+    assert done.num_rows_inserted == 1
     assert stored(table) == before | {(1004, "a"): (-1, None)}
 
 
@@ -275,12 +275,12 @@ def test_a_merge_and_a_delete_with_a_version_of_their_own_are_written_once(
     for again in (0, 1):
         merge = table.merge(source, ON).whenMatchedUpdate(set={"v": "t.v + s.v"})
         done = merge.execute(txn_app_id="board", txn_version=1)
-        assert (done.rows_updated, done.already_written) == (1, again)
+        assert (done.num_rows_updated, done.num_shards_already_written) == (1, again)
         assert stored(table)[1, "a"][0] == 11
     keys = source.select("id", "part")
     for again in (0, 1):
         gone = table.delete(keys, txn_app_id="board", txn_version=2)
-        assert gone.already_written == again
+        assert gone.num_shards_already_written == again
         assert ((1, "a") in stored(table)) == bool(again)
         if not again:
             table.upsert(spark.sql("select 1L id, 'a' part, 5L v, cast(null as array<float>) vec"))
@@ -296,10 +296,10 @@ def test_a_key_may_be_called_as_anything_inside_a_merge(
     table.upsert(rows)
     joined = rows.selectExpr(f"`{key}` id", "5L v")
     merge = table.merge(joined, f"t.`{key}` = s.id").whenMatchedUpdate(set={"v": "t.v + s.v"})
-    assert merge.execute().rows_updated == 3
+    assert merge.execute().num_rows_updated == 3
     changes = joined.selectExpr(f"id `{key}`", "if(id = 0, 0L, 9L) v", "'U' op")
     done = table.apply_changes(changes, op_column="op", sequence_by="v", keep_newest=True)
-    assert done.late == 1
+    assert done.num_late_changes == 1
     assert {row.v for row in table.toDF(where="v = 9").collect()} == {9}
 
 
@@ -314,10 +314,10 @@ def test_keys_of_a_type_that_spark_lacks_are_routed_found_merged_and_deleted(
     rows = spark.range(10).selectExpr(f"cast({largest} - id as decimal(20,0)) id", "id v")
     table.upsert(rows)
     large = spark.range(200_000).selectExpr("cast(id as decimal(20,0)) id", "id v")
-    assert table.upsert(large).rows == 200_000
+    assert table.upsert(large).num_rows == 200_000
     assert {row.v for row in table.lookup(rows).collect()} == set(range(10))
     merge = table.merge(rows, "t.id = s.id").whenMatchedUpdate(set={"v": "t.v + s.v"})
-    assert merge.execute().rows_updated == 10
+    assert merge.execute().num_rows_updated == 10
     table.delete(rows.where("v > 0"))
     found = {int(row.id): row.v for row in table.toDF(where=f"id > {2**63}").collect()}
     assert found == {largest: 0}

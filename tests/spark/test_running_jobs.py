@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -62,13 +63,13 @@ def test_writes_through_running_jobs_claim_each_shard_once(
     with table.start_jobs() as jobs:
         for number in range(5):
             done = table.upsert(rows(spark, range(20), number))
-            assert (done.rows, done.shards, done.wal_entries) == (20, 2, 2)
+            assert (done.num_rows, done.num_shards, done.num_wal_entries) == (20, 2, 2)
         assert stored(table) == dict.fromkeys(range(20), 4), "acknowledged is durable"
         table.flush()
         assert [len(shard.sstables) for shard in table.shards()] == [1, 1]
         table.delete(rows(spark, range(5), 0))
         assert epochs(table) == [1, 1]
-        assert {shard: job.puts for shard, job in jobs.stats().items()} == {0: 6, 1: 6}
+        assert {shard: job.num_puts for shard, job in jobs.stats().items()} == {0: 6, 1: 6}
         with pytest.raises(lancemem.InvalidInputError, match="jobs of this object run"):
             table.start_jobs()
     assert stored(table) == dict.fromkeys(range(5, 20), 4)
@@ -139,7 +140,7 @@ def test_a_refused_write_leaves_the_jobs_running(spark: SparkSession, table: Lan
     with table.start_jobs():
         table.upsert(rows(spark, range(4), 1), txn_app_id="load", txn_version=7)
         again = table.upsert(rows(spark, range(4), 2), txn_app_id="load", txn_version=7)
-        assert (again.already_written, again.wal_entries) == (2, 0)
+        assert (again.num_shards_already_written, again.num_wal_entries) == (2, 0)
         with pytest.raises(lancemem.StaleTxnError, match="load"):
             table.upsert(rows(spark, range(4), 3), txn_app_id="load", txn_version=6)
         table.upsert(rows(spark, range(4, 6), 4))
@@ -161,9 +162,9 @@ def test_a_write_by_the_driver_outlives_passing_faults_of_the_storage(
     monkeypatch.setattr("lancemem.spark.writer._put", put)
     with table.start_jobs() as jobs:
         done = table.upsert(rows(spark, range(4), 1))
-        assert sum(job.puts for job in jobs.stats().values()) == 2, "each shard once"
+        assert sum(job.num_puts for job in jobs.stats().values()) == 2, "each shard once"
     assert faults == []
-    assert done.already_written > 0
+    assert done.num_shards_already_written > 0
     assert stored(table) == dict.fromkeys(range(4), 1)
 
 
@@ -177,7 +178,7 @@ def test_late_changes_are_left_out_by_the_rows_in_the_jobs_memory(
         late = [
             table.apply_changes(
                 change(seq), op_column="op", sequence_by="seq", keep_newest=True
-            ).late
+            ).num_late_changes
             for seq in (None, 3, 1, None, 5, None, 4)
         ]
     assert late == [0, 0, 1, 1, 0, 1, 1]
@@ -211,7 +212,7 @@ def test_a_sequence_of_another_unit_and_zone_than_the_sessions_is_compared(
         for hour in (12, 11, 13):
             change = spark.sql(f"select 1L id, timestamp'2024-01-01 {hour}:00:00' at, 'U' op")
             options: dict[str, Any] = {"op_column": "op", "sequence_by": "at", "keep_newest": True}
-            late.append(table.apply_changes(change, **options).late)
+            late.append(table.apply_changes(change, **options).num_late_changes)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert late == [0, 1, 0]
@@ -240,7 +241,7 @@ def test_a_stream_through_running_jobs_writes_each_batch_once_and_says_how_far_i
     with table.start_jobs():
         run()
         [stream] = table.stats().streams
-        assert (stream.name, stream.batch_id, stream.rows) == ("board", 3, 6)
+        assert (stream.name, stream.batch_id, stream.num_rows) == ("board", 3, 6)
         assert (stream.newest, stream.lag_ms, stream.is_active) == (38, None, False)
         assert sorted(table.stats().jobs) == [0, 1]
         for name in ("3", ".3.crc"):
@@ -291,15 +292,15 @@ def test_jobs_with_maintenance_compact_what_they_flushed(
     spark: SparkSession, table: LancememTable
 ) -> None:
     config = lancemem.WriterConfig(
-        maintenance=True, maintenance_generations=1, maintenance_interval_ms=50
+        maintenance=True, maintenance_generations=1, maintenance_interval=timedelta(milliseconds=50)
     )
     with table.start_jobs(config):
         table.upsert(rows(spark, range(30), 1))
         table.flush()
         deadline = time.monotonic() + 60
-        while table.stats().table.base_rows < 30 and time.monotonic() < deadline:
+        while table.stats().table.num_base_rows < 30 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert table.stats().table.base_rows == 30
+        assert table.stats().table.num_base_rows == 30
     assert stored(table) == dict.fromkeys(range(30), 1)
 
 

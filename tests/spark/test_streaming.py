@@ -61,8 +61,8 @@ def test_the_progress_of_a_stream_has_its_rows_and_its_lag(
     )
     assert query.awaitTermination(120)
     told = [progress["observedMetrics"]["lancemem"] for progress in query.recentProgress]
-    assert [batch["rows"] for batch in told if batch["rows"]] == sizes
-    lags = [batch["lag_ms"] / 60_000 for batch in told if batch["rows"]]
+    assert [batch["num_rows"] for batch in told if batch["num_rows"]] == sizes
+    lags = [batch["lag_ms"] / 60_000 for batch in told if batch["num_rows"]]
     for number, lag in enumerate(lags):
         # Minutes, and as long as the query took to come to it.
         assert 10 - number <= lag < 15 - number

@@ -69,7 +69,7 @@ class Contender:
             say("written", key=key, value=value)
             self.read()
             if self.chance.randrange(COMPACT_EVERY) == 0:
-                say("compacted", generations=self.table.compact().generations)
+                say("compacted", generations=self.table.compact().num_generations)
 
     def read(self) -> None:
         """Read all keys, by key or in a scan."""

@@ -227,7 +227,7 @@ def own_shards(table: lancemem.Table) -> list[lancemem.Shard]:
     shards, sharding = table.shards(), table.sharding
     if sharding is None:
         return shards
-    return [s for s in shards if s.ordinal is None or s.ordinal < sharding.shards]
+    return [s for s in shards if s.ordinal is None or s.ordinal < sharding.num_shards]
 
 
 def _end_quietly(running: _Running) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_REPORT_DDL = "runs long"
+_REPORT_DDL = "num_sstables long"
 
 
 def look_up(spark: SparkSession, table: lancemem.Table) -> int:
@@ -37,9 +37,9 @@ def look_up(spark: SparkSession, table: lancemem.Table) -> int:
         done = 0
         for batch in batches:
             for place in batch["id"].to_pylist():
-                done += open_cached(uri).write_deletion_vectors(shard=shards[place]).runs
-        yield pa.RecordBatch.from_pydict({"runs": [done]})
+                done += open_cached(uri).write_deletion_vectors(shard=shards[place]).num_sstables
+        yield pa.RecordBatch.from_pydict({"num_sstables": [done]})
 
     tasks = spark.range(0, len(shards), 1, len(shards))
     reports = tasks.mapInArrow(look_up_shards, _REPORT_DDL).collect()
-    return sum(report.runs for report in reports)
+    return sum(report.num_sstables for report in reports)

@@ -43,14 +43,14 @@ _ONLY_KEYS = (
 class MergeResult:
     """What a merge wrote."""
 
-    rows_updated: int
-    rows_inserted: int
-    rows_deleted: int
+    num_rows_updated: int
+    num_rows_inserted: int
+    num_rows_deleted: int
     # False where every source row is written whether it matches or not: nothing was read then,
     # and updates count as inserted.
     matched: bool = True
     # Shards that had the merge's transaction id, and took nothing.
-    already_written: int = 0
+    num_shards_already_written: int = 0
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
     snapshot = lancemem.open_table(uri).snapshot(consistency=consistency)
     if snapshot.token is None:
         raise lancemem.InternalError(f"table {uri}: a snapshot without jobs has no name")
-    parts = max(1, min(most, snapshot.base_fragments))
+    parts = max(1, min(most, snapshot.num_base_fragments))
     return [Split(uri, snapshot.token, (index, parts)) for index in range(parts)]
 
 

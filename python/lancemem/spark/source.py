@@ -194,7 +194,8 @@ class LancememDataSource(DataSource):
             raise lancemem.InvalidInputError(
                 f"table {table.uri} has the primary key {','.join(has)!r}, not {key!r}"
             )
-        wanted, shards = self.options.get("shards"), table.sharding.shards if table.sharding else 1
+        wanted = self.options.get("shards")
+        shards = table.sharding.num_shards if table.sharding else 1
         if wanted is not None and self._number("shards") != shards:
             raise lancemem.InvalidInputError(
                 f"table {table.uri} has {shards} shards, not {wanted}; a table keeps them"

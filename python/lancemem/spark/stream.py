@@ -42,7 +42,7 @@ class StreamStats:
     name: str | None
     is_active: bool
     batch_id: int | None = None
-    rows: int = 0
+    num_rows: int = 0
     rows_per_second: float | None = None
     newest: Any = None
     lag_ms: int | None = None
@@ -53,13 +53,13 @@ def progress(query: StreamingQuery) -> StreamStats:
     known = StreamStats(str(query.id), query.name, query.isActive)
     for batch in reversed(query.recentProgress):
         told = batch["observedMetrics"].get(METRICS)
-        if told is None or not told["rows"]:
+        if told is None or not told["num_rows"]:
             continue
         metrics = told.asDict()
         return replace(
             known,
             batch_id=batch["batchId"],
-            rows=metrics["rows"],
+            num_rows=metrics["num_rows"],
             rows_per_second=batch["processedRowsPerSecond"],
             newest=metrics.get("newest"),
             lag_ms=metrics.get("lag_ms"),
@@ -100,7 +100,7 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
 
 def _observed(rows: DataFrame, sequence_by: str | None) -> DataFrame:
     """Count the rows of each micro-batch, and say how far behind the newest of them is."""
-    metrics = [sf.count(sf.lit(1)).alias("rows")]
+    metrics = [sf.count(sf.lit(1)).alias("num_rows")]
     if sequence_by is not None:
         sequence = rows[quoted(sequence_by)]
         metrics.append(sf.max(sequence).alias("newest"))

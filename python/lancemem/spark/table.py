@@ -53,7 +53,7 @@ DRIVER_PEEK_BYTES = 16 << 20
 DRIVER_ROWS = 1 << 14
 # Types whose values have no order, or one in Spark and none in Arrow.
 _UNORDERED = (ArrayType, MapType, StructType, UserDefinedType, VariantType)
-HISTORY_DDL = "version long, timestamp timestamp, operation string, compacted_shards int"
+HISTORY_DDL = "version long, timestamp timestamp, operation string, num_compacted_shards int"
 
 Report = dict[str, int]
 
@@ -62,39 +62,43 @@ Report = dict[str, int]
 class UpsertResult:
     """What an upsert wrote. Which rows were new is not known at write time.
 
-    `wal_entries` and `runs` say where the rows are: in the log, or in flushed runs.
-    `already_written` counts shards that had the write's transaction id, and took nothing.
+    `num_wal_entries` and `num_sstables` say where the rows are: in the log, or in flushed SSTables.
+    `num_shards_already_written` counts shards that had recorded the write's transaction id and took
+    nothing.
     """
 
-    rows: int
-    shards: int
-    wal_entries: int
-    runs: int = 0
-    already_written: int = 0
+    num_rows: int
+    num_shards: int
+    num_wal_entries: int
+    num_sstables: int = 0
+    num_shards_already_written: int = 0
 
 
 @dataclass(frozen=True)
 class DeleteResult:
     """What a delete wrote. Keys that the table did not hold count as well."""
 
-    rows: int
-    shards: int
-    wal_entries: int
-    runs: int = 0
-    already_written: int = 0
+    num_rows: int
+    num_shards: int
+    num_wal_entries: int
+    num_sstables: int = 0
+    num_shards_already_written: int = 0
 
 
 @dataclass(frozen=True)
 class ChangesResult:
-    """What apply_changes wrote; `late` changes were older than the stored row and left out."""
+    """What apply_changes wrote.
 
-    upserts: int
-    deletes: int
-    shards: int
-    wal_entries: int
-    runs: int = 0
-    already_written: int = 0
-    late: int = 0
+    `num_late_changes` counts changes that were older than the stored row and left out.
+    """
+
+    num_upserts: int
+    num_deletes: int
+    num_shards: int
+    num_wal_entries: int
+    num_sstables: int = 0
+    num_shards_already_written: int = 0
+    num_late_changes: int = 0
 
 
 @dataclass(frozen=True)
@@ -292,7 +296,10 @@ class LancememTable:
         reports = self._write(changes, plan, sequence_by, txn)
         deletes = _sum(reports, "deletes")
         return ChangesResult(
-            _sum(reports, "rows") - deletes, deletes, *_where(reports), late=_sum(reports, "late")
+            _sum(reports, "rows") - deletes,
+            deletes,
+            *_where(reports),
+            num_late_changes=_sum(reports, "late"),
         )
 
     def stream_upsert(  # noqa: PLR0913 - one argument a property of the stream, all but one by name
@@ -315,7 +322,7 @@ class LancememTable:
         is an interval such as "1 second", or the arguments of Spark's `trigger`. `output_mode` is
         Spark's: an outer join of two streams, for example, gives its rows in "append" only.
 
-        Each progress of the query has `observedMetrics["lancemem"]`: `rows` of the micro-batch,
+        Each progress of the query has `observedMetrics["lancemem"]`: `num_rows` of the micro-batch,
         `newest`, the largest `sequence_by` of them, and where that is a timestamp `lag_ms`, how
         much older it is than the batch.
         """
@@ -430,10 +437,10 @@ class LancememTable:
         """Describe the newest versions of the base table, newest first, as Delta's `history`.
 
         Upserts make no version: rows reach the base table with a compaction, which has
-        `compacted_shards` above 0.
+        `num_compacted_shards` above 0.
         """
         versions = [
-            (each.version, each.timestamp, each.operation, each.compacted_shards)
+            (each.version, each.timestamp, each.operation, each.num_compacted_shards)
             for each in self._table.history(limit)
         ]
         return self._spark.createDataFrame(versions, HISTORY_DDL)
@@ -511,7 +518,7 @@ class LancememTable:
             # tasks ask what they hold.
             writer.try_again(self._table.bulk_writer, writer.FAULTS)
             routed = shuffle.partition_by_shard(
-                rows, self.uri, self.primary_key, sharding.shards, sequence_by
+                rows, self.uri, self.primary_key, sharding.num_shards, sequence_by
             )
             task = writer.shard_writer(self.uri, plan, txn)
             written = map_in_arrow(routed, task, writer.REPORT_DDL)
@@ -593,11 +600,11 @@ def _few_rows(
 
 
 def _where(reports: list[Report]) -> tuple[int, int, int, int]:
-    """Shards, WAL entries, runs, and shards that had everything."""
+    """Shards, WAL entries, SSTables, and shards that had everything."""
     return (
         len(reports),
         _sum(reports, "wal_entries"),
-        _sum(reports, "runs"),
+        _sum(reports, "sstables"),
         _sum(reports, "already_written"),
     )
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 REPORT_DDL = (
     "shard int, rows bigint, deletes bigint, inserts bigint, late bigint, "
-    "wal_entries bigint, runs bigint, already_written boolean"
+    "wal_entries bigint, sstables bigint, already_written boolean"
 )
 _REPORT_SCHEMA = pa.schema(
     [
         pa.field("shard", pa.int32()),
         *(pa.field(n, pa.int64()) for n in ("rows", "deletes", "inserts", "late")),
         pa.field("wal_entries", pa.int64()),
-        pa.field("runs", pa.int64()),
+        pa.field("sstables", pa.int64()),
         pa.field("already_written", pa.bool_()),
     ]
 )
@@ -96,7 +96,7 @@ class _Counts:
     inserts: int = 0
     late: int = 0
     wal_entries: int = 0
-    runs: int = 0
+    sstables: int = 0
     already_written: bool = False
     bytes: int = field(default=0, repr=False)
 
@@ -251,8 +251,8 @@ def _link(
     faults: int,
 ) -> None:
     linked = try_again(lambda: table.commit(runs, txn=txn), faults)
-    counts.already_written = linked.already_written > 0
-    counts.runs = linked.runs
+    counts.already_written = linked.num_shards_already_written > 0
+    counts.sstables = linked.num_sstables
 
 
 def _stage(  # noqa: PLR0913, PLR0917 - one argument a part of the write
@@ -293,7 +293,7 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         counts.already_written = True
         return
     with claimed(table, shard) if jobs is None else jobs.lend(shard) as job:
-        entries = job.stats().wal_entries
+        entries = job.stats().num_wal_entries
         if plan.newer_by is not None:
             # While the job holds the shard nobody else can write a newer row.
             change, counts.late = _without_late(table, plan, change, job)
@@ -306,7 +306,7 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             round_floats=plan.round_floats,
         )
         counts.already_written = done.already_written
-        counts.wal_entries = job.stats().wal_entries - entries
+        counts.wal_entries = job.stats().num_wal_entries - entries
 
 
 def _is_written(table: lancemem.Table, shard: int, txn: transactions.Txn) -> bool:

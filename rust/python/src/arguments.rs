@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lancemem::{Consistency, LiveJob};
+use arrow_array::RecordBatch;
+use lancemem::{Consistency, Found, LiveJob};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PySequence, PyString};
@@ -158,6 +159,36 @@ fn parse_consistency(name: &str) -> PyResult<Consistency> {
     }
 }
 
+/// What becomes of the keys of a lookup that have no row.
+#[derive(Clone, Copy, Debug)]
+pub enum MissingKeys {
+    Drop,
+    Null,
+    Raise,
+}
+
+impl MissingKeys {
+    pub fn parse(name: &str) -> PyResult<Self> {
+        match name {
+            "drop" => Ok(Self::Drop),
+            "null" => Ok(Self::Null),
+            "raise" => Ok(Self::Raise),
+            other => Err(InvalidInputError::new_err(format!(
+                "missing must be 'drop', 'null' or 'raise', got '{other}'"
+            ))),
+        }
+    }
+
+    /// The rows of a lookup.
+    pub fn rows(self, found: Found) -> lancemem::Result<Vec<RecordBatch>> {
+        match self {
+            Self::Drop => Ok(found.rows),
+            Self::Null => found.with_null_rows(),
+            Self::Raise => found.require_all(),
+        }
+    }
+}
+
 /// A shard by its ordinal or its id.
 pub enum ShardName {
     Ordinal(i64),
@@ -175,7 +206,7 @@ impl FromPyObject<'_, '_> for ShardName {
     }
 }
 
-fn wrong<T>(given: Borrowed<'_, '_, PyAny>, expected: &str) -> PyResult<T> {
+pub fn wrong<T>(given: Borrowed<'_, '_, PyAny>, expected: &str) -> PyResult<T> {
     let found = given.get_type();
     Err(PyTypeError::new_err(format!("expected {expected}, got {}", found.name()?)))
 }

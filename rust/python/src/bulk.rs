@@ -40,7 +40,7 @@ pub fn deletes(data: &Bound<'_, PyAny>) -> PyResult<BooleanArray> {
 pub struct StagedSsTable {
     shard_id: String,
     path: String,
-    rows: u64,
+    num_rows: u64,
     in_memory_bytes: u64,
     primary_key_bytes: u64,
 }
@@ -48,29 +48,29 @@ pub struct StagedSsTable {
 #[pymethods]
 impl StagedSsTable {
     #[new]
-    #[pyo3(signature = (shard_id, path, rows, in_memory_bytes, primary_key_bytes))]
+    #[pyo3(signature = (shard_id, path, num_rows, in_memory_bytes, primary_key_bytes))]
     const fn new(
         shard_id: String,
         path: String,
-        rows: u64,
+        num_rows: u64,
         in_memory_bytes: u64,
         primary_key_bytes: u64,
     ) -> Self {
-        Self { shard_id, path, rows, in_memory_bytes, primary_key_bytes }
+        Self { shard_id, path, num_rows, in_memory_bytes, primary_key_bytes }
     }
 
     fn __repr__(&self) -> String {
         format!(
-            "StagedRun(shard_id={}, path={}, rows={})",
+            "StagedSsTable(shard_id={}, path={}, num_rows={})",
             self.shard_id.repr(),
             self.path.repr(),
-            self.rows
+            self.num_rows
         )
     }
 
     fn __getnewargs__(&self) -> (&str, &str, u64, u64, u64) {
-        let Self { shard_id, path, rows, in_memory_bytes, primary_key_bytes } = self;
-        (shard_id, path, *rows, *in_memory_bytes, *primary_key_bytes)
+        let Self { shard_id, path, num_rows, in_memory_bytes, primary_key_bytes } = self;
+        (shard_id, path, *num_rows, *in_memory_bytes, *primary_key_bytes)
     }
 }
 
@@ -79,7 +79,7 @@ impl From<lancemem::StagedSsTable> for StagedSsTable {
         Self {
             shard_id: sstable.shard_id.to_string(),
             path: sstable.path,
-            rows: sstable.rows,
+            num_rows: sstable.rows,
             in_memory_bytes: sstable.in_memory_bytes,
             primary_key_bytes: sstable.primary_key_bytes,
         }
@@ -96,7 +96,7 @@ pub fn staged_sstables(sstables: &[Py<StagedSsTable>]) -> PyResult<Vec<lancemem:
         Ok(lancemem::StagedSsTable {
             shard_id,
             path: sstable.path.clone(),
-            rows: sstable.rows,
+            rows: sstable.num_rows,
             in_memory_bytes: sstable.in_memory_bytes,
             primary_key_bytes: sstable.primary_key_bytes,
         })
@@ -105,17 +105,22 @@ pub fn staged_sstables(sstables: &[Py<StagedSsTable>]) -> PyResult<Vec<lancemem:
 }
 
 value! {
-    /// What a link did.
-    CommitResult { rows: u64, shards: usize, sstables: usize, already_written: usize }
+    /// What a commit did.
+    CommitResult {
+        num_rows: u64,
+        num_shards: usize,
+        num_sstables: usize,
+        num_shards_already_written: usize,
+    }
 }
 
 impl From<lancemem::CommitResult> for CommitResult {
     fn from(done: lancemem::CommitResult) -> Self {
         Self {
-            rows: done.rows,
-            shards: done.shards,
-            sstables: done.sstables,
-            already_written: done.already_written,
+            num_rows: done.rows,
+            num_shards: done.shards,
+            num_sstables: done.sstables,
+            num_shards_already_written: done.already_written,
         }
     }
 }

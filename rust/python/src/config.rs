@@ -3,13 +3,12 @@
 //! Owns: their Python names, and how they lie over the table's defaults.
 //! Does not own: what a setting means, or the names under which Lance persists them.
 
-use std::time::Duration;
-
 use lancemem::{KeyIndexKind, WriterConfig as RustConfig};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arguments::Given;
+use crate::durations::{IdleInterval, Millis, Rate};
 use crate::errors::InvalidInputError;
 use crate::values::Repr;
 
@@ -63,16 +62,16 @@ settings! {
     max_memtable_bytes: usize,
     max_memtable_batches: usize,
     max_wal_buffer_bytes: usize,
-    max_wal_flush_interval_ms: u64,
+    max_wal_flush_interval: Millis,
     max_unflushed_memtable_bytes: usize,
     max_uncompacted_generations: usize,
-    max_compaction_wait_ms: u64,
-    idle_flush_interval_ms: u64,
+    max_compaction_wait: Millis,
+    idle_flush_interval: IdleInterval,
     maintenance: bool,
     maintenance_generations: usize,
-    maintenance_interval_ms: u64,
-    maintenance_older_than_ms: u64,
-    maintenance_bytes_per_second: u64,
+    maintenance_interval: Millis,
+    maintenance_older_than: Millis,
+    maintenance_bytes_per_second: Rate,
 }
 
 impl WriterConfig {
@@ -87,13 +86,11 @@ impl WriterConfig {
     /// These settings over those of `defaults`.
     pub fn over(config: Option<&Self>, defaults: RustConfig) -> PyResult<RustConfig> {
         let Some(own) = config else { return Ok(defaults) };
-        let ms = |own: Option<u64>, default| own.map_or(default, Duration::from_millis);
+        let or = |own: Option<Millis>, default| own.map_or(default, |own| own.0);
         let uncompacted = own.max_uncompacted_generations;
         let unflushed = own.max_unflushed_memtable_bytes;
-        let interval = own.max_wal_flush_interval_ms;
-        let round = own.maintenance_interval_ms;
-        let grace = own.maintenance_older_than_ms;
-        let rate = own.maintenance_bytes_per_second;
+        let idle = own.idle_flush_interval.map(|idle| idle.0);
+        let rate = own.maintenance_bytes_per_second.map(|rate| rate.0);
         let config = RustConfig {
             durable_write: own.durable.unwrap_or(defaults.durable_write),
             sync_indexed_write: own.sync_index.unwrap_or(defaults.sync_indexed_write),
@@ -103,19 +100,19 @@ impl WriterConfig {
             max_memtable_size: own.max_memtable_bytes.unwrap_or(defaults.max_memtable_size),
             max_memtable_batches: own.max_memtable_batches.unwrap_or(defaults.max_memtable_batches),
             max_wal_buffer_size: own.max_wal_buffer_bytes.unwrap_or(defaults.max_wal_buffer_size),
-            max_wal_flush_interval: ms(interval, defaults.max_wal_flush_interval),
+            max_wal_flush_interval: or(own.max_wal_flush_interval, defaults.max_wal_flush_interval),
             max_unflushed_memtable_bytes: unflushed
                 .unwrap_or(defaults.max_unflushed_memtable_bytes),
             max_uncompacted_generations: uncompacted
                 .unwrap_or(defaults.max_uncompacted_generations),
-            max_compaction_wait: ms(own.max_compaction_wait_ms, defaults.max_compaction_wait),
-            idle_flush_interval: ms(own.idle_flush_interval_ms, defaults.idle_flush_interval),
+            max_compaction_wait: or(own.max_compaction_wait, defaults.max_compaction_wait),
+            idle_flush_interval: idle.unwrap_or(defaults.idle_flush_interval),
             maintenance: own.maintenance.unwrap_or(defaults.maintenance),
             maintenance_generations: own
                 .maintenance_generations
                 .unwrap_or(defaults.maintenance_generations),
-            maintenance_interval: ms(round, defaults.maintenance_interval),
-            maintenance_older_than: ms(grace, defaults.maintenance_older_than),
+            maintenance_interval: or(own.maintenance_interval, defaults.maintenance_interval),
+            maintenance_older_than: or(own.maintenance_older_than, defaults.maintenance_older_than),
             maintenance_bytes_per_second: rate.unwrap_or(defaults.maintenance_bytes_per_second),
             ..defaults
         };

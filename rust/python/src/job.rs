@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use crate::arguments::{FilePath, Given};
 use crate::bulk;
 use crate::docs::docstring;
+use crate::durations::Millis;
 use crate::input;
 use crate::keys;
 use crate::metrics::prometheus;
@@ -136,10 +137,10 @@ impl Job {
     #[pyo3(
         signature = (
             address="grpc://127.0.0.1:0", token=None, tls=None, *, max_streams=Given(Ok(16)),
-            stall_timeout_ms=Given(Ok(30_000))
+            stall_timeout=None
         ),
         text_signature = "($self, address='grpc://127.0.0.1:0', token=None, tls=None, *, \
-                          max_streams=16, stall_timeout_ms=30000)"
+                          max_streams=16, stall_timeout=None)"
     )]
     fn serve(
         &self,
@@ -148,11 +149,12 @@ impl Job {
         token: Option<String>,
         tls: Option<(FilePath, FilePath)>,
         max_streams: Given<usize>,
-        stall_timeout_ms: Given<u64>,
+        stall_timeout: Option<Given<Millis>>,
     ) -> PyResult<Endpoint> {
         let max_streams = max_streams.named("max_streams")?;
-        let stall_timeout_ms = stall_timeout_ms.named("stall_timeout_ms")?;
-        serve::serve(py, self.inner()?, (address, token, tls), (max_streams, stall_timeout_ms))
+        let stall = stall_timeout.map(|given| given.named("stall_timeout")).transpose()?;
+        let limits = (max_streams, stall.map(|stall| stall.0));
+        serve::serve(py, self.inner()?, (address, token, tls), limits)
     }
 
     #[doc = docstring!("Job.prometheus")]

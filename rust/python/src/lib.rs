@@ -15,6 +15,7 @@ mod arguments;
 mod bulk;
 mod config;
 mod docs;
+mod durations;
 mod errors;
 mod filter;
 mod finalization;

@@ -68,8 +68,8 @@ pub fn write_deletion_vectors(
     let done: RustVectors =
         run_on(py, table.uri(), table.naming_damage(table.write_deletion_vectors(shard)))?;
     Ok(DeletionVectorResult {
-        sstables: done.sstables,
-        fragments: done.fragments,
+        num_sstables: done.sstables,
+        num_fragments: done.fragments,
         bytes: done.bytes,
         elapsed_ms: done.elapsed_ms,
     })
@@ -78,12 +78,12 @@ pub fn write_deletion_vectors(
 fn report(report: RustReport) -> RecordIndexReport {
     RecordIndexReport {
         base_version: report.base_version,
-        sstables: report.sstables,
-        stale_runs: report.stale_runs,
-        entries: report.entries,
+        num_runs: report.runs,
+        num_stale_runs: report.stale_runs,
+        num_entries: report.entries,
         bytes: report.bytes,
-        fragments_covered: report.fragments_covered,
-        fragments_uncovered: report.fragments_uncovered,
+        num_fragments_covered: report.fragments_covered,
+        num_fragments_uncovered: report.fragments_uncovered,
         damage: report.damage,
     }
 }
@@ -98,7 +98,7 @@ fn collection(result: RustCollection) -> CollectionResult {
     CollectionResult {
         garbage: garbage.collect(),
         bytes: result.bytes,
-        pinned_sstables: result.pinned_sstables,
+        num_pinned_sstables: result.pinned_sstables,
     }
 }
 
@@ -108,9 +108,19 @@ pub fn settings(
     dry_run: bool,
     update_indexes: bool,
     max_dead_share: Option<f64>,
-    bytes_per_second: Given<u64>,
+    bytes_per_second: Option<Given<u64>>,
 ) -> PyResult<CompactionSettings> {
-    let bytes_per_second = bytes_per_second.named("bytes_per_second")?;
+    let bytes_per_second = match bytes_per_second {
+        None => 0,
+        Some(given) => match given.named("bytes_per_second")? {
+            0 => {
+                return Err(InvalidInputError::new_err(
+                    "bytes_per_second must be at least 1, got 0; None is no limit",
+                ));
+            }
+            rate => rate,
+        },
+    };
     let mode = match mode {
         "auto" => CompactionMode::Auto,
         "link" => CompactionMode::Link,
@@ -140,15 +150,15 @@ pub fn settings(
 
 fn result(result: RustResult) -> CompactionResult {
     CompactionResult {
-        generations: result.generations,
-        linked: result.linked,
-        rewritten: result.rewritten,
-        dropped: result.dropped,
-        rows_written: result.rows_written,
-        rows_deleted: result.rows_deleted,
+        num_generations: result.generations,
+        num_sstables_linked: result.linked,
+        num_sstables_rewritten: result.rewritten,
+        num_sstables_dropped: result.dropped,
+        num_rows_written: result.rows_written,
+        num_rows_deleted: result.rows_deleted,
         copied_bytes: result.copied_bytes,
-        fragments_added: result.fragments_added,
-        fragments_rewritten: result.fragments_rewritten,
+        num_fragments_added: result.fragments_added,
+        num_fragments_rewritten: result.fragments_rewritten,
         base_version: result.base_version,
         sstables: result.sstables.into_iter().map(compacted_sstable).collect(),
     }
@@ -158,9 +168,9 @@ fn compacted_sstable(sstable: RustRun) -> CompactedSsTable {
     CompactedSsTable {
         shard_id: sstable.shard_id.to_string(),
         generation: sstable.generation.get(),
-        rows: sstable.physical_rows,
-        live_rows: sstable.live_rows,
-        tombstones: sstable.tombstones,
+        num_rows: sstable.physical_rows,
+        num_live_rows: sstable.live_rows,
+        num_tombstones: sstable.tombstones,
         bytes: sstable.bytes,
         treatment: sstable.decision.treatment.to_string(),
         reason: sstable.decision.reason,

@@ -11,28 +11,28 @@ use crate::values::JobStats;
 pub fn prometheus(stats: &JobStats) -> String {
     let mut text = String::with_capacity(4096);
     let counters = [
-        ("puts", "Puts and deletes accepted.", stats.puts),
-        ("rows", "Rows accepted, tombstones included.", stats.rows),
-        ("wal_entries", "WAL entries appended.", stats.wal_entries),
-        ("wal_batches", "Puts in those entries.", stats.wal_batches),
+        ("puts", "Puts and deletes accepted.", stats.num_puts),
+        ("rows", "Rows accepted, tombstones included.", stats.num_rows),
+        ("wal_entries", "WAL entries appended.", stats.num_wal_entries),
+        ("wal_batches", "Puts in those entries.", stats.num_wal_batches),
         ("wal_bytes", "Bytes of the rows in those entries.", stats.wal_bytes),
-        ("flushes", "MemTables flushed.", stats.flushes),
+        ("flushes", "MemTables flushed.", stats.num_flushes),
         ("flushed_bytes", "Bytes in memory of those MemTables.", stats.flushed_bytes),
-        ("backpressure_puts", "Puts that waited for room.", stats.backpressure_puts),
-        ("compactions", "Compactions by the job's maintenance.", stats.compactions),
+        ("backpressure_puts", "Puts that waited for room.", stats.num_backpressure_puts),
+        ("compactions", "Compactions by the job's maintenance.", stats.num_compactions),
         (
             "compacted_generations",
             "Generations that they moved into the base table.",
-            stats.compacted_generations,
+            stats.num_compacted_generations,
         ),
-        ("collections", "Collections by the job's maintenance.", stats.collections),
+        ("collections", "Collections by the job's maintenance.", stats.num_collections),
         ("collected_bytes", "Bytes that they removed.", stats.collected_bytes),
         (
             "deletion_vector_files",
             "Files of deletion vectors for flushed SSTables.",
-            stats.deletion_vector_files,
+            stats.num_deletion_vector_files,
         ),
-        ("maintenance_errors", "Rounds of maintenance that failed.", stats.maintenance_errors),
+        ("maintenance_errors", "Rounds of maintenance that failed.", stats.num_maintenance_errors),
     ];
     for (name, help, value) in counters {
         metric(&mut text, &format!("{name}_total"), "counter", help);
@@ -51,17 +51,17 @@ pub fn prometheus(stats: &JobStats) -> String {
         ("writer_epoch", "Epoch that the job holds.", stats.writer_epoch),
         ("wal_position", "Position of the newest WAL entry.", stats.wal_position),
         ("active_generation", "Generation of the active MemTable.", stats.active_generation),
-        ("active_rows", "Rows in the active MemTable.", stats.active_rows),
-        ("active_batches", "Puts in the active MemTable.", stats.active_batches),
-        ("frozen_memtables", "MemTables that wait for their flush.", stats.frozen_memtables),
+        ("active_rows", "Rows in the active MemTable.", stats.num_active_rows),
+        ("active_batches", "Puts in the active MemTable.", stats.num_active_batches),
+        ("frozen_memtables", "MemTables that wait for their flush.", stats.num_frozen_memtables),
         (
             "uncompacted_generations",
             "Generations that wait for compaction.",
-            stats.uncompacted_generations,
+            stats.num_uncompacted_generations,
         ),
         ("memtable_bytes", "Bytes in active and frozen MemTables.", stats.memtable_bytes),
-        ("unindexed_rows", "Rows that wait for the key index.", stats.unindexed_rows),
-        ("waiting_puts", "Puts that wait for room now.", stats.waiting_puts),
+        ("unindexed_rows", "Rows that wait for the key index.", stats.num_unindexed_rows),
+        ("waiting_puts", "Puts that wait for room now.", stats.num_waiting_puts),
     ];
     for (name, help, value) in gauges {
         metric(&mut text, name, "gauge", help);

@@ -79,7 +79,7 @@ fn relist_report(report: RustRelist) -> RelistReport {
 fn sstable_report(report: RustRun) -> SsTableReport {
     let RustRun { shard_id, generation, path, files, bytes, unchecked, damage } = report;
     let (shard_id, generation) = (shard_id.to_string(), generation.get());
-    SsTableReport { shard_id, generation, path, files, bytes, unchecked, damage }
+    SsTableReport { shard_id, generation, path, num_files: files, bytes, unchecked, damage }
 }
 
 /// The shard of that name; unlike a job's, it is never created for the call.
@@ -115,7 +115,7 @@ fn wal_finding(finding: RustFinding) -> WalFinding {
         kind,
         detail,
         bytes: finding.bytes,
-        rows: finding.rows,
+        num_rows: finding.rows,
         generation: finding.generation.map(Generation::get),
         writer_epoch: finding.writer_epoch.map(WriterEpoch::get),
         copy: finding.copy,

@@ -37,14 +37,15 @@ pub fn serve(
     py: Python<'_>,
     job: Arc<lancemem::Job>,
     (address, token, tls): (&str, Option<String>, Option<(FilePath, FilePath)>),
-    (max_streams, stall_timeout_ms): (usize, u64),
+    (max_streams, stall_timeout): (usize, Option<Duration>),
 ) -> PyResult<Endpoint> {
+    let usual = ServeOptions::default();
     let options = ServeOptions {
         address: address.to_owned(),
         token: token.map(Token::new).transpose().map_err(|error| to_py(&error))?,
         tls: tls.map(|(certificate, key)| Tls { certificate: certificate.0, key: key.0 }),
         max_streams,
-        stall_timeout: Duration::from_millis(stall_timeout_ms),
+        stall_timeout: stall_timeout.unwrap_or(usual.stall_timeout),
     };
     let endpoint = run(py, async move { lancemem::serve::serve(&job, options).await })?;
     Ok(Endpoint { inner: Here::new(endpoint) })

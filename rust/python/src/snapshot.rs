@@ -9,7 +9,7 @@ use lancemem::{ReadPart, ScanOptions, TableSource};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::arguments::{ColumnNames, Given};
+use crate::arguments::{ColumnNames, Given, MissingKeys};
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::filter::condition;
@@ -57,9 +57,9 @@ impl Snapshot {
         self.snapshot.peek().base_version()
     }
 
-    #[doc = docstring!("Snapshot.base_fragments")]
+    #[doc = docstring!("Snapshot.num_base_fragments")]
     #[getter]
-    fn base_fragments(&self) -> usize {
+    fn num_base_fragments(&self) -> usize {
         self.snapshot.peek().base.count_fragments()
     }
 
@@ -103,32 +103,22 @@ impl Snapshot {
     }
 
     #[doc = docstring!("Snapshot.get")]
-    #[pyo3(signature = (keys, columns=None))]
+    #[pyo3(signature = (keys, columns=None, *, missing="drop"))]
     fn get<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
         columns: Option<ColumnNames>,
+        missing: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.get_with_missing(py, keys, columns)?.0)
-    }
-
-    #[doc = docstring!("Snapshot.get_with_missing")]
-    #[pyo3(signature = (keys, columns=None))]
-    fn get_with_missing<'py>(
-        &self,
-        py: Python<'py>,
-        keys: &Bound<'py, PyAny>,
-        columns: Option<ColumnNames>,
-    ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let (table, snapshot) = self.inner()?;
+        let missing = MissingKeys::parse(missing)?;
         let keys = keys::batch(keys, table.primary_key())?;
-        let found = run_on(
-            py,
-            table.uri(),
-            table.get_of_snapshot(snapshot, &keys, ColumnNames::of(columns)),
-        )?;
-        Ok((pyarrow_table_of(py, found.rows)?, found.missing))
+        let columns = ColumnNames::of(columns);
+        let rows = run_on(py, table.uri(), async move {
+            missing.rows(table.get_of_snapshot(snapshot, &keys, columns).await?)
+        })?;
+        pyarrow_table_of(py, rows)
     }
 
     #[doc = docstring!("Snapshot.count_rows")]
@@ -155,7 +145,7 @@ impl Snapshot {
 
     fn __repr__(&self) -> String {
         format!(
-            "ReadView({:?}, base_version={})",
+            "Snapshot({:?}, base_version={})",
             self.table.peek().uri(),
             self.snapshot.peek().base_version()
         )
@@ -165,7 +155,7 @@ impl Snapshot {
 fn snapshot_shard(shard: &lancemem::snapshot::SnapshotShard) -> SnapshotShard {
     let memtable = |rows: &lancemem::snapshot::MemTableView| SnapshotMemTable {
         generation: rows.generation().get(),
-        rows: rows.rows(),
+        num_rows: rows.rows(),
     };
     SnapshotShard {
         shard_id: shard.shard_id.to_string(),

@@ -16,7 +16,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::admin::Admin;
-use crate::arguments::{ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level};
+use crate::arguments::{
+    ColumnNames, FilePath, Given, KeyNames, MissingKeys, RunningJob, ShardName, level,
+};
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::WriterConfig;
 use crate::docs::docstring;
@@ -386,35 +388,28 @@ impl Table {
     }
 
     #[doc = docstring!("Table.get")]
-    #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    #[pyo3(
+        signature = (keys, columns=None, *, missing="drop", consistency="durable", jobs=None)
+    )]
     fn get<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
         columns: Option<ColumnNames>,
+        missing: &str,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.get_with_missing(py, keys, columns, consistency, jobs)?.0)
-    }
-
-    #[doc = docstring!("Table.get_with_missing")]
-    #[pyo3(signature = (keys, columns=None, *, consistency="durable", jobs=None))]
-    fn get_with_missing<'py>(
-        &self,
-        py: Python<'py>,
-        keys: &Bound<'py, PyAny>,
-        columns: Option<ColumnNames>,
-        consistency: &str,
-        jobs: Option<Vec<RunningJob>>,
-    ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
         let table = self.inner()?;
+        let missing = MissingKeys::parse(missing)?;
         let (consistency, jobs) = level(consistency, jobs)?;
         let keys = keys::batch(keys, table.primary_key())?;
         let columns = ColumnNames::of(columns);
-        let found =
-            self.run(py, async move { table.get(&keys, columns, consistency, &jobs).await })?;
-        Ok((pyarrow_table_of(py, found.rows)?, found.missing))
+        let rows = self.run(py, async move {
+            missing.rows(table.get(&keys, columns, consistency, &jobs).await?)
+        })?;
+        pyarrow_table_of(py, rows)
     }
 
     #[doc = docstring!("Table.alter")]
@@ -436,10 +431,8 @@ impl Table {
     #[pyo3(
         signature = (
             *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None,
-            bytes_per_second=Given(Ok(0))
-        ),
-        text_signature = "($self, *, mode='auto', dry_run=False, update_indexes=False, \
-                          max_dead_share=None, bytes_per_second=0)"
+            bytes_per_second=None
+        )
     )]
     fn compact(
         &self,
@@ -448,7 +441,7 @@ impl Table {
         dry_run: bool,
         update_indexes: bool,
         max_dead_share: Option<f64>,
-        bytes_per_second: Given<u64>,
+        bytes_per_second: Option<Given<u64>>,
     ) -> PyResult<CompactionResult> {
         let settings =
             maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second)?;
@@ -485,10 +478,10 @@ impl Table {
         let stats = self.run(py, async move { table.stats().await })?;
         Ok(TableStats {
             base_version: stats.base_version,
-            base_rows: stats.base_rows,
-            shards: stats.shards,
-            sstables: stats.sstables,
-            sstable_rows: stats.sstable_rows,
+            num_base_rows: stats.base_rows,
+            num_shards: stats.shards,
+            num_sstables: stats.sstables,
+            num_sstable_rows: stats.sstable_rows,
         })
     }
 
@@ -537,7 +530,7 @@ fn table_version(version: lancemem::TableVersion) -> TableVersion {
         version: version.version,
         timestamp: version.timestamp,
         operation: version.operation,
-        compacted_shards: version.compacted_shards,
+        num_compacted_shards: version.compacted_shards,
     }
 }
 

@@ -89,20 +89,25 @@ pub(crate) use value;
 
 value! {
     /// What a write did.
-    WriteResult { rows: usize, shards: usize, wal_entries: u64, already_written: usize }
+    WriteResult {
+        num_rows: usize,
+        num_shards: usize,
+        num_wal_entries: u64,
+        num_shards_already_written: usize,
+    }
 }
 value! {
     /// What a put promised when it returned.
-    Acknowledged { rows: usize, durable: bool, indexed: bool, already_written: bool }
+    Acknowledged { num_rows: usize, durable: bool, indexed: bool, already_written: bool }
 }
 value! {
     /// One SSTable of a compaction.
     CompactedSsTable {
         shard_id: String,
         generation: u64,
-        rows: u64,
-        live_rows: u64,
-        tombstones: u64,
+        num_rows: u64,
+        num_live_rows: u64,
+        num_tombstones: u64,
         bytes: u64,
         treatment: String,
         reason: String,
@@ -111,15 +116,15 @@ value! {
 value! {
     /// What a compaction did, or would do.
     CompactionResult {
-        generations: usize,
-        linked: usize,
-        rewritten: usize,
-        dropped: usize,
-        rows_written: u64,
-        rows_deleted: u64,
+        num_generations: usize,
+        num_sstables_linked: usize,
+        num_sstables_rewritten: usize,
+        num_sstables_dropped: usize,
+        num_rows_written: u64,
+        num_rows_deleted: u64,
         copied_bytes: u64,
-        fragments_added: usize,
-        fragments_rewritten: usize,
+        num_fragments_added: usize,
+        num_fragments_rewritten: usize,
         base_version: u64,
         sstables: Vec<CompactedSsTable>,
     }
@@ -130,28 +135,28 @@ value! {
 }
 value! {
     /// What a collection removed, or would remove.
-    CollectionResult { garbage: Vec<Garbage>, bytes: u64, pinned_sstables: usize }
+    CollectionResult { garbage: Vec<Garbage>, bytes: u64, num_pinned_sstables: usize }
 }
 value! {
     /// What a step of deletion-vector mode wrote.
-    DeletionVectorResult { sstables: usize, fragments: usize, bytes: u64, elapsed_ms: u64 }
+    DeletionVectorResult { num_sstables: usize, num_fragments: usize, bytes: u64, elapsed_ms: u64 }
 }
 value! {
     /// What a record index has, or what a look at it found.
     RecordIndexReport {
         base_version: u64,
-        sstables: usize,
-        stale_runs: usize,
-        entries: u64,
+        num_runs: usize,
+        num_stale_runs: usize,
+        num_entries: u64,
         bytes: u64,
-        fragments_covered: usize,
-        fragments_uncovered: usize,
+        num_fragments_covered: usize,
+        num_fragments_uncovered: usize,
         damage: Vec<String>,
     }
 }
 value! {
     /// A flushed SSTable.
-    SsTable { generation: u64, path: String, rows: Option<u64> }
+    SsTable { generation: u64, path: String, num_rows: Option<u64> }
 }
 value! {
     /// A shard as its manifest describes it.
@@ -167,7 +172,13 @@ value! {
 }
 value! {
     /// A table at one moment.
-    TableStats { base_version: u64, base_rows: usize, shards: usize, sstables: usize, sstable_rows: u64 }
+    TableStats {
+        base_version: u64,
+        num_base_rows: usize,
+        num_shards: usize,
+        num_sstables: usize,
+        num_sstable_rows: u64,
+    }
 }
 value! {
     /// One version of the base table.
@@ -175,12 +186,12 @@ value! {
         version: u64,
         timestamp: SystemTime,
         operation: Option<String>,
-        compacted_shards: usize,
+        num_compacted_shards: usize,
     }
 }
 value! {
     /// Rows in memory that a snapshot pinned.
-    SnapshotMemTable { generation: u64, rows: usize }
+    SnapshotMemTable { generation: u64, num_rows: usize }
 }
 value! {
     /// What a snapshot pinned of one shard.
@@ -195,7 +206,7 @@ value! {
 impl From<RustAcknowledged> for Acknowledged {
     fn from(done: RustAcknowledged) -> Self {
         Self {
-            rows: done.rows,
+            num_rows: done.rows,
             durable: done.durable,
             indexed: done.indexed,
             already_written: done.already_written,
@@ -210,7 +221,7 @@ value! {
         kind: String,
         detail: Option<String>,
         bytes: u64,
-        rows: Option<u64>,
+        num_rows: Option<u64>,
         generation: Option<u64>,
         writer_epoch: Option<u64>,
         copy: Option<String>,
@@ -233,7 +244,7 @@ value! {
         shard_id: String,
         generation: u64,
         path: String,
-        files: u64,
+        num_files: u64,
         bytes: u64,
         unchecked: Vec<String>,
         damage: Vec<String>,
@@ -248,34 +259,34 @@ value! {
     JobStats {
         shard_id: String,
         writer_epoch: u64,
-        puts: u64,
-        rows: u64,
-        wal_entries: u64,
-        wal_batches: u64,
+        num_puts: u64,
+        num_rows: u64,
+        num_wal_entries: u64,
+        num_wal_batches: u64,
         wal_bytes: u64,
         wal_position: u64,
         durable_wait_p50_us: u64,
         durable_wait_p99_us: u64,
-        flushes: u64,
+        num_flushes: u64,
         flushed_bytes: u64,
         flush_ms: u64,
         active_generation: u64,
-        active_rows: u64,
-        active_batches: u64,
-        frozen_memtables: u64,
-        uncompacted_generations: u64,
+        num_active_rows: u64,
+        num_active_batches: u64,
+        num_frozen_memtables: u64,
+        num_uncompacted_generations: u64,
         memtable_bytes: u64,
-        unindexed_rows: u64,
+        num_unindexed_rows: u64,
         backpressure_ms: u64,
-        backpressure_puts: u64,
-        waiting_puts: u64,
-        compactions: u64,
-        compacted_generations: u64,
-        collections: u64,
+        num_backpressure_puts: u64,
+        num_waiting_puts: u64,
+        num_compactions: u64,
+        num_compacted_generations: u64,
+        num_collections: u64,
         collected_bytes: u64,
-        deletion_vector_files: u64,
+        num_deletion_vector_files: u64,
         maintenance_ms: u64,
-        maintenance_errors: u64,
+        num_maintenance_errors: u64,
         last_maintenance_error: Option<String>,
     }
 }
@@ -285,34 +296,34 @@ impl JobStats {
         Self {
             shard_id: stats.shard_id.to_string(),
             writer_epoch: stats.writer_epoch.get(),
-            puts: stats.puts,
-            rows: stats.rows,
-            wal_entries: stats.wal_entries,
-            wal_batches: stats.wal_batches,
+            num_puts: stats.puts,
+            num_rows: stats.rows,
+            num_wal_entries: stats.wal_entries,
+            num_wal_batches: stats.wal_batches,
             wal_bytes: stats.wal_bytes,
             wal_position: stats.wal_position.get(),
             durable_wait_p50_us: stats.durable_wait_p50_us,
             durable_wait_p99_us: stats.durable_wait_p99_us,
-            flushes: stats.flushes,
+            num_flushes: stats.flushes,
             flushed_bytes: stats.flushed_bytes,
             flush_ms: stats.flush_ms,
             active_generation: stats.active_generation.get(),
-            active_rows: stats.active_rows,
-            active_batches: stats.active_batches,
-            frozen_memtables: stats.frozen_memtables,
-            uncompacted_generations: stats.uncompacted_generations,
+            num_active_rows: stats.active_rows,
+            num_active_batches: stats.active_batches,
+            num_frozen_memtables: stats.frozen_memtables,
+            num_uncompacted_generations: stats.uncompacted_generations,
             memtable_bytes: stats.memtable_bytes,
-            unindexed_rows: stats.unindexed_rows,
+            num_unindexed_rows: stats.unindexed_rows,
             backpressure_ms: stats.backpressure_ms,
-            backpressure_puts: stats.backpressure_puts,
-            waiting_puts: stats.waiting_puts,
-            compactions: maintenance.compactions,
-            compacted_generations: maintenance.compacted_generations,
-            collections: maintenance.collections,
+            num_backpressure_puts: stats.backpressure_puts,
+            num_waiting_puts: stats.waiting_puts,
+            num_compactions: maintenance.compactions,
+            num_compacted_generations: maintenance.compacted_generations,
+            num_collections: maintenance.collections,
             collected_bytes: maintenance.collected_bytes,
-            deletion_vector_files: maintenance.deletion_vector_files,
+            num_deletion_vector_files: maintenance.deletion_vector_files,
             maintenance_ms: maintenance.maintenance_ms,
-            maintenance_errors: maintenance.maintenance_errors,
+            num_maintenance_errors: maintenance.maintenance_errors,
             last_maintenance_error: maintenance.last_maintenance_error,
         }
     }
@@ -321,10 +332,10 @@ impl JobStats {
 impl From<lancemem::WriteResult> for WriteResult {
     fn from(result: lancemem::WriteResult) -> Self {
         Self {
-            rows: result.rows,
-            shards: result.shards,
-            wal_entries: result.wal_entries,
-            already_written: result.already_written,
+            num_rows: result.rows,
+            num_shards: result.shards,
+            num_wal_entries: result.wal_entries,
+            num_shards_already_written: result.already_written,
         }
     }
 }
@@ -337,7 +348,7 @@ pub struct Sharding(pub RustSharding);
 #[pymethods]
 impl Sharding {
     #[getter]
-    fn shards(&self) -> u32 {
+    fn num_shards(&self) -> u32 {
         self.0.shards()
     }
 
@@ -389,7 +400,7 @@ impl From<lancemem::Shard> for Shard {
         let sstables = shard.sstables.into_iter().map(|sstable| SsTable {
             generation: sstable.generation.get(),
             path: sstable.path,
-            rows: sstable.physical_rows,
+            num_rows: sstable.physical_rows,
         });
         Self {
             ordinal: shard.ordinal,

@@ -242,7 +242,7 @@ impl WriterConfig {
             }
         }
         if self.maintenance_interval.is_zero() {
-            return Err(Error::input("maintenance_interval_ms must be at least 1, got 0"));
+            return Err(Error::input("maintenance_interval must be at least 1 ms, got 0"));
         }
         if u32::try_from(self.max_memtable_rows).is_err() {
             return Err(Error::input(format!(

@@ -13,6 +13,7 @@
 
 mod base;
 mod memory;
+mod missing;
 mod pieces;
 mod sstables;
 mod take;
@@ -39,6 +40,8 @@ pub struct Found {
     pub rows: Vec<RecordBatch>,
     /// Positions in the call of the keys that have no row.
     pub missing: Vec<usize>,
+    /// The keys of the call: nothing but the key columns, in primary-key order.
+    pub keys: RecordBatch,
 }
 
 impl Found {

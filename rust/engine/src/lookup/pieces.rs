@@ -55,10 +55,10 @@ impl Pieces {
         }
         if taken.is_empty() {
             let none = RecordBatch::new_empty(columns.schema.clone());
-            return Ok(Found { rows: vec![none], missing });
+            return Ok(Found { rows: vec![none], missing, keys: wanted.batch.clone() });
         }
         let rows = self.gather(columns, wanted, &found, &taken)?;
-        Ok(Found { rows, missing })
+        Ok(Found { rows, missing, keys: wanted.batch.clone() })
     }
 
     /// The rows `taken` for the rows `found` of the call, in halves where they are too large for one

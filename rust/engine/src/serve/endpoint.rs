@@ -107,7 +107,7 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
         )));
     }
     if options.stall_timeout.is_zero() {
-        return Err(Error::input("stall_timeout_ms must be at least 1, got 0"));
+        return Err(Error::input("stall_timeout must be at least 1 ms, got 0"));
     }
     let builder = Server::builder()
         .http2_keepalive_interval(Some(SILENCE))
