@@ -167,7 +167,7 @@ def test_a_dropped_index_is_not_used_and_not_kept_up_until_one_is_created(ints: 
     assert lookup(reader, keys) == answer, "it goes on with the pages that it has open"
     ints.check(range(600))
     report = sound(ints.table)
-    assert (report.runs, report.stale_runs, report.fragments_uncovered) == (0, 0, 1)
+    assert (report.num_runs, report.num_stale_runs, report.num_fragments_uncovered) == (0, 0, 1)
     ints.put(range(400, 700), "b")
     ints.compact()
     ints.check(range(800))
@@ -180,7 +180,7 @@ def test_a_dropped_index_is_not_used_and_not_kept_up_until_one_is_created(ints: 
     assert lookup(reader, keys) == answer
     ints.check(range(800))
     ints.table.drop_record_index()
-    assert ints.table.create_record_index().fragments_uncovered == 0
+    assert ints.table.create_record_index().num_fragments_uncovered == 0
     sound(ints.table)
     ints.check(range(800))
 
