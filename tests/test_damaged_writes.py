@@ -112,7 +112,7 @@ def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
     for damage in damaged(path, every=100):
         shutil.copytree(table.uri, tmp_path / "copy.lance")
         copy = lancemem.open_table(str(tmp_path / "copy.lance"))
-        if unnamed(path.name, copy.link, [staged]):
+        if unnamed(path.name, copy.commit, [staged]):
             [report] = [run for run in opened(copy).verify_sstables() if run.path == staged.path]
             assert [path.name in line for line in report.damage] == [True], damage
             assert unnamed(path.name, opened(copy).compact) == "", damage

@@ -56,7 +56,7 @@ INNER = {
     "schema": "pa.schema = spin; call = lambda: table.schema",
     "get": "pa.table = spin; call = lambda: table.get([1])",
     "get of objects": "pa.array = spin; call = lambda: table.get([1])",
-    "pin.get": "view = table.pin(); pa.table = spin; call = lambda: view.get([1])",
+    "snapshot.get": "view = table.snapshot(); pa.table = spin; call = lambda: view.get([1])",
     "upsert of an object": """
         class Rows:
             __arrow_c_stream__ = spin
@@ -103,7 +103,7 @@ def test_a_thread_that_python_ends_below_a_call_does_not_abort_the_process(
     assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
 
 
-# Calls of one child, each in a thread of its own over and over. `view` is pinned, `again` is
+# Calls of one child, each in a thread of its own over and over. `view` is a snapshot, `again` is
 # another table.
 GROUPS = {
     "scans": [
@@ -123,7 +123,7 @@ GROUPS = {
         "table.get_with_missing([1, -1])",
     ],
     "views": [
-        "table.pin()",
+        "table.snapshot()",
         "view.scan().to_table()",
         "view.get([1, 2])",
         "view.get_with_missing([1, 2])",
@@ -159,9 +159,9 @@ GROUPS = {
     "bulk": [
         "again.commit(staged(again))",
         "again.abort(staged(again), write='w')",
-        "again.start_stage().upsert(rows)",
-        "again.start_stage().delete([1])",
-        "again.start_stage().apply(rows, pa.array([False] * 2000))",
+        "again.bulk_writer().upsert(rows)",
+        "again.bulk_writer().delete([1])",
+        "again.bulk_writer().apply(rows, pa.array([False] * 2000))",
     ],
     "maintenance": [
         "table.compact()",
@@ -200,7 +200,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
     import itertools
     numbers = itertools.count()
     again = lancemem.create_table(sys.argv[1] + "-again", rows.schema, primary_key="id")
-    view = table.pin()
+    view = table.snapshot()
     group = sys.argv[2]
     job = table.start_job(shard=0) if group in ("jobs", "endpoints") else None
     if group == "endpoints":
@@ -208,7 +208,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
 
     def staged(table):
-        stage = table.start_stage()
+        stage = table.bulk_writer()
         stage.upsert(rows)
         return stage.finish()
 

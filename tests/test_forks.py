@@ -38,7 +38,7 @@ def test_two_children_stage_into_folders_of_their_own(make_table: MakeTable) -> 
     done = run_python(
         """
         def child(answers):
-            stage = lancemem.open_table(uri).start_stage()
+            stage = lancemem.open_table(uri).bulk_writer()
             stage.upsert(rows(start, 10))
             runs = stage.finish()
             answers.send([

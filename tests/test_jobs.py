@@ -515,7 +515,7 @@ def test_a_forked_child_that_drops_handles_of_its_parent_ends_nothing(
         job.put(one)
         endpoint = job.serve()
         held = [
-            job, endpoint, table, table.start_stage(), table.pin(), table.scan(),
+            job, endpoint, table, table.bulk_writer(), table.snapshot(), table.scan(),
             iter(table.scan()), table.scan().to_reader(),
             pa.RecordBatchReader.from_stream(table.scan().to_reader()),
             lancemem.connect_job(endpoint.location, endpoint.token),

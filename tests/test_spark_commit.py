@@ -83,7 +83,7 @@ def test_a_commit_outlives_passing_faults_of_the_storage(
     staged = writer.write(iter([rows(range(8), "a")]))
     faults: Faults = [("before", BUSY), ("behind", BUSY)]
     with monkeypatch.context() as patched:
-        let_fail(patched, "link", faults)
+        let_fail(patched, "commit", faults)
         writer.commit([staged, None])
     assert faults == []
     assert found(table) == dict.fromkeys(range(8), "a")
@@ -98,7 +98,7 @@ def test_a_commit_that_replaces_all_rows_outlives_them_too(
     staged = writer.write(iter([rows(range(4), "new")]))
     faults: Faults = [("before", BUSY), ("before", TAKEN)]
     with monkeypatch.context() as patched:
-        let_fail(patched, "start_stage", faults)
+        let_fail(patched, "bulk_writer", faults)
         writer.commit([staged])
     assert faults == []
     assert found(table) == dict.fromkeys(range(4), "new")
@@ -110,7 +110,7 @@ def test_a_task_of_the_format_that_loses_its_turn_at_a_shard_begins_again(
     faults: Faults = [("before", TAKEN)]
     writer = writer_of(table)
     with monkeypatch.context() as patched:
-        let_fail(patched, "start_stage", faults)
+        let_fail(patched, "bulk_writer", faults)
         staged = writer.write(iter([rows(range(8), "a")]))
     assert faults == []
     writer.commit([staged])
@@ -123,7 +123,7 @@ def test_many_rows_that_lose_their_turn_at_a_shard_are_written_once(
     monkeypatch.setattr(writer, "SINGLE_PUT_BYTES", 0)
     # The first look at the rows, and the stage of each shard.
     faults: Faults = [("before", TAKEN), ("before", BUSY), ("behind", TAKEN)]
-    failing: Any = Failing(table, "start_stage", faults)
+    failing: Any = Failing(table, "bulk_writer", faults)
     given = pa.Table.from_batches([rows(range(8), "a")])
     done = writer.write_here(failing, PLAN, given, None, TXN, None)
     assert faults == []

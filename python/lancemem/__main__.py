@@ -334,7 +334,7 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     gone = table.collect_garbage(older_than=timedelta(seconds=options.older_than))
     kinds = [garbage.kind for garbage in gone.garbage]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    pinned = f"; {gone.pinned_sstables} runs are being read" if gone.pinned_runs else ""
+    pinned = f"; {gone.pinned_sstables} runs are being read" if gone.pinned_sstables else ""
     yield f"collected {gone.bytes} bytes: {counts or 'nothing'}{pinned}"
 
 
