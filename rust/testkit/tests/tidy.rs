@@ -147,7 +147,6 @@ const OLD_NAMES: &[&str] = &[
     "head_start",
     "key_bits",
     "run_columns",
-    // Calls.
 ];
 
 /// Words that README.md and the pages of docs/ do without: each hides the one who acts, or what is meant.
