@@ -344,8 +344,8 @@ fn the_old_words_are_gone() {
 fn pages_name_who_acts() {
     let mut broken = Report::default();
     let is_page = |file: &Source| {
-        let is_in_docs = file.path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
-        file.path == "README.md" || (is_in_docs && file.path.ends_with(".md"))
+        let in_docs = file.path.strip_prefix("docs/");
+        file.path == "README.md" || in_docs.is_some_and(|name| !name.contains('/'))
     };
     for file in tracked_text_files().into_iter().filter(is_page) {
         let (text, lines) = on_one_line(&file.text);
