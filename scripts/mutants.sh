@@ -16,7 +16,7 @@ page=${PAGE:-$root/docs/mutants.md}
 declare -A bug=(
     [B1]="no proof of ownership after a long sleep" [B2]="the fence is put behind the last file, not behind what is covered"
     [B3]="a flush covers entries of the next MemTable" [B4]="the replay does not end at its own sentinel"
-    [B5]="a lost answer counts as somebody else's entry" [B6]="409 with nothing behind it counts as 412"
+    [B5]="a lost answer counts as the entry of another writer" [B6]="409 with nothing behind it counts as 412"
     [B7]="a claim writes no sentinel" [B8]="the wait counts batches of one MemTable"
     [B9]="a durable put does not wait" [B10]="a stopped job serves reads"
     [B11]="a replay queues what it read" [B12]="a replay starts at the first entry"

@@ -1,6 +1,6 @@
 """Puts each known bug of reads and compaction back and writes who notices to docs/mutants.md.
 
-Owns: the bugs of the table crate, the test that is named after each, and the random programs that
+Owns: the bugs of the engine, the test that is named after each, and the random programs that
 must fail too. Does not own: the bugs (`mutant!`, at their places), those of the core
 (`mutants.sh`), or the upper part of the page. Exits with 1 where a bug is not caught.
 """
@@ -114,7 +114,7 @@ def write_page(rows: list[str]) -> None:
 
 ## Of reads and compaction
 
-What `make table-mutants` found at commit {commit()}: the bugs of the table crate, switched on
+What `make table-mutants` found at commit {commit()}: the bugs of the engine, switched on
 in the same way in a module with the feature `mutants`. *Programs* are the random ones of
 `tests/test_model.py` (reads) and `tests/test_compaction_model.py` (maintenance): the kinds of which
 some fail.

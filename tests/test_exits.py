@@ -103,7 +103,7 @@ def test_a_thread_that_python_ends_below_a_call_does_not_abort_the_process(
     assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
 
 
-# Calls of one child, each in a thread of its own over and over. `view` is pinned, `again` is
+# Calls of one child, each in a thread of its own over and over. `view` is a snapshot, `again` is
 # another table.
 GROUPS = {
     "scans": [

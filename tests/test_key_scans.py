@@ -58,7 +58,7 @@ def test_a_scan_of_keys_alone_has_every_key_once(make_table: MakeTable, kind: st
         names = table.primary_key[::-1]
         for _ in ("first", "again"):
             scan = live(table, job, names)
-            assert scan.explain().count("RunKeysExec") == RUNS
+            assert scan.explain().count("SsTableKeysExec") == RUNS
             found = scan.to_table()
             assert found.schema == table.scan(names).schema
             columns = [found[name].to_pylist() for name in table.primary_key]
@@ -85,9 +85,9 @@ def test_the_file_of_a_run_is_read_for_anything_but_keys(make_table: MakeTable) 
     model, job = layered(make_table, "int64")
     with job:
         table = lancemem.open_table(model.table.uri)
-        assert "RunKeysExec" not in live(table, job, ["id", "value"]).explain()
-        assert "RunKeysExec" not in live(table, job, ["id"], "value = 'base'").explain()
+        assert "SsTableKeysExec" not in live(table, job, ["id", "value"]).explain()
+        assert "SsTableKeysExec" not in live(table, job, ["id"], "value = 'base'").explain()
         # Ten keys are no reason to have those of every SSTable in memory.
-        assert "RunKeysExec" not in live(table, job, ["id"], limit=10).explain()
+        assert "SsTableKeysExec" not in live(table, job, ["id"], limit=10).explain()
         assert live(table, job, ["id"]).to_table().num_rows == len(model.rows)
-        assert "RunKeysExec" in live(table, job, ["id"], limit=10).explain()
+        assert "SsTableKeysExec" in live(table, job, ["id"], limit=10).explain()

@@ -110,6 +110,59 @@ const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 /// Not in a library: it speaks through errors, statistics and `tracing`.
 const PRINTS: &[&str] = &["println!", "print!", "eprintln!", "eprint!"];
 
+/// Names that the code had before its present ones, which are the names of the field. Bytes on disk keep
+/// theirs, such as `lancemem:mark:`; none of these is among them.
+const OLD_NAMES: &[&str] = &[
+    // SSTables.
+    "InRun",
+    "OlderRunVector",
+    "OrphanRun",
+    "RunContext",
+    "RunFacts",
+    "RunFiles",
+    "RunKeysExec",
+    "RunKeysScan",
+    "RunReport",
+    "RunVectors",
+    "run_keys",
+    "verify_runs",
+    // Snapshots.
+    "CutName",
+    "PinnedMemTable",
+    "PinnedShard",
+    "ShardCut",
+    "ShardView",
+    "named_cut",
+    "read_view",
+    // Transaction ids.
+    "delete_marked",
+    "put_marked",
+    "recorded_marks",
+    // Bulk writes.
+    "LinkResult",
+    "start_stage",
+    // Modules.
+    "far_numbers",
+    "dense_numbers",
+    "head_start",
+    "key_bits",
+    "run_columns",
+];
+
+/// Words that README.md and the pages of docs/ do without: each hides the one who acts, or what is meant.
+const DIALECT: &[&str] = &[
+    "nobody",
+    "somebody",
+    "anybody",
+    "whoever",
+    "of before",
+    "is none",
+    "by now",
+    "other bytes",
+    "gives way",
+    "is believed",
+];
+
 #[test]
 fn every_rust_file_opens_with_what_it_owns() {
     let mut broken = Report::default();
@@ -271,6 +324,45 @@ fn the_spark_side_never_reaches_for_the_extension() {
 }
 
 #[test]
+fn the_old_words_are_gone() {
+    let mut broken = Report::default();
+    let itself = "rust/testkit/tests/tidy.rs";
+    let is_code = |file: &Source| {
+        let endings = [".rs", ".py", ".pyi"];
+        file.path != itself && endings.iter().any(|ending| file.path.ends_with(ending))
+    };
+    // Whole files: names stand in strings too, which Python calls by.
+    for file in tracked_text_files().into_iter().filter(is_code) {
+        for (line, word) in words(&file.text, OLD_NAMES) {
+            broken.add(&file, line, &format!("`{word}` has another name now: docs/vocabulary.md"));
+        }
+    }
+    broken.check();
+}
+
+#[test]
+fn pages_name_who_acts() {
+    let mut broken = Report::default();
+    let is_page = |file: &Source| {
+        let in_docs = file.path.strip_prefix("docs/");
+        file.path == "README.md" || in_docs.is_some_and(|name| !name.contains('/'))
+    };
+    for file in tracked_text_files().into_iter().filter(is_page) {
+        let (text, lines) = on_one_line(&file.text);
+        for word in DIALECT {
+            for at in places_of(&text, word) {
+                broken.add(
+                    &file,
+                    lines[at],
+                    &format!("`{word}`: name the one who acts, or the thing"),
+                );
+            }
+        }
+    }
+    broken.check();
+}
+
+#[test]
 fn tidy_sees_through_strings_comments_and_lifetimes() {
     let text = "fn a<'x>() -> char {\n let s = r#\"fn b() { todo!() \"#; /* { */ '{' // }\n}\n";
     let code = code_only(text);
@@ -278,6 +370,14 @@ fn tidy_sees_through_strings_comments_and_lifetimes() {
     assert!(words(&code, UNFINISHED).is_empty());
     assert_eq!(words("x = todo!()", UNFINISHED), [(1, "todo!")]);
     assert!(words("my_todo!()", UNFINISHED).is_empty());
+}
+
+#[test]
+fn tidy_finds_words_across_a_break() {
+    let (text, lines) = on_one_line("Rows of\n  Before: none is.\n`of_before`");
+    let found: Vec<_> = places_of(&text, "of before").into_iter().map(|at| lines[at]).collect();
+    assert_eq!(found, [1]);
+    assert!(places_of(&text, "is none").is_empty());
 }
 
 #[test]
@@ -419,19 +519,38 @@ fn line_of(text: &str, position: usize) -> usize {
     text[..position].matches('\n').count() + 1
 }
 
-/// Where `word` stands in `code`, not as a part of a longer word.
+/// The wanted words that stand in `code`, each with its line.
 fn words<'w>(code: &str, wanted: &[&'w str]) -> Vec<(usize, &'w str)> {
     let mut found = Vec::new();
     for word in wanted {
-        for (at, _) in code.match_indices(word) {
-            let joined_before = code[..at].chars().next_back().is_some_and(is_word);
-            let joined_after = code[at + word.len()..].chars().next().is_some_and(is_word);
-            if !joined_before && (!joined_after || word.ends_with('!')) {
-                found.push((line_of(code, at), *word));
-            }
-        }
+        found.extend(places_of(code, word).into_iter().map(|at| (line_of(code, at), *word)));
     }
     found
+}
+
+/// Where `word` stands in `text`, not as a part of a longer word.
+fn places_of(text: &str, word: &str) -> Vec<usize> {
+    let stands_alone = |at: usize| {
+        let joined_before = text[..at].chars().next_back().is_some_and(is_word);
+        let joined_after = text[at + word.len()..].chars().next().is_some_and(is_word);
+        !joined_before && (!joined_after || word.ends_with('!'))
+    };
+    text.match_indices(word).map(|(at, _)| at).filter(|at| stands_alone(*at)).collect()
+}
+
+/// The words of a text in small letters with one space between them, and the line of each byte: a
+/// break or an indentation between two words hides neither.
+fn on_one_line(text: &str) -> (String, Vec<usize>) {
+    let mut joined = String::with_capacity(text.len());
+    let mut lines = Vec::with_capacity(text.len());
+    for (number, line) in text.lines().enumerate() {
+        for word in line.split_whitespace() {
+            joined.push_str(&word.to_ascii_lowercase());
+            joined.push(' ');
+            lines.resize(joined.len(), number + 1);
+        }
+    }
+    (joined, lines)
 }
 
 /// Whether `folder` stands in `line` as the start of a path, not in the middle of one.

@@ -84,7 +84,7 @@ impl fmt::Display for SsTableKeysScan {
 }
 
 impl Leaf for SsTableKeysScan {
-    const NAME: &'static str = "RunKeysExec";
+    const NAME: &'static str = "SsTableKeysExec";
 
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
