@@ -124,22 +124,26 @@ const OLD_NAMES: &[&str] = &[
     "RunKeysScan",
     "RunReport",
     "RunVectors",
+    "check_runs",
     "run_keys",
     "verify_runs",
     // Snapshots.
     "CutName",
     "PinnedMemTable",
     "PinnedShard",
+    "ReadView",
     "ShardCut",
     "ShardView",
     "named_cut",
     "read_view",
     // Transaction ids.
+    "StaleMarkError",
     "delete_marked",
     "put_marked",
     "recorded_marks",
     // Bulk writes.
     "LinkResult",
+    "StagedRun",
     "start_stage",
     // Modules.
     "far_numbers",
@@ -147,6 +151,13 @@ const OLD_NAMES: &[&str] = &[
     "head_start",
     "key_bits",
     "run_columns",
+    // Calls.
+    "check_record_index",
+    "cut_wal",
+    "get_with_missing",
+    "rebuild_record_index",
+    "set_deletion_vectors",
+    "widen_column",
 ];
 
 /// Words that README.md and the pages of docs/ do without: each hides the one who acts, or what is meant.
