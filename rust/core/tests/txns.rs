@@ -219,8 +219,11 @@ async fn names_that_write_once_expire_by_the_clock_of_the_store_and_queries_stay
         let writer = fixture.open().await;
         let now = fixture.store().read_clock().await.unwrap().stored;
         let named = |days: u64| {
-            let written = now.duration_since(UNIX_EPOCH).unwrap() - Duration::from_hours(24 * days);
-            format!("{ONCE}{:016x}-00c0ffee", written.as_nanos())
+            let written = now.checked_sub(Duration::from_hours(24 * days)).unwrap();
+            format!(
+                "{ONCE}{:016x}-00c0ffee",
+                written.duration_since(UNIX_EPOCH).unwrap().as_nanos()
+            )
         };
         let ahead = format!("{ONCE}7000000000000000-00c0ffee");
         for (row, name) in [named(90), named(13), named(0), "query".into()].iter().enumerate() {

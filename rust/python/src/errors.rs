@@ -28,7 +28,7 @@ macro_rules! create_exception_of_two {
 
         impl $name {
             /// An error of this class.
-            pub fn new_err(args: impl PyErrArguments + Send + Sync + 'static) -> PyErr {
+            pub fn new_err(args: impl PyErrArguments + 'static) -> PyErr {
                 PyErr::new::<Self, _>(args)
             }
         }

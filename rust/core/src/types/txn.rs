@@ -175,8 +175,8 @@ mod tests {
 
     /// As a write, or a link of a staged SSTable, names itself.
     fn once(hours_ago: u64) -> String {
-        let written = now().duration_since(UNIX_EPOCH).unwrap() - Duration::from_hours(hours_ago);
-        format!("{ONCE}{:016x}-00c0ffee", written.as_nanos())
+        let written = now().checked_sub(Duration::from_hours(hours_ago)).unwrap();
+        format!("{ONCE}{:016x}-00c0ffee", written.duration_since(UNIX_EPOCH).unwrap().as_nanos())
     }
 
     #[test]

@@ -19,7 +19,7 @@ use roaring::RoaringBitmap;
 use super::inputs::KeysOfSsTables;
 use super::throttle::Throttle;
 use crate::errors::{BaseContext, Context};
-use crate::merge::{Pace, fragment_probe};
+use crate::merge::{Pace, found_rows};
 use crate::record_index::{RecordIndex, fragment_of};
 
 const LOOKING: &str = "looking up the base rows of a compaction";

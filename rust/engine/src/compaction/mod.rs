@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use lance::Dataset;
 use lance::dataset::transaction::Operation;
-use lance_index::mem_wal::CompactedSsTable;
+use lance_index::mem_wal;
 use lance_io::object_store::ObjectStore;
 use lance_table::format::Fragment;
 use lancemem_core::mutant;
@@ -302,10 +302,10 @@ impl Compaction {
         }
     }
 
-    fn progress(&self) -> Vec<CompactedSsTable> {
+    fn progress(&self) -> Vec<mem_wal::CompactedSsTable> {
         let newest = self.snapshot.shards.iter().filter_map(|shard| {
             let newest = shard.sstables.iter().map(|sstable| sstable.generation).max()?;
-            Some(CompactedSsTable::new(shard.shard_id, newest.get()))
+            Some(mem_wal::CompactedSsTable::new(shard.shard_id, newest.get()))
         });
         newest.collect()
     }

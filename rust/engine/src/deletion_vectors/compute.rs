@@ -12,7 +12,7 @@ use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use super::Gap;
-use crate::merge::{NewerKeys, SourceKeys, fragment_probe};
+use crate::merge::{NewerKeys, SourceKeys, found_rows};
 use crate::record_index::{RecordIndex, fragment_of, key_files, key_ids};
 use crate::snapshot::{Snapshot, SsTableKeys};
 

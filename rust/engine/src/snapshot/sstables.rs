@@ -365,9 +365,9 @@ impl SsTableCache {
         sstable: &SsTable,
     ) -> Result<Arc<SsTableHandle>> {
         let place = (shard_id, sstable.path.clone());
-        let sstable =
+        let handle =
             self.sstables.lock().entry(place).or_insert_with(|| Kept::new(&self.bound)).clone();
-        sstable.get_or_read(self.read(base, shard_id, sstable)).await
+        handle.get_or_read(self.read(base, shard_id, sstable)).await
     }
 
     /// Opens those of `listed` that are not open, and reads what of their files every scan needs,
@@ -468,11 +468,10 @@ impl SsTableCache {
         let mut context = SsTableContext::new(base, shard_id).await.context(&action)?;
         context.verifies = self.verifies.load(Ordering::Relaxed);
         let dataset = open_sstable(&context, &sstable.path).await.in_sstable(&action)?;
-        let (mut sstable, bytes) =
-            self.handle(shard_id, sstable.generation, &sstable.path, dataset);
-        sstable.row_bytes = sstable.in_memory_bytes.map(|bytes| bytes / sstable.rows.max(1));
-        sstable.compared = sstable.verify_small(SsTableFiles::Rows).await?;
-        Ok((sstable, bytes))
+        let (mut handle, bytes) = self.handle(shard_id, sstable.generation, &sstable.path, dataset);
+        handle.row_bytes = sstable.in_memory_bytes.map(|bytes| bytes / handle.rows.max(1));
+        handle.compared = handle.verify_small(SsTableFiles::Rows).await?;
+        Ok((handle, bytes))
     }
 
     fn handle(

@@ -255,7 +255,7 @@ async fn look_up(
     let done = done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     match &done {
         Ok(done) => stats.send_modify(|stats| {
-            stats.deletion_vector_files += done.runs as u64;
+            stats.deletion_vector_files += done.sstables as u64;
             stats.maintenance_ms += whole_ms(started);
         }),
         Err(error) => tell(table, stats, error),

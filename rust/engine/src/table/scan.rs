@@ -53,9 +53,9 @@ pub struct Scan {
 #[derive(Clone, Debug)]
 enum ReadAt {
     /// A new snapshot for each execution; these jobs are part of a live one.
-    New(Vec<Arc<dyn LiveJob>>),
+    Newest(Vec<Arc<dyn LiveJob>>),
     /// Always this one.
-    Pinned(Arc<Snapshot>),
+    Snapshot(Arc<Snapshot>),
 }
 
 impl Scan {
