@@ -137,7 +137,7 @@ GROUPS = {
         "table.apply(rows, pa.array([False] * 2000))",
         "lancemem.open_table(sys.argv[1])",
         "lancemem.create_table(f'{sys.argv[1]}-{next(numbers)}', rows.schema, primary_key='id')",
-        "table.recorded(0, 'loader')",
+        "table.txn_version('loader', shard=0)",
         "table.shard_ordinals(rows)",
     ],
     "jobs": [

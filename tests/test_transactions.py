@@ -70,7 +70,7 @@ def test_marks_survive_flush_compaction_and_the_loss_of_the_log(
     for entry in tmp_path.rglob("wal/*.arrow"):
         entry.unlink()
     again = lancemem.open_table(table.uri)
-    assert [again.recorded(shard, "query") for shard in range(4)] == [7] * 4
+    assert [again.txn_version("query", shard=shard) for shard in range(4)] == [7] * 4
     assert again.upsert(rows(range(100), 2), txn=("query", 7)).num_shards_already_written == 4
     assert stored(table) == dict.fromkeys(range(100), 1.0)
 
@@ -175,7 +175,7 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
     expected = dict.fromkeys(range(5), 1.0) | dict.fromkeys(range(5, 15), 2.0)
     expected |= dict.fromkeys(range(20, 25), 3.0) | dict.fromkeys((30, 31), 4.0)
     assert stored(after) == expected
-    assert [after.recorded(0, name) for name in ("flushed", "linked")] == [1, 2]
+    assert [after.txn_version(name, shard=0) for name in ("flushed", "linked")] == [1, 2]
 
     after.start_job(shard=0).close(flush=True)
     found = flushed_rows(after)

@@ -435,8 +435,16 @@ class Table:
         `round_floats` as in `upsert`.
         """
 
-    def recorded(self, shard: int | str, application: str) -> int | None:
-        """Return the newest version that `application` has written to a shard, durably."""
+    def txn_version(self, app_id: str, *, shard: int | str) -> int | None:
+        """Return the newest version that an application has written durably to a shard.
+
+        Args:
+            app_id: The application, the first part of `txn`.
+            shard: The shard, by ordinal or id.
+
+        Returns:
+            The version; None where the shard has recorded none of the application.
+        """
 
     def bulk_writer(self) -> BulkWriter:
         """Start a bulk write. Rows stay invisible until `commit`; no shard is claimed."""

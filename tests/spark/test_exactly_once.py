@@ -286,7 +286,7 @@ def test_a_stream_whose_log_lost_the_last_batch_writes_it_once(
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
     expected = {n: min(n, 2) * 100 + n for n in range(20)}
     assert stored(table) == expected
-    assert {table._table.recorded(shard, f"stream:{query_id}") for shard in (0, 1)} == {2}
+    assert {table._table.txn_version(f"stream:{query_id}", shard=shard) for shard in (0, 1)} == {2}
     # What Spark would find after the crash.
     for name in ("2", ".2.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)

@@ -312,7 +312,7 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
 def _is_written(table: lancemem.Table, shard: int, txn: transactions.Txn) -> bool:
     """Whether a shard has a write; asked before a claim, which would fence who works there."""
     application, version = txn
-    recorded = table.recorded(shard, application)
+    recorded = table.txn_version(application, shard=shard)
     if recorded is not None and recorded > version:
         raise lancemem.StaleTxnError(
             f"version {version} of application {application!r} comes too late for shard {shard}: "

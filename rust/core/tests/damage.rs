@@ -3,7 +3,7 @@
 //! Owns (B19): holes, cuts, flipped bits, empty and misplaced files.
 //! Does not own: every byte of an entry, which the unit tests of `format::wal_entry` cover.
 
-use lancemem_core::format::{Place, TRAILER_BYTES, paths, wal_entry};
+use lancemem_core::format::{LogAddress, TRAILER_BYTES, paths, wal_entry};
 use lancemem_core::shard::verify_wal;
 use lancemem_core::types::{ErrorKind, Generation, ManifestVersion, ShardId, WriterEpoch};
 
@@ -175,7 +175,7 @@ async fn an_entry_in_the_place_of_another_is_named_whichever_shard_it_is_of() {
         let fixture = written().await;
         let path = fixture.wal_path(4);
         let own = fixture.storage.bytes(&path).await;
-        let of_another_shard = Place { shard_id: ShardId::from_u128(1), ..fixture.place(4) };
+        let of_another_shard = LogAddress { shard_id: ShardId::from_u128(1), ..fixture.place(4) };
         let rows = &fixture.data_entries().await[2].1.batches;
         for foreign in [
             fixture.storage.bytes(&fixture.wal_path(3)).await,

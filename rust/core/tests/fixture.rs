@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lancemem_core::Result;
-use lancemem_core::format::{Place, ShardManifest, WalEntry, paths, wal_entry};
+use lancemem_core::format::{LogAddress, ShardManifest, WalEntry, paths, wal_entry};
 use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{KeyBytes, ShardId, WalPosition, WriterConfig};
@@ -117,8 +117,8 @@ impl Fixture {
         format!("table/{}", paths::wal_entry(self.shard_id, WalPosition(position)))
     }
 
-    pub const fn place(&self, position: u64) -> Place {
-        Place { shard_id: self.shard_id, position: WalPosition(position) }
+    pub const fn place(&self, position: u64) -> LogAddress {
+        LogAddress { shard_id: self.shard_id, position: WalPosition(position) }
     }
 
     /// Every entry, with its path.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lancemem_core::Result;
-use lancemem_core::format::{Place, TRAILER_BYTES, WalEntry, paths, wal_entry};
+use lancemem_core::format::{LogAddress, TRAILER_BYTES, WalEntry, paths, wal_entry};
 use lancemem_core::shard::{WalFinding, WalReport, truncate_wal, verify_wal};
 use lancemem_core::types::{ErrorKind, Generation, WalPosition, WriterEpoch};
 use lancemem_testkit::{Effect, Fault, Request};
@@ -46,7 +46,7 @@ async fn entry(fixture: &Fixture, position: u64) -> WalEntry {
 /// An entry of two batches as lance writes it, without a checksum, cut between the two.
 fn cut_on_a_boundary(whole: &WalEntry) -> Bytes {
     let encode = |batches: &[_]| {
-        let place = Place::default();
+        let place = LogAddress::default();
         let bytes = wal_entry::encode(batches, place, WriterEpoch(1), Generation(1)).unwrap();
         bytes.slice(..bytes.len() - TRAILER_BYTES)
     };

@@ -98,7 +98,7 @@ async fn a_mark_is_found_in_the_log_in_the_manifest_and_while_both_have_some() {
         assert_eq!(fixture.manifest().await.txns.get("query"), Some(1), "of flushed rows only");
         drop(writer);
         let again = fixture.open().await;
-        assert_eq!(again.txn("query"), Some(2));
+        assert_eq!(again.txn_version("query"), Some(2));
         assert!(!put(&fixture, &again, &[(1, 30)], 2).await.unwrap());
         again.close(true).await.unwrap();
         // A collector may now take the log: the manifest has it all.
@@ -244,7 +244,7 @@ async fn names_that_write_once_expire_by_the_clock_of_the_store_and_queries_stay
         writer.flush().await.unwrap();
         let kept = [named(13), named(0), ahead.clone(), "query".into()];
         assert_eq!(names().await, kept, "a name of the far future takes none that is young");
-        assert_eq!(writer.txn(&named(90)), None, "the job forgets with the manifest");
+        assert_eq!(writer.txn_version(&named(90)), None, "the job forgets with the manifest");
         writer.close(true).await.unwrap();
     })
     .await;

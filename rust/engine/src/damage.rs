@@ -86,13 +86,13 @@ async fn named<T>(base: &Dataset, done: thread::Result<Result<T>>) -> Result<T> 
 }
 
 /// A file that cannot be read.
-struct Found {
+struct DamagedBaseFile {
     /// Relative to the table.
     file: String,
     why: String,
 }
 
-impl Found {
+impl DamagedBaseFile {
     fn into_error(self) -> Error {
         let Self { file, why } = self;
         Error::corrupt(BASE, UNDECODABLE, format!("{file}: {why}"))
@@ -100,7 +100,7 @@ impl Found {
 }
 
 /// The first file that cannot be opened, else the first that cannot be read, as far as the search goes.
-async fn damaged_file(base: &Dataset) -> Option<Found> {
+async fn damaged_file(base: &Dataset) -> Option<DamagedBaseFile> {
     let files: Vec<BaseFile> = base.get_fragments().iter().flat_map(BaseFile::of).collect();
     if let Some(found) = first_damaged(files.clone(), false, OPENED).await {
         return Some(found);
@@ -114,7 +114,11 @@ async fn damaged_file(base: &Dataset) -> Option<Found> {
     first_damaged(read.collect(), true, 1).await
 }
 
-async fn first_damaged(files: Vec<BaseFile>, whole: bool, at_once: usize) -> Option<Found> {
+async fn first_damaged(
+    files: Vec<BaseFile>,
+    whole: bool,
+    at_once: usize,
+) -> Option<DamagedBaseFile> {
     let checked = stream::iter(files).map(|file| file.checked(whole)).buffered(at_once);
     let mut found = std::pin::pin!(checked.filter_map(futures::future::ready));
     found.next().await
@@ -148,7 +152,7 @@ impl BaseFile {
     }
 
     /// What is wrong with it. Reads to its end where it is to be read `whole`.
-    async fn checked(self, whole: bool) -> Option<Found> {
+    async fn checked(self, whole: bool) -> Option<DamagedBaseFile> {
         let file = self.name.clone();
         let why = match tokio::spawn(self.read(whole)).await {
             Ok(Err(error)) if is_damage(&error) => without_path(&error),
@@ -162,7 +166,7 @@ impl BaseFile {
                 format!("its reader panicked: {}", without_path(&text))
             }
         };
-        Some(Found { file, why })
+        Some(DamagedBaseFile { file, why })
     }
 
     async fn read(self, whole: bool) -> LanceResult<()> {

@@ -45,7 +45,7 @@ pub use lancemem_core::types::{
     Error, ErrorKind, Generation, KeyIndexKind, MAX_PUT_BYTES, PerProcess, Result, ShardId, Txn,
     TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
-pub use lookup::Found;
+pub use lookup::FoundRows;
 pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;

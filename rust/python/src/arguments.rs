@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use lancemem::{Consistency, Found, LiveJob};
+use lancemem::{Consistency, FoundRows, LiveJob};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PySequence, PyString};
@@ -180,7 +180,7 @@ impl MissingKeys {
     }
 
     /// The rows of a lookup.
-    pub fn rows(self, found: Found) -> lancemem::Result<Vec<RecordBatch>> {
+    pub fn rows(self, found: FoundRows) -> lancemem::Result<Vec<RecordBatch>> {
         match self {
             Self::Drop => Ok(found.rows),
             Self::Null => found.with_null_rows(),

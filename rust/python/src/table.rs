@@ -220,11 +220,12 @@ impl Table {
         self.write(py, input::batch(data)?, &change, txn, round_floats)
     }
 
-    #[doc = docstring!("Table.recorded")]
-    fn recorded(&self, py: Python<'_>, shard: ShardName, app_id: &str) -> PyResult<Option<i64>> {
+    #[doc = docstring!("Table.txn_version")]
+    #[pyo3(signature = (app_id, *, shard))]
+    fn txn_version(&self, py: Python<'_>, app_id: &str, shard: ShardName) -> PyResult<Option<i64>> {
         let table = self.inner()?;
         let shard_id = repair::existing_shard(py, &table, shard)?;
-        self.run(py, table.recorded(shard_id, app_id))
+        self.run(py, table.txn_version(shard_id, app_id))
     }
 
     #[doc = docstring!("Table.bulk_writer")]

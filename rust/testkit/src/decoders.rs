@@ -16,7 +16,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use lancemem_core::format::{
-    FragmentVector, IndexedFragment, OlderSsTableVector, PageFile, Place, RecordIndexRun,
+    FragmentVector, IndexedFragment, LogAddress, OlderSsTableVector, PageFile, RecordIndexRun,
     RowSchema, ShardManifest, SsTable, SsTableVectors, TOMBSTONE, TRAILER_BYTES, paths,
     version_hint, wal_entry,
 };
@@ -184,7 +184,7 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-const PLACE: Place = Place { shard_id: ShardId::from_u128(7), position: WalPosition(9) };
+const PLACE: LogAddress = LogAddress { shard_id: ShardId::from_u128(7), position: WalPosition(9) };
 
 /// Each with a trailer, and without it, as lance writes them, so that everything behind it is reached.
 fn log_entries() -> Vec<Vec<u8>> {

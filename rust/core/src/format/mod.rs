@@ -38,4 +38,4 @@ pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};
 pub use run_vectors::{FragmentVector, OlderSsTableVector, SsTableVectors};
 pub use sharding::Sharding;
 pub use wal_entry::WalEntry;
-pub use wal_trailer::{Place, TRAILER_BYTES};
+pub use wal_trailer::{LogAddress, TRAILER_BYTES};

@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use super::cast::item_of;
 use super::size::{arrays_of, payload_bytes};
-use super::wal_trailer::{self, Place};
+use super::wal_trailer::{self, LogAddress};
 use super::zero_width::{brings_too_many, holds_rows};
 use crate::types::{Error, Generation, Result, Txns, WriterEpoch};
 
@@ -46,7 +46,7 @@ pub struct WalEntry {
     /// The transaction ids of its rows' writes.
     pub txns: Txns,
     /// Where it belongs; absent in entries of lance.
-    pub place: Option<Place>,
+    pub place: Option<LogAddress>,
     /// Its rows in arrival order; empty for a fence sentinel.
     pub batches: Vec<RecordBatch>,
 }
@@ -66,7 +66,7 @@ impl WalEntry {
 /// An internal error where the batches differ in schema or cannot be encoded.
 pub fn encode(
     batches: &[RecordBatch],
-    place: Place,
+    place: LogAddress,
     writer_epoch: WriterEpoch,
     generation: Generation,
 ) -> Result<Bytes> {
@@ -79,7 +79,7 @@ pub fn encode(
 /// As [`encode`].
 pub fn encode_with_txns(
     batches: &[RecordBatch],
-    place: Place,
+    place: LogAddress,
     writer_epoch: WriterEpoch,
     generation: Generation,
     txns: &Txns,
@@ -99,7 +99,7 @@ pub fn encode_with_txns(
 ///
 /// # Errors
 /// An internal error where the encoder fails.
-pub fn encode_sentinel(place: Place, writer_epoch: WriterEpoch) -> Result<Bytes> {
+pub fn encode_sentinel(place: LogAddress, writer_epoch: WriterEpoch) -> Result<Bytes> {
     let metadata = HashMap::from([
         (WRITER_EPOCH.to_owned(), writer_epoch.to_string()),
         (FENCE_SENTINEL.to_owned(), "true".to_owned()),
@@ -166,7 +166,7 @@ fn shares_buffers(data_type: &DataType) -> bool {
 ///
 /// # Errors
 /// As [`decode`], and "misplaced" where it says that it belongs elsewhere.
-pub fn decode_at(bytes: &Bytes, place: Place) -> Result<WalEntry> {
+pub fn decode_at(bytes: &Bytes, place: LogAddress) -> Result<WalEntry> {
     let entry = decode(bytes, &place.to_string())?;
     match entry.place {
         Some(own) if own != place && !mutant!("B19-place") => {
@@ -329,7 +329,8 @@ mod tests {
     use super::*;
     use crate::types::{ShardId, WalPosition};
 
-    const PLACE: Place = Place { shard_id: ShardId::from_u128(11), position: WalPosition(5) };
+    const PLACE: LogAddress =
+        LogAddress { shard_id: ShardId::from_u128(11), position: WalPosition(5) };
 
     fn batch(ids: &[i64]) -> RecordBatch {
         let schema = Schema::new(vec![
@@ -409,9 +410,10 @@ mod tests {
     #[test]
     fn an_entry_in_the_place_of_another_says_which_one_it_is() {
         let other_shard = ShardId::from_u128(12);
-        for place in
-            [Place { position: WalPosition(6), ..PLACE }, Place { shard_id: other_shard, ..PLACE }]
-        {
+        for place in [
+            LogAddress { position: WalPosition(6), ..PLACE },
+            LogAddress { shard_id: other_shard, ..PLACE },
+        ] {
             let error = decode_at(&entry(), place).unwrap_err().to_string();
             assert!(
                 error.contains("misplaced") && error.contains(&format!("it is {PLACE}")),

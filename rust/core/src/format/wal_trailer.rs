@@ -24,14 +24,14 @@ const TXNS_MAGIC: &[u8; 8] = b"lmemmrk1";
 
 /// Where an entry stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct LogAddress {
     /// The shard in whose log it is.
     pub shard_id: ShardId,
     /// Its position there.
     pub position: WalPosition,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LogAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WAL entry {} of shard {}", self.position, self.shard_id)
     }
@@ -43,14 +43,14 @@ pub(super) struct Split {
     /// Everything before the trailer.
     pub stream: Bytes,
     pub txns: Txns,
-    pub place: Option<Place>,
+    pub place: Option<LogAddress>,
 }
 
 /// Puts the trailer behind the stream in `bytes`.
 ///
 /// In the metadata of the stream's schema its words would keep lance from replaying the entry: it compares
 /// schemas. Behind the stream no Arrow reader looks.
-pub(super) fn append(bytes: &mut Vec<u8>, txns: &Txns, place: Place) {
+pub(super) fn append(bytes: &mut Vec<u8>, txns: &Txns, place: LogAddress) {
     let length = low_word(bytes.len());
     append_txns(bytes, txns);
     bytes.extend_from_slice(place.shard_id.as_bytes());
@@ -123,7 +123,7 @@ fn split_checksum(bytes: &Bytes) -> Option<(Bytes, u32, u32)> {
     (&magic == CHECKSUM_MAGIC).then(|| (bytes.slice(..end), checksum, length))
 }
 
-fn split_place(body: Bytes) -> (Bytes, Option<Place>) {
+fn split_place(body: Bytes) -> (Bytes, Option<LogAddress>) {
     let Some((rest, place)) =
         body.split_last_chunk::<PLACE_BYTES>().filter(|(_, place)| place.ends_with(PLACE_MAGIC))
     else {
@@ -133,7 +133,7 @@ fn split_place(body: Bytes) -> (Bytes, Option<Place>) {
     shard.copy_from_slice(&place[..16]);
     position.copy_from_slice(&place[16..24]);
     let position = WalPosition(u64::from_le_bytes(position));
-    let place = Place { shard_id: ShardId::from_bytes(shard), position };
+    let place = LogAddress { shard_id: ShardId::from_bytes(shard), position };
     (body.slice(..rest.len()), Some(place))
 }
 

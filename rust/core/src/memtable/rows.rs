@@ -25,7 +25,7 @@ impl PlacedBatch {
 
 /// Where a row stands: its batch, and its place inside the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RowSlot {
     pub batch: usize,
     pub row: usize,
 }
@@ -58,17 +58,17 @@ impl Rows {
     }
 
     /// The place of a row among the first `batches` batches.
-    pub fn place(&self, row: usize, batches: usize) -> Place {
+    pub fn place(&self, row: usize, batches: usize) -> RowSlot {
         let (mut low, mut high) = (0, batches);
         while high - low > 1 {
             let middle = low.midpoint(high);
             if self.get(middle).first_row <= row { low = middle } else { high = middle }
         }
-        Place { batch: low, row: row - self.get(low).first_row }
+        RowSlot { batch: low, row: row - self.get(low).first_row }
     }
 
     /// The key at a place whose batch was indexed.
-    pub fn key(&self, place: Place) -> &[u8] {
+    pub fn key(&self, place: RowSlot) -> &[u8] {
         let placed = self.get(place.batch);
         let keys = placed.keys.get();
         keys.unwrap_or_else(|| unreachable!("an indexed batch has its keys")).get(place.row)

@@ -76,12 +76,12 @@ impl Drop for Admitted<'_> {
 }
 
 /// Counts a waiting put for as long as it waits; the first and the last one say so in the log.
-struct Waiting<'a> {
+struct WaitingPut<'a> {
     shared: &'a Shared,
     started: Instant,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingPut<'a> {
     fn start(shared: &'a Shared, reason: &str) -> Self {
         let started = Instant::now();
         let mut since = shared.admission.since.lock();
@@ -94,7 +94,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingPut<'_> {
     fn drop(&mut self) {
         let admission = &self.shared.admission;
         let waited_ms = whole_ms(self.started.elapsed());
@@ -125,7 +125,7 @@ impl Shared {
         {
             return Ok(admitted);
         }
-        let _waiting = Waiting::start(self, "MemTables hold more than their budget");
+        let _waiting = WaitingPut::start(self, "MemTables hold more than their budget");
         let _turn = self.admission.turn.lock().await;
         let mut progress = self.flushes.subscribe();
         loop {
@@ -148,7 +148,7 @@ impl Shared {
 
     /// Waits for a compactor, which works beside this job and says so in the shard manifest.
     async fn wait_for_compaction(&self) -> Result<()> {
-        let _waiting = Waiting::start(self, "too many generations wait for compaction");
+        let _waiting = WaitingPut::start(self, "too many generations wait for compaction");
         let started = Instant::now();
         loop {
             self.check_open()?;

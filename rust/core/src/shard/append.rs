@@ -29,7 +29,7 @@ const IDLE_TURNS: usize = 2;
 const MOST_TURNS: usize = 32;
 
 /// The right to append, while it is held.
-type Turn = OwnedMutexGuard<Option<WalAppender>>;
+type AppendGuard = OwnedMutexGuard<Option<WalAppender>>;
 
 /// Comes back behind the tasks that are ready now, on any thread. `tokio::task::yield_now` comes back
 /// on this thread alone, and not before its whole queue is empty: behind every scan that runs there.
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// Appends what is queued of one generation as one entry; whether more may follow.
-    async fn append_group(self: Arc<Self>, mut turn: Turn) -> bool {
+    async fn append_group(self: Arc<Self>, mut turn: AppendGuard) -> bool {
         let end = TaskEnd::of(&self, "append");
         let goes_on = match turn.as_mut() {
             Some(appender) => self.append_next(appender).await,

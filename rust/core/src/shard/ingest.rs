@@ -105,7 +105,7 @@ impl ShardWriter {
 
     /// The newest version of `app_id` in the shard, of writes that may not be durable yet.
     #[must_use]
-    pub fn txn(&self, app_id: &str) -> Option<i64> {
+    pub fn txn_version(&self, app_id: &str) -> Option<i64> {
         self.shared.txns.lock().get(app_id)
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::claim::Recovery;
-use crate::format::{Place, ShardManifest, paths, wal_entry};
+use crate::format::{LogAddress, ShardManifest, paths, wal_entry};
 use crate::store::{ManifestStore, Store};
 use crate::types::{Error, ManifestVersion, MaxBytes, Result, ShardId, WalPosition, WriterEpoch};
 
@@ -205,7 +205,7 @@ impl PlannedEntry {
         let Some(bytes) = store.get(&path, MaxBytes::LOG_ENTRY).await? else {
             return Ok(EntryStanding::Absent);
         };
-        let place = Place { shard_id: self.shard_id, position: self.position };
+        let place = LogAddress { shard_id: self.shard_id, position: self.position };
         let entry = wal_entry::decode_at(&bytes, place)?;
         if entry.writer_epoch != self.epoch || entry.batches.is_empty() {
             return Ok(EntryStanding::Lost);

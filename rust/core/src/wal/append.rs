@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::future::join;
 
 use super::highest_position;
-use crate::format::{Place, ShardManifest, paths, wal_entry};
+use crate::format::{LogAddress, ShardManifest, paths, wal_entry};
 use crate::store::{Created, ManifestStore, Moment, Store};
 use crate::types::{
     Error, Generation, MaxBytes, Result, ShardId, Txns, WalPosition, WriterConfig, WriterEpoch,
@@ -103,7 +103,7 @@ impl WalAppender {
         generation: Generation,
         txns: &Txns,
     ) -> Result<WalPosition> {
-        let place = Place { shard_id: self.shard_id, position: self.next };
+        let place = LogAddress { shard_id: self.shard_id, position: self.next };
         let bytes = wal_entry::encode_with_txns(batches, place, self.epoch, generation, txns)?;
         if mutant!("B1") {
             return self.append_entry(bytes).await;
@@ -238,7 +238,7 @@ async fn write_sentinel(
         if mutant!("B7") {
             return Ok(next);
         }
-        let place = Place { shard_id, position: next };
+        let place = LogAddress { shard_id, position: next };
         let sentinel = wal_entry::encode_sentinel(place, epoch)?;
         let path = paths::wal_entry(shard_id, next);
         if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {

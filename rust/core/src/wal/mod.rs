@@ -15,10 +15,10 @@ pub use tail::WalTail;
 pub(crate) use read_ahead::{READ_AHEAD, ReadAhead};
 pub(crate) use tail::{check_epoch, highest_position};
 
-use crate::format::Place;
+use crate::format::LogAddress;
 use crate::types::{ShardId, WalPosition};
 
 /// How errors and reports name an entry.
 pub(crate) fn entry_name(shard_id: ShardId, position: WalPosition) -> String {
-    Place { shard_id, position }.to_string()
+    LogAddress { shard_id, position }.to_string()
 }

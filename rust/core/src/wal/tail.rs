@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::entry_name;
 use super::read_ahead::{READ_AHEAD, ReadAhead};
-use crate::format::{Place, WalEntry, paths, wal_entry};
+use crate::format::{LogAddress, WalEntry, paths, wal_entry};
 use crate::store::Store;
 use crate::types::{Error, ErrorKind, Result, ShardId, WalPosition, WriterEpoch};
 
@@ -202,7 +202,7 @@ impl WalTail {
         let shard_id = self.shard_id;
         move |position, bytes| {
             let Some(bytes) = bytes else { return Ok(None) };
-            let entry = wal_entry::decode_at(&bytes, Place { shard_id, position })?;
+            let entry = wal_entry::decode_at(&bytes, LogAddress { shard_id, position })?;
             let (writer_epoch, is_fence_of_lance) = (entry.writer_epoch, entry.is_fence_of_lance());
             let prepared = prepare(position, entry)?;
             Ok(Some(Loaded { writer_epoch, is_fence_of_lance, prepared }))

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::record_index::has_keys_of;
-use crate::snapshot::{Kept, KeptBound};
+use crate::snapshot::{Cached, KeptBound};
 
 /// A file of deletion vectors, decoded. Every bitmap lies within its source.
 #[derive(Debug)]
@@ -114,15 +114,15 @@ impl SsTableFile {
 }
 
 /// Shard and run of a file.
-type Place = (ShardId, String);
+type SsTablePath = (ShardId, String);
 /// A file, its path and its place.
-type Entry = (Arc<Kept<SsTableFile>>, String, Place);
+type Entry = (Arc<Cached<SsTableFile>>, String, SsTablePath);
 
 /// Files that this process has read, by path.
 #[derive(Debug)]
 pub struct VectorFiles {
     bound: Arc<KeptBound>,
-    known: Mutex<HashMap<String, Arc<Kept<SsTableFile>>>>,
+    known: Mutex<HashMap<String, Arc<Cached<SsTableFile>>>>,
 }
 
 impl VectorFiles {
@@ -163,11 +163,11 @@ impl VectorFiles {
     }
 
     /// The place of each of these files of `shards` in memory. Others of them are forgotten.
-    fn entries(&self, files: HashMap<String, Place>, shards: &[ShardId]) -> Vec<Entry> {
+    fn entries(&self, files: HashMap<String, SsTablePath>, shards: &[ShardId]) -> Vec<Entry> {
         let mut known = self.known.lock();
         known.retain(|path, _| files.contains_key(path) || !is_of(path, shards));
-        let entry = |(path, place): (String, Place)| {
-            let kept = known.entry(path.clone()).or_insert_with(|| Kept::new(&self.bound));
+        let entry = |(path, place): (String, SsTablePath)| {
+            let kept = known.entry(path.clone()).or_insert_with(|| Cached::new(&self.bound));
             (kept.clone(), path, place)
         };
         files.into_iter().map(entry).collect()

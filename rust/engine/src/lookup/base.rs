@@ -39,7 +39,7 @@ const SMALL_ROWS: u64 = 65_536;
 const SCANS: u64 = 3;
 
 /// Where rows of the call may be: row of the call, fragment, offset.
-type Places = Vec<(u32, u32, u32)>;
+type RowLocations = Vec<(u32, u32, u32)>;
 
 /// The rows of the base table that answer for the keys of `open`.
 pub(super) async fn find(
@@ -228,7 +228,7 @@ fn bytes_a_row(snapshot: &Snapshot) -> u64 {
     of_key + in_table
 }
 
-fn in_memory(fragments: &[(u32, Arc<SsTableKeys>)], wanted: &Wanted, open: &[u32]) -> Places {
+fn in_memory(fragments: &[(u32, Arc<SsTableKeys>)], wanted: &Wanted, open: &[u32]) -> RowLocations {
     let mut places = Vec::new();
     for row in open {
         let key = wanted.key(*row);
@@ -247,7 +247,7 @@ async fn in_record_index(
     fragments: &HashSet<u32>,
     wanted: &Wanted,
     open: &[u32],
-) -> Result<Places> {
+) -> Result<RowLocations> {
     if fragments.is_empty() {
         return Ok(Vec::new());
     }
@@ -266,7 +266,7 @@ async fn in_index(
     covered: &HashSet<u32>,
     wanted: &Wanted,
     open: &[u32],
-) -> Result<Places> {
+) -> Result<RowLocations> {
     let values = open.iter().map(|row| wanted.value(*row)).collect::<Result<Vec<_>>>()?;
     let queries: Vec<(u32, SargableQuery)> = if open.len() <= FEW_KEYS {
         open.iter().copied().zip(values.into_iter().map(SargableQuery::Equals)).collect()
@@ -277,13 +277,17 @@ async fn in_index(
     for segment in &base.segments {
         searches.extend(queries.iter().map(|(row, query)| search(segment, *row, query).boxed()));
     }
-    let mut places: Places = all(searches).await?.into_iter().flatten().collect();
+    let mut places: RowLocations = all(searches).await?.into_iter().flatten().collect();
     places.retain(|(_, fragment, _)| covered.contains(fragment));
     Ok(places)
 }
 
 /// The rows of a segment of the index that meet `query`, which the row `row` of the call asks.
-async fn search(segment: &Arc<dyn ScalarIndex>, row: u32, query: &SargableQuery) -> Result<Places> {
+async fn search(
+    segment: &Arc<dyn ScalarIndex>,
+    row: u32,
+    query: &SargableQuery,
+) -> Result<RowLocations> {
     let found = segment.search(query, &NoOpMetricsCollector).await.in_base(ACTION)?;
     let SearchResult::Exact(rows) = found else {
         return Err(Error::Internal("a B-tree gave rows that are not exact".to_owned()));
@@ -310,7 +314,7 @@ async fn by_scan(
     fragments: &[u32],
     wanted: &Wanted,
     open: &[u32],
-) -> Result<Places> {
+) -> Result<RowLocations> {
     let Some(condition) = condition(wanted, open)? else { return Ok(Vec::new()) };
     let all = snapshot.base.manifest().fragments.iter();
     let ids: HashSet<u64> = fragments.iter().map(|id| u64::from(*id)).collect();

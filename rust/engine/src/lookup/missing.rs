@@ -11,7 +11,7 @@ use arrow_cast::display::array_value_to_string;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use lancemem_core::types::{Error, Result};
 
-use super::Found;
+use super::FoundRows;
 use crate::errors::Context;
 
 /// Keys that the error names.
@@ -19,7 +19,7 @@ const MAX_NAMED_KEYS: usize = 5;
 /// Characters of a key that the error shows.
 const MAX_KEY_CHARS: usize = 100;
 
-impl Found {
+impl FoundRows {
     /// A row for each key of the call. The row of a missing key is null in all columns but those of
     /// the key, so these columns are nullable in the result.
     ///
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     /// Rows of the keys 0 to 7 in two batches, of which 1, 4 and 7 are missing.
-    fn found() -> Found {
+    fn found() -> FoundRows {
         let names = vec![
             Field::new("id", DataType::Int64, false),
             Field::new("name", DataType::Utf8, false),
@@ -142,7 +142,7 @@ mod tests {
             RecordBatch::try_new(schema.clone(), vec![ids, names]).unwrap()
         };
         let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..8));
-        Found {
+        FoundRows {
             rows: vec![batch(vec![0, 2]), batch(vec![3, 5, 6])],
             missing: vec![1, 4, 7],
             keys: RecordBatch::try_from_iter([("id", keys)]).unwrap(),
@@ -175,10 +175,10 @@ mod tests {
     fn an_error_names_the_first_missing_keys_and_their_number() {
         let error = found().require_all().unwrap_err();
         assert_eq!(error.to_string(), "no row for 3 of 8 keys: 1, 4, 7");
-        let all = Found { missing: (0..8).collect(), ..found() };
+        let all = FoundRows { missing: (0..8).collect(), ..found() };
         let error = all.require_all().unwrap_err();
         assert_eq!(error.to_string(), "no row for 8 of 8 keys: 0, 1, 2, 3, 4, ...");
-        let none = Found { missing: Vec::new(), ..found() };
+        let none = FoundRows { missing: Vec::new(), ..found() };
         assert_eq!(none.require_all().unwrap().len(), 2);
     }
 }

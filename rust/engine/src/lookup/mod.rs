@@ -34,7 +34,7 @@ use wanted::Wanted;
 
 /// Rows found by key.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundRows {
     /// The rows, in the order of their keys in the call; a key that is there twice gives its row
     /// twice. One batch, or several where the values of a column are too large for one.
     pub rows: Vec<RecordBatch>,
@@ -44,7 +44,7 @@ pub struct Found {
     pub keys: RecordBatch,
 }
 
-impl Found {
+impl FoundRows {
     /// How many rows were found.
     #[must_use]
     pub fn num_rows(&self) -> usize {
@@ -85,7 +85,11 @@ async fn all<T>(reads: Vec<BoxFuture<'_, Result<T>>>) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// An input error for an unknown column or a snapshot without a primary key; a storage error.
-pub async fn find(snapshot: &Snapshot, keys: &RecordBatch, columns: &[String]) -> Result<Found> {
+pub async fn find(
+    snapshot: &Snapshot,
+    keys: &RecordBatch,
+    columns: &[String],
+) -> Result<FoundRows> {
     find_with(snapshot, keys, columns, ready(None)).await
 }
 
@@ -98,7 +102,7 @@ pub async fn find_with(
     keys: &RecordBatch,
     columns: &[String],
     ahead: impl Future<Output = Option<Ahead>>,
-) -> Result<Found> {
+) -> Result<FoundRows> {
     if snapshot.key.is_empty() {
         return Err(Error::input("the table has no primary key, so rows cannot be found by key"));
     }

@@ -8,7 +8,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::ArrowError;
 use lancemem_core::types::Result;
 
-use super::Found;
+use super::FoundRows;
 use super::take::{Columns, Origin};
 use super::wanted::Wanted;
 use crate::errors::Context;
@@ -39,7 +39,7 @@ impl Pieces {
         self.batches.push(answers.columns);
     }
 
-    pub fn finish(self, columns: &Columns, wanted: &Wanted) -> Result<Found> {
+    pub fn finish(self, columns: &Columns, wanted: &Wanted) -> Result<FoundRows> {
         let mut found = Vec::with_capacity(wanted.len());
         let mut taken = Vec::with_capacity(wanted.len());
         let mut missing = Vec::new();
@@ -55,10 +55,10 @@ impl Pieces {
         }
         if taken.is_empty() {
             let none = RecordBatch::new_empty(columns.schema.clone());
-            return Ok(Found { rows: vec![none], missing, keys: wanted.batch.clone() });
+            return Ok(FoundRows { rows: vec![none], missing, keys: wanted.batch.clone() });
         }
         let rows = self.gather(columns, wanted, &found, &taken)?;
-        Ok(Found { rows, missing, keys: wanted.batch.clone() })
+        Ok(FoundRows { rows, missing, keys: wanted.batch.clone() })
     }
 
     /// The rows `taken` for the rows `found` of the call, in halves where they are too large for one

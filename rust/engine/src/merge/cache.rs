@@ -36,7 +36,7 @@ pub struct MergeCacheStats {
 /// The newest snapshot's keys and dead rows, shared by all scans of a table.
 #[derive(Debug, Default)]
 pub struct MergeCache {
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedKeys>,
     key_hits: AtomicUsize,
     key_misses: AtomicUsize,
     mask_hits: AtomicUsize,
@@ -44,7 +44,7 @@ pub struct MergeCache {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedKeys {
     sstables: Option<(Vec<SourceId>, Arc<ComparedSsTables>)>,
     mask: Option<(SnapshotId, Arc<SnapshotMask>)>,
     flushed: Option<(SnapshotId, Arc<SnapshotMask>)>,
@@ -99,7 +99,7 @@ impl MergeCache {
 
     /// Forgets everything: an SSTable that was compared is damaged.
     pub fn forget(&self) {
-        *self.kept.lock() = Kept::default();
+        *self.kept.lock() = CachedKeys::default();
     }
 
     /// What is known of the dead rows of `snapshot`.

@@ -21,7 +21,7 @@ pub struct HeadStart(watch::Sender<bool>);
 
 /// What a source does about a [`HeadStart`].
 #[derive(Clone, Debug)]
-pub enum Turn {
+pub enum StartGate {
     /// It begins.
     First(Arc<HeadStart>),
     /// It waits for the one that begins.
@@ -34,7 +34,7 @@ impl Default for HeadStart {
     }
 }
 
-impl Turn {
+impl StartGate {
     /// Before anything of the source is read.
     pub async fn come(&self) {
         if let Self::Later(start) = self {
@@ -63,7 +63,7 @@ mod tests {
     #[tokio::test]
     async fn the_others_wait_for_the_first_rows_of_the_one_that_begins() {
         let start = Arc::<HeadStart>::default();
-        let (first, later) = (Turn::First(start.clone()), Turn::Later(start));
+        let (first, later) = (StartGate::First(start.clone()), StartGate::Later(start));
         assert!(poll!(pin!(first.come())).is_ready());
         let mut waits = pin!(later.come());
         assert!(poll!(&mut waits).is_pending());
@@ -74,6 +74,6 @@ mod tests {
 
     #[tokio::test]
     async fn the_others_begin_where_nobody_asks_for_the_one_that_should() {
-        Turn::Later(Arc::default()).come().await;
+        StartGate::Later(Arc::default()).come().await;
     }
 }

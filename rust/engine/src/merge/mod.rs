@@ -18,7 +18,7 @@ mod selector;
 mod superseded_rows;
 
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
-pub use first_rows::{HeadStart, Turn};
+pub use first_rows::{HeadStart, StartGate};
 pub use fragment_probe::{Pace, found_rows};
 pub use key_map::{NewerKeys, SourceKeys};
 pub use newest_rows::{NewestRowsExec, ScannedSsTable};

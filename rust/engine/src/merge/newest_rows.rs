@@ -33,7 +33,7 @@ use futures::{StreamExt, TryStreamExt};
 use lance::Dataset;
 use lancemem_core::types::Freshness;
 
-use super::Turn;
+use super::StartGate;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
 use crate::errors::{SsTableErrors, external};
 
@@ -54,7 +54,7 @@ pub struct NewestRowsExec {
     newest: Newest,
     record: Record,
     sstable: Option<ScannedSsTable>,
-    turn: Option<Turn>,
+    turn: Option<StartGate>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -84,7 +84,7 @@ impl NewestRowsExec {
 
     /// The same node, which begins when its turn comes.
     #[must_use]
-    pub fn in_turn(mut self, turn: Option<Turn>) -> Self {
+    pub fn in_turn(mut self, turn: Option<StartGate>) -> Self {
         self.turn = turn;
         self
     }
@@ -116,7 +116,7 @@ impl DisplayAs for NewestRowsExec {
             Newest::ByKey { freshness, key, .. } => write_by_key(f, key, *freshness),
         }?;
         self.sstable.as_ref().map_or(Ok(()), |sstable| write!(f, ", {}", sstable.name))?;
-        if matches!(self.turn, Some(Turn::First(_))) { write!(f, ", begins") } else { Ok(()) }
+        if matches!(self.turn, Some(StartGate::First(_))) { write!(f, ", begins") } else { Ok(()) }
     }
 }
 
@@ -173,7 +173,7 @@ impl ExecutionPlan for NewestRowsExec {
             let first = async { Pin::new(&mut input).peek().await.is_some() };
             let (selector, _) = join(selector, first).await;
             let selected = selected(input, selector?, metrics);
-            let given = move || turn.iter().for_each(Turn::given);
+            let given = move || turn.iter().for_each(StartGate::given);
             let rows = noted(selected, record, dropped).inspect({
                 let given = given.clone();
                 move |_| given()
@@ -280,10 +280,10 @@ mod tests {
         let start = Arc::<HeadStart>::default();
         let nothing = Arc::new(EmptyExec::new(schema.clone()));
         let node = NewestRowsExec::new(nothing, Newest::All, schema);
-        let node = node.in_turn(Some(Turn::First(start.clone())));
+        let node = node.in_turn(Some(StartGate::First(start.clone())));
         let rows = node.execute(0, Arc::default()).unwrap();
         let rows: Vec<RecordBatch> = rows.try_collect().await.unwrap();
         assert_eq!(rows, []);
-        assert!(poll!(pin!(Turn::Later(start).come())).is_ready());
+        assert!(poll!(pin!(StartGate::Later(start).come())).is_ready());
     }
 }

@@ -20,7 +20,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 use super::filter::{either, is_comparison};
 use super::lossy_cast::{is_utc, keeps_all};
-use super::values::{Place, decimal_of, is_placed, nearest_double, place};
+use super::values::{ConstantPosition, decimal_of, is_placed, nearest_double, place};
 
 /// Functions whose arguments take one common type.
 const OF_ONE_TYPE: &[&str] = &["coalesce", "nullif", "nvl", "nvl2", "greatest", "least"];
@@ -207,7 +207,7 @@ fn is_number(of: &DataType) -> bool {
 
 /// The place of a constant among the values of a type, where text and times without a zone mean what
 /// they mean beside such values.
-fn placed(constant: &ScalarValue, of: &DataType) -> Option<Place> {
+fn placed(constant: &ScalarValue, of: &DataType) -> Option<ConstantPosition> {
     let is_text = constant.try_as_str().is_some();
     match (of, constant.data_type()) {
         (DataType::Timestamp(_, zone), _) if is_text => {
@@ -234,18 +234,22 @@ fn placed(constant: &ScalarValue, of: &DataType) -> Option<Place> {
 }
 
 /// `value op constant`, where the constant lies at `place` among the values.
-fn at_place(value: &Expr, op: Operator, place: Place) -> Expr {
+fn at_place(value: &Expr, op: Operator, place: ConstantPosition) -> Expr {
     let with = |op, bound| binary_expr(value.clone(), op, lit(bound));
     let place = match place {
-        Place::At(constant) => return with(op, constant),
+        ConstantPosition::At(constant) => return with(op, constant),
         place => place,
     };
     match (op, place) {
-        (Operator::Lt | Operator::LtEq, Place::Above(below)) => with(Operator::LtEq, below),
-        (Operator::Gt | Operator::GtEq, Place::Above(below)) => with(Operator::Gt, below),
+        (Operator::Lt | Operator::LtEq, ConstantPosition::Above(below)) => {
+            with(Operator::LtEq, below)
+        }
+        (Operator::Gt | Operator::GtEq, ConstantPosition::Above(below)) => {
+            with(Operator::Gt, below)
+        }
         (Operator::NotEq, _)
-        | (Operator::Lt | Operator::LtEq, Place::Last)
-        | (Operator::Gt | Operator::GtEq, Place::First) => always(value),
+        | (Operator::Lt | Operator::LtEq, ConstantPosition::Last)
+        | (Operator::Gt | Operator::GtEq, ConstantPosition::First) => always(value),
         (Operator::IsDistinctFrom, _) => lit(true),
         (Operator::IsNotDistinctFrom, _) => lit(false),
         _ => never(value),
@@ -324,7 +328,7 @@ fn listed(list: &InList, schema: &DFSchema) -> Option<Expr> {
     for value in list {
         let found = constant(value).filter(|_| !is_same(value));
         match found.and_then(|constant| placed(constant, &of)) {
-            Some(Place::At(constant)) => values.push(lit(constant)),
+            Some(ConstantPosition::At(constant)) => values.push(lit(constant)),
             Some(_) => {}
             None if is_same(value) => values.push(value.clone()),
             None => {

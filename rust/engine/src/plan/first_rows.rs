@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::merge::{HeadStart, Turn};
+use crate::merge::{HeadStart, StartGate};
 use crate::snapshot::Snapshot;
 
 /// A scan of fewer bytes ends before anybody has waited for its first rows.
@@ -31,8 +31,12 @@ impl Turns {
     }
 
     /// The turn of an arm: the base table's is 0, and that of the source at a place one more.
-    pub fn of_arm(&self, arm: usize) -> Option<Turn> {
+    pub fn of_arm(&self, arm: usize) -> Option<StartGate> {
         let (first, start) = self.first.as_ref()?;
-        Some(if arm == *first { Turn::First(start.clone()) } else { Turn::Later(start.clone()) })
+        Some(if arm == *first {
+            StartGate::First(start.clone())
+        } else {
+            StartGate::Later(start.clone())
+        })
     }
 }

@@ -16,7 +16,7 @@ const SECONDS_A_DAY: i128 = 86_400;
 
 /// The place of a constant among the values of a type.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum ConstantPosition {
     /// It is this one.
     At(ScalarValue),
     /// It is greater than this one and less than the next.
@@ -30,12 +30,14 @@ pub enum Place {
 /// The place of `constant` among the values of `of`; `None` where the two cannot be compared exactly.
 ///
 /// Of two times both have a zone or neither has one.
-pub fn place(constant: &ScalarValue, of: &DataType) -> Option<Place> {
+pub fn place(constant: &ScalarValue, of: &DataType) -> Option<ConstantPosition> {
     match of {
         DataType::Float32 => return among_singles(nearest_double(constant)?),
         // As every engine has it, a number beside float64s is the nearest of them.
         DataType::Float64 => {
-            return Some(Place::At(ScalarValue::Float64(Some(nearest_double(constant)?))));
+            return Some(ConstantPosition::At(ScalarValue::Float64(Some(nearest_double(
+                constant,
+            )?))));
         }
         _ => {}
     }
@@ -49,7 +51,11 @@ pub fn place(constant: &ScalarValue, of: &DataType) -> Option<Place> {
     }
     let digits = raw(constant)?.checked_mul(known.step)?;
     let Some((floor, is_whole)) = scaled(digits, grid.scale - known.scale) else {
-        return Some(if digits.is_negative() { Place::First } else { Place::Last });
+        return Some(if digits.is_negative() {
+            ConstantPosition::First
+        } else {
+            ConstantPosition::Last
+        });
     };
     let (floor, is_step) = floor_div(floor, grid.step)?;
     grid.place(floor, is_whole && is_step, of)
@@ -186,15 +192,15 @@ impl Grid {
         Some(grid)
     }
 
-    fn place(&self, floor: i256, is_exact: bool, of: &DataType) -> Option<Place> {
+    fn place(&self, floor: i256, is_exact: bool, of: &DataType) -> Option<ConstantPosition> {
         if floor < self.least {
-            return Some(Place::First);
+            return Some(ConstantPosition::First);
         }
         if floor > self.greatest {
-            return Some(Place::Last);
+            return Some(ConstantPosition::Last);
         }
         let value = value(floor, of)?;
-        Some(if is_exact { Place::At(value) } else { Place::Above(value) })
+        Some(if is_exact { ConstantPosition::At(value) } else { ConstantPosition::Above(value) })
     }
 }
 
@@ -234,24 +240,28 @@ fn floor_div(number: i256, divisor: i256) -> Option<(i256, bool)> {
     Some((quotient, rest == i256::ZERO))
 }
 
-fn among_singles(number: f64) -> Option<Place> {
+fn among_singles(number: f64) -> Option<ConstantPosition> {
     #[expect(clippy::cast_possible_truncation, reason = "to the nearest one")]
     let near = number as f32;
     let single = |value| ScalarValue::Float32(Some(value));
     Some(match f64::from(near).partial_cmp(&number)? {
-        std::cmp::Ordering::Equal => Place::At(single(near)),
-        std::cmp::Ordering::Less => Place::Above(single(near)),
-        std::cmp::Ordering::Greater => Place::Above(single(near.next_down())),
+        std::cmp::Ordering::Equal => ConstantPosition::At(single(near)),
+        std::cmp::Ordering::Less => ConstantPosition::Above(single(near)),
+        std::cmp::Ordering::Greater => ConstantPosition::Above(single(near.next_down())),
     })
 }
 
-fn among_integers(number: f64, of: &DataType, grid: &Grid) -> Option<Place> {
+fn among_integers(number: f64, of: &DataType, grid: &Grid) -> Option<ConstantPosition> {
     if number.is_nan() {
         return None;
     }
     let floor = number.floor();
     let Some(whole) = i256::from_f64(floor) else {
-        return Some(if number.is_sign_negative() { Place::First } else { Place::Last });
+        return Some(if number.is_sign_negative() {
+            ConstantPosition::First
+        } else {
+            ConstantPosition::Last
+        });
     };
     #[expect(clippy::float_cmp, reason = "whether it is whole")]
     let is_whole = floor == number;
@@ -366,41 +376,44 @@ mod tests {
     #[test]
     fn a_number_has_a_place_among_decimals_and_integers() {
         let of = DataType::Decimal128(10, 2);
-        let at = |digits| Place::At(ScalarValue::Decimal128(Some(digits), 10, 2));
-        let above = |digits| Place::Above(ScalarValue::Decimal128(Some(digits), 10, 2));
+        let at = |digits| ConstantPosition::At(ScalarValue::Decimal128(Some(digits), 10, 2));
+        let above = |digits| ConstantPosition::Above(ScalarValue::Decimal128(Some(digits), 10, 2));
         assert_eq!(place(&number("261.910"), &of), Some(at(26_191)));
         assert_eq!(place(&number("2.005"), &of), Some(above(200)));
         assert_eq!(place(&number("-2.005"), &of), Some(above(-201)));
         assert_eq!(place(&number("1e-70"), &of), Some(above(0)));
         assert_eq!(place(&number("-1e-70"), &of), Some(above(-1)));
-        assert_eq!(place(&number("100000000"), &of), Some(Place::Last));
-        assert_eq!(place(&number("-1e70"), &of), Some(Place::First));
-        assert_eq!(place(&ScalarValue::UInt64(Some(u64::MAX)), &of), Some(Place::Last));
+        assert_eq!(place(&number("100000000"), &of), Some(ConstantPosition::Last));
+        assert_eq!(place(&number("-1e70"), &of), Some(ConstantPosition::First));
+        assert_eq!(place(&ScalarValue::UInt64(Some(u64::MAX)), &of), Some(ConstantPosition::Last));
         assert_eq!(place(&ScalarValue::Float64(Some(1.0)), &of), None);
 
         let long = |number| ScalarValue::Int64(Some(number));
         let of = DataType::Int64;
-        assert_eq!(place(&number("2.5"), &of), Some(Place::Above(long(2))));
-        assert_eq!(place(&ScalarValue::Float64(Some(-2.5)), &of), Some(Place::Above(long(-3))));
+        assert_eq!(place(&number("2.5"), &of), Some(ConstantPosition::Above(long(2))));
+        assert_eq!(
+            place(&ScalarValue::Float64(Some(-2.5)), &of),
+            Some(ConstantPosition::Above(long(-3)))
+        );
         let large = ScalarValue::Float64(Some(9_007_199_254_740_992.0));
-        assert_eq!(place(&large, &of), Some(Place::At(long(1 << 53))));
-        assert_eq!(place(&ScalarValue::Float64(Some(1e300)), &of), Some(Place::Last));
-        assert_eq!(place(&ScalarValue::UInt64(Some(u64::MAX)), &of), Some(Place::Last));
-        assert_eq!(place(&long(-1), &DataType::UInt64), Some(Place::First));
+        assert_eq!(place(&large, &of), Some(ConstantPosition::At(long(1 << 53))));
+        assert_eq!(place(&ScalarValue::Float64(Some(1e300)), &of), Some(ConstantPosition::Last));
+        assert_eq!(place(&ScalarValue::UInt64(Some(u64::MAX)), &of), Some(ConstantPosition::Last));
+        assert_eq!(place(&long(-1), &DataType::UInt64), Some(ConstantPosition::First));
         let hundreds = DataType::Decimal128(10, -2);
         let two = ScalarValue::Decimal128(Some(2), 10, -2);
-        assert_eq!(place(&number("250"), &hundreds), Some(Place::Above(two)));
+        assert_eq!(place(&number("250"), &hundreds), Some(ConstantPosition::Above(two)));
     }
 
     #[test]
     fn a_float64_has_a_place_among_float32s() {
         let single = |number| ScalarValue::Float32(Some(number));
         let place = |number| place(&ScalarValue::Float64(Some(number)), &DataType::Float32);
-        assert_eq!(place(0.5), Some(Place::At(single(0.5))));
-        assert_eq!(place(0.1), Some(Place::Above(single(0.1_f32.next_down()))));
-        assert_eq!(place(16_777_217.0), Some(Place::Above(single(16_777_216.0))));
-        assert_eq!(place(1e300), Some(Place::Above(single(f32::MAX))));
-        assert_eq!(place(-1e300), Some(Place::Above(single(f32::NEG_INFINITY))));
+        assert_eq!(place(0.5), Some(ConstantPosition::At(single(0.5))));
+        assert_eq!(place(0.1), Some(ConstantPosition::Above(single(0.1_f32.next_down()))));
+        assert_eq!(place(16_777_217.0), Some(ConstantPosition::Above(single(16_777_216.0))));
+        assert_eq!(place(1e300), Some(ConstantPosition::Above(single(f32::MAX))));
+        assert_eq!(place(-1e300), Some(ConstantPosition::Above(single(f32::NEG_INFINITY))));
         assert_eq!(place(f64::NAN), None);
     }
 
@@ -409,15 +422,18 @@ mod tests {
         let at = |nanos| ScalarValue::TimestampNanosecond(Some(nanos), None);
         let of = DataType::Timestamp(TimeUnit::Second, None);
         let second = |number| ScalarValue::TimestampSecond(Some(number), None);
-        assert_eq!(place(&at(1_500_000_000), &of), Some(Place::Above(second(1))));
-        assert_eq!(place(&at(-1), &of), Some(Place::Above(second(-1))));
+        assert_eq!(place(&at(1_500_000_000), &of), Some(ConstantPosition::Above(second(1))));
+        assert_eq!(place(&at(-1), &of), Some(ConstantPosition::Above(second(-1))));
         let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
-        assert_eq!(place(&second(2), &nanos), Some(Place::At(at(2_000_000_000))));
-        assert_eq!(place(&second(i64::MAX), &nanos), Some(Place::Last));
+        assert_eq!(place(&second(2), &nanos), Some(ConstantPosition::At(at(2_000_000_000))));
+        assert_eq!(place(&second(i64::MAX), &nanos), Some(ConstantPosition::Last));
         let day = |number| ScalarValue::Date32(Some(number));
-        assert_eq!(place(&second(86_400), &DataType::Date32), Some(Place::At(day(1))));
-        assert_eq!(place(&second(86_399), &DataType::Date32), Some(Place::Above(day(0))));
-        assert_eq!(place(&day(-1), &of), Some(Place::At(second(-86_400))));
+        assert_eq!(place(&second(86_400), &DataType::Date32), Some(ConstantPosition::At(day(1))));
+        assert_eq!(
+            place(&second(86_399), &DataType::Date32),
+            Some(ConstantPosition::Above(day(0)))
+        );
+        assert_eq!(place(&day(-1), &of), Some(ConstantPosition::At(second(-86_400))));
         assert_eq!(place(&day(1), &DataType::Int64), None);
     }
 

@@ -29,7 +29,7 @@ pub use check::check;
 pub use key_columns::{column_batches, fragment_of, has_keys_of, key_files, key_ids};
 pub use levels::{RunSize, due};
 pub use merge::{Merged, merge};
-pub use open::{Found, IndexRuns, OpenRun, RecordIndex};
+pub use open::{IndexMatches, IndexRuns, OpenRun, RecordIndex};
 
 /// What a record index has, or what a look at it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

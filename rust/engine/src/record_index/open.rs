@@ -195,11 +195,11 @@ struct Serving {
 }
 
 /// A row that may have a key: place of the key in the call, fragment, offset.
-pub type Place = (u32, u32, u32);
+pub type RowLocation = (u32, u32, u32);
 
 /// Rows that a search found in some fragments.
 #[derive(Debug)]
-pub struct Found {
+pub struct IndexMatches {
     /// Offsets by fragment, of every fragment that was searched.
     pub rows: HashMap<u64, RoaringBitmap>,
     /// About how many bytes were read for it.
@@ -275,10 +275,10 @@ impl RecordIndex {
     ///
     /// # Errors
     /// A storage error. The caller goes on without the index, and says so here.
-    pub async fn search(&self, keys: &[&[u8]]) -> Result<Vec<Place>> {
+    pub async fn search(&self, keys: &[&[u8]]) -> Result<Vec<RowLocation>> {
         let searches: Vec<_> =
             self.runs.iter().map(|serving| serving.search(keys).boxed()).collect();
-        let found: Vec<Vec<Place>> =
+        let found: Vec<Vec<RowLocation>> =
             stream::iter(searches).buffered(AT_ONCE).try_collect().await.context(ACTION)?;
         Ok(found.into_iter().flatten().collect())
     }
@@ -292,7 +292,7 @@ impl RecordIndex {
         fragments: &[Fragment],
         count: usize,
         keys: impl Iterator<Item = &'a [u8]>,
-    ) -> Option<Found> {
+    ) -> Option<IndexMatches> {
         let is_covered =
             |fragment: &&Fragment| u32::try_from(fragment.id).is_ok_and(|id| self.covers(id));
         let covered: Vec<&Fragment> = fragments.iter().filter(is_covered).collect();
@@ -313,7 +313,7 @@ impl RecordIndex {
         let rows = covered.iter().map(|fragment| (fragment.id, RoaringBitmap::new()));
         let bytes = usize::try_from(compared).unwrap_or(usize::MAX);
         let bytes = bytes.saturating_add(places.len() * ENTRY_BYTES);
-        let mut found = Found { rows: rows.collect(), bytes };
+        let mut found = IndexMatches { rows: rows.collect(), bytes };
         for (_, fragment, offset) in places {
             if let Some(rows) = found.rows.get_mut(&u64::from(fragment)) {
                 rows.insert(offset);
@@ -323,7 +323,7 @@ impl RecordIndex {
     }
 
     /// The same in pages that were compared; bytes that were read for that, and the rows.
-    async fn search_compared(&self, keys: &[&[u8]]) -> Result<(u64, Vec<Place>)> {
+    async fn search_compared(&self, keys: &[&[u8]]) -> Result<(u64, Vec<RowLocation>)> {
         let mut bytes = 0;
         for run in self.serving() {
             bytes += run.compare_before_use().await.context(ACTION)?;
@@ -339,7 +339,7 @@ impl RecordIndex {
 }
 
 impl Serving {
-    async fn search(&self, keys: &[&[u8]]) -> LanceResult<Vec<Place>> {
+    async fn search(&self, keys: &[&[u8]]) -> LanceResult<Vec<RowLocation>> {
         let pages = self.run.pages().await?;
         let found = self.run.unwinding(pages.search(keys)).await?;
         let mut places = Vec::with_capacity(found.len());

@@ -21,7 +21,7 @@ use lancemem_core::types::{Error, KeyBlock, Result};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use super::cache::{Kept, KeptBound};
+use super::cache::{Cached, KeptBound};
 use super::row_readers::RowReaders;
 use super::sstable_keys::SsTableKeys;
 use super::sstables::with_table;
@@ -71,7 +71,7 @@ pub struct BaseFragment {
 /// The keys of all rows of a fragment's data files, deleted ones included.
 #[derive(Debug)]
 pub struct FragmentKeys {
-    keys: Arc<Kept<SsTableKeys>>,
+    keys: Arc<Cached<SsTableKeys>>,
     /// Lookups that read the fragment because its keys were not in memory.
     lookups: AtomicU64,
 }
@@ -155,7 +155,7 @@ impl BaseFragment {
 
 impl FragmentKeys {
     fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
-        Arc::new(Self { keys: Kept::new(bound), lookups: AtomicU64::new(0) })
+        Arc::new(Self { keys: Cached::new(bound), lookups: AtomicU64::new(0) })
     }
 
     /// The keys, where they are in memory.

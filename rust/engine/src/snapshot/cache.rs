@@ -25,7 +25,7 @@ pub struct KeptStats {
     pub evictions: u64,
 }
 
-/// A bound that many [`Kept`] share.
+/// A bound that many [`Cached`] share.
 #[derive(Debug)]
 pub struct KeptBound {
     limit_bytes: usize,
@@ -103,7 +103,7 @@ impl KeptBound {
 }
 
 /// One thing that is read when it is asked for and kept while the bound allows.
-pub struct Kept<T> {
+pub struct Cached<T> {
     bound: Arc<KeptBound>,
     used: AtomicU64,
     value: Mutex<Option<(Arc<T>, usize)>>,
@@ -111,7 +111,7 @@ pub struct Kept<T> {
     reading: tokio::sync::Mutex<()>,
 }
 
-impl<T: Send + Sync + 'static> Kept<T> {
+impl<T: Send + Sync + 'static> Cached<T> {
     /// Nothing yet, under `bound`.
     #[must_use]
     pub fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
@@ -169,7 +169,7 @@ impl<T: Send + Sync + 'static> Kept<T> {
     }
 }
 
-impl<T> Kept<T> {
+impl<T> Cached<T> {
     fn let_go(&self) -> bool {
         // Dropped behind the lock: the value may be large, or hold others of its kind.
         let value = self.value.lock().take();
@@ -180,7 +180,7 @@ impl<T> Kept<T> {
     }
 }
 
-impl<T: Send + Sync> Evict for Kept<T> {
+impl<T: Send + Sync> Evict for Cached<T> {
     fn last_used(&self) -> Option<u64> {
         let value = self.value.lock();
         let (value, _) = value.as_ref()?;
@@ -192,13 +192,13 @@ impl<T: Send + Sync> Evict for Kept<T> {
     }
 }
 
-impl<T> Drop for Kept<T> {
+impl<T> Drop for Cached<T> {
     fn drop(&mut self) {
         self.let_go();
     }
 }
 
-impl<T> fmt::Debug for Kept<T> {
+impl<T> fmt::Debug for Cached<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.value.lock().as_ref().map(|(_, bytes)| *bytes);
         f.debug_struct("Kept").field("bytes", &bytes).finish_non_exhaustive()
@@ -211,14 +211,14 @@ mod tests {
 
     use super::*;
 
-    async fn get(kept: &Kept<usize>, bytes: usize) -> Arc<usize> {
+    async fn get(kept: &Cached<usize>, bytes: usize) -> Arc<usize> {
         kept.get_or_read(async { Ok((bytes, bytes)) }).await.unwrap()
     }
 
     #[tokio::test]
     async fn what_was_used_longest_ago_goes_first() {
         let bound = KeptBound::new(100);
-        let kept: Vec<_> = (0..4).map(|_| Kept::<usize>::new(&bound)).collect();
+        let kept: Vec<_> = (0..4).map(|_| Cached::<usize>::new(&bound)).collect();
         for one in &kept[..3] {
             get(one, 30).await;
         }
@@ -233,13 +233,13 @@ mod tests {
     #[tokio::test]
     async fn what_a_reader_holds_stays() {
         let bound = KeptBound::new(10);
-        let (first, second) = (Kept::new(&bound), Kept::new(&bound));
+        let (first, second) = (Cached::new(&bound), Cached::new(&bound));
         let held = get(&first, 8).await;
         get(&second, 8).await;
         assert!(first.present().is_some(), "held");
         drop(held);
         get(&second, 8).await;
-        let third = Kept::new(&bound);
+        let third = Cached::new(&bound);
         get(&third, 8).await;
         assert!(first.present().is_none());
         assert_eq!(bound.stats().bytes, 8);
@@ -248,7 +248,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_dropped_is_not_counted_any_more() {
         let bound = KeptBound::new(100);
-        let kept = Kept::new(&bound);
+        let kept = Cached::new(&bound);
         get(&kept, 30).await;
         drop(kept);
         assert_eq!(bound.stats().bytes, 0);
@@ -257,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn many_who_ask_at_once_read_once() {
         let bound = KeptBound::new(100);
-        let kept = Kept::new(&bound);
+        let kept = Cached::new(&bound);
         let gets = (0..8).map(|_| {
             kept.get_or_read(async {
                 tokio::task::yield_now().await;
@@ -272,7 +272,7 @@ mod tests {
     #[tokio::test]
     async fn after_an_error_the_next_one_reads_again() {
         let bound = KeptBound::new(100);
-        let kept: Arc<Kept<usize>> = Kept::new(&bound);
+        let kept: Arc<Cached<usize>> = Cached::new(&bound);
         let failed = kept.get_or_read(async { Err(Error::input("no")) }).await;
         assert!(failed.is_err());
         assert_eq!(*get(&kept, 7).await, 7);

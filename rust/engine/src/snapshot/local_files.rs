@@ -47,9 +47,9 @@ type OpenFiles = HashMap<(u64, Path), Arc<OpenFile>, RandomState>;
 
 /// How a file is asked for without a copy of its path. Hashed as what is open is.
 #[derive(Hash)]
-struct Place<'a>(u64, &'a Path);
+struct FileSlot<'a>(u64, &'a Path);
 
-impl Equivalent<(u64, Path)> for Place<'_> {
+impl Equivalent<(u64, Path)> for FileSlot<'_> {
     fn equivalent(&self, key: &(u64, Path)) -> bool {
         self.0 == key.0 && *self.1 == key.1
     }
@@ -78,7 +78,7 @@ impl LocalFiles {
     }
 
     async fn file(&self, location: &Path) -> Result<Arc<OpenFile>> {
-        let place = Place(self.dataset, location);
+        let place = FileSlot(self.dataset, location);
         // Never waited for: a fork leaves a lock that is held elsewhere to its child as it is.
         let known = OPEN.try_read().and_then(|open| open.get(&place).cloned());
         if let Some(file) = known {

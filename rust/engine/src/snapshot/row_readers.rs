@@ -37,12 +37,12 @@ const READS_AT_ONCE: usize = 8;
 const TRIES: usize = 0;
 
 /// A fragment, the ids of the columns that are read, outermost ones, and which of the threads reads.
-type Place = (u32, Vec<i32>, usize);
+type ReaderKey = (u32, Vec<i32>, usize);
 
 /// The open readers of one dataset, which is one version.
 #[derive(Debug, Default)]
 pub struct RowReaders {
-    open: Mutex<HashMap<Place, Arc<OpenReader>>>,
+    open: Mutex<HashMap<ReaderKey, Arc<OpenReader>>>,
     /// What local files are read through; made by the first of them.
     local: Mutex<Option<LocalReads>>,
 }
@@ -112,7 +112,7 @@ impl RowReaders {
         thread: usize,
     ) -> Result<Arc<OpenReader>> {
         let ids = columns.fields.iter().map(|field| field.id).collect();
-        let place: Place = (fragment, ids, thread);
+        let place: ReaderKey = (fragment, ids, thread);
         let known = self.open.lock().get(&place).cloned();
         if let Some(known) = known {
             return Ok(known);

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::base::BaseCache;
-use super::cache::{Kept, KeptBound, KeptStats};
+use super::cache::{Cached, KeptBound, KeptStats};
 use super::readers;
 use super::row_readers::RowReaders;
 use super::sstable_columns::{read_hidden, read_keys, read_tombstones};
@@ -54,10 +54,10 @@ pub struct SsTableHandle {
     pub columns: SchemaRef,
     /// Reads rows of it.
     pub row_readers: RowReaders,
-    keys: Arc<Kept<SsTableKeys>>,
-    filter: Arc<Kept<KeyFilter>>,
-    index: Arc<Kept<KeyIndex>>,
-    tombstones: Arc<Kept<RoaringBitmap>>,
+    keys: Arc<Cached<SsTableKeys>>,
+    filter: Arc<Cached<KeyFilter>>,
+    index: Arc<Cached<KeyIndex>>,
+    tombstones: Arc<Cached<RoaringBitmap>>,
     /// Whether filter and index hold every key of the SSTable.
     trusted: bool,
     /// Whether files are compared with their checksums.
@@ -311,7 +311,7 @@ fn physical_rows(sstable: &Dataset) -> u64 {
 }
 
 /// Handles by shard and folder.
-type OpenSsTables = HashMap<(ShardId, String), Arc<Kept<SsTableHandle>>>;
+type OpenSsTables = HashMap<(ShardId, String), Arc<Cached<SsTableHandle>>>;
 
 /// The SSTables that are open in this process.
 #[derive(Debug)]
@@ -366,7 +366,7 @@ impl SsTableCache {
     ) -> Result<Arc<SsTableHandle>> {
         let place = (shard_id, sstable.path.clone());
         let handle =
-            self.sstables.lock().entry(place).or_insert_with(|| Kept::new(&self.bound)).clone();
+            self.sstables.lock().entry(place).or_insert_with(|| Cached::new(&self.bound)).clone();
         handle.get_or_read(self.read(base, shard_id, sstable)).await
     }
 
@@ -437,7 +437,7 @@ impl SsTableCache {
         }
         let (mut anew, bytes) = self.open_anew(base, sstable).await?;
         anew.compared = Some(stamps);
-        let kept = Kept::new(&self.bound);
+        let kept = Cached::new(&self.bound);
         let anew = kept.get_or_read(ready(Ok((anew, bytes)))).await?;
         self.sstables.lock().insert(place, kept);
         Ok(anew)
@@ -488,10 +488,10 @@ impl SsTableCache {
             shard_id,
             generation,
             path: path.to_owned(),
-            keys: Kept::new(&self.bound),
-            filter: Kept::new(&self.bound),
-            index: Kept::new(&self.bound),
-            tombstones: Kept::new(&self.bound),
+            keys: Cached::new(&self.bound),
+            filter: Cached::new(&self.bound),
+            index: Cached::new(&self.bound),
+            tombstones: Cached::new(&self.bound),
             trusted: is_ours(&dataset),
             verifies: self.verifies.load(Ordering::Relaxed),
             compared: None,

@@ -110,7 +110,7 @@ impl Drop for Maintenance {
 /// What all jobs of one handle of a table share: they take turns, because each round compacts
 /// every shard.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct MaintenanceState {
     collected: Option<Instant>,
     /// When files of the base were collected too.
     base_files: Option<Instant>,

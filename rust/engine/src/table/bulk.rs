@@ -74,13 +74,13 @@ pub struct BulkWriter {
     /// What the rows are accepted and stored as.
     schema: Arc<RowSchema>,
     /// Rows that are not written yet, by shard.
-    waiting: BTreeMap<ShardId, Waiting>,
+    waiting: BTreeMap<ShardId, PendingRows>,
     routing: HashMap<i32, ShardId>,
     sstables: Vec<StagedSsTable>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingRows {
     rows: Vec<AcceptedRows>,
     bytes: usize,
 }

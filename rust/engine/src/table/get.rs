@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::read::{Purpose, Sources};
 use super::{LiveJob, Table};
 use crate::damage::naming_damage;
-use crate::lookup::{self, Ahead, Found};
+use crate::lookup::{self, Ahead, FoundRows};
 use crate::snapshot::{Consistency, KeptStats, Snapshot};
 
 impl Table {
@@ -29,7 +29,7 @@ impl Table {
         columns: Option<Vec<String>>,
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
-    ) -> Result<Found> {
+    ) -> Result<FoundRows> {
         self.require_key()?;
         let asked = Mutex::new(self.ask_base(keys, columns.as_ref()).await);
         let (asked, columns) = (&asked, &columns);
@@ -71,7 +71,7 @@ impl Table {
         snapshot: &Snapshot,
         keys: &RecordBatch,
         columns: Option<Vec<String>>,
-    ) -> Result<Found> {
+    ) -> Result<FoundRows> {
         self.require_key()?;
         let (keys, columns) = call_of(snapshot, keys, columns)?;
         naming_damage(&snapshot.base, lookup::find(snapshot, &keys, &columns)).await

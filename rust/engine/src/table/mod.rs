@@ -93,7 +93,7 @@ pub struct Table {
     /// The newest base version whose files are known to be on disk.
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
-    maintenance: tokio::sync::Mutex<background::Turn>,
+    maintenance: tokio::sync::Mutex<background::MaintenanceState>,
     /// The snapshot that was last pinned by its name.
     token_snapshot: tokio::sync::Mutex<Option<(SnapshotToken, Arc<Snapshot>)>>,
     /// The shard whose missing generations the caller has given up, in a handle made for that.
@@ -256,7 +256,7 @@ impl Table {
         &self.store
     }
 
-    const fn maintenance_turn(&self) -> &tokio::sync::Mutex<background::Turn> {
+    const fn maintenance_turn(&self) -> &tokio::sync::Mutex<background::MaintenanceState> {
         &self.maintenance
     }
 

@@ -37,12 +37,12 @@ pub struct TailCache(Mutex<HashMap<ShardId, Arc<tokio::sync::Mutex<ShardTail>>>>
 #[derive(Debug)]
 struct ShardTail {
     manifests: ManifestStore,
-    place: Option<Place>,
+    place: Option<TailProgress>,
 }
 
 /// How far a tail is read, and under which columns.
 #[derive(Debug)]
-struct Place {
+struct TailProgress {
     wal: WalTail,
     replay: Replay,
     rows: Arc<RowSchema>,
@@ -382,9 +382,9 @@ impl Table {
         let rows = reading.rows;
         // Rows that came to other columns may lack values of these.
         tail.place.take_if(|place| !Arc::ptr_eq(&place.rows, rows));
-        let Place { wal, replay, .. } = tail.place.get_or_insert_with(|| {
+        let TailProgress { wal, replay, .. } = tail.place.get_or_insert_with(|| {
             let wal = WalTail::new(self.store.clone(), shard_id, WalPosition(0));
-            Place { wal, replay: Replay::new(shard_id, rows.clone()), rows: rows.clone() }
+            TailProgress { wal, replay: Replay::new(shard_id, rows.clone()), rows: rows.clone() }
         });
         let Some(look) = Look::now(wal, &tail.manifests).await? else { return Ok(None) };
         let (is_first, first) = (look.is_first(), look.manifest.clone());

@@ -39,7 +39,7 @@ pub struct RelistReport {
 
 /// What was found of the generations that are missing.
 #[derive(Debug, Default)]
-struct Found {
+struct ShardFindings {
     /// SSTables whose files are all as they were written.
     whole: Vec<SsTable>,
     /// Those of which something is left that cannot be listed, and why.
@@ -168,7 +168,7 @@ impl Table {
             return Ok(None);
         }
         self.check_sharding(manifest)?;
-        let Found { whole, refused } = self.find(&base, manifest, &missing).await?;
+        let ShardFindings { whole, refused } = self.find(&base, manifest, &missing).await?;
         if !whole.is_empty() {
             self.list_again(shard_id, &whole).await?;
         }
@@ -213,7 +213,7 @@ impl Table {
         base: &Dataset,
         manifest: &ShardManifest,
         missing: &[MissingRange],
-    ) -> Result<Found> {
+    ) -> Result<ShardFindings> {
         let shard_id = manifest.shard_id;
         let folders = self.store().list_folders(&paths::shard(shard_id)).await?;
         let folders: HashSet<String> = folders.into_iter().collect();
@@ -227,7 +227,7 @@ impl Table {
         let recorded = self.recorded_sstables(manifest, missing).await?;
         let generations: BTreeSet<Generation> =
             recorded.keys().chain(by_name.keys()).copied().collect();
-        let mut found = Found::default();
+        let mut found = ShardFindings::default();
         for generation in generations {
             let named = by_name.remove(&generation).unwrap_or_default();
             let one = match (recorded.get(&generation), named.as_slice()) {

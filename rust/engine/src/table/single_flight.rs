@@ -50,13 +50,13 @@ struct Loads {
 }
 
 /// A load that others wait for; they hear of its end however that comes.
-struct Turn<'a> {
+struct LoadGuard<'a> {
     loads: &'a Loads,
     key: InternalCacheKey,
     _alive: watch::Sender<()>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LoadGuard<'_> {
     fn drop(&mut self) {
         self.loads.loading.lock().remove(&self.key);
     }
@@ -71,14 +71,17 @@ impl Loads {
     }
 
     /// The turn to load `key`, or who has it.
-    fn turn(&self, key: &InternalCacheKey) -> std::result::Result<Turn<'_>, watch::Receiver<()>> {
+    fn turn(
+        &self,
+        key: &InternalCacheKey,
+    ) -> std::result::Result<LoadGuard<'_>, watch::Receiver<()>> {
         let mut loading = self.loading.lock();
         if let Some(running) = loading.get(key) {
             return Err(running.clone());
         }
         let (alive, running) = watch::channel(());
         loading.insert(*key, running);
-        Ok(Turn { loads: self, key: *key, _alive: alive })
+        Ok(LoadGuard { loads: self, key: *key, _alive: alive })
     }
 }
 

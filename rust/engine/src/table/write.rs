@@ -133,7 +133,7 @@ impl Table {
     /// # Errors
     /// An input error for a shard that does not exist; damage of its log.
     #[boxed]
-    pub async fn recorded(&self, shard_id: ShardId, app_id: &str) -> Result<Option<i64>> {
+    pub async fn txn_version(&self, shard_id: ShardId, app_id: &str) -> Result<Option<i64>> {
         Ok(self.txns_of(shard_id).await?.get(app_id))
     }
 

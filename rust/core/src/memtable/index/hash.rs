@@ -34,7 +34,7 @@ use shuttle::sync::atomic::AtomicU64;
 
 use super::monotonic::Rising;
 use super::{KeyIndex, position};
-use crate::memtable::rows::{Place, Rows};
+use crate::memtable::rows::{RowSlot, Rows};
 
 // Small where schedules are tried, so that it grows there.
 const FIRST_SLOTS: usize = if cfg!(lancemem_schedules) { 1 << 2 } else { 1 << 10 };
@@ -135,7 +135,7 @@ impl HashIndex {
 
     fn key<'a>(&self, rows: &'a Rows, row: u32) -> &'a [u8] {
         let batch = self.link(row).batch as usize;
-        rows.key(Place { batch, row: row as usize - rows.get(batch).first_row })
+        rows.key(RowSlot { batch, row: row as usize - rows.get(batch).first_row })
     }
 
     /// Bytes at the start of a key that tell nothing apart: mostly one, which says that the

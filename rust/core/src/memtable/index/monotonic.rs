@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use shuttle::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::position;
-use crate::memtable::rows::{Place, Rows};
+use crate::memtable::rows::{RowSlot, Rows};
 
 /// How far the keys rise.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Rising {
         let Some(keys) = rows.get(batch).keys.get() else { return false };
         let above = batch.checked_sub(1).is_none_or(|before| {
             let last = rows.get(before).batch.num_rows() - 1;
-            keys.is_empty() || rows.key(Place { batch: before, row: last }) < keys.get(0)
+            keys.is_empty() || rows.key(RowSlot { batch: before, row: last }) < keys.get(0)
         });
         let goes_on = above && !keys.is_empty() && keys.rise();
         if goes_on {
@@ -55,7 +55,7 @@ impl Rising {
     /// The row of `key` among the first `limit` rows.
     pub fn find(&self, rows: &Rows, key: &[u8], limit: usize) -> Option<u32> {
         let batches = self.batches.load(Ordering::Acquire);
-        let behind = bisect(batches, |batch| rows.key(Place { batch, row: 0 }) <= key);
+        let behind = bisect(batches, |batch| rows.key(RowSlot { batch, row: 0 }) <= key);
         let batch = behind.checked_sub(1)?;
         let placed = rows.get(batch);
         let keys = placed.keys.get()?;

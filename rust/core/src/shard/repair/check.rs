@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::super::recover::generation_of;
 use super::{WalDamage, WalFinding, WalReport};
-use crate::format::{Place, ShardManifest, WalEntry, wal_entry};
+use crate::format::{LogAddress, ShardManifest, WalEntry, wal_entry};
 use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 use crate::wal::{READ_AHEAD, ReadAhead, check_epoch, entry_name, highest_position};
@@ -105,14 +105,14 @@ fn look(shard_id: ShardId, position: WalPosition, bytes: Option<Bytes>) -> WalFi
         copy: None,
         is_fence_of_lance: false,
     };
-    let entry = match guarded(&what, || wal_entry::decode_at(&bytes, Place { shard_id, position }))
-    {
-        Ok(entry) => Some(entry),
-        Err(error) => {
-            finding.damage = Some(damage(error));
-            guarded(&what, || wal_entry::decode_unchecked(&bytes, &what)).ok()
-        }
-    };
+    let entry =
+        match guarded(&what, || wal_entry::decode_at(&bytes, LogAddress { shard_id, position })) {
+            Ok(entry) => Some(entry),
+            Err(error) => {
+                finding.damage = Some(damage(error));
+                guarded(&what, || wal_entry::decode_unchecked(&bytes, &what)).ok()
+            }
+        };
     if let Some(entry) = entry {
         let rows = entry.batches.iter().map(|batch| batch.num_rows() as u64).sum();
         finding.rows = Some(rows);

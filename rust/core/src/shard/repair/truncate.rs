@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::check::{inspect, verify_wal};
 use super::{WalFinding, WalReport};
-use crate::format::{Place, paths, wal_entry};
+use crate::format::{LogAddress, paths, wal_entry};
 use crate::store::{Created, ManifestStore, NO_FILE, Store};
 use crate::types::{Error, MaxBytes, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 use crate::wal::{WalAppender, entry_name};
@@ -109,7 +109,7 @@ impl Truncation<'_> {
     async fn drop_entry(&self, finding: &mut WalFinding) -> Result<()> {
         // Nobody can open the shard before the cut is complete, but somebody may cut it too.
         self.manifests.check_fenced(self.epoch).await?;
-        let place = Place { shard_id: self.shard_id, position: finding.position };
+        let place = LogAddress { shard_id: self.shard_id, position: finding.position };
         let sentinel = wal_entry::encode_sentinel(place, self.epoch)?;
         let path = paths::wal_entry(self.shard_id, finding.position);
         let stored = self.store.get_seen(&path, MaxBytes::LOG_ENTRY).await?;
