@@ -92,7 +92,7 @@ async fn table(kind: Kind) {
 /// Microseconds of one lookup, all of whose keys must be found.
 async fn timed<F>(lookup: impl FnOnce() -> F) -> f64
 where
-    F: Future<Output = lancemem::Result<lookup::Found>>,
+    F: Future<Output = lancemem::Result<lookup::FoundRows>>,
 {
     let started = Instant::now();
     let found = lookup().await.unwrap();
