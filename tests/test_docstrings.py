@@ -15,7 +15,7 @@ import lancemem
 
 STUB = ast.parse((Path(lancemem.__file__).parent / "_lancemem.pyi").read_text())
 # Of a class whose fields are all that it is, each has one line in the stub.
-VALUES = ("JobStats", "CompactedRun")
+VALUES = ("JobStats", "CompactedSsTable")
 
 
 def documented() -> dict[str, str]:

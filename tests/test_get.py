@@ -267,7 +267,7 @@ def test_keys_of_one_column_come_as_values_an_array_or_rows(make_table: MakeTabl
         assert snapshot.get(form, ["name"], missing="null") == filled
         assert snapshot.get(form, ["name"]) == found
         for reader in (table, snapshot):
-            with pytest.raises(lancemem.InvalidInputError, match=r"^no row for 1 of 3 keys: 9$"):
+            with pytest.raises(lancemem.InvalidInputError, match=r"^no row for 1 of 3 keys: 9\b"):
                 reader.get(form, ["name"], missing="raise")
     table.delete([3])
     assert table.get([3, 0])["name"].to_pylist() == ["zero"]
@@ -303,7 +303,7 @@ def test_a_row_of_nulls_has_the_key_and_nullable_columns(make_table: MakeTable) 
         assert reader.get([(1, "a")], missing="null").schema == filled.schema
         assert reader.get([(9, "z")], ["items"], missing="null").to_pylist() == [{"items": None}]
         assert reader.get([], missing="null").num_rows == 0
-        text = r"^no row for 3 of 4 keys: \(2, b\), \(2, b\), \(3, c\)$"
+        text = r"^no row for 3 of 4 keys: \(2, b\), \(2, b\), \(3, c\)"
         with pytest.raises(lancemem.InvalidInputError, match=text):
             reader.get(asked, missing="raise")
         many = [(number, "x") for number in range(7)]

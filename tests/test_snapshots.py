@@ -273,7 +273,9 @@ def test_a_cut_that_is_gone_or_was_never_there_is_refused(table: lancemem.Table)
         f"{base}/{shard_id}:{manifest}:999",
         f"{base}/{shard}/{shard}",
     ):
-        with pytest.raises(lancemem.InvalidInputError, match="cut"):
+        with pytest.raises(
+            lancemem.InvalidInputError, match="name a snapshot|snapshot .* cannot be read any more"
+        ):
             table.snapshot(token=wrong)
     for level in ("flushed", "live"):
         with pytest.raises(lancemem.InvalidInputError, match="leave out consistency="):
