@@ -373,6 +373,7 @@ def test_rows_that_were_not_durable_are_gone_after_a_kill_and_the_table_is_whole
     died = run_python(
         """
         import os, signal, sys
+        from datetime import timedelta
         import lancemem, pyarrow as pa
         table = lancemem.open_table(sys.argv[1])
         config = lancemem.WriterConfig(
