@@ -44,7 +44,7 @@ class MicroBatch:
 def summarize(
     micro_batches: Sequence[MicroBatch], events_by_kind: dict[str, int], rows: int, total_s: float
 ) -> dict[str, Any]:
-    """Add the micro-batches up to the numbers of the whole SSTable."""
+    """Add the micro-batches up to the numbers of the whole run."""
     freshness = [value for batch in micro_batches for value in batch.freshness_ms]
     events = sum(batch.events for batch in micro_batches)
     write_s = sum(batch.write_s for batch in micro_batches)

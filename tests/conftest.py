@@ -1,4 +1,4 @@
-"""Fixtures that every Python test may ask for, and what an SSTable says of those that failed."""
+"""Fixtures that every Python test may ask for, and what a run reports of those that failed."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def table(make_table: MakeTable) -> lancemem.Table:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start one local Spark of two cores for the whole SSTable; it says nothing but errors.
+    """Start one local Spark of two cores for the whole run; it says nothing but errors.
 
     It starts before the first test that uses lancemem on the driver, because Spark forks to
     start its gateway and a fork of a process full of Rust threads can hang.

@@ -176,7 +176,7 @@ def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_row
     table.commit(compacted)
     table.upsert(rows(table.schema, range(1), "b"))
     table.start_job(shard=0).close(flush=True)
-    # An adoption makes the files of an SSTable young, so that Lance's clean-up leaves them.
+    # A link makes the files of an SSTable young, so that Lance's clean-up leaves them.
     assert table.compact(mode=mode).num_generations == 2
     running = table.start_job(shard=0)
     assert table.commit(compacted).num_shards_already_written == 1

@@ -1,4 +1,4 @@
-"""Compaction by adoption: what moves, what it leaves alone, and that pylance reads the result.
+"""Compaction by links: what moves, what it leaves alone, and that pylance reads the result.
 
 Owns: the ways of an SSTable, foreign commits in between, indexes, and the shape of what is written.
 Not here: random programs (test_model, test_compaction_model), power cuts (durability).

@@ -168,7 +168,7 @@ def others(fields: list[pa.Field], number: int) -> list[tuple[Any, ...]]:
 
 
 def replace(path: Path, content: bytes | bytearray) -> None:
-    """Write a file anew: an adoption gives its bytes another name, which stays as it is."""
+    """Write a file anew: a link gives its bytes another name, which stays as it is."""
     path.unlink()
     path.write_bytes(content)
 
@@ -187,7 +187,7 @@ def programs(kind: str) -> st.SearchStrategy[list[Step]]:
         st.tuples(st.just("flush"), shards),
         st.tuples(
             st.just("compact_by"),
-            st.sampled_from(["auto", "adopt", "link", "rewrite"]),
+            st.sampled_from(["auto", "link", "link", "rewrite"]),
             st.sampled_from([0.0, 0.5, 1.0]),
         ),
         st.tuples(st.just("compact_by_lance")),

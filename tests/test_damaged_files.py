@@ -28,7 +28,7 @@ CHANGED = range(0, 600, 10)
 VECTORS = "deletion_vectors/*/*.binpb"
 PUBLICATIONS = "record_index/runs/*.binpb"
 PAGES = ["page_data.lance", "page_lookup.lance"]
-MADE = ["built", "adopted"]
+MADE = ["built", "linked"]
 # Of the second file of a kind, a fourth of the positions of the first.
 FEWER = 1 if EVERYWHERE else 4
 
@@ -100,10 +100,10 @@ def indexed(table: lancemem.Table) -> lancemem.Table:
 
 
 def publication(table: lancemem.Table, made: str) -> Path:
-    """Give the file that publishes the SSTable whose pages were built or adopted."""
+    """Give the file that publishes the SSTable whose pages were built or linked."""
     first, second = below(table, PUBLICATIONS)
-    # What was adopted is a second name of the SSTable's own file.
-    first_is = "adopted" if pages_of(first, PAGES[0]).stat().st_nlink > 1 else "built"
+    # What was linked is a second name of the SSTable's own file.
+    first_is = "linked" if pages_of(first, PAGES[0]).stat().st_nlink > 1 else "built"
     return first if first_is == made else second
 
 

@@ -90,7 +90,7 @@ def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
     [report] = flushed.admin.verify_sstables()
     assert (report.num_files, report.damage) == (5, [])
     assert main(["verify-sstables", flushed.uri]) == 0
-    assert "1 runs: 5 files" in capsys.readouterr().out
+    assert "1 SSTables: 5 files" in capsys.readouterr().out
     version = flushed.stats().base_version
     path = the_file(flushed, pattern)
     flip(path)
@@ -102,7 +102,7 @@ def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
     assert main(["verify-sstables", flushed.uri, "--shard", "0"]) == 1
     out = capsys.readouterr().out
     assert name in out
-    assert "1 runs damaged" in out
+    assert "1 SSTables damaged" in out
 
     other = lancemem.open_table(flushed.uri)
     with pytest.raises(lancemem.CorruptionError, match=path.name):

@@ -342,7 +342,8 @@ def test_the_command_line_switches_looks_up_and_maintains(ints: Model) -> None:
     assert command("deletion-vectors", "on").startswith("deletion-vector mode is on; version ")
     ints.table = lancemem.open_table(ints.table.uri)
     ints.put_run(range(50), "b")
-    assert command("deletion-vectors", "write").startswith("deletion vectors: looked up 1 runs, ")
+    told = command("deletion-vectors", "write")
+    assert told.startswith("deletion vectors: looked up 1 SSTables, ")
     assert command("deletion-vectors", "write") == "deletion vectors: nothing to look up\n"
     ints.check(by="by position")
     assert "deletion vectors: nothing to look up\n" in command("maintain", "--once")

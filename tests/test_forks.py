@@ -65,7 +65,7 @@ def test_two_children_stage_into_folders_of_their_own(make_table: MakeTable) -> 
 
 
 def test_what_two_children_compact_one_after_the_other_is_all_there(make_table: MakeTable) -> None:
-    """An adopted file of the base has a name of ours, a deletion file one that Lance draws."""
+    """A linked file of the base has a name of ours, a deletion file one that Lance draws."""
     table = make_table()
     done = run_python(
         """

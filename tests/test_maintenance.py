@@ -236,12 +236,12 @@ def test_maintain_tells_what_it_did_round_by_round_and_stops_at_sigterm(
     table, job = in_debt
     with maintain(table, "--interval", "0.05", "--older-than", "0") as running:
         assert line_of(running) == f"maintaining {table.uri} every 0.05 s\n"
-        assert line_of(running).startswith("compacted 3 runs: ")
+        assert line_of(running).startswith("compacted 3 SSTables: ")
         assert line_of(running).startswith("collected ")
         assert line_of(running).startswith("nothing to compact; version ")
         flush(job, table, "later")
         for line in iter(lambda: line_of(running), ""):
-            if line.startswith("compacted 1 runs: "):
+            if line.startswith("compacted 1 SSTables: "):
                 break
         running.send_signal(signal.SIGTERM)
         said, errors = running.communicate(timeout=PATIENCE_SECONDS)

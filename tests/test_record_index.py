@@ -133,8 +133,8 @@ def test_the_key_index_of_a_run_is_adopted_without_a_copy(ints: Model) -> None:
     flush(ints.table)
     (pages,) = Path(ints.table.uri).glob("_mem_wal/*/*_gen_*/_pk_index/page_data.lance")
     ints.table.compact()
-    (adopted,) = folder(ints.table).glob("*/page_data.lance")
-    assert adopted.samefile(pages)
+    (linked,) = folder(ints.table).glob("*/page_data.lance")
+    assert linked.samefile(pages)
     ints.check(range(1100))
 
 
@@ -313,7 +313,7 @@ def test_a_byte_that_changed_in_the_pages_is_found_and_changes_no_answer(
     ints.put(range(300), "a")
     ints.compact()
     ints.table.create_record_index()
-    ints.put(range(250, 600), "b")  # its key index is adopted
+    ints.put(range(250, 600), "b")  # its key index is linked
     ints.compact()
     names = published(ints.table)
     assert len(names) == 2

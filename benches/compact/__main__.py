@@ -77,8 +77,8 @@ def _run(folder: Path, base_rows: int, pairs: int) -> str:
     quarter = -(-len(changed) // 4)
     covered, look_up = measure.look_up(single)
     cases = {
-        "1 run, adopted": (single, "link", [changed]),
-        "1 run, adopted, in deletion-vector mode": (covered, "link", [changed]),
+        "1 SSTable, linked": (single, "link", [changed]),
+        "1 SSTable, linked, in deletion-vector mode": (covered, "link", [changed]),
         "1 run, rewritten": (single, "rewrite", [changed]),
         "16 runs of 4 shards, one commit, against 4 calls": (
             many, "link", [changed.slice(i * quarter, quarter) for i in range(4)],

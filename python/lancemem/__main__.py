@@ -222,8 +222,8 @@ def _verify_sstables(table: lancemem.Table, shard: int | str | None) -> int:
     unknown = sum(bool(report.unchecked) for report in reports)
     without = f", {unknown} without checksums" if unknown else ""
     files, size = sum(it.num_files for it in reports), sum(it.bytes for it in reports)
-    looked = f"{len(reports)} runs{without}: {files} files, {size} bytes"
-    _say([f"{looked}, {len(damaged)} runs damaged"])
+    looked = f"{len(reports)} SSTables{without}: {files} files, {size} bytes"
+    _say([f"{looked}, {len(damaged)} SSTables damaged"])
     return DAMAGED if damaged else 0
 
 
@@ -315,7 +315,7 @@ def _looked_up(done: lancemem.DeletionVectorResult) -> str:
     if not done.num_sstables:
         return "deletion vectors: nothing to look up"
     wrote = f"{done.bytes} bytes, {done.elapsed_ms} ms"
-    return f"deletion vectors: looked up {done.num_sstables} runs, {wrote}"
+    return f"deletion vectors: looked up {done.num_sstables} SSTables, {wrote}"
 
 
 def _maintain(table: lancemem.Table, options: argparse.Namespace) -> int:
@@ -351,7 +351,7 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     )
     if done.num_generations or done.num_fragments_rewritten:
         yield (
-            f"compacted {done.num_generations} runs: {done.num_sstables_linked} adopted, "
+            f"compacted {done.num_generations} SSTables: {done.num_sstables_linked} linked, "
             f"{done.num_sstables_rewritten} rewritten, {done.num_sstables_dropped} without a row; "
             f"{done.num_rows_written} rows in, {done.num_rows_deleted} out, "
             f"{done.num_fragments_rewritten} fragments rewritten; version {done.base_version}"
@@ -363,7 +363,9 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     gone = table.collect_garbage(older_than=timedelta(seconds=options.older_than))
     kinds = [garbage.kind for garbage in gone.garbage]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    pinned = f"; {gone.num_pinned_sstables} runs are being read" if gone.num_pinned_sstables else ""
+    pinned = (
+        f"; {gone.num_pinned_sstables} SSTables are being read" if gone.num_pinned_sstables else ""
+    )
     yield f"collected {gone.bytes} bytes: {counts or 'nothing'}{pinned}"
 
 
