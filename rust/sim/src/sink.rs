@@ -12,7 +12,7 @@ use lancemem_core::types::{Error, Result};
 
 use crate::rows;
 use crate::storage::Client;
-use crate::world::{StoredSsTable, Weather, World};
+use crate::world::{Run, Weather, World};
 
 /// The sink of one process.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ impl Sink {
         Self { world, client }
     }
 
-    fn run_of(&self, view: &MemTableView) -> Result<StoredSsTable, String> {
-        Ok(StoredSsTable {
+    fn run_of(&self, view: &MemTableView) -> Result<Run, String> {
+        Ok(Run {
             generation: view.generation(),
             puts: self.world.puts_of(view)?,
             newest: rows::newest_of(self.world.climate.shape, view)?,
