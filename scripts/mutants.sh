@@ -29,7 +29,7 @@ declare -A bug=(
     [L1]="a sentinel goes on to the next position after 409" [L2]="a fenced job appends after its close"
     [L3]="an entry that was collected counts as the end of the log"
 )
-# The story that must fail, as docs/guarantees.md names it.
+# The story that must fail, as docs/guarantees-evidence.md names it.
 declare -A story=(
     [B1]=sleepers::a_writer_that_slept_longer_than_its_fence_stood_acknowledges_nothing
     [B2]=takeover::a_shard_whose_covered_log_was_collected_opens_and_goes_on_behind_it

@@ -1,12 +1,15 @@
-//! Every test, chapter and file that docs/guarantees.md and docs/mutants.md name as a proof exists.
+//! Every promise has evidence, and every test, chapter and file that is named as evidence exists.
 //!
-//! Owns: the last column of the tables of those pages. Does not own: whether a test proves what
-//! the page says; `make mutants` does, for the known bugs.
+//! Owns: the ids of docs/guarantees.md, the lists of docs/guarantees-evidence.md, and the last
+//! column of the tables of that page and of docs/mutants.md. Does not own: whether a test proves
+//! its promise; `make mutants` does, for the known bugs.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-const PAGES: &[&str] = &["docs/guarantees.md", "docs/mutants.md"];
+const PROMISES: &str = "docs/guarantees.md";
+const EVIDENCE: &str = "docs/guarantees-evidence.md";
+const PAGES: &[&str] = &[EVIDENCE, "docs/mutants.md"];
 
 /// A Rust or Python file below the root, with `/`.
 struct Source {
@@ -15,7 +18,7 @@ struct Source {
 }
 
 #[test]
-fn every_proof_that_a_promise_names_is_there() {
+fn every_name_in_the_evidence_exists() {
     let root = root();
     let mut sources = Vec::new();
     for folder in ["rust", "tests"] {
@@ -25,11 +28,8 @@ fn every_proof_that_a_promise_names_is_there() {
     let mut found = 0;
     for page in PAGES {
         let text = fs::read_to_string(root.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
-        for (line, row) in text.lines().enumerate().filter(|(_, line)| line.starts_with("| ")) {
-            let Some(cell) = row.trim_end().trim_end_matches('|').rsplit(" | ").next() else {
-                continue;
-            };
-            for name in cell.split('`').skip(1).step_by(2) {
+        for (line, row) in text.lines().enumerate() {
+            for name in names_in(row) {
                 if exists(&root, &sources, name) {
                     found += 1;
                 } else {
@@ -39,7 +39,39 @@ fn every_proof_that_a_promise_names_is_there() {
         }
     }
     assert!(missing.is_empty(), "\n{}", missing.join("\n"));
-    assert!(found > 50, "only {found} names: have the tables moved?");
+    assert!(found > 250, "only {found} names: have the lists moved?");
+}
+
+#[test]
+fn every_promise_has_evidence() {
+    let root = root();
+    let [promises, evidence] = [PROMISES, EVIDENCE]
+        .map(|page| fs::read_to_string(root.join(page)).unwrap_or_else(|e| panic!("{page}: {e}")));
+    let promised = promised_ids(&promises).len();
+    assert!(promised > 100, "only {promised} promises: have the tables moved?");
+    let broken = unmatched(&promises, &evidence);
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+#[test]
+fn a_promise_without_evidence_is_missed() {
+    let promises = "| id | promise |\n| --- | --- |\n| P1 | One. |\n| W12 | Two. |\n";
+    let both = "- **P1**\n  - kills: `damage`\n  - `fencing`\n- **W12**: `a::b`, `c`\n";
+    assert_eq!(names_in("- **W12**: `a::b`, `c`"), ["a::b", "c"]);
+    assert_eq!(names_in("  - `damage` in `rust/engine`"), ["damage", "rust/engine"]);
+    assert_eq!(names_in("| `not` | `this` |"), ["this"]);
+    assert!(unmatched(promises, both).is_empty());
+    let wrong = [
+        "- **P1**: `damage`\n",
+        "- **P1**: `damage`\n- **W12**\n\n`fencing`\n",
+        "- **P1**: `damage`\n- **W12**: by hand\n",
+        "- **P1**: `damage`\n- **W12**: `c`\n- **W12**: `c`\n",
+        "- **P1**: `damage`\n- **W12**: `c`\n- **W13**: `c`\n",
+    ];
+    for evidence in wrong {
+        assert_eq!(unmatched(promises, evidence).len(), 1, "{evidence}");
+    }
+    assert_eq!(unmatched(&format!("{promises}| P1 | Again. |\n"), both).len(), 2);
 }
 
 #[test]
@@ -54,6 +86,58 @@ fn a_name_that_is_nowhere_is_missed() {
     assert!(there("store::manifests::tests::a_claim_is_one"));
     assert!(!there("fencing") && !there("damage::a_hole") && !there("manifests::store"));
     assert!(!there("damage::a_claim_is_one") && !there("tests/test_nothing.py"));
+}
+
+/// The ids of the promises, in the order of their rows.
+fn promised_ids(promises: &str) -> Vec<&str> {
+    let first_cells =
+        promises.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next());
+    first_cells.filter(|cell| is_id(cell)).collect()
+}
+
+/// What stands on one of the two pages only, or twice on one of them, or has no name below it.
+fn unmatched(promises: &str, evidence: &str) -> Vec<String> {
+    let promised = promised_ids(promises);
+    let mut held: Vec<(&str, usize)> = Vec::new();
+    for line in evidence.lines() {
+        if let Some((id, _)) = line.strip_prefix("- **").and_then(|rest| rest.split_once("**")) {
+            held.push((id, 0));
+        }
+        if let Some((_, names)) = held.last_mut() {
+            *names += if line.starts_with('|') { 0 } else { names_in(line).len() };
+        }
+    }
+    let mut broken = Vec::new();
+    for id in &promised {
+        let times = promised.iter().filter(|it| *it == id).count();
+        let lists: Vec<_> = held.iter().filter(|(it, _)| it == id).collect();
+        if times != 1 {
+            broken.push(format!("{PROMISES}: {id} is there {times} times"));
+        } else if !matches!(lists[..], [(_, 1..)]) {
+            broken.push(format!("{EVIDENCE}: {id} needs one list with a name, has {lists:?}"));
+        }
+    }
+    let unknown = held.iter().filter(|(id, _)| !promised.contains(id));
+    broken.extend(unknown.map(|(id, _)| format!("{EVIDENCE}: {PROMISES} has no {id}")));
+    broken
+}
+
+/// A capital letter and a number: `P1`.
+fn is_id(cell: &str) -> bool {
+    let number = cell.strip_prefix(|it: char| it.is_ascii_uppercase()).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit())
+}
+
+/// The names that a line gives as evidence: those of a list, or of the last column of a table.
+fn names_in(line: &str) -> Vec<&str> {
+    let cell = if line.starts_with("| ") {
+        line.trim_end().trim_end_matches('|').rsplit(" | ").next().unwrap_or_default()
+    } else if line.trim_start().starts_with("- ") {
+        line
+    } else {
+        ""
+    };
+    cell.split('`').skip(1).step_by(2).collect()
 }
 
 /// A chapter (`damage`), a module (`store::manifests`), a test in either, a file, or a test in a
