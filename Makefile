@@ -160,7 +160,7 @@ test-sim: $(TOOLS) ## the core's stories, the model of the protocol, schedules, 
 schedules: ## orders of the core's threads and tasks; SCHEDULES=n of each story
 	$(SIM) test $(SIM_ALL) --test schedules --test cursors
 
-soak: $(MODULE) ## random checks for HOURS=n hours or MINUTES=n, ONLY="cuts kills" or all; the report goes to docs/soak
+soak: $(MODULE) ## random checks for HOURS=n hours or MINUTES=n, ONLY="cuts kills" or all; the report goes to out/soak, totals to docs/soak
 	$(SIM) test $(SIM_ALL) --no-run
 	$(if $(filter simulation,$(or $(ONLY),simulation)),$(SIM) build --workspace --profile soak --quiet --locked --bin lancemem-sim)
 	$(BIN)/python -m scripts.soak $(MINUTES) $(if $(ONLY),--only $(ONLY))

@@ -1,8 +1,8 @@
-"""Runs layers of random checks with fresh seeds for so many minutes; reports to docs/soak.
+"""Runs layers of random checks with fresh seeds for so many minutes; reports to out/soak.
 
 Owns: which layers, and how the time is divided among them. Does not own: the checks, each of which
-is a command that a person can give too, and a failure prints the one that repeats it; or the pages
-of docs/soak (`soak_pages`).
+is a command that a person can give too, and a failure prints the one that repeats it; or the
+report and the totals in docs/soak (`soak_pages`).
 """
 
 from __future__ import annotations

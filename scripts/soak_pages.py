@@ -1,7 +1,7 @@
-"""The pages of docs/soak: what one soak tried, and what all of them have tried together.
+"""The report of one soak in out/soak, and the totals of all soaks in docs/soak/README.md.
 
-Owns: what a soak wants of each layer, the page of a soak and the sum of the pages. Does not own:
-how anything is tried (`soak`).
+Owns: what a soak wants of each layer, the page of a soak, and the totals, to which each soak adds
+its own. Does not own: how anything is tried (`soak`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 
 from benches.write.machine import commit
 
-PAGES = Path(__file__).parents[1] / "docs" / "soak"
-SUM = PAGES / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "out" / "soak"
+SUM = ROOT / "docs" / "soak" / "README.md"
 NOTHING = "nothing"
 
 
@@ -58,7 +59,7 @@ class Row:
 
 
 def write(rows: list[Row], lives: str, seed: int) -> Path:
-    """Write the page of a soak, and the sum anew."""
+    """Write the page of a soak, and add it to the totals."""
     tried = commit()
     lines = [
         f"# Soak of {tried}",
@@ -74,10 +75,10 @@ def write(rows: list[Row], lives: str, seed: int) -> Path:
         lines.append(f"| {title} | {row.tries:,} | {row.seconds / 60:.1f} | {found} |")
     if lives:
         lines += ["", "The simulation:", "", "```", lives.strip(), "```"]
-    PAGES.mkdir(exist_ok=True)
+    PAGES.mkdir(parents=True, exist_ok=True)
     page = _free(tried[:7])
     page.write_text("\n".join([*lines, ""]))
-    add_up()
+    add_up(rows, tried[:7])
     return page
 
 
@@ -89,46 +90,60 @@ def _free(name: str) -> Path:
     return page
 
 
-def _rows(page: Path) -> list[tuple[str, int, float, str]]:
+@dataclass
+class Total:
+    """What all soaks have tried of a layer, and the commits on which they found something."""
+
+    tries: int = 0
+    minutes: float = 0.0
+    found: frozenset[str] = frozenset()
+
+
+def _totals() -> dict[str, Total]:
+    """Read the totals of the soaks so far, by the title of the layer."""
+    text = SUM.read_text() if SUM.exists() else ""
     found = re.findall(
-        r"^\| ([^|]+) \| ([\d,]+) \| ([\d.]+) \| (.+) \|$", page.read_text(), re.MULTILINE
+        r"^\| ([^|]+) \| [\d,]* \| ([\d,]+) \| ([\d.]+) \| ([^|]+) \|$", text, re.MULTILINE
     )
-    return [
-        (title, int(tries.replace(",", "")), float(minutes), what)
+    return {
+        title: Total(
+            int(tries.replace(",", "")),
+            float(minutes),
+            frozenset(() if what == NOTHING else what.split(", ")),
+        )
         for title, tries, minutes, what in found
-    ]
+    }
 
 
-def _line(title: str, asked: str, rows: list[tuple[Path, str, int, float, str]]) -> str:
-    """Add up the rows of a layer."""
-    found = sorted({f"[{row[0].stem}]({row[0].name})" for row in rows if row[4] != NOTHING})
-    tries, minutes = sum(row[2] for row in rows), sum(row[3] for row in rows)
-    return f"| {title} | {asked} | {tries:,} | {minutes:.1f} | {', '.join(found) or NOTHING} |"
+def _line(title: str, asked: str, total: Total) -> str:
+    found = ", ".join(sorted(total.found)) or NOTHING
+    return f"| {title} | {asked} | {total.tries:,} | {total.minutes:.1f} | {found} |"
 
 
-def add_up() -> None:
-    """Write what all pages have tried together."""
-    pages = sorted(page for page in PAGES.glob("*.md") if page != SUM)
-    rows = [(page, *row) for page in pages for row in _rows(page)]
+def add_up(rows: list[Row], tried: str) -> None:
+    """Add the rows of a soak of a commit to the totals."""
+    totals = _totals()
+    for row in rows:
+        total = totals.setdefault(WANTED[row.name].title, Total())
+        total.tries += row.tries
+        # As the page of the soak has it.
+        total.minutes += round(row.seconds / 60, 1)
+        total.found |= {tried} if row.failed else set()
     lines = [
         "# Soaks",
         "",
-        "What all soaks have tried together, each of the commit that its page names;",
-        "written by `make soak`.",
+        "What all soaks have tried together. `make soak` writes the report of one soak to",
+        "`out/soak` and adds its rows to this table. *Found on* lists the commits on which a soak",
+        "failed.",
         "",
         "| what | wanted | so far | minutes | found on |",
         "| --- | ---: | ---: | ---: | --- |",
     ]
-    for wanted in WANTED.values():
-        own = [row for row in rows if row[1] == wanted.title]
-        lines.append(_line(wanted.title, f"{wanted.tries:,}", own))
+    lines += [
+        _line(wanted.title, f"{wanted.tries:,}", totals.pop(wanted.title, Total()))
+        for wanted in WANTED.values()
+    ]
     # What soaks no longer try, or try in another way.
-    titles = {wanted.title for wanted in WANTED.values()}
-    for title in sorted({row[1] for row in rows} - titles):
-        own = [row for row in rows if row[1] == title]
-        lines.append(_line(title, "", own))
+    lines += [_line(title, "", totals[title]) for title in sorted(totals)]
+    SUM.parent.mkdir(parents=True, exist_ok=True)
     SUM.write_text("\n".join([*lines, ""]))
-
-
-if __name__ == "__main__":
-    add_up()
