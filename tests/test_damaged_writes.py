@@ -133,7 +133,7 @@ def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
     for damage in damaged(path):
         if not damage.startswith(f"cut at {end} "):
             other = opened(table)
-            assert unnamed(name, other.recorded, 0, TXN[0]) == "", damage
+            assert unnamed(name, other.txn_version, TXN[0], shard=0) == "", damage
             assert unnamed(name, other.upsert, again, txn=TXN) == "", damage
     assert epoch(table) == owner
     assert opened(table).upsert(again, txn=TXN).num_shards_already_written == 1
@@ -150,7 +150,7 @@ def test_damage_anywhere_in_a_manifest_with_a_mark_is_named_and_repeats_no_write
     again = rows(range(20), 2.0)
     for damage in damaged(path):
         other = opened(table)
-        assert unnamed(path.name, other.recorded, 0, TXN[0]) == "", damage
+        assert unnamed(path.name, other.txn_version, TXN[0], shard=0) == "", damage
         assert unnamed(path.name, other.upsert, again, txn=TXN) == "", damage
     assert opened(table).upsert(again, txn=TXN).num_shards_already_written == 1
     assert set(read(table)["value"].to_pylist()) == {1.0}
