@@ -292,7 +292,7 @@ class Sharding:
 
 @final
 class WriterConfig:
-    """Settings of a job. A setting that is None comes from the table.
+    """Settings of a job. Settings that are left out come from the table.
 
     `create_table` and `enable` store settings as the table's defaults. `Table.start_job` takes
     settings for one job. Each setting is an attribute of the same name. A duration is a `timedelta`
@@ -312,8 +312,8 @@ class WriterConfig:
         max_wal_buffer_bytes: Bytes of rows that a job without `durable` may hold back from the WAL.
             Default: 10 MiB.
         max_wal_flush_interval: How long such rows may wait for the WAL. Default: 100 ms.
-        max_unflushed_memtable_bytes: Bytes of memory above which puts wait for a flush. Default: 1
-            GiB.
+        max_unflushed_memtable_bytes: MemTable bytes above which puts wait for a flush. Default:
+            1 GiB.
         max_uncompacted_generations: Flushed generations of the shard above which puts wait for a
             compaction. Default: 1,000.
         max_compaction_wait: How long a put waits for that compaction before it raises
@@ -449,7 +449,8 @@ class Table:
         **A job that runs on it elsewhere is stopped.** A call that loses a shard to another writer
         claims it again. A program that writes often uses `start_job`.
 
-        Values are cast to the column's type where the cast loses nothing. Doubles have these rules:
+        Values are cast to the column's type where the cast loses nothing. Doubles have rules of
+        their own (docs/write-path.md):
 
         - In a vector, a fixed-size list of `float` or `halffloat`, they are rounded to the nearest.
         - In another `float` column they are rounded only with `round_floats`.
