@@ -1,6 +1,7 @@
 """What `help` says is what the stub says.
 
-Owns: functions and methods. Does not own: classes and fields of values, whose stub says more.
+Owns: functions, methods, and classes with arguments. Does not own: other classes, whose stub says
+more.
 """
 
 from __future__ import annotations
@@ -14,21 +15,29 @@ import pytest
 import lancemem
 
 STUB = ast.parse((Path(lancemem.__file__).parent / "_lancemem.pyi").read_text())
-# Of a class whose fields are all that it is, each has one line in the stub.
-VALUES = ("JobStats", "CompactedSsTable")
+ARGUMENTS = "Args:"
 
 
 def documented() -> dict[str, str]:
-    """Return the docstrings of functions and methods in the stub, by their names."""
+    """Return the docstrings that `help` shows, by the names of what they describe."""
     found = {}
     for node in STUB.body:
         inside = node.body if isinstance(node, ast.ClassDef) else [node]
         before = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
         for each in inside:
             text = ast.get_docstring(each) if isinstance(each, ast.FunctionDef) else None
-            if isinstance(each, ast.FunctionDef) and text and each.name != "__new__":
+            if isinstance(each, ast.FunctionDef) and text:
                 found[before + each.name] = text
-    return {name: text for name, text in found.items() if not name.startswith(VALUES)}
+        of_class = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None
+        if isinstance(node, ast.ClassDef) and of_class and ARGUMENTS in of_class:
+            found[node.name] = of_class
+    return found
+
+
+def test_help_of_the_settings_explains_each() -> None:
+    text = documented()["WriterConfig"]
+    settings = inspect.signature(lancemem.WriterConfig).parameters
+    assert [name for name in settings if f"\n    {name}: " not in text] == []
 
 
 @pytest.mark.parametrize(("name", "text"), documented().items())

@@ -1,11 +1,11 @@
 """The reference of lancemem's Python surface.
 
 Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow tables and
-batches, pandas and polars frames. It is copied once; nothing of the caller's is kept.
+batches, pandas and polars frames. lancemem copies it once and keeps none of the caller's buffers.
 
-Errors are `LancememError`. The exceptions are an argument of a wrong Python type or sign
-(`TypeError`, `ValueError`, `OverflowError`) and a stream that its producer breaks (`OSError`); then
-too nothing is written.
+Errors are `LancememError`, with two exceptions. An argument of a wrong Python type or sign raises
+`TypeError`, `ValueError` or `OverflowError`. A stream that its producer breaks raises `OSError`.
+Then too nothing is written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -90,17 +90,17 @@ class _Schema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
 
 _Data: TypeAlias = _Stream | _Array
-# Rows with the key columns, or values of a key of one column, or tuples of several.
+# Rows with the key columns, values of a key of one column, or tuples of a key of several.
 _Keys: TypeAlias = _Data | Iterable[Any]
 _Filter: TypeAlias = str | pc.Expression
-# An application, such as the id of a streaming query, and the version of what it writes.
+# A transaction id: an application, such as a streaming query's id, and a version of its writes.
 _Txn: TypeAlias = tuple[str, int]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
-# What becomes of a key without a row.
+# How `get` treats a key without a row.
 _Missing: TypeAlias = Literal["drop", "null", "raise"]
 
 class LancememError(Exception):
-    """Any failure of lancemem. Where its table is known, a note (`__notes__`) names it."""
+    """Any failure of lancemem. A note (`__notes__`) names its table where that is known."""
 
 class InvalidInputError(LancememError, ValueError):
     """The call or its data cannot be accepted; nothing was written. Fix it and call again."""
@@ -115,7 +115,7 @@ class WriterFencedError(LancememError):
     """Another job took the shard. Stop, or start a job to take it back."""
 
 class StaleTxnError(LancememError):
-    """A newer version of the application is written. Stop: this write comes too late."""
+    """The shard has a newer version of the application. Stop: this write comes too late."""
 
 class JobStoppedError(LancememError):
     """The job cannot go on. Start a new one: it replays everything that is durable."""
@@ -124,7 +124,7 @@ class RetryableError(LancememError):
     """The storage failed or was contended. Call again."""
 
 class CorruptionError(LancememError):
-    """Stored bytes are damaged or missing; nothing was skipped. The text names the place."""
+    """Stored bytes are damaged or missing; nothing was skipped. The message names the place."""
 
 class InternalError(LancememError):
     """A defect of lancemem. Report it."""
@@ -141,17 +141,22 @@ def create_table(
     config: WriterConfig | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> Table:
-    """Create an empty table with its shards; one whose creation was interrupted is finished.
+    """Create an empty table with its shards, and open it.
+
+    A table whose creation was interrupted is finished.
 
     Args:
-        uri: A path, which becomes an absolute one, a `file://` URL with its escapes, or `s3://`.
+        uri: A path, which is made absolute, a `file://` URL with its escapes, or `s3://`.
         schema: An Arrow schema. Key columns become not nullable.
         primary_key: The key columns in key order: integers, bool, `utf8`, `large_utf8`, `binary` or
-            `large_binary`. Without it the table is append-only.
-        sharding: How rows are spread over shards (default: one shard).
-        config: The defaults of every job of the table.
-        storage_options: Those of pylance, such as `aws_access_key_id` (docs/object-stores.md). Base
-            table and shards share them. No error, log line or `repr` shows the secret ones.
+            `large_binary`. Default: no key, and the table is append-only.
+        sharding: How rows are spread over shards. Default: one shard.
+        config: The defaults of every job of the table, stored with it.
+        storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
+            Base table and shards share them. No error, log line or `repr` shows the secret ones.
+
+    Returns:
+        The table.
 
     Raises:
         TableExistsError: A table exists at `uri`, or another process created it at the same time.
@@ -160,6 +165,7 @@ def create_table(
             fixed size of anything but numbers and booleans, blobs and JSON, columns without a name.
 
     Example:
+        schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
         table = lancemem.create_table("board.lance", schema, primary_key="id")
     """
 
@@ -169,18 +175,21 @@ def open_table(
     storage_options: dict[str, str] | None = None,
     verify_sstables: bool = True,
 ) -> Table:
-    """Open a table. Writes nothing.
+    """Open a table. This writes nothing.
 
-    The files of a flushed SSTable on a local disk are compared with their checksums when its rows
-    are read first, where they have at most 32 MiB, and when it is compacted. One that differs
-    raises `CorruptionError`, which names it.
+    On a local disk an SSTable's files are compared with their checksums at the first read of its
+    rows, if they have at most 32 MiB, and at its compaction. A mismatch raises `CorruptionError`,
+    which names the file.
 
     Args:
         uri: As in `create_table`.
         storage_options: As in `create_table`.
-        verify_sstables: With False, rows that can be decoded are trusted, no bloom filter is
-            consulted, and a compaction by this handle takes the rows over. For a caller who has to
-            save what is left of a damaged table.
+        verify_sstables: False reads whatever can be decoded and consults no bloom filter, and a
+            compaction by this handle takes the rows over. Use it to save what is left of a damaged
+            table. Default: True.
+
+    Returns:
+        The table.
 
     Raises:
         TableNotFoundError: There is no table at `uri`.
@@ -206,10 +215,13 @@ def enable(
 
     Args:
         uri: As in `create_table`.
-        sharding: How rows are spread over shards (default: one shard).
-        config: The defaults of every job of the table.
+        sharding: How rows are spread over shards. Default: one shard.
+        config: The defaults of every job of the table, stored with it.
         storage_options: As in `create_table`.
         verify_sstables: As in `open_table`.
+
+    Returns:
+        The table.
 
     Raises:
         TableNotFoundError: There is no table at `uri`.
@@ -226,17 +238,36 @@ def connect_job(
 ) -> RemoteJob:
     """Connect to a job that another process offers with `Job.serve`.
 
-    `location` and `token` are those of its `Endpoint`. A location with TLS, `grpc+tls://..`, needs
-    `tls_root_certificates`: the path of a PEM file with the certificate that signed the server's.
+    Args:
+        location: `Endpoint.location` of the job.
+        token: `Endpoint.token` of the job.
+        tls_root_certificates: The path of a PEM file with the certificate that signed the server's.
+            A location with TLS, `grpc+tls://...`, needs it.
 
-    Raises `InvalidInputError` where the token is refused, or certificates are named for a location
-    without TLS; `RetryableError` where nobody answers.
+    Returns:
+        The remote job, for the `jobs` of a read with consistency "live".
+
+    Raises:
+        InvalidInputError: The server refused the token, or certificates are named for a location
+            without TLS.
+        RetryableError: No server answers at `location`.
     """
 
 def bucket(column: str, buckets: int) -> Sharding:
-    """Shard rows by the hash of `column`, which is part of the key, into 1 to 1,024 buckets.
+    """Shard rows by the hash of one key column.
 
-    The column has integers, booleans or text, as keys may have.
+    Args:
+        column: A column of the primary key with integers, booleans or text.
+        buckets: Number of shards, 1 to 1,024.
+
+    Returns:
+        A sharding for `create_table` or `enable`.
+
+    Raises:
+        InvalidInputError: `buckets` is out of range.
+
+    Example:
+        sharding = lancemem.bucket("id", 4)
     """
 
 def unsharded() -> Sharding:
@@ -244,7 +275,12 @@ def unsharded() -> Sharding:
 
 @final
 class Sharding:
-    """How rows are spread over shards. Made by `bucket` and `unsharded`."""
+    """How rows are spread over shards. Made by `bucket` and `unsharded`.
+
+    Attributes:
+        num_shards: Number of shards.
+        column: The column whose hash selects the shard. None for one shard.
+    """
 
     @property
     def num_shards(self) -> int: ...
@@ -256,7 +292,53 @@ class Sharding:
 
 @final
 class WriterConfig:
-    """Settings of a job; those that are None come from the table."""
+    """Settings of a job. Settings that are left out come from the table.
+
+    `create_table` and `enable` store settings as the table's defaults. `Table.start_job` takes
+    settings for one job. Each setting is an attribute of the same name. A duration is a `timedelta`
+    of whole milliseconds. Zero is never "no limit".
+
+    Args:
+        durable: A put returns only when its rows are in the WAL. Default: True.
+        sync_index: A put returns only when its keys are in the key index. With False a background
+            task indexes them, and a read that needs the index indexes the rest first. Default:
+            True.
+        key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
+        fsync: On a local disk, file and folder are synced before a put counts as durable. With
+            False a put survives a killed process, but not a power cut. Default: True.
+        max_memtable_rows: Rows at which a MemTable is frozen and flushed. Default: 100,000.
+        max_memtable_bytes: Bytes at which a MemTable is frozen and flushed. Default: 256 MiB.
+        max_memtable_batches: Puts at which a MemTable is frozen and flushed. Default: 8,000.
+        max_wal_buffer_bytes: Bytes of rows that a job without `durable` may hold back from the WAL.
+            Default: 10 MiB.
+        max_wal_flush_interval: How long such rows may wait for the WAL. Default: 100 ms.
+        max_unflushed_memtable_bytes: MemTable bytes above which puts wait for a flush. Default:
+            1 GiB.
+        max_uncompacted_generations: Flushed generations of the shard above which puts wait for a
+            compaction. Default: 1,000.
+        max_compaction_wait: How long a put waits for that compaction before it raises
+            `RetryableError`. Default: 1 minute.
+        idle_flush_interval: A MemTable that got no put for this long is flushed. "never" switches
+            this off. Default: 1 minute.
+        maintenance: A task beside the job compacts the table and collects its garbage. Default:
+            False.
+        maintenance_generations: Flushed generations of the shard at which that task compacts.
+            Default: 8.
+        maintenance_interval: How long fewer generations wait for that task. Default: 1 minute.
+        maintenance_older_than: How long garbage must have been unneeded before that task removes
+            it. Default: 1 hour.
+        maintenance_bytes_per_second: Limit on what that task's compactions read and write, in bytes
+            per second. Default: "unlimited".
+
+    Raises:
+        InvalidInputError: A value cannot be used, such as a zero that would switch something off.
+            The message names the setting. Some values are checked by the call that takes the
+            settings.
+
+    Example:
+        config = lancemem.WriterConfig(durable=False, idle_flush_interval=timedelta(seconds=5))
+        table.start_job(shard=0, config=config)
+    """
 
     def __new__(
         cls,
@@ -279,46 +361,7 @@ class WriterConfig:
         maintenance_interval: timedelta | None = None,
         maintenance_older_than: timedelta | None = None,
         maintenance_bytes_per_second: int | Literal["unlimited"] | None = None,
-    ) -> Self:
-        """Name the settings to change.
-
-        A duration is a `timedelta` of whole milliseconds. Zero is never "no limit".
-
-        Args:
-            durable: A put returns only when its rows are in the WAL. Default: True.
-            sync_index: A put returns only when its keys are in the key index. Without it a
-                background task indexes them, and reads that need the index do the rest. Default:
-                True.
-            key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
-            fsync: On a local disk, file and folder are synced before a put counts as durable.
-                Without it a put survives a killed process but not a power cut. Default: True.
-            max_memtable_rows: Rows at which a MemTable is frozen and flushed. Default: 100,000.
-            max_memtable_bytes: Bytes at which a MemTable is frozen and flushed. Default: 256 MiB.
-            max_memtable_batches: Puts at which a MemTable is frozen and flushed. Default: 8,000.
-            max_wal_buffer_bytes: Bytes of rows that a job without `durable` may keep back from the
-                WAL. Default: 10 MiB.
-            max_wal_flush_interval: How long such rows may wait for the WAL. Default: 100 ms.
-            max_unflushed_memtable_bytes: Memory above which puts wait for a flush. Default: 1 GiB.
-            max_uncompacted_generations: Flushed generations of the shard above which puts wait for
-                a compaction. Default: 1,000.
-            max_compaction_wait: How long a put waits for that compaction before it raises
-                `RetryableError`. Default: 1 minute.
-            idle_flush_interval: A MemTable that got no put for this long is flushed; "never"
-                switches that off. Default: 1 minute.
-            maintenance: A task beside the job compacts the table and collects its garbage. Default:
-                False.
-            maintenance_generations: Flushed generations of the shard at which that task compacts.
-                Default: 8.
-            maintenance_interval: How long fewer generations wait for it. Default: 1 minute.
-            maintenance_older_than: How long garbage has not been needed before it is removed.
-                Default: 1 hour.
-            maintenance_bytes_per_second: What its compactions read and write at most. Default:
-                "unlimited".
-
-        Raises:
-            InvalidInputError: It names the setting, also where zero would switch something off.
-        """
-
+    ) -> Self: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
     @property
     def durable(self) -> bool | None: ...
@@ -364,7 +407,13 @@ class WriterConfig:
 class Table:
     """A Lance table with shards that take upserts.
 
-    Belongs to the process that opened it: in a fork every call raises `ForkedHandleError`.
+    The handle belongs to the process that opened it. In a fork every call raises
+    `ForkedHandleError`.
+
+    Attributes:
+        uri: The address of the table.
+        primary_key: The key columns in key order. Empty for an append-only table.
+        sharding: How rows are spread over shards. None where the table records no sharding.
     """
 
     @property
@@ -382,43 +431,72 @@ class Table:
         """Verification and repair: of logs, SSTables and the record index."""
 
     def refresh(self) -> None:
-        """Look at the newest version of the base table, so that `schema` has its columns.
+        """Read the newest version of the base table, so that `schema` has its columns.
 
-        Reads and writes do so by themselves. Raises `InvalidInputError` where another table was
-        made at `uri` since this one was opened, or columns changed in a way that its rows cannot
-        follow: open it again.
+        Reads and writes do this by themselves.
+
+        Raises:
+            InvalidInputError: Another table was created at `uri` since this one was opened, or the
+                columns changed in a way that its rows cannot follow. Open the table again.
         """
 
     def upsert(
         self, data: _Data, *, txn: _Txn | None = None, round_floats: bool = False
     ) -> WriteResult:
-        """Add or replace rows by key, routed to their shards. Returns when all are durable.
+        """Add or replace rows by key, routed to their shards. Returns when all rows are durable.
 
-        Values are cast where none changes. Doubles of a vector (a fixed-size list of `float` or
-        `halffloat`) are rounded to the nearest; those of another `float` column only with
-        `round_floats`. A `double` column whose values are whole numbers goes into an integer
-        column, as pandas makes one where a value is missing.
+        The call takes over each shard for its length, in turn with other such calls of any process.
+        **A job that runs on it elsewhere is stopped.** A call that loses a shard to another writer
+        claims it again. A program that writes often uses `start_job`.
 
-        With a `txn` each shard takes its rows once: they are durable together with the transaction
-        id, and a shard that has recorded it takes nothing. Raises `StaleTxnError` where a shard has
-        a newer version of the application. Of applications whose name starts with "once:" a shard
-        remembers the 128 whose names sort last.
+        Values are cast to the column's type where the cast loses nothing. Doubles have rules of
+        their own (docs/write-path.md):
 
-        Claims each shard for the length of the call, in turn with other calls of any process; a
-        shard that another writer takes first is claimed again. A program that writes often uses
-        `start_job`.
+        - In a vector, a fixed-size list of `float` or `halffloat`, they are rounded to the nearest.
+        - In another `float` column they are rounded only with `round_floats`.
+        - Whole numbers go into an integer column: pandas makes doubles where a value is missing.
+
+        Args:
+            data: The rows. Columns may come in any order.
+            txn: A transaction id `(app_id, version)`. Each shard takes its rows once: they are
+                durable together with the id, and a shard that has recorded the id takes nothing. Of
+                applications whose name starts with "once:" a shard remembers the 128 whose names
+                sort last. Default: no id.
+            round_floats: Round doubles of every `float` column to the nearest. Default: False.
+
+        Returns:
+            The number of rows, shards and WAL entries written.
 
         Raises:
-            InvalidInputError: it names column and row, and nothing is written.
-            RetryableError: other writers had a shard for a minute; nothing of the call is in that
-                shard, other shards may have their rows.
-            JobStoppedError: whether the rows of a shard are written is not known.
+            InvalidInputError: The rows cannot be stored. The message names column and row, and
+                nothing is written.
+            StaleTxnError: A shard has recorded a newer version of the application.
+            RetryableError: Other writers held a shard for a minute. Nothing of the call is in that
+                shard; other shards may have their rows.
+            JobStoppedError: It is not known whether the rows of a shard are written.
+
+        Example:
+            table.upsert(pa.table({"id": [3, 7], "name": ["Ada", "Grace"]}))
+            table.upsert(rows, txn=("loader", 17))
         """
 
     def delete(self, keys: _Keys, *, txn: _Txn | None = None) -> WriteResult:
-        """Delete the rows with these keys, whether they exist or not; `txn` as in `upsert`.
+        """Delete the rows with these keys, whether they exist or not. Returns when all are durable.
 
-        `keys` as in `get`.
+        The call takes over each shard as `upsert` does.
+
+        Args:
+            keys: As in `get`.
+            txn: As in `upsert`.
+
+        Returns:
+            The number of keys, shards and WAL entries written.
+
+        Raises:
+            LancememError: As in `upsert`.
+
+        Example:
+            table.delete([3, 7])
         """
 
     def apply(
@@ -429,10 +507,25 @@ class Table:
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> WriteResult:
-        """Delete the keys of the rows whose value in `deletes` is true, and upsert the others.
+        """Delete the keys of some rows and upsert the other rows, in their order.
 
-        Rows take effect in their order. Of a row that deletes only the key counts. `txn` and
-        `round_floats` as in `upsert`.
+        The call takes over each shard as `upsert` does.
+
+        Args:
+            data: The rows. Of a row that deletes, only the key counts.
+            deletes: An Arrow array of booleans, one for each row. True deletes the row's key.
+            txn: As in `upsert`.
+            round_floats: As in `upsert`.
+
+        Returns:
+            The number of rows, shards and WAL entries written.
+
+        Raises:
+            LancememError: As in `upsert`.
+
+        Example:
+            changes = pa.table({"id": [3, 7], "name": ["Ada", None]})
+            table.apply(changes, pa.array([False, True]))
         """
 
     def txn_version(self, app_id: str, *, shard: int | str) -> int | None:
@@ -443,7 +536,10 @@ class Table:
             shard: The shard, by ordinal or id.
 
         Returns:
-            The version; None where the shard has recorded none of the application.
+            The version. None where the shard has recorded no version of the application.
+
+        Raises:
+            InvalidInputError: There is no such shard.
         """
 
     def bulk_writer(self) -> BulkWriter:
@@ -458,20 +554,25 @@ class Table:
     ) -> CommitResult:
         """Commit a bulk write: its SSTables become the newest rows of their shards.
 
-        In each shard all SSTables appear at once, durably; shards follow one another. A job that
-        runs in one of the shards is fenced. `write`, at most 200 bytes, names the bulk write where
-        another process may `abort` it: the first of the two calls decides. Without `txn` an SSTable
-        that was committed before stays where it is, also after a compaction; a shard remembers the
-        newest 128.
+        In each shard all SSTables appear at once, durably. Shards follow one another. A job that
+        runs in one of the shards is fenced.
+
+        The call can be repeated without `txn` too. An SSTable that was committed before stays where
+        it is, also after a compaction; a shard remembers the newest 128.
 
         Args:
             sstables: What `BulkWriter.finish` returned, in the order in which the rows apply.
-            write: A name of the bulk write.
+            write: A name of the bulk write, at most 200 bytes, by which another process may `abort`
+                it. The first of the two calls decides.
             txn: As in `upsert`.
+
+        Returns:
+            The number of rows, shards and SSTables committed.
 
         Raises:
             InvalidInputError: The bulk write was aborted, or an SSTable is missing or was written
                 more than six days ago: `collect_garbage` removes staged SSTables after a week.
+            StaleTxnError: A shard has recorded a newer version of the application.
         """
 
     def abort(self, sstables: Sequence[StagedSsTable], *, write: str) -> bool:
@@ -479,6 +580,10 @@ class Table:
 
         SSTables that are older than six days stay for `collect_garbage`. SSTables that are gone
         count as removed.
+
+        Args:
+            sstables: What `BulkWriter.finish` returned.
+            write: The name of the bulk write, as in `commit`.
 
         Returns:
             Whether the bulk write is aborted.
@@ -489,7 +594,18 @@ class Table:
         """
 
     def shard_ordinals(self, data: _Data) -> ArrowArray:
-        """Return the shard ordinal of every row as int32. `data` has the sharding column."""
+        """Return the shard ordinal of every row as int32.
+
+        Args:
+            data: Rows with the sharding column. Other columns are ignored.
+
+        Returns:
+            An array with one ordinal for each row.
+
+        Raises:
+            InvalidInputError: The sharding column is missing or cannot be hashed, or the table has
+                no sharding.
+        """
 
     def start_job(
         self,
@@ -498,10 +614,27 @@ class Table:
         config: WriterConfig | None = None,
         maintenance: bool | None = None,
     ) -> Job:
-        """Claim a shard, named by ordinal or id, and start its job.
+        """Claim a shard and start its job.
 
         A job that ran before is fenced. Rows that were durable are in memory again.
-        `maintenance` replaces that setting of `config` and of the table.
+
+        Args:
+            shard: The shard, by ordinal or id.
+            config: Settings of this job. Default: the table's.
+            maintenance: Replaces this setting of `config` and of the table. Default: None, which
+                replaces nothing.
+
+        Returns:
+            The job, which is a context manager.
+
+        Raises:
+            InvalidInputError: There is no such shard, or a setting cannot be used.
+            CorruptionError: An entry of the shard's log is damaged (docs/repair.md).
+
+        Example:
+            with table.start_job(shard=0) as job:
+                job.put(rows)
+                job.flush()
         """
 
     def scan(
@@ -516,12 +649,31 @@ class Table:
     ) -> Scan:
         """Prepare a read of the newest row of every key.
 
-        `filter` is a SQL condition or a pyarrow expression; conditions on null are null, as in
-        SQL. `offset` rows are left out first; rows have no order. `consistency`: "flushed" reads
-        the base table and flushed SSTables; "durable" also the WAL, so every acknowledged durable
-        write of any process; "live" also the MemTables of `jobs`, which SSTable in this process
-        or, as `connect_job` gives them, in another; the other levels take none. A job that is
-        closed raises `JobStoppedError`.
+        Each read of the scan takes a snapshot of its own. Rows come in no order.
+
+        Args:
+            columns: The columns of the result. Default: all of them.
+            filter: A SQL condition or a pyarrow expression (docs/reading.md). A condition on null
+                is null, as in SQL. Default: every row.
+            limit: The maximum number of rows. Default: no limit.
+            offset: Number of rows that are skipped first. Rows have no order, so it cannot page.
+            consistency: "flushed" reads the base table and flushed SSTables. "durable" also reads
+                the WAL, so every acknowledged durable write of any process. "live" also reads the
+                MemTables of `jobs`.
+            jobs: The running jobs of a "live" read, of this process or, as `connect_job` returns
+                them, of another. The other levels take none. The read raises `JobStoppedError`
+                where a job is closed, and `WriterFencedError` where another job took the shard of a
+                job of this process.
+
+        Returns:
+            A read that has not begun.
+
+        Raises:
+            InvalidInputError: The expression cannot be translated, or `jobs` does not go with
+                `consistency`. Other faults of a condition are raised when the rows are read.
+
+        Example:
+            table.scan(["id", "delay"], "delay > 15", limit=1_000).to_table()
         """
 
     def snapshot(
@@ -533,10 +685,27 @@ class Table:
     ) -> Snapshot:
         """Take a snapshot of the table, to read it more than once.
 
-        `token` is the name of one that was taken before, here or in another process
-        (`Snapshot.token`). It can be opened again as long as `collect_garbage` and Lance's clean-up
-        leave its files: after `older_than` it may raise `InvalidInputError`. This handle keeps the
-        newest one open until it collects.
+        This handle keeps the newest snapshot that it opened by a token open until it collects.
+
+        Args:
+            consistency: As in `scan`. Does not go with `token`.
+            jobs: As in `scan`. Does not go with `token`.
+            token: `Snapshot.token` of a snapshot that this or another process took. It can be
+                opened again as long as `collect_garbage` and Lance's clean-up leave its files, by
+                default an hour. Default: a new snapshot.
+
+        Returns:
+            The snapshot.
+
+        Raises:
+            InvalidInputError: Files of the token's snapshot were removed, the token is of another
+                table, or arguments do not go together.
+            JobStoppedError: A job of `jobs` is closed.
+
+        Example:
+            snapshot = table.snapshot()
+            snapshot.count_rows("delay > 15")
+            snapshot.get([3, 7])
         """
 
     def to_dataset(
@@ -547,8 +716,22 @@ class Table:
     ) -> TableDataset:
         """Return the table as a `pyarrow.dataset.Dataset`, for DuckDB, polars and pyarrow.
 
-        Columns and conditions of their queries are pushed into the scan. Every scan of the
-        dataset reads a snapshot of its own; `snapshot().to_dataset()` reads one.
+        Columns and conditions of their queries are pushed into the scan. Every scan of the dataset
+        reads a snapshot of its own; every scan of `snapshot().to_dataset()` reads the same one.
+
+        Args:
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            InvalidInputError: `jobs` does not go with `consistency`.
+
+        Example:
+            flights = table.to_dataset()
+            duckdb.sql("SELECT carrier, avg(delay) FROM flights GROUP BY carrier")
         """
 
     def __datafusion_table_provider__(self, session: object) -> object:
@@ -556,6 +739,12 @@ class Table:
 
         Each scan of a query reads a snapshot of its own, with every acknowledged durable write of
         any process. Needs the package datafusion, version 54.
+
+        Args:
+            session: The session, which DataFusion passes.
+
+        Returns:
+            A capsule of DataFusion's C interface.
         """
 
     def get(
@@ -569,28 +758,30 @@ class Table:
     ) -> pa.Table:
         """Return the newest rows of `keys`, in the order of the keys.
 
-        A key that is there twice gives its row twice.
+        A key that is given twice returns its row twice.
 
         Args:
-            keys: Rows with the key columns. Where the key is one column, also an Arrow array or
-                anything that gives its values, such as a list, a range or a numpy array. Where it
-                has several, also a list of tuples in their order.
+            keys: Rows with the key columns. Where the key is one column, also an Arrow array or any
+                iterable of its values, such as a list, a range or a numpy array. Where the key has
+                several columns, also a list of tuples in their order.
             columns: The columns of the result. Default: all of them.
-            missing: What becomes of a key without a row. "drop" leaves it out. "null" gives a row
-                in its place that has the key and is null in the other columns, which are nullable
-                then. "raise" raises.
+            missing: What a key without a row becomes. "drop" leaves it out. "null" returns a row in
+                its place with the key and nulls; the other columns are then nullable. "raise"
+                raises.
             consistency: As in `scan`.
             jobs: As in `scan`.
 
+        Returns:
+            The rows.
+
         Raises:
-            InvalidInputError: With `missing="raise"`, where keys have no row. It names the number
-                of these keys and the first five.
+            InvalidInputError: With `missing="raise"`, where keys have no row. The message names the
+                number of these keys and the first five. Also where the keys cannot be used.
+            JobStoppedError: A job of `jobs` is closed.
 
         Example:
-            ```python
             rows = table.get([3, 7])
-            one_row_a_key = table.get([3, 7], missing="null")
-            ```
+            one_row_per_key = table.get([3, 7], missing="null")
         """
 
     def compact(
@@ -604,31 +795,39 @@ class Table:
     ) -> CompactionResult:
         """Move every flushed SSTable into the base table, all shards in one commit.
 
-        The result says for each SSTable what became of it and why. What follows the move are
-        commits of their own, which change no row.
+        What follows the move, such as the rewrite of mostly dead fragments, has commits of its own,
+        which change no row.
 
         Args:
             mode: "link" makes the data file of an SSTable a base fragment as it is. "rewrite"
-                writes its live rows anew, with those of other SSTables. "auto" decides for each
-                SSTable.
-            dry_run: Look, and write nothing.
-            update_indexes: The table's own indexes take up the new rows.
+                writes its live rows into a new file, with those of other SSTables. "auto" decides
+                for each SSTable.
+            dry_run: Decide, and write nothing. Default: False.
+            update_indexes: Add the new rows to the table's own indexes. Default: False.
             max_dead_share: Lance rewrites base fragments in which more than this share of the rows
-                is dead. With "auto" an SSTable with that many is rewritten when it is moved.
+                is dead. With "auto" an SSTable with a larger share is rewritten when it is moved.
                 Default: 0.5.
             bytes_per_second: Limit on what is read of the base table and of the SSTables, and on
-                what is written. None is no limit.
+                what is written. Default: no limit.
+
+        Returns:
+            A report that lists, for each SSTable, what became of it and why.
 
         Raises:
             InvalidInputError: `bytes_per_second` is 0, or another argument cannot be used.
+            RetryableError: Other commits came first 50 times; nothing is moved.
+
+        Example:
+            table.compact()
+            table.compact(dry_run=True).sstables
         """
 
     def alter(self, *, deletion_vectors: bool) -> int:
         """Change a setting of the table.
 
         In deletion-vector mode a look-up beside each flush records, by position, which rows the new
-        SSTable supersedes. Reads of the level `"flushed"` then compare no keys, not even the first
-        one of a process. Nothing is rewritten.
+        SSTable supersedes. Reads with consistency "flushed" then compare no keys, not even the
+        first one of a process. Nothing is rewritten.
 
         A job enters the mode when it starts. `upsert`, `delete` and bulk writes leave the look-up
         to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`. Rows
@@ -645,7 +844,7 @@ class Table:
             InvalidInputError: The table has no primary key.
 
         Example:
-            >>> table.alter(deletion_vectors=True)
+            table.alter(deletion_vectors=True)
         """
 
     def alter_column(self, name: str, type: pa.DataType) -> int:  # noqa: A002
@@ -667,33 +866,50 @@ class Table:
                 column, and for a column of the primary key, inside a struct or with an index.
 
         Example:
-            >>> table.alter_column("count", pa.int64())
+            table.alter_column("count", pa.int64())
         """
 
     def collect_garbage(
         self, *, dry_run: bool = False, older_than: timedelta | None = None
     ) -> CollectionResult:
-        """Remove what nobody has needed for `older_than`, by default an hour.
+        """Remove what no reader has needed for `older_than`.
 
-        That is: runs that the base table contains, WAL entries whose rows are in SSTables,
-        left-overs of failed flushes, shard manifests of more than a day ago, and files of the base
-        table that no version names and that are a week old. Jobs and readers of any process go on
-        meanwhile; a read that lasts longer than `older_than` may fail in another process, in this
-        one its runs stay. `dry_run` only lists each thing with its reason, and writes nothing.
+        Jobs and readers of any process go on meanwhile. A read that lasts longer than `older_than`
+        may fail in another process; in this process the SSTables that it reads stay. Garbage is:
 
-        Raises `InvalidInputError`, with nothing removed, where the clock of this process and the
-        clock of the table's store are more than a quarter of `older_than` apart; a minute is always
-        allowed, more than an hour never.
+        - SSTables that the base table contains, with their deletion vectors;
+        - WAL entries whose rows are in SSTables;
+        - left-overs of failed flushes;
+        - staged SSTables, and records of bulk writes, after a week;
+        - shard manifests of more than a day ago;
+        - pages of the record index that no run has any more;
+        - files of the base table that no version names and that are a week old.
+
+        Args:
+            dry_run: List each thing with its reason, and write nothing. Default: False.
+            older_than: How long a thing must have been unneeded. Default: 1 hour.
+
+        Returns:
+            What was removed, each thing with its reason.
+
+        Raises:
+            InvalidInputError: With nothing removed, where the clock of this process and the clock
+                of the table's store are more than a quarter of `older_than` apart. A minute is
+                always allowed, more than an hour never.
+
+        Example:
+            table.collect_garbage()
+            table.collect_garbage(dry_run=True).garbage
         """
 
     def shards(self) -> list[Shard]:
         """Describe every shard, by ordinal."""
 
     def stats(self) -> TableStats:
-        """Count what lies above the base table."""
+        """Count the rows of the base table, and the SSTables and rows above it."""
 
     def create_record_index(self) -> RecordIndexReport:
-        """Create the record index of the base table. One that exists is made anew.
+        """Create the record index of the base table. An existing index is replaced by a new one.
 
         `get` and compactions find the base rows of keys in it, for keys of one column and of
         several. Compactions keep it up from then on.
@@ -705,7 +921,7 @@ class Table:
             InvalidInputError: The table has no primary key.
 
         Example:
-            >>> table.create_record_index()
+            table.create_record_index()
         """
 
     def drop_record_index(self) -> None:
@@ -723,23 +939,36 @@ class Table:
         """Whether deletion-vector mode is on, at the newest version that this handle has seen."""
 
     def write_deletion_vectors(self, *, shard: int | str | None = None) -> DeletionVectorResult:
-        """Look up which rows each flushed SSTable supersedes, where nobody has yet.
+        """Look up which rows each flushed SSTable supersedes, where the look-up is missing.
 
-        `shard`, by ordinal or id, is the only one whose SSTables are looked up. Raises
-        `InvalidInputError` where the mode is off.
+        Args:
+            shard: The only shard whose SSTables are looked up, by ordinal or id. Default: every
+                shard.
+
+        Returns:
+            The number of SSTables, fragments and bytes.
+
+        Raises:
+            InvalidInputError: Deletion-vector mode is off.
         """
 
     def history(self, limit: int | None = None) -> list[TableVersion]:
-        """Describe the newest `limit` versions of the base table, newest first.
+        """Describe the newest versions of the base table, newest first.
 
-        Upserts make none: rows reach the base table with a compaction.
+        Upserts make no version: rows reach the base table with a compaction.
+
+        Args:
+            limit: The maximum number of versions. Default: all of them.
+
+        Returns:
+            One description for each version.
         """
 
 @final
 class Admin:
     """Verification and repair of a table: `Table.admin`.
 
-    Belongs to the process that opened the table, as the table does.
+    The object belongs to the process that opened the table, as the table does.
     """
 
     def verify_wal(self, shard: int | str) -> WalReport:
@@ -811,17 +1040,17 @@ class Admin:
     def relist_sstables(self, shard: int | str | None = None) -> list[RelistReport]:
         """List SSTables again whose rows the base table lost, and that are still on storage.
 
-        A version from before a compaction was restored, or the base table was copied before its
-        shards: reads, writes and compactions raise `CorruptionError`, "base table older than its
-        shards". Every file of an SSTable is compared with its checksum first. Running jobs go on.
-        Rows that were put later go on hiding those that come back.
+        Use it where a version from before a compaction was restored, or the base table was copied
+        before its shards. Reads, writes and compactions then raise `CorruptionError`, "base table
+        older than its shards". Every file of an SSTable is compared with its checksum first.
+        Running jobs go on. Rows that were put later still supersede the rows that come back.
 
         Args:
             shard: The only shard to repair, by ordinal or id. Default: every shard.
 
         Returns:
-            A report for each shard of which generations were missing. The table can be used when
-            none of them is missing any more.
+            A report for each shard of which generations were missing. The table can be used when no
+            generation is missing any more.
 
         Raises:
             InvalidInputError: There is no such shard, or its rows are of another sharding.
@@ -848,7 +1077,13 @@ class Admin:
 
 @final
 class Job:
-    """The one writer of a shard while it runs. Usable from several threads; a context manager."""
+    """The only writer of a shard while it runs; a context manager, which closes it.
+
+    Several threads may use it.
+
+    Attributes:
+        shard_id: The id of the shard.
+    """
 
     @property
     def shard_id(self) -> str: ...
@@ -863,12 +1098,31 @@ class Job:
     ) -> Acknowledged:
         """Add or replace rows of this shard, all of them or none.
 
-        With a `txn` the rows are written only where the shard has not recorded it; see
-        `Table.upsert`, also for `round_floats`.
+        What a put promises when it returns, in each mode, is in docs/write-path.md.
 
-        `durable` and `sync_index` replace the job's settings for this put; docs/write-path.md
-        says what each promises. Raises `InvalidInputError`, which names column and row, or the
-        bound where the rows are more than 4 GiB.
+        Args:
+            data: The rows, at most 4 GiB. Columns may come in any order.
+            durable: Replaces this setting of the job for this put. Default: the job's.
+            sync_index: Replaces this setting of the job for this put. Default: the job's.
+            txn: A transaction id. The rows are written only where the shard has not recorded it;
+                see `Table.upsert`.
+            round_floats: As in `Table.upsert`.
+
+        Returns:
+            Which promises hold: whether the rows are durable, and whether their keys are indexed.
+
+        Raises:
+            InvalidInputError: The rows cannot be stored, with column and row in the message, or
+                have more than 4 GiB, with this bound in the message. Nothing is written.
+            StaleTxnError: The shard has recorded a newer version of the application.
+            RetryableError: No compaction made room within `max_compaction_wait`; nothing is
+                written.
+            WriterFencedError: Another job took the shard.
+            JobStoppedError: The job is closed or cannot go on.
+
+        Example:
+            job.put(pa.table({"id": [3], "name": ["Ada"]}))
+            job.put(rows, durable=False)
         """
 
     def delete(
@@ -879,7 +1133,20 @@ class Job:
         sync_index: bool | None = None,
         txn: _Txn | None = None,
     ) -> Acknowledged:
-        """Delete keys of this shard, whether they exist or not; otherwise as `put`."""
+        """Delete keys of this shard, whether they exist or not.
+
+        Args:
+            keys: As in `Table.get`.
+            durable: As in `put`.
+            sync_index: As in `put`.
+            txn: As in `put`.
+
+        Returns:
+            Which promises hold, as for `put`.
+
+        Raises:
+            LancememError: As in `put`.
+        """
 
     def apply(
         self,
@@ -891,21 +1158,54 @@ class Job:
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
-        """Put and delete in one step, in the order of the rows; see `Table.apply` and `put`."""
+        """Delete the keys of some rows and put the other rows, in one step and in their order.
+
+        Args:
+            data: The rows, as in `Table.apply`.
+            deletes: As in `Table.apply`.
+            durable: As in `put`.
+            sync_index: As in `put`.
+            txn: As in `put`.
+            round_floats: As in `Table.upsert`.
+
+        Returns:
+            Which promises hold, as for `put`.
+
+        Raises:
+            LancememError: As in `put`.
+        """
 
     def flush(self) -> None:
-        """Flush what was put; returns when the shard manifest lists it."""
+        """Write the rows in memory to an SSTable. Returns when the shard manifest lists it.
+
+        Readers with consistency "flushed" then see the rows, and `Table.compact` can move them.
+
+        Raises:
+            LancememError: The flush failed. Durable rows stay in the WAL.
+            WriterFencedError: Another job took the shard.
+            JobStoppedError: The job is closed or cannot go on.
+
+        Example:
+            job.put(rows)
+            job.flush()
+            table.compact()
+        """
 
     def close(self, *, flush: bool | None = False) -> None:
-        """End the job when every put is durable. Without `flush` rows stay in the WAL.
+        """End the job when every put is durable.
 
-        `None`, for a job that was started for a few rows: they are flushed where the log has become
-        so long that the next job of the shard would be slow to start, more than 63 puts or 32 MiB.
-        A flush that fails is then a warning, as the rows are durable.
+        A later call that asks for the same raises the same error again.
 
-        An error is how the job ended, and a later call that asks the same raises it again. Where
-        the storage kept it from flushing it is `JobStoppedError`: the next job has the rows. So it
-        is for a job that was closed without `flush`.
+        Args:
+            flush: True flushes the rows first. False leaves them in the WAL. None is for a job that
+                was started for a few rows: it flushes them where the log has more than 63 puts or
+                32 MiB, which would make the next job of the shard slow to start. A flush that fails
+                is then a warning, as the rows are durable. Default: False.
+
+        Raises:
+            JobStoppedError: The storage kept the job from flushing, or the job was closed without
+                `flush` before. The next job has the rows.
+            LancememError: The job had ended with this error.
         """
 
     def serve(
@@ -922,14 +1222,17 @@ class Job:
         The endpoint ends with the job or with `Endpoint.close`, not with the object.
 
         Args:
-            address: Where to listen; port 0 takes a free one.
-            token: What a reader must have, 16 to 4,096 characters. Default: 256 random bits.
-            tls: The paths of a certificate and of its private key, in PEM form. Without it rows and
-                token can be read on the way.
-            max_streams: Reads that run at a time.
+            address: The address to listen on; port 0 takes a free one.
+            token: The secret of a reader, 16 to 4,096 characters. Default: 256 random bits.
+            tls: The paths of a certificate and of its private key, in PEM form. Without TLS, rows
+                and token can be read on the way.
+            max_streams: The maximum number of reads at a time. Default: 16.
             stall_timeout: A read whose reader takes nothing for this long ends with an error. Until
                 then it keeps the rows that it has yet to send in this job's memory, beyond the
                 job's budget. Default: 30 seconds.
+
+        Returns:
+            The endpoint, with the location and the token for `connect_job`.
 
         Raises:
             InvalidInputError: The address cannot be bound, or an argument cannot be used.
@@ -951,9 +1254,12 @@ class Job:
 
 @final
 class Snapshot:
-    """One consistent snapshot of a table. Its reads agree, whatever is written meanwhile.
+    """A consistent snapshot of a table. Its reads agree, whatever is written meanwhile.
 
-    It holds the rows that were in memory and the open files of the others, as long as it lives.
+    It holds the rows that were in memory, and the other files open, as long as it lives.
+
+    Attributes:
+        schema: The columns.
     """
 
     @property
@@ -964,11 +1270,11 @@ class Snapshot:
 
     @property
     def num_base_fragments(self) -> int:
-        """Fragments of the base table, which are what a read can be divided by."""
+        """The number of fragments of the base table, by which a read can be divided."""
 
     @property
     def shards(self) -> list[SnapshotShard]:
-        """What lies above the base table."""
+        """What the snapshot reads above the base table, by shard."""
 
     @property
     def token(self) -> str | None:
@@ -986,11 +1292,23 @@ class Snapshot:
         *,
         part: tuple[int, int] | None = None,
     ) -> Scan:
-        """Prepare a read of the snapshot; arguments as for `Table.scan`.
+        """Prepare a read of the snapshot.
 
-        `part=(i, n)` reads part i of n, counted from 0. The n parts have all rows, each once, and
-        can be read by different processes that open the snapshot by its token. `limit` and `offset`
-        count within the part.
+        Args:
+            columns: As in `Table.scan`.
+            filter: As in `Table.scan`.
+            limit: As in `Table.scan`. Counts within the part.
+            offset: As in `Table.scan`. Counts within the part.
+            part: `(i, n)` reads part i of n, counted from 0. The n parts have all rows, each once.
+                Different processes that open the snapshot by its token can read them. Default: all
+                rows.
+
+        Returns:
+            A read that has not begun.
+
+        Raises:
+            InvalidInputError: The expression cannot be translated, or another argument cannot be
+                used.
         """
 
     def get(
@@ -1000,20 +1318,53 @@ class Snapshot:
         *,
         missing: _Missing = "drop",
     ) -> pa.Table:
-        """Return the rows of `keys`, as `Table.get` does."""
+        """Return the rows of `keys` in the snapshot, in the order of the keys.
+
+        Args:
+            keys: As in `Table.get`.
+            columns: As in `Table.get`.
+            missing: As in `Table.get`.
+
+        Returns:
+            The rows.
+
+        Raises:
+            InvalidInputError: As in `Table.get`.
+        """
 
     def count_rows(self, filter: _Filter | None = None) -> int:  # noqa: A002
-        """Count the rows that meet `filter`."""
+        """Count the rows that meet a condition.
+
+        Args:
+            filter: As in `Table.scan`. Default: every row.
+
+        Returns:
+            The number of rows.
+        """
 
     def to_dataset(self) -> TableDataset:
         """Return the snapshot as a `pyarrow.dataset.Dataset`."""
 
     def __datafusion_table_provider__(self, session: object) -> object:
-        """Serve the queries of a DataFusion session from this snapshot."""
+        """Serve the queries of a DataFusion session from this snapshot.
+
+        Args:
+            session: The session, which DataFusion passes.
+
+        Returns:
+            A capsule of DataFusion's C interface.
+        """
 
 @final
 class SnapshotShard:
-    """What a snapshot pinned of one shard: a manifest version, generations of its SSTables."""
+    """What a snapshot reads of one shard.
+
+    Attributes:
+        shard_id: The id of the shard.
+        manifest_version: The version of the shard manifest.
+        sstables: The generations of the SSTables, oldest first.
+        memtables: The rows in memory, oldest generation first.
+    """
 
     @property
     def shard_id(self) -> str: ...
@@ -1029,7 +1380,12 @@ class SnapshotShard:
 
 @final
 class SnapshotMemTable:
-    """Rows in memory that a snapshot pinned; `num_rows` counts superseded rows and tombstones."""
+    """Rows in memory that a snapshot reads.
+
+    Attributes:
+        generation: The age of the MemTable in its shard, from 1.
+        num_rows: Number of rows, superseded ones and tombstones included.
+    """
 
     @property
     def generation(self) -> int: ...
@@ -1044,36 +1400,68 @@ class BulkWriter:
     """A bulk write: rows become staged SSTables, which no reader sees before `Table.commit`.
 
     Example:
-        ```python
         writer = table.bulk_writer()
         for batch in batches:
             writer.upsert(batch)
         table.commit(writer.finish())
-        ```
     """
 
     def upsert(self, data: _Data, *, round_floats: bool = False) -> None:
-        """Add rows, routed to their shards; `round_floats` as in `Table.upsert`.
+        """Add rows, routed to their shards.
 
-        Waiting rows are written first where they would fill a MemTable together with these. After
-        an error none of these rows is staged, and all earlier ones are.
+        Waiting rows are written first where they would fill a MemTable together with these.
+
+        Args:
+            data: The rows, as in `Table.upsert`.
+            round_floats: As in `Table.upsert`.
+
+        Raises:
+            LancememError: None of these rows is staged, and all earlier ones are.
         """
 
     def delete(self, keys: _Data) -> None:
-        """Add keys to delete."""
+        """Add keys to delete.
+
+        Args:
+            keys: Rows with the key columns.
+
+        Raises:
+            LancememError: As in `upsert`.
+        """
 
     def apply(self, data: _Data, deletes: _Array, *, round_floats: bool = False) -> None:
-        """Add rows and keys to delete; see `Table.apply`."""
+        """Add keys to delete and rows, in their order.
+
+        Args:
+            data: The rows, as in `Table.apply`.
+            deletes: As in `Table.apply`.
+            round_floats: As in `Table.upsert`.
+
+        Raises:
+            LancememError: As in `upsert`.
+        """
 
     def finish(self) -> list[StagedSsTable]:
-        """Write the remaining rows and return all SSTables, those of a shard in row order.
+        """Write the remaining rows.
 
-        After an error no row is lost: call it again.
+        Returns:
+            All staged SSTables, those of a shard in row order.
+
+        Raises:
+            LancememError: No row is lost. Call it again.
         """
 
 @final
 class StagedSsTable:
-    """An SSTable that no manifest lists; any process can commit it. Can be pickled."""
+    """An SSTable that no manifest lists. Any process can commit it, and it can be pickled.
+
+    Attributes:
+        shard_id: The id of the shard whose rows it has.
+        path: The name of its folder in the shard.
+        num_rows: Number of rows, superseded ones and tombstones included.
+        in_memory_bytes: Bytes of the rows in memory.
+        primary_key_bytes: The part of these bytes that is key columns.
+    """
 
     def __new__(
         cls, shard_id: str, path: str, num_rows: int, in_memory_bytes: int, primary_key_bytes: int
@@ -1095,10 +1483,14 @@ class StagedSsTable:
 
 @final
 class CommitResult:
-    """What a commit did.
+    """What a commit of a bulk write did.
 
-    `num_shards_already_written` counts shards that had recorded its transaction id or all its
-    SSTables.
+    Attributes:
+        num_rows: Rows of the SSTables that were committed.
+        num_shards: Shards that took them.
+        num_sstables: SSTables that were committed.
+        num_shards_already_written: Shards that had recorded the transaction id or all SSTables, and
+            took nothing.
     """
 
     @property
@@ -1115,18 +1507,18 @@ class CommitResult:
 
 @final
 class Endpoint:
-    """Where a job is offered; a context manager. Its `repr` does not show the token."""
+    """The place where a job is offered; a context manager. Its `repr` does not show the token."""
 
     @property
     def location(self) -> str:
-        """Return what `connect_job` and `pyarrow.flight.connect` take."""
+        """The location, for `connect_job` and `pyarrow.flight.connect`."""
 
     @property
     def token(self) -> str:
-        """Return the secret that a reader must have."""
+        """The secret that a reader must have."""
 
     def close(self) -> None:
-        """End the endpoint: reads that SSTable fail, and nobody listens any more."""
+        """End the endpoint. Running reads fail, and new connections are refused."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -1140,8 +1532,12 @@ class Endpoint:
 class RemoteJob:
     """A job that another process runs, for the `jobs` of a read with consistency "live".
 
-    A read raises `JobStoppedError` where the job is closed, gone or fenced, and never shows rows
-    of before. What was read once stays here, so that the next read fetches new rows only.
+    A read raises `JobStoppedError` where the job is closed, gone or fenced; stale rows are never
+    returned. The object caches the rows that it read, so that the next read fetches new rows only.
+
+    Attributes:
+        location: The location of the endpoint.
+        shard_id: The id of the job's shard.
     """
 
     @property
@@ -1153,25 +1549,36 @@ class RemoteJob:
 class Scan:
     """A read that has not begun.
 
-    Every call below takes a consistent snapshot of its own; a scan of a `Snapshot` reads that
+    Each method that reads takes a consistent snapshot of its own. A scan of a `Snapshot` reads that
     snapshot.
     """
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the result. Raises `InvalidInputError` as a read would."""
+        """The columns of the result.
+
+        Raises:
+            InvalidInputError: As a read would.
+        """
 
     def to_reader(self) -> ArrowStream:
         """Return the rows as a stream, for `pyarrow.RecordBatchReader.from_stream` and others."""
 
     def to_batches(self) -> BatchIterator:
-        """Return the rows in batches, each fetched when it is asked for; so does `iter`."""
+        """Return the rows in batches, each fetched when it is asked for. `iter` does the same."""
 
     def to_table(self) -> pa.Table:
         """Return all rows."""
 
     def to_pandas(self, **options: object) -> pd.DataFrame:
-        """Return all rows as a pandas frame; options are those of `pyarrow.Table.to_pandas`."""
+        """Return all rows as a pandas frame.
+
+        Args:
+            **options: Options of `pyarrow.Table.to_pandas`.
+
+        Returns:
+            The frame.
+        """
 
     def to_polars(self) -> pl.DataFrame:
         """Return all rows as a polars frame."""
@@ -1180,7 +1587,14 @@ class Scan:
         """Count the rows without reading columns that no condition needs."""
 
     def explain(self, analyze: bool = False) -> str:
-        """Return the plan as text; with `analyze` run it first and add rows and times."""
+        """Return the plan as text.
+
+        Args:
+            analyze: Run the plan first, and add rows and times. Default: False.
+
+        Returns:
+            The text.
+        """
 
     def __iter__(self) -> BatchIterator: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -1210,10 +1624,13 @@ class ArrowArray:
 
 @final
 class WriteResult:
-    """What a write did: rows, shards that took them, WAL entries that hold them.
+    """What a write of `Table` did.
 
-    `num_shards_already_written` counts shards that had recorded its transaction id and took
-    nothing.
+    Attributes:
+        num_rows: Rows written, or keys deleted.
+        num_shards: Shards that took them.
+        num_wal_entries: WAL entries that hold them.
+        num_shards_already_written: Shards that had recorded the transaction id, and took nothing.
     """
 
     @property
@@ -1230,9 +1647,13 @@ class WriteResult:
 
 @final
 class Acknowledged:
-    """What a put promised when it returned.
+    """What a put of a job promised when it returned.
 
-    `already_written`: its transaction id said that this was written before, and nothing was.
+    Attributes:
+        num_rows: Rows accepted.
+        durable: Whether the rows are in the WAL, on disk where the job syncs files.
+        indexed: Whether the keys are in the key index.
+        already_written: Whether the shard had recorded the transaction id, and took nothing.
     """
 
     @property
@@ -1249,7 +1670,14 @@ class Acknowledged:
 
 @final
 class Garbage:
-    """One thing that nobody needs: a file or, for an SSTable, a folder, relative to the table."""
+    """A file, or the folder of an SSTable, that no reader needs.
+
+    Attributes:
+        kind: What it is.
+        path: Its path relative to the table.
+        reason: Why no reader needs it.
+        bytes: Its size.
+    """
 
     @property
     def kind(
@@ -1278,7 +1706,10 @@ class Garbage:
 class CollectionResult:
     """What a collection removed, or with `dry_run` would remove.
 
-    `num_pinned_sstables` counts SSTables that would go but that this process is reading.
+    Attributes:
+        garbage: Each thing, with its reason.
+        bytes: The size of all of it.
+        num_pinned_sstables: SSTables that stay because this process is reading them.
     """
 
     @property
@@ -1293,26 +1724,31 @@ class CollectionResult:
 
 @final
 class CompactedSsTable:
-    """One SSTable of a compaction: which way it went, and why."""
+    """What a compaction did with one SSTable, and why.
+
+    Attributes:
+        shard_id: The id of its shard.
+        generation: Its age in the shard, from 1.
+        num_rows: Rows of its data file.
+        num_live_rows: Rows that the base table gets.
+        num_tombstones: Deleted keys.
+        bytes: Size of its data file; 0 where it is not known.
+        treatment: Which way it went: "link", "rewrite" or "drop".
+        reason: Why it went that way.
+    """
 
     @property
     def shard_id(self) -> str: ...
     @property
     def generation(self) -> int: ...
     @property
-    def num_rows(self) -> int:
-        """Rows of its data file."""
-
+    def num_rows(self) -> int: ...
     @property
-    def num_live_rows(self) -> int:
-        """Rows that the base table gets."""
-
+    def num_live_rows(self) -> int: ...
     @property
     def num_tombstones(self) -> int: ...
     @property
-    def bytes(self) -> int:
-        """Size of its data file; 0 where it is not known."""
-
+    def bytes(self) -> int: ...
     @property
     def treatment(self) -> Literal["link", "rewrite", "drop"]: ...
     @property
@@ -1325,8 +1761,18 @@ class CompactedSsTable:
 class CompactionResult:
     """What a compaction did, or with `dry_run` would do.
 
-    `num_rows_written` counts the rows that the base table got, in linked files or written;
-    `copied_bytes` those of linked files that the storage could not link.
+    Attributes:
+        num_generations: Generations moved into the base table, of all shards.
+        num_sstables_linked: SSTables whose data file became a base fragment.
+        num_sstables_rewritten: SSTables whose live rows were written to a new file.
+        num_sstables_dropped: SSTables without a live row.
+        num_rows_written: Rows that the base table got, in linked files or written.
+        num_rows_deleted: Base rows that were superseded or deleted.
+        copied_bytes: Bytes of linked files that the storage could not link and copied.
+        num_fragments_added: Fragments that the commit added.
+        num_fragments_rewritten: Base fragments that were rewritten for their dead rows.
+        base_version: The version of the base table that contains all this.
+        sstables: Each SSTable, and why it went which way.
     """
 
     @property
@@ -1357,7 +1803,14 @@ class CompactionResult:
 
 @final
 class SsTable:
-    """A flushed SSTable; `num_rows` counts superseded rows and tombstones."""
+    """A flushed SSTable.
+
+    Attributes:
+        generation: Its age in the shard, from 1.
+        path: Its folder in the shard.
+        num_rows: Number of rows, superseded ones and tombstones included. None where it is not
+            recorded.
+    """
 
     @property
     def generation(self) -> int: ...
@@ -1371,10 +1824,17 @@ class SsTable:
 
 @final
 class Shard:
-    """A shard as its manifest describes it; `sstables` are those not compacted.
+    """A shard as its manifest describes it.
 
-    `ordinal` is None for a shard that is not of the table's sharding: another program opened it,
-    and `Table.compact` moves its rows into the base table.
+    Attributes:
+        ordinal: Its number in the table's sharding. None for a shard of another program, whose rows
+            `Table.compact` moves into the base table.
+        shard_id: Its id.
+        writer_epoch: The epoch of its present or last writer; 0 before the first claim.
+        current_generation: The generation of its next flush.
+        sstables: The flushed SSTables that are not compacted, oldest first.
+        replay_after_wal_position: The last WAL entry that a flush has covered.
+        last_wal_position: The highest WAL entry that the manifest records.
     """
 
     @property
@@ -1397,7 +1857,15 @@ class Shard:
 
 @final
 class TableStats:
-    """A table at one moment; `num_sstable_rows` counts superseded rows and tombstones."""
+    """A table's counters at one moment.
+
+    Attributes:
+        base_version: The version of the base table.
+        num_base_rows: Live rows of the base table.
+        num_shards: Number of shards.
+        num_sstables: Flushed SSTables that are not compacted.
+        num_sstable_rows: Rows of these SSTables, superseded ones and tombstones included.
+    """
 
     @property
     def base_version(self) -> int: ...
@@ -1415,10 +1883,13 @@ class TableStats:
 
 @final
 class DeletionVectorResult:
-    """What a step of deletion-vector mode wrote.
+    """What a look-up of deletion-vector mode wrote.
 
-    It wrote one file for each of `num_sstables`; the files have `bytes` together. It looked at
-    `num_fragments` of the base table, counted once for each SSTable.
+    Attributes:
+        num_sstables: SSTables that were looked up, each with a file.
+        num_fragments: Fragments of the base table that were read, counted once for each SSTable.
+        bytes: The size of all files.
+        elapsed_ms: Milliseconds that the look-up took.
     """
 
     @property
@@ -1435,12 +1906,17 @@ class DeletionVectorResult:
 
 @final
 class RecordIndexReport:
-    """What a record index has, or what a check found.
+    """The contents of a record index, or what a check of it found.
 
-    `num_runs` sorted runs cover `num_fragments_covered` fragments of `base_version`. They have
-    `num_entries` in `bytes`. Rows of `num_fragments_uncovered` are looked up without the index. No
-    query needs `num_stale_runs`. `damage`: a sentence for each thing that is wrong;
-    `Table.create_record_index` repairs it.
+    Attributes:
+        base_version: The version of the base table that the index was compared with.
+        num_runs: Sorted runs that lookups read.
+        num_stale_runs: Sorted runs that no query needs.
+        num_entries: Entries of all runs.
+        bytes: Bytes of their pages.
+        num_fragments_covered: Fragments of the base table that the index covers.
+        num_fragments_uncovered: Fragments whose rows are looked up without the index.
+        damage: A sentence for each thing that is wrong; `Table.create_record_index` repairs it.
     """
 
     @property
@@ -1465,10 +1941,14 @@ class RecordIndexReport:
 
 @final
 class TableVersion:
-    """One version of the base table.
+    """A version of the base table.
 
-    `operation` is what Lance calls the commit; None where it is not recorded. With
-    `num_compacted_shards` more than 0 it was a compaction.
+    Attributes:
+        version: Its number.
+        timestamp: When it was committed.
+        operation: Lance's name of the commit. None where it is not recorded.
+        num_compacted_shards: Shards whose generations the commit moved into the base table. More
+            than 0 for a compaction.
     """
 
     @property
@@ -1485,13 +1965,17 @@ class TableVersion:
 
 @final
 class SsTableReport:
-    """What `Admin.verify_sstables` found in one SSTable, or of generations that are missing.
+    """What `Admin.verify_sstables` found in an SSTable, or in a range of missing generations.
 
-    `path`: its folder in the shard; empty for missing generations, the oldest of which is
-    `generation`. `num_files` have a checksum, and `bytes` together. `unchecked`:
-    files that its rows come from and that have none, as in an SSTable that lance wrote. `damage`:
-    each file that is another one by now, or cannot be read, and how, or why the SSTable cannot be
-    opened.
+    Attributes:
+        shard_id: The id of the shard.
+        generation: Its age in the shard; the oldest one of missing generations.
+        path: Its folder in the shard; empty for missing generations.
+        num_files: Files that have a checksum.
+        bytes: The size of these files.
+        unchecked: Files with its rows that have no checksum, as in an SSTable that Lance wrote.
+        damage: Each file that differs from its checksum or cannot be read, and how; or why the
+            SSTable cannot be opened.
     """
 
     @property
@@ -1516,8 +2000,10 @@ class SsTableReport:
 class RelistReport:
     """What `Admin.relist_sstables` did in a shard of which generations were missing.
 
-    `relisted`: generations that the shard manifest lists again. `missing`: those that are still
-    missing, each with the reason.
+    Attributes:
+        shard_id: The id of the shard.
+        relisted: Generations that the shard manifest lists again, oldest first.
+        missing: Generations that are still missing, each with the reason.
     """
 
     @property
@@ -1532,10 +2018,17 @@ class RelistReport:
 
 @final
 class WalReport:
-    """What stands in a shard's log behind the entry `replay_after_wal_position`.
+    """The part of a shard's log that no flush has covered.
 
-    `findings`: of `verify_wal`, the first damaged entry and all behind it; of `truncate_wal`, the
-    dropped entries.
+    Attributes:
+        shard_id: The id of the shard.
+        replay_after_wal_position: The last entry that a flush has covered; the report starts behind
+            it.
+        last_wal_position: The highest entry, where the report ends.
+        writer_epoch: The epoch of the shard's writer, or of the truncation.
+        first_damaged_position: The first damaged entry. None for a log without damage.
+        findings: Of `verify_wal`, the first damaged entry and all behind it. Of `truncate_wal`, the
+            dropped entries.
     """
 
     @property
@@ -1558,12 +2051,20 @@ class WalReport:
 class WalFinding:
     """One position of a shard's log.
 
-    `kind` is "intact" or the damage: "hole", "zero length", "zero filled", "cut short",
-    "checksum", "misplaced", "too large", "no file", "undecodable", "no writer epoch",
-    "epoch goes back", "generation goes back". What a damaged entry records of `num_rows`,
-    `generation` and `writer_epoch` may be wrong; None where it records nothing. An intact entry of
-    no rows is a fence sentinel. `bytes`: as many as were read, none of one that is too large.
-    `copy`: where a cut put the bytes.
+    A damaged entry may record wrong values of `num_rows`, `generation` and `writer_epoch`. They are
+    None where it records no value.
+
+    Attributes:
+        position: The position.
+        kind: "intact" or the damage: "hole", "zero length", "zero filled", "cut short", "checksum",
+            "misplaced", "too large", "no file", "undecodable", "no writer epoch", "epoch goes
+            back", "generation goes back".
+        detail: What was expected and found. None for an intact entry.
+        bytes: Bytes that were read; none are read of an entry that is too large.
+        num_rows: Number of rows. An intact entry of no rows is a fence sentinel.
+        generation: The generation of the rows.
+        writer_epoch: The epoch of the writer.
+        copy: The path to which a truncation copied the entry.
     """
 
     @property
@@ -1588,122 +2089,106 @@ class WalFinding:
 
 @final
 class JobStats:
-    """A job's counters at one moment."""
+    """A job's counters, from its start to one moment.
+
+    Attributes:
+        shard_id: The id of the shard.
+        writer_epoch: The epoch that the job holds.
+        num_puts: Puts and deletes accepted.
+        num_rows: Rows accepted, tombstones included.
+        num_wal_entries: WAL entries appended.
+        num_wal_batches: Puts in those entries. Divided by `num_wal_entries` it is the mean size of
+            a group commit.
+        wal_bytes: Bytes of the rows in those entries.
+        wal_position: Position of the newest entry; 0 before the first.
+        durable_wait_p50_us: Median of the microseconds that durable puts waited for their entry.
+        durable_wait_p99_us: 99th percentile of these waits, in microseconds.
+        num_flushes: MemTables flushed.
+        flushed_bytes: Bytes in memory of those MemTables.
+        flush_ms: Milliseconds that those flushes took.
+        active_generation: Generation of the active MemTable.
+        num_active_rows: Rows in the active MemTable.
+        num_active_batches: Puts of those rows, also of earlier jobs. The next claim reads about as
+            many WAL entries.
+        num_frozen_memtables: MemTables that wait for their flush.
+        num_uncompacted_generations: Flushed generations that wait for compaction.
+        memtable_bytes: Bytes in active and frozen MemTables.
+        num_unindexed_rows: Rows that wait for the key index: the index lag.
+        backpressure_ms: Sum of the milliseconds that puts waited for memory or for a compaction.
+        num_backpressure_puts: Puts that have waited so.
+        num_waiting_puts: Puts that wait so now.
+        num_compactions: Compactions by the job's maintenance that moved an SSTable.
+        num_compacted_generations: Generations that they moved, of all shards.
+        num_collections: Collections of garbage by the job's maintenance.
+        collected_bytes: Bytes that they removed.
+        num_deletion_vector_files: Files of deletion vectors written for flushed SSTables.
+        maintenance_ms: Milliseconds that maintenance took.
+        num_maintenance_errors: Rounds of maintenance that failed.
+        last_maintenance_error: Why the newest round failed. None where it did not.
+    """
 
     @property
     def shard_id(self) -> str: ...
     @property
     def writer_epoch(self) -> int: ...
     @property
-    def num_puts(self) -> int:
-        """Puts and deletes accepted."""
-
+    def num_puts(self) -> int: ...
     @property
-    def num_rows(self) -> int:
-        """Rows accepted, tombstones included."""
-
+    def num_rows(self) -> int: ...
     @property
     def num_wal_entries(self) -> int: ...
     @property
-    def num_wal_batches(self) -> int:
-        """Puts in those entries; by `num_wal_entries` it is the mean size of a group commit."""
-
+    def num_wal_batches(self) -> int: ...
     @property
-    def wal_bytes(self) -> int:
-        """Bytes of the rows in those entries."""
-
+    def wal_bytes(self) -> int: ...
     @property
-    def wal_position(self) -> int:
-        """Position of the newest entry; 0 before the first."""
-
+    def wal_position(self) -> int: ...
     @property
-    def durable_wait_p50_us(self) -> int:
-        """Median of the microseconds that durable puts waited for their entry."""
-
+    def durable_wait_p50_us(self) -> int: ...
     @property
-    def durable_wait_p99_us(self) -> int:
-        """99th percentile of the same."""
-
+    def durable_wait_p99_us(self) -> int: ...
     @property
-    def num_flushes(self) -> int:
-        """MemTables flushed."""
-
+    def num_flushes(self) -> int: ...
     @property
-    def flushed_bytes(self) -> int:
-        """Bytes in memory of those MemTables."""
-
+    def flushed_bytes(self) -> int: ...
     @property
-    def flush_ms(self) -> int:
-        """Milliseconds that those flushes took."""
-
+    def flush_ms(self) -> int: ...
     @property
     def active_generation(self) -> int: ...
     @property
     def num_active_rows(self) -> int: ...
     @property
-    def num_active_batches(self) -> int:
-        """Puts whose rows those are, also of earlier jobs: a claim reads about as many entries."""
-
+    def num_active_batches(self) -> int: ...
     @property
-    def num_frozen_memtables(self) -> int:
-        """MemTables that wait for their flush."""
-
+    def num_frozen_memtables(self) -> int: ...
     @property
-    def num_uncompacted_generations(self) -> int:
-        """Flushed generations that wait for compaction."""
-
+    def num_uncompacted_generations(self) -> int: ...
     @property
-    def memtable_bytes(self) -> int:
-        """Bytes in active and frozen MemTables."""
-
+    def memtable_bytes(self) -> int: ...
     @property
-    def num_unindexed_rows(self) -> int:
-        """Rows that wait for the key index: the index lag."""
-
+    def num_unindexed_rows(self) -> int: ...
     @property
-    def backpressure_ms(self) -> int:
-        """Milliseconds that puts waited for room, added up."""
-
+    def backpressure_ms(self) -> int: ...
     @property
-    def num_backpressure_puts(self) -> int:
-        """Puts that waited for room."""
-
+    def num_backpressure_puts(self) -> int: ...
     @property
-    def num_waiting_puts(self) -> int:
-        """Puts that wait for room now."""
-
+    def num_waiting_puts(self) -> int: ...
     @property
-    def num_compactions(self) -> int:
-        """Compactions by the job's maintenance that moved something."""
-
+    def num_compactions(self) -> int: ...
     @property
-    def num_compacted_generations(self) -> int:
-        """Generations that they moved, of all shards."""
-
+    def num_compacted_generations(self) -> int: ...
     @property
-    def num_collections(self) -> int:
-        """Collections of garbage by the job's maintenance."""
-
+    def num_collections(self) -> int: ...
     @property
-    def collected_bytes(self) -> int:
-        """Bytes that they removed."""
-
+    def collected_bytes(self) -> int: ...
     @property
-    def num_deletion_vector_files(self) -> int:
-        """Files of deletion vectors that were written for flushed SSTables."""
-
+    def num_deletion_vector_files(self) -> int: ...
     @property
-    def maintenance_ms(self) -> int:
-        """Milliseconds that maintenance took."""
-
+    def maintenance_ms(self) -> int: ...
     @property
-    def num_maintenance_errors(self) -> int:
-        """Rounds of maintenance that failed."""
-
+    def num_maintenance_errors(self) -> int: ...
     @property
-    def last_maintenance_error(self) -> str | None:
-        """Why the newest round failed; None where it did not."""
-
+    def last_maintenance_error(self) -> str | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

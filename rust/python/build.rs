@@ -1,4 +1,4 @@
-//! Takes the docstrings of functions and methods out of the stub, so that `help` says what the stub does.
+//! Takes the docstrings of functions, methods and classes out of the stub, so that `help` shows them.
 //!
 //! Owns: one file a docstring in cargo's folder for what is generated, which `docstring!` includes. Does
 //! not own: whether each has its place; `tests/test_docstrings.py` compares them at run time.
@@ -22,6 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let inner = line.trim_start();
         if let Some(named) = line.strip_prefix("class ") {
             class = name(named);
+            if let Some(docstring) = docstring(line, &mut lines) {
+                fs::write(folder.join(&class), docstring)?;
+            }
         } else if let Some(named) = inner.strip_prefix("def ") {
             let whole = if inner.len() == line.len() {
                 name(named)

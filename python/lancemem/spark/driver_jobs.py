@@ -107,7 +107,7 @@ class ShardJobs:
 
     @property
     def endpoints(self) -> dict[int, lancemem.Endpoint]:
-        """Where the jobs that SSTable are offered, by shard."""
+        """Where running jobs are offered, by shard."""
         return {
             shard: running.endpoint
             for shard, running in self._all()
@@ -115,7 +115,7 @@ class ShardJobs:
         }
 
     def stats(self) -> dict[int, lancemem.JobStats]:
-        """Return the counters of the jobs that SSTable, by shard."""
+        """Return the counters of running jobs, by shard."""
         jobs = [(shard, running.job) for shard, running in self._all()]
         return {shard: job.stats() for shard, job in jobs if job is not None}
 
@@ -195,7 +195,7 @@ class ShardJobs:
             try:
                 running.endpoint = job.serve(before.location, token, tls)
             except lancemem.LancememError:
-                # Somebody else listens there by now.
+                # Another process listens there now.
                 running.endpoint = None
             else:
                 return

@@ -62,9 +62,13 @@ Report = dict[str, int]
 class UpsertResult:
     """What an upsert wrote. Which rows were new is not known at write time.
 
-    `num_wal_entries` and `num_sstables` say where the rows are: in the log, or in flushed SSTables.
-    `num_shards_already_written` counts shards that had recorded the write's transaction id and took
-    nothing.
+    Attributes:
+        num_rows: Rows written.
+        num_shards: Shards of these rows.
+        num_wal_entries: WAL entries that hold rows.
+        num_sstables: Flushed SSTables that hold rows.
+        num_shards_already_written: Shards that had recorded the write's transaction id, and took
+            nothing.
     """
 
     num_rows: int
@@ -76,7 +80,15 @@ class UpsertResult:
 
 @dataclass(frozen=True)
 class DeleteResult:
-    """What a delete wrote. Keys that the table did not hold count as well."""
+    """What a delete wrote.
+
+    Attributes:
+        num_rows: Keys deleted. Keys that the table did not hold count as well.
+        num_shards: As in `UpsertResult`.
+        num_wal_entries: As in `UpsertResult`.
+        num_sstables: As in `UpsertResult`.
+        num_shards_already_written: As in `UpsertResult`.
+    """
 
     num_rows: int
     num_shards: int
@@ -87,9 +99,16 @@ class DeleteResult:
 
 @dataclass(frozen=True)
 class ChangesResult:
-    """What apply_changes wrote.
+    """What `apply_changes` wrote.
 
-    `num_late_changes` counts changes that were older than the stored row and left out.
+    Attributes:
+        num_upserts: Rows written.
+        num_deletes: Keys deleted.
+        num_shards: As in `UpsertResult`.
+        num_wal_entries: As in `UpsertResult`.
+        num_sstables: As in `UpsertResult`.
+        num_shards_already_written: As in `UpsertResult`.
+        num_late_changes: Changes that were older than the stored row and left out.
     """
 
     num_upserts: int
@@ -103,7 +122,13 @@ class ChangesResult:
 
 @dataclass(frozen=True)
 class LancememTableStats:
-    """A table at one moment, the streams into it, and the jobs of `start_jobs` by shard."""
+    """A table at one moment.
+
+    Attributes:
+        table: The counters of the table.
+        streams: The progress of the streams into it.
+        jobs: The counters of the jobs of `start_jobs`, by shard.
+    """
 
     table: lancemem.TableStats
     streams: tuple[StreamStats, ...]
@@ -111,10 +136,21 @@ class LancememTableStats:
 
 
 class LancememTable:
-    """A lancemem table, bound to a Spark session."""
+    """A lancemem table, bound to a Spark session.
+
+    Example:
+        table = LancememTable.forPath(spark, "/data/board.lance")
+        table.upsert(rows, sequence_by="updated_at")
+        table.toDF(where="delay > 15").show()
+    """
 
     def __init__(self, spark: SparkSession, table: lancemem.Table) -> None:
-        """Bind an open table; most code uses `forPath` or `create`."""
+        """Bind an open table; most code uses `forPath` or `create`.
+
+        Args:
+            spark: The session.
+            table: The driver's handle of the table.
+        """
         self._spark = spark
         self._table = table
         self._jobs: ShardJobs | None = None
@@ -122,7 +158,22 @@ class LancememTable:
 
     @classmethod
     def forPath(cls, spark: SparkSession, uri: str) -> LancememTable:  # noqa: N802 - Delta's name
-        """Open the table at `uri`; writes nothing. A Lance table is enabled by `enable`."""
+        """Open a table. This writes nothing; `enable` enables a Lance table.
+
+        Args:
+            spark: The session.
+            uri: The address of the table, which executors reach too.
+
+        Returns:
+            The table.
+
+        Raises:
+            TableNotFoundError: There is no table at `uri`.
+            InvalidInputError: The table is a Lance table that is not enabled.
+
+        Example:
+            table = LancememTable.forPath(spark, "/data/board.lance")
+        """
         return cls(spark, lancemem.open_table(uri))
 
     @classmethod
@@ -137,11 +188,35 @@ class LancememTable:
         vectors: Mapping[str, int] | None = None,
         config: lancemem.WriterConfig | None = None,
     ) -> LancememTable:
-        """Create a table at `uri`; without `sharding` it has one shard.
+        """Create a table.
 
-        `schema` is Arrow's or Spark's, the latter also as text such as "id long, name string".
-        `vectors` gives the length of array columns of a Spark schema that are to be fixed-size
-        lists, as vector search needs them.
+        Args:
+            spark: The session.
+            uri: The address of the table, which executors reach too.
+            schema: A schema of Arrow or of Spark, the latter also as text such as "id long, name
+                string".
+            primary_key: The key columns in key order.
+            sharding: How rows are spread over shards. Default: one shard.
+            vectors: The lengths of array columns of a Spark schema that become fixed-size lists, as
+                vector search needs them.
+            config: The defaults of every job of the table.
+
+        Returns:
+            The table.
+
+        Raises:
+            TableExistsError: A table exists at `uri`.
+            InvalidInputError: The key or a column cannot be used, or `vectors` comes with an Arrow
+                schema.
+
+        Example:
+            table = LancememTable.create(
+                spark,
+                "/data/board.lance",
+                schema=rows.schema,
+                primary_key="id",
+                sharding=lancemem.bucket("id", 16),
+            )
         """
         if isinstance(schema, str):
             schema = _parsed(schema)
@@ -168,24 +243,30 @@ class LancememTable:
         sharding: lancemem.Sharding | None = None,
         config: lancemem.WriterConfig | None = None,
     ) -> LancememTable:
-        """Enable a Lance table that names its primary key in the field metadata, and open it.
+        """Enable a Lance table that has its primary key in the field metadata, and open it.
 
         Args:
             spark: The session.
-            uri: Where the table is.
+            uri: The address of the table, which executors reach too.
             sharding: How rows are spread over shards. A table that has a sharding, such as one
                 partitioned by `bucket(n, c)`, keeps it.
             config: The defaults of every job of the table.
 
+        Returns:
+            The table.
+
         Raises:
             TableNotFoundError: There is no table at `uri`.
             InvalidInputError: The table has no primary key, or another sharding or other settings.
+
+        Example:
+            table = LancememTable.enable(spark, "/data/flights.lance")
         """
         return cls(spark, lancemem.enable(uri, sharding=sharding, config=config))
 
     @property
     def uri(self) -> str:
-        """Where the table is."""
+        """The address of the table."""
         return self._table.uri
 
     @property
@@ -200,11 +281,15 @@ class LancememTable:
 
     @property
     def handle(self) -> lancemem.Table:
-        """The driver's handle of the table, for what has no verb here."""
+        """The driver's handle of the table, for calls without a verb here."""
         return self._table
 
     def refresh(self) -> LancememTable:
-        """Look at the newest version, so that `schema` has its columns; return this object."""
+        """Read the newest version, so that `schema` has its columns.
+
+        Returns:
+            This object.
+        """
         self._table.refresh()
         return self
 
@@ -219,14 +304,27 @@ class LancememTable:
     ) -> UpsertResult:
         """Insert rows, or replace those whose key the table holds.
 
-        `rows` needs every column of the table. If it holds a key more than once, name the column
-        that orders its versions in `sequence_by`: the shuffle to shards keeps no order of its own.
+        A row takes the place of the stored row of its key as a whole. Doubles of a vector are
+        rounded to the nearest float.
 
-        Doubles of a vector are rounded to the nearest float; those of another `float` column only
-        with `round_floats`.
+        Args:
+            rows: A DataFrame with every column of the table.
+            sequence_by: The column that orders the versions of a key. Name it where `rows` holds a
+                key more than once: the shuffle to shards keeps no order of its own.
+            round_floats: Round doubles of other `float` columns too. Default: False.
+            txn_app_id: An application, as in Delta. Goes with `txn_version`.
+            txn_version: A version of the application. A shard that has taken this version takes
+                nothing.
 
-        `txn_app_id` and `txn_version`, as Delta has them: a shard that has taken this version of
-        the application takes nothing, and a newer one there raises `StaleTxnError`.
+        Returns:
+            The numbers of rows, shards, WAL entries and SSTables written.
+
+        Raises:
+            StaleTxnError: A shard has taken a newer version of the application.
+            InvalidInputError: The rows cannot be stored.
+
+        Example:
+            table.upsert(rows, sequence_by="updated_at")
         """
         names = self.refresh().schema.names
         plan = writer.WritePlan(tuple(names), tuple(self.primary_key), round_floats=round_floats)
@@ -241,9 +339,22 @@ class LancememTable:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> DeleteResult:
-        """Delete the rows with the keys in `keys`; its other columns are ignored.
+        """Delete rows by key.
 
-        `txn_app_id` and `txn_version` as in `upsert`.
+        Args:
+            keys: A DataFrame with the key columns. Its other columns are ignored.
+            txn_app_id: As in `upsert`.
+            txn_version: As in `upsert`.
+
+        Returns:
+            The numbers of keys, shards, WAL entries and SSTables written.
+
+        Raises:
+            StaleTxnError: A shard has taken a newer version of the application.
+            InvalidInputError: The keys cannot be used, or the table has no primary key.
+
+        Example:
+            table.delete(rows.where("cancelled"))
         """
         key = self._key("delete")
         plan = writer.WritePlan(key, key, deletes=True)
@@ -253,10 +364,22 @@ class LancememTable:
         return DeleteResult(_sum(reports, "deletes"), *_where(reports))
 
     def merge(self, source: DataFrame, condition: str) -> MergeBuilder:
-        """Start a merge: `merge(src, "t.id = s.id").whenMatched...().execute()`.
+        """Start a merge, which `execute` runs.
 
-        The condition is equality of the whole primary key; its aliases name the table and the
-        source in the clauses.
+        Args:
+            source: The DataFrame to merge into the table.
+            condition: Equality of the whole primary key. Its aliases name the table and the source
+                in the clauses.
+
+        Returns:
+            A builder for the clauses.
+
+        Raises:
+            InvalidInputError: `condition` is anything else.
+
+        Example:
+            merge = table.merge(source, "t.id = s.id").whenMatchedDelete("s.op = 'D'")
+            merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         """
         return MergeBuilder(self.refresh(), source, condition)
 
@@ -271,23 +394,38 @@ class LancememTable:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> ChangesResult:
-        """Apply changes: upserts and deletes, as `op_column` says.
+        """Apply changes: upserts and deletes, as the operation of each row requires.
 
-        I, U and D are understood, small and as words; Debezium's c and r; the change types of
-        Delta and the row kinds of Flink and Paimon, of which the row before an update is left out.
-        Any other value, and none, is an error.
+        Operations are I, U and D, small and as words; Debezium's c and r; the change types of
+        Delta; the row kinds of Flink and Paimon. The row before an update is left out. Any other
+        operation, and a null, is an error.
 
-        Within a key, changes take effect in the order of `sequence_by`. A delete needs only its
-        key; its other columns may be null.
+        Changes that the driver writes are checked before any is written. Where tasks write, one
+        task may refuse the changes of its shard when other shards are written. With `txn_app_id`
+        and `txn_version` the repeated call writes only the others.
 
-        With `keep_newest`, `sequence_by` is a column of the table too, and a change that is older
-        than the stored row of its key is left out: events may come in any order, in any call. A
-        null is older than any value. A row that was deleted has no sequence any more.
+        Args:
+            changes: A DataFrame with the columns of the table and the two columns below. A delete
+                needs only its key; its other columns may be null.
+            op_column: The column of operations.
+            sequence_by: The column by which the changes of a key take effect in order.
+            keep_newest: `sequence_by` is a column of the table too, and a change that is older than
+                the stored row of its key is left out: events may come in any order, in any call. A
+                null is older than any value. A deleted row has no sequence any more, so a late
+                change brings it back. Default: False.
+            round_floats: As in `upsert`.
+            txn_app_id: As in `upsert`.
+            txn_version: As in `upsert`.
 
-        Changes that the driver writes are checked before any is written. Where tasks write, one may
-        refuse the changes of its shard when other shards are written; with `txn_app_id` and
-        `txn_version`, as in `upsert`, the repeated call writes only the others. `round_floats` as
-        there.
+        Returns:
+            The numbers of upserts, deletes, shards, WAL entries and SSTables written.
+
+        Raises:
+            StaleTxnError: A shard has taken a newer version of the application.
+            InvalidInputError: A change cannot be applied.
+
+        Example:
+            table.apply_changes(changes, op_column="op", sequence_by="lsn")
         """
         plan = self._changes_plan(
             op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
@@ -317,14 +455,31 @@ class LancememTable:
     ) -> StreamingQuery:
         """Start a query that writes each micro-batch of `rows` exactly once.
 
-        With `op_column` the rows are changes as in `apply_changes`, without it upserts;
-        `round_floats` as there. `trigger`
-        is an interval such as "1 second", or the arguments of Spark's `trigger`. `output_mode` is
-        Spark's: an outer join of two streams, for example, gives its rows in "append" only.
+        Each progress of the query has `observedMetrics["lancemem"]`: `num_rows` of the micro-batch;
+        `newest`, the largest `sequence_by` of its rows; and where that is a timestamp `lag_ms`, how
+        much older it is than the batch, in milliseconds.
 
-        Each progress of the query has `observedMetrics["lancemem"]`: `num_rows` of the micro-batch,
-        `newest`, the largest `sequence_by` of them, and where that is a timestamp `lag_ms`, how
-        much older it is than the batch.
+        Args:
+            rows: A streaming DataFrame.
+            checkpoint: The folder of the query's checkpoint.
+            trigger: An interval such as "1 second", or the arguments of Spark's `trigger`.
+            op_column: The column of operations: the rows are changes as in `apply_changes`.
+                Default: the rows are upserts.
+            sequence_by: As in `upsert`. Changes need it.
+            keep_newest: As in `apply_changes`.
+            round_floats: As in `upsert`.
+            query_name: As Spark's `queryName`.
+            output_mode: Spark's output mode. Some queries, such as an outer join of two streams,
+                return their rows in "append" only. Default: "update".
+
+        Returns:
+            The running query.
+
+        Raises:
+            InvalidInputError: An argument cannot be used, or `rows` lacks a column.
+
+        Example:
+            query = table.stream_upsert(rows, checkpoint="/data/checkpoint", trigger="1 second")
         """
         if output_mode not in {"update", "append"}:
             raise lancemem.InvalidInputError(
@@ -355,13 +510,24 @@ class LancememTable:
     def start_jobs(self, config: lancemem.WriterConfig | None = None) -> ShardJobs:
         """Keep the jobs of this table's shards between the writes of this object.
 
-        While they run, writes and micro-batches of 1 MiB or less by Spark's estimate, or of 16,384
-        rows and 16 MiB or less where it has none, are put into the MemTables of the driver's jobs:
-        nothing is claimed, no log is read again, and no object is left behind but entries of the
-        log. Larger ones are written by tasks, which claim the shards; the next small one takes them
-        back. `config` is that of the jobs; with its
-        `maintenance` they compact beside the writes. Close what is returned, or use it in a
-        `with` block, which outlives the queries that write through it.
+        While they run, the driver's jobs take small writes and micro-batches into their MemTables.
+        The first rows of a shard claim it. Later ones claim nothing, read no log again and leave
+        only entries of the log behind. Small is 1 MiB or less by Spark's estimate, or 16,384 rows
+        and 16 MiB or less where Spark has no estimate. Tasks do larger writes and claim the shards;
+        the next small write takes them back.
+
+        Args:
+            config: The settings of the jobs. With `maintenance` they compact beside the writes.
+
+        Returns:
+            The jobs, a context manager. Close them after the queries that write through them.
+
+        Raises:
+            InvalidInputError: The jobs of this object run already.
+
+        Example:
+            with table.start_jobs():
+                table.upsert(rows)
         """
         if self._running_jobs() is not None:
             raise lancemem.InvalidInputError(f"table {self.uri}: the jobs of this object run")
@@ -376,14 +542,27 @@ class LancememTable:
         *,
         splits: int = 1,
     ) -> DataFrame:
-        """Read the table as a DataFrame; `where` is an SQL filter that the engine applies.
+        """Read the table as a DataFrame.
 
-        In one task, unless `splits` allows more: then fragments of the base table are divided among
-        them. With one, each query of the DataFrame reads the table as it is then; with more, all
-        of them read it as the first one found it.
+        With `splits` of 1, one task reads the table, and each query of the DataFrame reads it as it
+        is then. With more, tasks divide the fragments of the base table, and all queries read the
+        snapshot of the first one.
 
-        Spark reads in processes of its own, which hold no job's MemTables, so "live" finds there
-        what "durable" finds.
+        Args:
+            columns: The columns of the DataFrame. Default: all of them.
+            where: A SQL filter that the engine applies.
+            consistency: "flushed" or "durable", as in `lancemem.Table.scan`. "live" reads what
+                "durable" reads: Spark's processes hold no job's MemTables.
+            splits: The maximum number of tasks. Default: 1.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            InvalidInputError: `splits` is less than 1, or another argument cannot be used.
+
+        Example:
+            table.toDF(columns=["id", "delay"], where="delay > 15").count()
         """
         if splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
@@ -393,14 +572,30 @@ class LancememTable:
     def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
         """Read the rows with the keys in `keys`, by key and not by a scan.
 
-        Keys without a row, and rows with a null in the key, are left out; a key that comes twice
-        may give its row twice.
+        A key that comes twice may return its row twice.
+
+        Args:
+            keys: A DataFrame with the key columns. Keys without a row, and rows with a null in the
+                key, are left out.
+            columns: The columns of the DataFrame. Default: all of them.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            InvalidInputError: `keys` lacks a key column, or the table has no primary key.
+
+        Example:
+            table.lookup(keys, columns=["id", "delay"])
         """
         self._check_has(keys, self._key("lookup"))
         return reader.lookup(keys, self.refresh().handle, columns)
 
     def flush(self) -> None:
-        """Move the log of every shard into a flushed SSTable; fences a job that runs elsewhere."""
+        """Move the log of every shard into a flushed SSTable.
+
+        A job that runs elsewhere is fenced.
+        """
         if (jobs := self._running_jobs()) is not None:
             jobs.flush()
             return
@@ -410,8 +605,15 @@ class LancememTable:
     def compact(self) -> lancemem.CompactionResult:
         """Move what was flushed into the base table, in one commit by the driver.
 
-        In deletion-vector mode one task a shard looks up first what its SSTables supersede, and the
-        driver reads no keys.
+        In deletion-vector mode one task per shard looks up first what its SSTables supersede, and
+        the driver reads no keys.
+
+        Returns:
+            A report that lists what became of each SSTable, and why.
+
+        Example:
+            table.flush()
+            table.compact()
         """
         if self._table.deletion_vectors:
             with own_errors():
@@ -420,16 +622,36 @@ class LancememTable:
         return self._table.compact()
 
     def alter(self, *, deletion_vectors: bool) -> int:
-        """Change a setting of the table, as `lancemem.Table.alter` does; runs on the driver."""
+        """Change a setting of the table, as `lancemem.Table.alter` does. Runs on the driver.
+
+        Args:
+            deletion_vectors: Whether deletion-vector mode is on.
+
+        Returns:
+            The version of the base table that records the setting.
+
+        Raises:
+            InvalidInputError: The table has no primary key.
+        """
         return self._table.alter(deletion_vectors=deletion_vectors)
 
     def collect_garbage(
         self, *, dry_run: bool = False, older_than: timedelta | None = None
     ) -> lancemem.CollectionResult:
-        """Remove what nobody has needed for `older_than`, by default an hour; runs on the driver.
+        """Remove what no reader has needed for `older_than`. Runs on the driver.
 
-        Executors that read a snapshot for longer than that may fail: their reads are not known
-        here.
+        Executors that read a snapshot for longer than that may fail: the driver does not know their
+        reads.
+
+        Args:
+            dry_run: List each thing with its reason, and write nothing. Default: False.
+            older_than: How long a thing must have been unneeded. Default: 1 hour.
+
+        Returns:
+            What was removed, each thing with its reason.
+
+        Raises:
+            InvalidInputError: As in `lancemem.Table.collect_garbage`.
         """
         return self._table.collect_garbage(dry_run=dry_run, older_than=older_than)
 
@@ -438,6 +660,12 @@ class LancememTable:
 
         Upserts make no version: rows reach the base table with a compaction, which has
         `num_compacted_shards` above 0.
+
+        Args:
+            limit: The maximum number of versions. Default: all of them.
+
+        Returns:
+            A DataFrame with a row for each version.
         """
         versions = [
             (each.version, each.timestamp, each.operation, each.num_compacted_shards)
@@ -448,7 +676,10 @@ class LancememTable:
     def stats(self) -> LancememTableStats:
         """Return the table's counters, and how far the streams of this object are.
 
-        They are those that run, and the one that was started last.
+        Returns:
+            The counters of the table and of running jobs, and the progress of the streams that run
+                and
+            of the stream that was started last.
         """
         streams = tuple(stream.progress(query) for query in self._streams)
         jobs = self._running_jobs()
@@ -491,7 +722,7 @@ class LancememTable:
     ) -> list[Report]:
         """Route, write with one task a shard, and return what each task reported.
 
-        `size` is an estimate of their bytes, where somebody knows more than Spark.
+        `size` is an estimate of their bytes, where the caller knows more than Spark.
         """
         needed = _needed(plan, sequence_by)
         self._check_has(rows, needed)

@@ -8,13 +8,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arguments::Given;
+use crate::docs::docstring;
 use crate::durations::{IdleInterval, Millis, Rate};
 use crate::errors::InvalidInputError;
 use crate::values::Repr;
 
 macro_rules! settings {
     ($($name:ident: $type:ty),* $(,)?) => {
-        /// Settings of a job; those that are not given come from the table.
+        #[doc = docstring!("WriterConfig")]
         #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "lancemem")]
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct WriterConfig { $($name: Option<$type>),* }
