@@ -27,8 +27,8 @@ from tests.seeds import seed
 def drawn():
     return random.Random(seed() + os.environ.get("LANCEMEM_LIVES", "")).random()
 
-@pytest.transaction id.slow
-@pytest.transaction id.parametrize("name", ["two words"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two words"])
 def test_that_fails(name):
     assert drawn() < 0
 
