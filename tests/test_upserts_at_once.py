@@ -37,7 +37,7 @@ WRITER = """
         if wanted == "upsert":
             done = table.upsert(rows)
         elif wanted == "apply":
-            done = table.apply(rows, pa.array([False]), transaction id=(f"app {me}", number))
+            done = table.apply(rows, pa.array([False]), txn=(f"app {me}", number))
         else:
             table.upsert(rows)
             done = table.delete([key])
