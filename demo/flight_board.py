@@ -46,7 +46,7 @@ class UnequalBoardError(Exception):
 
 @dataclass
 class Run:
-    """Everything that one SSTable of the micro-batches needs, and what it has measured so far."""
+    """Everything that one run of the micro-batches needs, and what it has measured so far."""
 
     spark: SparkSession
     board: LancememTable

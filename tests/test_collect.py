@@ -234,7 +234,9 @@ def test_a_run_that_was_linked_is_not_discarded_although_it_is_compacted(
     table.commit(staged)
     table.compact()
     for handle in (table, lancemem.open_table(table.uri)):
-        with pytest.raises(lancemem.InvalidInputError, match="is linked and cannot be discarded"):
+        with pytest.raises(
+            lancemem.InvalidInputError, match="is committed: its bulk write cannot be aborted"
+        ):
             handle.abort(staged, write="late")
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 

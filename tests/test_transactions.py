@@ -141,7 +141,7 @@ def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
     assert table.abort(discarded, write="b")
     assert not [run for run in discarded if list(tmp_path.rglob(run.path))]
     assert table.abort(discarded, write="b")
-    with pytest.raises(lancemem.InvalidInputError, match="was discarded"):
+    with pytest.raises(lancemem.InvalidInputError, match="was aborted"):
         table.commit(discarded, write="b")
     assert stored(table) == {}
     table.commit(linked, write="a")
@@ -190,7 +190,9 @@ def test_what_is_linked_and_what_is_no_staged_run_is_never_discarded(
     staged.upsert(rows(range(40), 1))
     runs = staged.finish()
     table.commit(runs)
-    with pytest.raises(lancemem.InvalidInputError, match="is linked and cannot be discarded"):
+    with pytest.raises(
+        lancemem.InvalidInputError, match="is committed: its bulk write cannot be aborted"
+    ):
         table.abort(runs, write="of another name")
     for name in ("manifest", "wal", "..", "00000000_gen_1"):
         run = lancemem.StagedSsTable(runs[0].shard_id, name, 1, 1, 1)

@@ -461,7 +461,7 @@ class Table:
             txn: A transaction id `(app_id, version)`. Each shard takes its rows once: they are
                 durable together with the id, and a shard that has recorded the id takes nothing. Of
                 applications whose name starts with "once:" a shard remembers the 128 whose names
-                sort last. Default: no id.
+                sort last, for two weeks where the name has a time (docs/format.md). Default: no id.
             round_floats: Round doubles of every `float` column to the nearest. Default: False.
 
         Returns:

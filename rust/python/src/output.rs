@@ -34,7 +34,7 @@ pub struct ArrowStream {
 }
 
 impl ArrowStream {
-    /// A stream of `batches`, which SSTable on `runtime` while the consumer pulls.
+    /// A stream of `batches`, which runs on `runtime` while the consumer pulls.
     pub fn new<E: std::error::Error + Send + Sync + 'static>(
         schema: SchemaRef,
         batches: impl futures::Stream<Item = Result<RecordBatch, E>> + Send + 'static,

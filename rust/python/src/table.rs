@@ -347,10 +347,12 @@ impl Table {
         let (consistency, jobs) = level(consistency, jobs)?;
         if let Some(token) = token {
             if !jobs.is_empty() {
-                return Err(InvalidInputError::new_err("a snapshot has no jobs: leave out jobs="));
+                return Err(InvalidInputError::new_err(
+                    "a token names a snapshot without jobs: leave out jobs=",
+                ));
             }
             if consistency != Consistency::Durable {
-                let why = "a snapshot says itself what is in the snapshot: leave out consistency=";
+                let why = "a token fixes the level of its snapshot: leave out consistency=";
                 return Err(InvalidInputError::new_err(why));
             }
             let token = token.parse().map_err(|error| to_py(&error))?;

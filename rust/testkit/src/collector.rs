@@ -1,4 +1,4 @@
-//! Which entries of a log nobody needs, by the rule of `rust/engine/src/collect/rules.rs`.
+//! Which entries of a log nobody needs, by the rule of `rust/engine/src/garbage/rules.rs`.
 //!
 //! Owns: that rule once more, for lives without Lance. Does not own: clocks, listings, removals; or
 //! the rule for real tables, whose crate brings Lance along.

@@ -61,7 +61,7 @@ pub fn unsynced(shard: ShardId) -> String {
 /// Folder of what was decided about staged writes.
 pub const STAGED_WRITES: &str = "_lancemem/staged";
 
-/// Says whether a staged write is linked or discarded: whoever creates it decides.
+/// Records whether a bulk write is committed or aborted: the first to create it decides.
 #[must_use]
 pub fn staged_write(write: &str) -> String {
     format!("{STAGED_WRITES}/{write}")

@@ -148,7 +148,7 @@ impl Shared {
         let rows = oldest.memtable.view(oldest.memtable.batches());
         let sstable = self.sink.write(&rows).await?;
         let txns = self.txns.lock().of(generation);
-        let now = expiry(&self.manifests, &self.state().manifest.txns, &txns).await;
+        let now = expiry(&self.manifests, &self.state().manifest.txns).await;
         let manifest = self
             .manifests
             .update(self.epoch, |manifest: &mut ShardManifest| {

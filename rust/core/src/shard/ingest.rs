@@ -84,7 +84,7 @@ impl ShardWriter {
         for (_, txn) in &sstables {
             brought.record(txn.app_id(), txn.version());
         }
-        let now = expiry(&shared.manifests, &listed.txns, &brought).await;
+        let now = expiry(&shared.manifests, &listed.txns).await;
         let change = |manifest: &mut ShardManifest| {
             for (sstable, txn) in &to_list {
                 // An earlier attempt landed although nobody saw its answer; a compaction may have

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use crate::format::ShardManifest;
 use crate::store::{ManifestStore, Store};
-use crate::types::{Error, Generation, ONCE, Result, ShardId, Standing, Txn, Txns};
+use crate::types::{Error, Generation, Result, ShardId, Standing, Txn, Txns, once_name};
 use crate::wal::WalTail;
 
 use super::recover::Replayed;
@@ -89,29 +89,23 @@ pub fn is_new(recorded: &Txns, shard: ShardId, txn: &Txn) -> Result<bool> {
 }
 
 /// Lets the newest version of every application be written once more: one that was overtaken is over,
-/// but of the newest some rows may be missing. What a shard has linked without a transaction id it goes on to
-/// remember.
+/// but of the newest some rows may be missing. The shard goes on to remember the SSTables that it
+/// ingested without a transaction id.
 pub(super) fn take_back_newest(txns: &mut Txns) {
     txns.take_back_newest(|app_id| !names_sstable(app_id));
 }
 
-/// Whether a shard remembers a staged SSTable by this name (docs/format.md, "Transactions").
+/// Whether a shard remembers a staged SSTable by this name (docs/format.md, "Transaction ids").
 fn names_sstable(app_id: &str) -> bool {
-    let name = app_id.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
-    name.is_some_and(|(_, folder)| folder.ends_with("_gen_0"))
+    once_name(app_id).is_some_and(|folder| folder.ends_with("_gen_0"))
 }
 
-/// The time by which names in `recorded` and `brought` may have expired; None where none has, or
-/// where no clock tells. The store's clock is asked, so that no writer whose own is ahead takes a name
-/// from another; while it gives no answer, everything stays.
-pub(super) async fn expiry(
-    manifests: &ManifestStore,
-    recorded: &Txns,
-    brought: &Txns,
-) -> Option<SystemTime> {
-    let mut all = recorded.clone();
-    all.merge(brought);
-    if !all.may_expire() {
+/// The time by which applications in `recorded` have expired; `None` where none has, or where no
+/// clock tells. The clock of this process tells only whether the store's is worth a request: a
+/// process whose clock is ahead takes no transaction id from another writer.
+#[expect(clippy::disallowed_methods, reason = "the clock of the store decides")]
+pub(super) async fn expiry(manifests: &ManifestStore, recorded: &Txns) -> Option<SystemTime> {
+    if !recorded.may_expire(SystemTime::now()) {
         return None;
     }
     manifests.store().read_clock().await.ok().map(|reading| reading.earlier())

@@ -22,5 +22,5 @@ pub use key::KeyBytes;
 pub use key_block::KeyBlock;
 pub use max_bytes::{MAX_PUT_BYTES, MaxBytes};
 pub use per_process::PerProcess;
-pub use txn::{ONCE, Standing, Txn, Txns};
+pub use txn::{ONCE, Standing, Txn, Txns, once_app_id, once_name};
 pub use type_name::TypeName;

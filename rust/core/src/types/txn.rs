@@ -113,23 +113,16 @@ impl Txns {
         }
     }
 
-    /// Whether applications that write once may have expired: the newest of their names is that much
-    /// younger than the oldest. What the clock of a writer made of it, only the store's clock tells.
+    /// Whether an application that writes once has expired, by a clock that shows `now`.
     #[must_use]
-    pub fn may_expire(&self) -> bool {
-        let times = || self.0.keys().filter_map(|name| written_at(name));
-        let newest = times().max();
-        let age = times().min().and_then(|oldest| newest?.duration_since(oldest).ok());
-        age.is_some_and(|age| age > ONCE_AGE)
+    pub fn may_expire(&self, now: SystemTime) -> bool {
+        self.0.keys().any(|app_id| is_expired(app_id, now))
     }
 
-    /// Forgets the applications that write once and were named two weeks before `now`, but none of
-    /// `brought`. Where a name tells no time, it stays.
+    /// Forgets the applications that write once and have expired `now`, but none of `brought`. An
+    /// application whose name has no time stays.
     fn expire(&mut self, now: SystemTime, brought: &Self) {
-        self.0.retain(|name, _| {
-            let age = written_at(name).and_then(|written| now.duration_since(written).ok());
-            brought.0.contains_key(name) || age.is_none_or(|age| age <= ONCE_AGE)
-        });
+        self.0.retain(|app_id, _| brought.0.contains_key(app_id) || !is_expired(app_id, now));
     }
 
     /// Makes the newest version of every application that `is_meant` new again, and only that.
@@ -156,13 +149,36 @@ impl Txns {
     }
 }
 
-/// When an application that writes once was named: its name has the nanoseconds since 1970, in
-/// sixteen hexadecimal digits.
+/// The application that writes `name` once. `written` is the time since 1970, so that such
+/// applications sort by age.
+#[must_use]
+pub fn once_app_id(written: Duration, name: &str) -> String {
+    format!("{ONCE}{:016x}-{name}", written.as_nanos())
+}
+
+/// The digits of the time and the name in [`once_app_id`]; `None` for any other application.
+fn once_parts(app_id: &str) -> Option<(&str, &str)> {
+    app_id.strip_prefix(ONCE)?.split_once('-')
+}
+
+/// The name in [`once_app_id`], whenever it was written; `None` for any other application.
+#[must_use]
+pub fn once_name(app_id: &str) -> Option<&str> {
+    once_parts(app_id).map(|(_, name)| name)
+}
+
+/// The time in [`once_app_id`]; `None` where there are not sixteen hexadecimal digits.
 fn written_at(app_id: &str) -> Option<SystemTime> {
-    let (digits, _) = app_id.strip_prefix(ONCE)?.split_once('-')?;
+    let (digits, _) = once_parts(app_id)?;
     let is_time = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let nanoseconds = is_time.then(|| u64::from_str_radix(digits, 16).ok())??;
     UNIX_EPOCH.checked_add(Duration::from_nanos(nanoseconds))
+}
+
+/// Whether an application that writes once was written longer ago than [`ONCE_AGE`].
+fn is_expired(app_id: &str, now: SystemTime) -> bool {
+    let age = written_at(app_id).and_then(|written| now.duration_since(written).ok());
+    age.is_some_and(|age| age > ONCE_AGE)
 }
 
 #[cfg(test)]
@@ -176,7 +192,7 @@ mod tests {
     /// As a write, or a link of a staged SSTable, names itself.
     fn once(hours_ago: u64) -> String {
         let written = now().checked_sub(Duration::from_hours(hours_ago)).unwrap();
-        format!("{ONCE}{:016x}-00c0ffee", written.duration_since(UNIX_EPOCH).unwrap().as_nanos())
+        once_app_id(written.duration_since(UNIX_EPOCH).unwrap(), "00c0ffee")
     }
 
     #[test]
@@ -187,14 +203,14 @@ mod tests {
         for name in [once(14 * 24 + 1), once(90 * 24)].iter().chain(&kept) {
             txns.record(name, 7);
         }
-        assert!(txns.may_expire());
+        assert!(txns.may_expire(now()));
         txns.forget_old(&Txns::default(), Some(now()));
         let mut left: Vec<&str> = txns.iter().map(|(name, _)| name).collect();
         let mut wanted: Vec<&str> = kept.iter().map(String::as_str).collect();
         left.sort_unstable();
         wanted.sort_unstable();
         assert_eq!(left, wanted);
-        assert!(!txns.may_expire());
+        assert!(!txns.may_expire(now()));
     }
 
     #[test]

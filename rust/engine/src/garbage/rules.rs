@@ -212,14 +212,15 @@ fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec
 }
 
 /// What was decided about a staged write keeps others from doing the opposite with its SSTables. Those
-/// are older than the decision: when it is a week old they are neither linked nor discarded.
+/// are older than the decision: when it is a week old they are neither committed nor aborted.
 #[must_use]
 pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> Option<Garbage> {
     let is_ours = paths::staged_write(write.name()) == write.path;
     if !is_ours || age(write.modified, now) < STAGED_AGE + grace {
         return None;
     }
-    let reason = "it was decided a week ago, and its SSTables are too old to be linked".to_owned();
+    let reason =
+        "it was decided a week ago, and its SSTables are too old to be committed".to_owned();
     let Listed { path, bytes, .. } = write;
     Some(Garbage { kind: GarbageKind::StagedWrite, path, reason, bytes })
 }

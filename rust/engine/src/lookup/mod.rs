@@ -72,7 +72,7 @@ impl Ahead {
     }
 }
 
-/// Reads that SSTable at the same time: a far store answers many as soon as one.
+/// Reads that run at the same time: a far store answers many as soon as one.
 const READS_AT_ONCE: usize = 64;
 
 /// Runs reads side by side; the results are in the order of the reads.

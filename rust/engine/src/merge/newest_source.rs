@@ -77,7 +77,9 @@ impl KeyChoice {
     /// An internal error for an SSTable that was not compared.
     pub fn superseded(&self, sstable: SsTableId) -> Result<Arc<DeadRows>> {
         let rows = self.sstables.superseded.get(&sstable).cloned();
-        rows.ok_or_else(|| Error::Internal(format!("run {sstable:?} was not compared with others")))
+        rows.ok_or_else(|| {
+            Error::Internal(format!("SSTable {sstable:?} was not compared with others"))
+        })
     }
 
     /// For each of `keys`, of rows in a MemTable of this freshness, whether no MemTable has a

@@ -169,7 +169,7 @@ impl Endpoint {
         &self.token
     }
 
-    /// Ends the endpoint: reads that SSTable fail, and when this returns nobody listens any more.
+    /// Ends the endpoint: running reads fail, and when this returns the endpoint listens no more.
     #[boxed]
     pub async fn close(&self) {
         self.stop.send_replace(true);

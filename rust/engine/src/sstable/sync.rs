@@ -29,7 +29,7 @@ use super::SsTableContext;
 const VERSIONS: &str = "_versions";
 /// lance's folder of indexes, each in a folder of its own.
 const INDICES: &str = "_indices";
-/// Syncs that SSTable at the same time. A file system commits those that wait together as one.
+/// Syncs that run at the same time. A file system commits those that wait together as one.
 const CONCURRENT_SYNCS: usize = 16;
 
 /// Where `path` is on a local disk, or `None` in an object store.

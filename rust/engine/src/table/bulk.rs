@@ -22,7 +22,9 @@ use lance::Dataset;
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths, round_floats};
 use lancemem_core::shard::{IngestedSsTable, SsTableSink, is_new, unlisted_rows};
 use lancemem_core::store::Created;
-use lancemem_core::types::{Error, Generation, MaxBytes, ONCE, Result, ShardId, Txn, Txns};
+use lancemem_core::types::{
+    Error, Generation, MaxBytes, Result, ShardId, Txn, Txns, once_app_id, once_name,
+};
 
 use super::garbage::Remover;
 use super::job::LanceSink;
@@ -110,7 +112,7 @@ impl Table {
     /// without one it takes none of the SSTables that it took before and remembers: the newest 128.
     ///
     /// # Errors
-    /// An input error where the write was discarded or an SSTable is not there, and corruption where
+    /// An input error where the write was aborted or an SSTable is not there, and corruption where
     /// what was decided of the write is damaged; with nothing linked. Stale as [`Self::write`].
     /// Otherwise each shard has all of its SSTables or none of them, and the call can be repeated with
     /// the same transaction id.
@@ -126,7 +128,7 @@ impl Table {
         if let Some(write) = write
             && !self.decide(write, LINK).await?
         {
-            return Err(Error::input(format!("the staged write {write} was discarded")));
+            return Err(Error::input(format!("the bulk write {write} was aborted")));
         }
         let by_shard = self.not_linked(sstables, txn).await?;
         let written = self.check_staged(&base, by_shard.values().flatten().copied()).await?;
@@ -186,7 +188,7 @@ impl Table {
                 || sstable.is_remembered(&self.txns_of(sstable.shard_id).await?);
             if is_linked {
                 return Err(Error::input(format!(
-                    "run {} of shard {} of table {} is linked and cannot be discarded",
+                    "SSTable {} of shard {} of table {} is committed: its bulk write cannot be aborted",
                     sstable.path,
                     sstable.shard_id,
                     self.uri()
@@ -383,7 +385,7 @@ fn too_old(sstable: &StagedSsTable) -> Error {
 
 fn not_there(sstable: &StagedSsTable) -> Error {
     Error::input(format!(
-        "the staged SSTable {} of shard {} is not there: it was discarded, or compacted or collected; \
+        "the staged SSTable {} of shard {} is not there: it was aborted, compacted or collected; \
          write its rows again where they are not in the table",
         sstable.path, sstable.shard_id
     ))
@@ -400,19 +402,15 @@ impl StagedSsTable {
         }
     }
 
-    /// What its shard remembers it by, once it is linked: such transaction ids sort by age. `written` is when
-    /// it was, since 1970.
+    /// The transaction id by which its shard remembers the ingested SSTable. `written` is the time
+    /// since 1970.
     fn txn(&self, written: Duration) -> Result<Txn> {
-        Txn::new(format!("{ONCE}{:016x}-{}", written.as_nanos(), self.path), 0)
+        Txn::new(once_app_id(written, &self.path), 0)
     }
 
     /// Whether a shard has recorded [`Self::txn`], whenever the SSTable was written.
     fn is_remembered(&self, recorded: &Txns) -> bool {
-        let is_own = |app_id: &str| {
-            let name = app_id.strip_prefix(ONCE).and_then(|rest| rest.split_once('-'));
-            name.is_some_and(|(_, path)| path == self.path)
-        };
-        recorded.iter().any(|(app_id, _)| is_own(app_id))
+        recorded.iter().any(|(app_id, _)| once_name(app_id) == Some(self.path.as_str()))
     }
 }
 

@@ -65,7 +65,7 @@ impl Table {
     /// Storage that may pass stays as it is; everything else means that the snapshot is gone.
     fn gone(&self, name: &SnapshotToken, error: &Error) -> Error {
         if error.kind() == ErrorKind::Retry {
-            return Error::storage(format!("pinning snapshot {name} of {}", self.uri()), error);
+            return Error::storage(format!("opening snapshot {name} of {}", self.uri()), error);
         }
         Error::input(format!(
             "snapshot {name} of {} cannot be read any more, or was never one of it: {error}",

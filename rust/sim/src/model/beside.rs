@@ -2,7 +2,7 @@
 //!
 //! Owns: which entries a collector removes and when, and the two halves of a compaction.
 //! Does not own: clocks. What a collector does with sentinels is the rule of
-//! `rust/engine/src/collect/rules.rs` without them: a sentinel goes only after a week, so the
+//! `rust/engine/src/garbage/rules.rs` without them: a sentinel goes only after a week, so the
 //! writers that it fences have not proven for more than a day that they own the shard.
 
 use super::log::Slot;

@@ -115,7 +115,7 @@ fn refuse_rows(manifest: &ShardManifest, log: &WalReport) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "shard {} lists {sstables} runs and has {entries} entries with rows in its log",
+        "shard {} lists {sstables} SSTables and has {entries} entries with rows in its log",
         manifest.shard_id
     )))
 }

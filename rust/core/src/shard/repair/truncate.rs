@@ -53,16 +53,16 @@ fn refuse(report: &WalReport, from: WalPosition) -> Result<()> {
     let what = entry_name(report.shard_id, from);
     if from <= report.replay_after_wal_position {
         return Err(Error::input(format!(
-            "{what} cannot be cut: the shard manifest covers the log up to entry {}",
+            "{what} cannot be truncated: the shard manifest covers the log up to entry {}",
             report.replay_after_wal_position
         )));
     }
     match report.findings.iter().find_map(|finding| Some((finding, finding.damage.as_ref()?))) {
         None => Err(Error::input(format!(
-            "{what} cannot be cut: no entry of the log is damaged, nothing needs to be dropped"
+            "{what} cannot be truncated: no entry of the log is damaged, nothing needs to be dropped"
         ))),
         Some((first, damage)) if first.position < from => Err(Error::input(format!(
-            "{what} cannot be cut: entry {} before it is damaged too ({}); cut from there",
+            "{what} cannot be truncated: entry {} before it is damaged too ({}); truncate from there",
             first.position, damage.kind
         ))),
         Some(_) => refuse_uncopied(report, from),
@@ -79,7 +79,7 @@ fn refuse_uncopied(report: &WalReport, from: WalPosition) -> Result<()> {
     });
     let Some((position, why)) = uncopied else { return Ok(()) };
     Err(Error::input(format!(
-        "{} cannot be cut: {} is {why}; move it elsewhere, and call again where the log is still \
+        "{} cannot be truncated: {} is {why}; move it elsewhere, and call again where the log is still \
          damaged then",
         entry_name(report.shard_id, from),
         paths::wal_entry(report.shard_id, position)
@@ -89,7 +89,9 @@ fn refuse_uncopied(report: &WalReport, from: WalPosition) -> Result<()> {
 fn half_done(error: Error, shard_id: ShardId, from: WalPosition) -> Error {
     match error {
         Error::Storage { action, reason } => Error::storage(
-            format!("cutting the log of shard {shard_id} from entry {from}; half done, call again"),
+            format!(
+                "truncating the log of shard {shard_id} from entry {from}; half done, call again"
+            ),
             format!("{action}: {reason}"),
         ),
         other => other,
@@ -153,7 +155,7 @@ impl Truncation<'_> {
     fn changed(&self, position: WalPosition) -> Error {
         Error::storage(
             format!("replacing {}", entry_name(self.shard_id, position)),
-            "somebody else cut the log meanwhile; check it again",
+            "another process truncated the log meanwhile; verify it again",
         )
     }
 
