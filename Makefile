@@ -227,11 +227,11 @@ smoke-oldest-spark: $(MODULE) $(OLDEST_SPARK_FOLDER) ## the verbs on the oldest 
 		$(BIN)/python -c 'import pyspark; assert pyspark.__version__ == "$(OLDEST_SPARK)", pyspark.__version__' && \
 		$(BIN)/python -m pytest -m spark -W ignore::ResourceWarning tests/test_spark_table.py
 
-# Two commands at the same time: long parts of each have work for one processor only. The first is
-# the one that nobody waits for, and takes what the second leaves. Each is a group of processes of
-# its own: where one fails, the compilers of the other end with it.
+# Two commands at the same time: long parts of each have work for one processor only. The first has
+# the niceness $(3): compilers take what tests leave, and tests, which have timeouts, share alike. Each
+# is a group of processes of its own: where one fails, the compilers of the other end with it.
 define both
-@set -m; nice -n 10 $(1) & one=$$!; $(2) & other=$$!; set +m; \
+@set -m; nice -n $(3) $(1) & one=$$!; $(2) & other=$$!; set +m; \
 trap 'kill -- -$$one -$$other 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
 wait $$other && wait $$one
 endef
@@ -243,9 +243,9 @@ test: $(TOOLS) ## everything, as CI runs it
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
 	@$(STAGE) "tidy" $(SUBMAKE) tidy
 	@$(STAGE) "licences and sources" $(SUBMAKE) deny
-	$(call both,$(STAGE) "simulation and model" $(SUBMAKE) test-sim,$(SUBMAKE) setup)
+	$(call both,$(STAGE) "simulation and model" $(SUBMAKE) test-sim,$(SUBMAKE) setup,10)
 	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
-	$(call both,$(SUBMAKE) all-compiled,$(SUBMAKE) all-run)
+	$(call both,$(SUBMAKE) all-compiled,$(SUBMAKE) all-run,10)
 
 .PHONY: all-compiled all-run all-spark
 all-compiled:
@@ -254,7 +254,7 @@ all-compiled:
 	@$(STAGE) "benches compile" $(SUBMAKE) bench-build
 
 all-run:
-	$(call both,$(SUBMAKE) all-spark,$(STAGE) "Python tests" $(SUBMAKE) test-py)
+	$(call both,$(SUBMAKE) all-spark,$(STAGE) "Python tests" $(SUBMAKE) test-py,0)
 
 all-spark:
 	@$(STAGE) "Spark tests" $(SUBMAKE) test-spark
