@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lancemem_core::shard::{ShardIdentity, ShardWriter};
+use lancemem_core::shard::{FixedSchema, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{ShardId, WriterConfig};
 use lancemem_testkit::{FaultyStore, KeyShape, MemorySink};
@@ -45,9 +45,9 @@ async fn measure(producers: usize) {
     ManifestStore::new(store.clone(), shard_id, 2).initialize(1, BTreeMap::new()).await.unwrap();
     let identity = ShardIdentity { shard_id, routing: None, sharding: None };
     let sink: Arc<MemorySink> = Arc::default();
-    let schema = KeyShape::Int64.row_schema();
+    let columns = Arc::new(FixedSchema(KeyShape::Int64.row_schema()));
     let config = WriterConfig { max_memtable_rows: 100_000_000, ..WriterConfig::default() };
-    let writer = Arc::new(ShardWriter::open(store, identity, schema, sink, config).await.unwrap());
+    let writer = Arc::new(ShardWriter::open(store, identity, columns, sink, config).await.unwrap());
     requests.forget_requests();
 
     let tasks: Vec<_> =

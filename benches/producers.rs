@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lancemem_core::shard::{ShardIdentity, ShardWriter};
+use lancemem_core::shard::{FixedSchema, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{ShardId, WriterConfig};
 use lancemem_testkit::{KeyShape, MemorySink};
@@ -70,7 +70,7 @@ async fn measure(folder: &Path, producers: usize, batch_rows: i64) -> (f64, f64)
     ManifestStore::new(store.clone(), shard_id, 2).initialize(1, BTreeMap::new()).await.unwrap();
     let identity = ShardIdentity { shard_id, routing: None, sharding: None };
     let sink: Arc<MemorySink> = Arc::default();
-    let schema = KeyShape::Int64.row_schema();
+    let columns = Arc::new(FixedSchema(KeyShape::Int64.row_schema()));
     // The sink in memory sorts what it is given, so nothing is flushed.
     let config = WriterConfig {
         max_memtable_rows: 1 << 31,
@@ -79,7 +79,7 @@ async fn measure(folder: &Path, producers: usize, batch_rows: i64) -> (f64, f64)
         max_unflushed_memtable_bytes: 1 << 42,
         ..WriterConfig::default()
     };
-    let writer = Arc::new(ShardWriter::open(store, identity, schema, sink, config).await.unwrap());
+    let writer = Arc::new(ShardWriter::open(store, identity, columns, sink, config).await.unwrap());
     let started = Instant::now();
     let tasks: Vec<_> = (0..producers)
         .map(|producer| tokio::spawn(produce(writer.clone(), producer, batch_rows, started)))

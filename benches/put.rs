@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lancemem_core::shard::{ShardIdentity, ShardWriter};
+use lancemem_core::shard::{FixedSchema, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{KeyIndexKind, ShardId, WriterConfig};
 use lancemem_testkit::{FaultyStore, KeyShape, MemorySink};
@@ -90,8 +90,8 @@ impl Case {
         };
         let identity = ShardIdentity { shard_id, routing: None, sharding: None };
         let sink: Arc<MemorySink> = Arc::default();
-        let schema = self.shape.row_schema();
-        let writer = ShardWriter::open(store, identity, schema, sink, config).await.unwrap();
+        let columns = Arc::new(FixedSchema(self.shape.row_schema()));
+        let writer = ShardWriter::open(store, identity, columns, sink, config).await.unwrap();
 
         let batches = self.batches(run);
         let started = Instant::now();

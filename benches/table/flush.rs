@@ -23,7 +23,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use lance::dataset::mem_wal::{DatasetMemWalExt, ShardWriterConfig};
 use lance::dataset::{InsertBuilder, WriteParams};
-use lancemem::{WriteMode, WriterConfig};
+use lancemem::WriterConfig;
 use uuid::Uuid;
 
 use super::common::{created, job_of, median};
@@ -141,7 +141,7 @@ async fn flush(uri: &str, batches: &[RecordBatch]) -> f64 {
     let table = created(uri, batches[0].schema(), config).await;
     let job = job_of(&table).await;
     for batch in batches {
-        job.put(batch, WriteMode::default()).await.unwrap();
+        job.put(batch).await.unwrap();
     }
     let mut bytes = 0;
     loop {

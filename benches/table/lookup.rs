@@ -24,7 +24,7 @@ use lance::index::DatasetIndexExt;
 use lance_index::IndexType;
 use lance_index::scalar::ScalarIndexParams;
 use lancemem::lookup;
-use lancemem::{Consistency, Table, WriteMode, WriterConfig};
+use lancemem::{Consistency, Table, WriterConfig};
 use lancemem_core::format::{KeyEncoder, RowSchema};
 use lancemem_core::memtable::{EncodeKeys, MemTable, MemTableLayout, MemTableView};
 use lancemem_core::types::{Generation, KeyBlock, KeyIndexKind};
@@ -137,7 +137,7 @@ async fn put(table: &Arc<Table>, kind: Kind, numbers: std::ops::Range<i64>, step
     let job = job_of(table).await;
     let numbers: Vec<i64> = numbers.step_by(usize::try_from(step).unwrap()).collect();
     for numbers in numbers.chunks(100_000) {
-        job.put(&rows(kind, numbers.iter().copied()), WriteMode::default()).await.unwrap();
+        job.put(&rows(kind, numbers.iter().copied())).await.unwrap();
     }
     job.close(true).await.unwrap();
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use futures::TryStreamExt;
-use lancemem::{Consistency, Job, LiveJob, ScanOptions, Table, WriteMode, WriterConfig};
+use lancemem::{Consistency, Job, LiveJob, ScanOptions, Table, WriterConfig};
 
 use super::common::{created, job_of, median};
 
@@ -170,9 +170,9 @@ async fn put(job: &Job, ids: Vec<i64>, text_key: bool, deletes: bool) {
     for ids in ids.chunks(usize::try_from(PUT_ROWS).unwrap()) {
         let rows = batch(ids, text_key);
         if deletes {
-            job.delete(&rows.project(&[0]).unwrap(), WriteMode::default()).await.unwrap();
+            job.delete(&rows.project(&[0]).unwrap()).await.unwrap();
         } else {
-            job.put(&rows, WriteMode::default()).await.unwrap();
+            job.put(&rows).await.unwrap();
         }
     }
 }

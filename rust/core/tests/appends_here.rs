@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use lancemem_core::Result;
-use lancemem_core::shard::{Acknowledged, ShardIdentity, ShardWriter, WriteMode};
+use lancemem_core::shard::{
+    Acknowledged, FixedSchema, ShardIdentity, ShardWriter, WriteBatch, WriteOptions,
+};
 use lancemem_core::store::{ManifestStore, Store, waiting_here};
 use lancemem_core::types::{Error, ErrorKind, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
@@ -17,12 +19,16 @@ use lancemem_testkit::{Effect, Fault, KeyShape, MemorySink, Request};
 use crate::fixture::{Fixture, gate, patient, quick, until, within};
 
 const SHAPE: KeyShape = KeyShape::Int64;
-const ALONE: WriteMode = WriteMode { durable: Some(true), sync_index: None, alone: true };
+
+/// A durable put, by a thread that does nothing else meanwhile or by one that does.
+fn durable(inline: bool) -> WriteOptions<'static> {
+    WriteOptions::default().durable(true).inline(inline)
+}
 
 /// A put of one row, polled as a thread does that waits for it.
 async fn put(writer: &ShardWriter, number: i64) -> Result<Acknowledged> {
     let rows = SHAPE.rows(&[(number, number)]);
-    let mut put = Box::pin(writer.put_with(&rows, ALONE));
+    let mut put = Box::pin(writer.write(WriteBatch::upserts(&rows), durable(true)));
     poll_fn(|context| waiting_here(|| put.as_mut().poll(context))).await
 }
 
@@ -33,8 +39,9 @@ async fn on_disk(folder: &std::path::Path, fsync: bool) -> (Store, ShardId, Shar
     let manifests = ManifestStore::new(store.clone(), shard_id, 2);
     manifests.initialize(1, std::collections::BTreeMap::new()).await.unwrap();
     let identity = ShardIdentity { shard_id, routing: None, sharding: None };
-    let (sink, schema) = (Arc::new(MemorySink::default()), SHAPE.row_schema());
-    let writer = ShardWriter::open(store.clone(), identity, schema, sink, quick()).await;
+    let (sink, columns) = (Arc::new(MemorySink::default()), FixedSchema(SHAPE.row_schema()));
+    let columns = Arc::new(columns);
+    let writer = ShardWriter::open(store.clone(), identity, columns, sink, quick()).await;
     (store, shard_id, writer.unwrap())
 }
 
@@ -50,9 +57,9 @@ async fn on_a_local_disk_the_put_is_done_when_it_is_first_looked_at() {
             }
             // Not by a thread that must not wait for a disk, nor where others are polled beside it.
             let rows = SHAPE.rows(&[(9, 9)]);
-            assert!(writer.put_with(&rows, ALONE).now_or_never().is_none());
-            let beside = WriteMode { alone: false, ..ALONE };
-            let elsewhere = waiting_here(|| writer.put_with(&rows, beside).now_or_never());
+            let rows = WriteBatch::upserts(&rows);
+            assert!(writer.write(rows, durable(true)).now_or_never().is_none());
+            let elsewhere = waiting_here(|| writer.write(rows, durable(false)).now_or_never());
             assert!(elsewhere.is_none());
             writer.close(false).await.unwrap();
             let tail = WalTail::new(store.clone(), shard_id, WalPosition(0));
@@ -67,7 +74,7 @@ async fn on_a_local_disk_the_put_is_done_when_it_is_first_looked_at() {
 
 #[tokio::test]
 async fn a_job_whose_table_is_gone_stops_at_its_next_put_and_makes_no_folder() {
-    for alone in [true, false] {
+    for inline in [true, false] {
         within(async {
             let folder = tempfile::tempdir().unwrap();
             let (_, shard_id, writer) = on_disk(folder.path(), true).await;
@@ -75,7 +82,8 @@ async fn a_job_whose_table_is_gone_stops_at_its_next_put_and_makes_no_folder() {
             let log = folder.path().join(format!("_mem_wal/{shard_id}/wal"));
             std::fs::remove_dir_all(&log).unwrap();
             let rows = SHAPE.rows(&[(2, 2)]);
-            let refused = writer.put_with(&rows, WriteMode { alone, ..ALONE }).await.unwrap_err();
+            let rows = WriteBatch::upserts(&rows);
+            let refused = writer.write(rows, durable(inline)).await.unwrap_err();
             assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
             assert!(refused.to_string().contains("is gone"), "{refused}");
             assert!(!log.exists());

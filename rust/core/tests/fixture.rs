@@ -14,16 +14,17 @@ use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{KeyBytes, ShardId, WalPosition, WriterConfig};
 use lancemem_core::wal::WalTail;
-use lancemem_testkit::{Base, FaultyStore, Gate, KeyShape, MemorySink, Rows};
+use lancemem_testkit::{Base, FaultyStore, Gate, KeyShape, MemorySink, Rows, TableColumns};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 pub const HOUR: Duration = Duration::from_hours(1);
 
-/// A shard that was created and that nobody has claimed yet.
+/// A shard that was created and not claimed yet.
 pub struct Fixture {
     pub storage: Arc<FaultyStore>,
     pub sink: Arc<MemorySink>,
+    pub columns: Arc<TableColumns>,
     /// What compactions have taken over: nothing, where a story has none.
     pub base: Mutex<Base>,
     pub shape: KeyShape,
@@ -39,6 +40,7 @@ impl Fixture {
         let fixture = Self {
             storage: Arc::default(),
             sink: Arc::default(),
+            columns: TableColumns::new(shape.row_schema()),
             base: Mutex::default(),
             shape,
             shard_id: ShardId::from_u128(0xabcd),
@@ -73,8 +75,8 @@ impl Fixture {
         identity: ShardIdentity,
         config: WriterConfig,
     ) -> Result<ShardWriter> {
-        let schema = self.shape.row_schema();
-        ShardWriter::open(self.store(), identity, schema, self.sink.clone(), config).await
+        let (columns, sink) = (self.columns.clone(), self.sink.clone());
+        ShardWriter::open(self.store(), identity, columns, sink, config).await
     }
 
     /// What a reader of the same process sees.

@@ -6,7 +6,7 @@
 use arrow_array::RecordBatch;
 use std::sync::Arc;
 
-use lancemem_core::shard::WriteMode;
+use lancemem_core::shard::{WriteBatch, WriteOptions};
 use lancemem_core::types::{Generation, WriterConfig};
 use lancemem_testkit::{Effect, Fault, Request};
 
@@ -86,8 +86,9 @@ async fn a_put_that_nobody_waits_for_is_not_hurried_by_an_earlier_one() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open_with(patient()).await;
-        let durable = WriteMode { durable: Some(true), ..WriteMode::default() };
-        writer.put_with(&fixture.shape.rows(&[(1, 10)]), durable).await.unwrap();
+        let durable = WriteOptions::default().durable(true);
+        let rows = fixture.shape.rows(&[(1, 10)]);
+        writer.write(WriteBatch::upserts(&rows), durable).await.unwrap();
         for number in 2..20 {
             fixture.put(&writer, &[(number, number)]).await.unwrap();
             for _ in 0..10 {
@@ -106,11 +107,13 @@ async fn a_durable_put_of_no_rows_makes_the_rows_before_it_durable() {
         let writer = fixture.open_with(patient()).await;
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         assert!(fixture.data_entries().await.is_empty());
-        let durable = WriteMode { durable: Some(true), ..WriteMode::default() };
-        let acknowledged = writer.put_with(&fixture.shape.rows(&[]), durable).await.unwrap();
+        let durable = WriteOptions::default().durable(true);
+        let rows = fixture.shape.rows(&[]);
+        let none = WriteBatch::upserts(&rows);
+        let acknowledged = writer.write(none, durable).await.unwrap();
         assert!(acknowledged.durable);
         assert_eq!(fixture.data_entries().await.len(), 1);
-        let again = writer.put_with(&fixture.shape.rows(&[]), durable).await.unwrap();
+        let again = writer.write(none, durable).await.unwrap();
         assert!(again.durable, "nothing was put since");
         assert_eq!(fixture.data_entries().await.len(), 1);
     })

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use lancemem_core::format::Sharding;
-use lancemem_core::shard::{ShardIdentity, WriteMode, check_empty, retire, take_over};
+use lancemem_core::shard::{
+    ShardIdentity, WriteBatch, WriteOptions, check_empty, retire, take_over,
+};
 use lancemem_core::types::{ErrorKind, ManifestVersion, ONCE, Standing, Txn};
 
 use crate::fixture::{Fixture, quick, within};
@@ -206,7 +208,10 @@ async fn under_another_sharding_the_newest_version_of_an_application_is_written_
         let sstable = format!("{ONCE}{:016x}-0123abcd_gen_0", 7);
         for txn in [txn(5), Txn::new("first", i64::MIN).unwrap(), Txn::new(&sstable, 0).unwrap()] {
             let rows = fixture.shape.rows(&[(own, 1)]);
-            writer.put_txn(&rows, WriteMode::default(), Some(&txn)).await.unwrap();
+            writer
+                .write(WriteBatch::upserts(&rows), WriteOptions::default().txn(&txn))
+                .await
+                .unwrap();
         }
         writer.close(true).await.unwrap();
         let manifests = Arc::new(fixture.manifests());

@@ -67,9 +67,9 @@ async fn a_flush_brings_the_new_columns_and_every_row_stays() {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
         fixture.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
-        fixture.sink.set_schema(Some(with_w()));
-        assert!(writer.put(&wide_rows(&[(2, 21)])).await.is_err());
+        fixture.columns.set(with_w());
         writer.flush().await.unwrap();
+        assert!(writer.schema().has_columns_of(&with_w()), "before any put asks for them");
         writer.put(&wide_rows(&[(2, 21), (3, 30)])).await.unwrap();
         assert_eq!(values_of_w(&writer), [Some(210), Some(300)]);
         assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10), (2, 21), (3, 30)]));
@@ -80,16 +80,32 @@ async fn a_flush_brings_the_new_columns_and_every_row_stays() {
 }
 
 #[tokio::test]
+async fn a_put_that_does_not_fit_is_tried_again_under_the_newest_columns() {
+    within(async {
+        let fixture = Fixture::new().await;
+        let writer = fixture.open().await;
+        fixture.put(&writer, &[(1, 10)]).await.unwrap();
+        assert!(writer.put(&wide_rows(&[(2, 20)])).await.is_err(), "the table has no such column");
+        assert_eq!(fixture.columns.looks(), 1);
+        fixture.columns.set(with_w());
+        writer.put(&wide_rows(&[(2, 20)])).await.unwrap();
+        assert_eq!(fixture.columns.looks(), 2);
+        assert_eq!(values_of_w(&writer).last(), Some(&Some(200)));
+        assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10), (2, 20)]));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_slow_look_at_the_columns_takes_nothing_back() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = Arc::new(fixture.open().await);
-        fixture.sink.set_schema(Some(fixture.shape.row_schema()));
         let hold = gate();
-        fixture.sink.hold_next_look(hold.clone());
+        fixture.columns.hold_next_look(hold.clone());
         let slow = look(&writer);
         hold.wait_for_visitors(1).await;
-        fixture.sink.set_schema(Some(with_w()));
+        fixture.columns.set(with_w());
         let quick = look(&writer);
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -109,10 +125,10 @@ async fn many_that_wait_for_a_look_are_served_by_the_next_one() {
         let fixture = Fixture::new().await;
         let writer = Arc::new(fixture.open().await);
         let hold = gate();
-        fixture.sink.hold_next_look(hold.clone());
+        fixture.columns.hold_next_look(hold.clone());
         let slow = look(&writer);
         hold.wait_for_visitors(1).await;
-        fixture.sink.set_schema(Some(with_w()));
+        fixture.columns.set(with_w());
         let waiting: Vec<_> = (0..20).map(|_| look(&writer)).collect();
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -120,9 +136,9 @@ async fn many_that_wait_for_a_look_are_served_by_the_next_one() {
         hold.open();
         assert!(!slow.await.unwrap().unwrap());
         for look in waiting {
-            assert!(look.await.unwrap().unwrap(), "it may accept more by now");
+            assert!(look.await.unwrap().unwrap(), "it may accept more now");
         }
-        assert_eq!(fixture.sink.looks(), 2);
+        assert_eq!(fixture.columns.looks(), 2);
         writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
     })
     .await;
@@ -133,7 +149,7 @@ async fn a_flush_of_nothing_brings_them_too() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
-        fixture.sink.set_schema(Some(with_w()));
+        fixture.columns.set(with_w());
         writer.flush().await.unwrap();
         writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
         assert_eq!(values_of_w(&writer), [Some(100)]);
@@ -147,7 +163,7 @@ async fn rows_in_memory_keep_their_columns_and_new_rows_begin_a_memtable() {
         let fixture = Fixture::new().await;
         let writer = fixture.open_with(patient()).await;
         fixture.put(&writer, &[(1, 10), (2, 20)]).await.unwrap();
-        fixture.sink.set_schema(Some(with_w()));
+        fixture.columns.set(with_w());
         assert!(writer.follow_table().await.unwrap());
         assert!(!writer.follow_table().await.unwrap(), "there is nothing newer");
         writer.put(&wide_rows(&[(2, 21)])).await.unwrap();
@@ -166,7 +182,7 @@ async fn rows_in_memory_keep_their_columns_and_new_rows_begin_a_memtable() {
 async fn a_job_that_opens_with_older_columns_than_the_log_has_reads_the_log_under_newer() {
     within(async {
         let fixture = Fixture::new().await;
-        fixture.sink.set_schema(Some(with_w()));
+        fixture.columns.set(with_w());
         let writer = fixture.open().await;
         writer.flush().await.unwrap();
         writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
@@ -186,7 +202,7 @@ async fn what_a_job_cannot_follow_stops_its_puts_until_it_is_undone() {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
-        fixture.sink.set_schema(Some(table_of(&[("id", DataType::Int64), ("v", DataType::Utf8)])));
+        fixture.columns.set(table_of(&[("id", DataType::Int64), ("v", DataType::Utf8)]));
         writer.flush().await.unwrap();
         let entries = fixture.data_entries().await.len();
         let error = fixture.put(&writer, &[(2, 20)]).await.unwrap_err();
@@ -195,7 +211,7 @@ async fn what_a_job_cannot_follow_stops_its_puts_until_it_is_undone() {
         assert_eq!(writer.follow_table().await.unwrap_err().to_string(), error.to_string());
         assert_eq!(fixture.data_entries().await.len(), entries);
 
-        fixture.sink.set_schema(None);
+        fixture.columns.restore();
         assert!(writer.follow_table().await.unwrap());
         fixture.put(&writer, &[(2, 20)]).await.unwrap();
         assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10), (2, 20)]));
@@ -208,7 +224,7 @@ async fn another_key_is_never_followed() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
-        fixture.sink.set_schema(Some(table_of(&[("id", DataType::Int32), ("v", DataType::Int64)])));
+        fixture.columns.set(table_of(&[("id", DataType::Int32), ("v", DataType::Int64)]));
         let error = writer.follow_table().await.unwrap_err().to_string();
         assert!(error.contains("primary key column 'id'"), "{error}");
         let other = Schema::new(vec![
@@ -216,7 +232,7 @@ async fn another_key_is_never_followed() {
             Field::new("v", DataType::Int64, false),
         ]);
         let other = RowSchema::new(Arc::new(other), &["v".to_owned()]).unwrap();
-        fixture.sink.set_schema(Some(Arc::new(other)));
+        fixture.columns.set(Arc::new(other));
         let error = writer.follow_table().await.unwrap_err().to_string();
         assert!(error.contains("the primary key was (id) and is (v) now"), "{error}");
     })
@@ -241,7 +257,7 @@ async fn puts_that_meet_a_change_are_all_there_afterwards() {
             .collect();
         for round in 0..20 {
             let columns = if round % 2 == 0 { with_w() } else { fixture.shape.row_schema() };
-            fixture.sink.set_schema(Some(columns));
+            fixture.columns.set(columns);
             writer.follow_table().await.unwrap();
             tokio::task::yield_now().await;
         }

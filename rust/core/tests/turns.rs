@@ -27,8 +27,8 @@ fn patient_turn() -> ClaimTurn {
 
 async fn open_in_turn(fixture: &Fixture, turn: &ClaimTurn) -> Result<ShardWriter> {
     let identity = ShardIdentity { shard_id: fixture.shard_id, routing: None, sharding: None };
-    let (schema, sink) = (fixture.shape.row_schema(), fixture.sink.clone());
-    ShardWriter::open_in_turn(fixture.store(), identity, schema, sink, quick(), turn).await
+    let (columns, sink) = (fixture.columns.clone(), fixture.sink.clone());
+    ShardWriter::open_in_turn(fixture.store(), identity, columns, sink, quick(), turn).await
 }
 
 #[tokio::test]

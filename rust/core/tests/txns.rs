@@ -9,8 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use arrow_array::BooleanArray;
 use lancemem_core::format::{ShardManifest, SsTable, TOMBSTONE};
 use lancemem_core::shard::{
-    IngestedSsTable, ShardWriter, SsTableSink, WriteMode, recorded_txns, truncate_wal,
-    unlisted_rows,
+    IngestedSsTable, ShardWriter, SsTableSink, WriteBatch, WriteOptions, recorded_txns,
+    truncate_wal, unlisted_rows,
 };
 use lancemem_core::types::{ErrorKind, Generation, ONCE, Txn, WalPosition, WriterConfig};
 use lancemem_core::{Error, Result};
@@ -48,7 +48,9 @@ async fn put(
     version: i64,
 ) -> Result<bool> {
     let rows = fixture.shape.rows(rows);
-    let done = writer.put_txn(&rows, WriteMode::default(), Some(&txn(version))).await?;
+    let done = writer
+        .write(WriteBatch::upserts(&rows), WriteOptions::default().txn(&txn(version)))
+        .await?;
     Ok(!done.already_written)
 }
 
@@ -141,9 +143,9 @@ async fn an_append_that_landed_without_an_answer_counts_for_the_retry() {
         let first = Arc::new(first);
         let waiting = {
             let (writer, rows) = (first.clone(), fixture.shape.rows(&[(1, 10)]));
-            tokio::spawn(
-                async move { writer.put_txn(&rows, WriteMode::default(), Some(&txn(3))).await },
-            )
+            tokio::spawn(async move {
+                writer.write(WriteBatch::upserts(&rows), WriteOptions::default().txn(&txn(3))).await
+            })
         };
         hold.wait_for_visitors(1).await;
         fixture.storage.clear_faults();
@@ -229,7 +231,10 @@ async fn names_that_write_once_expire_by_the_clock_of_the_store_and_queries_stay
         for (row, name) in [named(90), named(13), named(0), "query".into()].iter().enumerate() {
             let rows = fixture.shape.rows(&[(i64::try_from(row).unwrap(), 10)]);
             let txn = Txn::new(name.as_str(), 1).unwrap();
-            writer.put_txn(&rows, WriteMode::default(), Some(&txn)).await.unwrap();
+            writer
+                .write(WriteBatch::upserts(&rows), WriteOptions::default().txn(&txn))
+                .await
+                .unwrap();
         }
         writer.flush().await.unwrap();
         let names = async || -> Vec<String> {
@@ -240,7 +245,7 @@ async fn names_that_write_once_expire_by_the_clock_of_the_store_and_queries_stay
         assert_eq!(names().await, all, "what a flush brings it keeps");
         let rows = fixture.shape.rows(&[(9, 10)]);
         let txn = Txn::new(ahead.as_str(), 1).unwrap();
-        writer.put_txn(&rows, WriteMode::default(), Some(&txn)).await.unwrap();
+        writer.write(WriteBatch::upserts(&rows), WriteOptions::default().txn(&txn)).await.unwrap();
         writer.flush().await.unwrap();
         let kept = [named(13), named(0), ahead.clone(), "query".into()];
         assert_eq!(names().await, kept, "a name of the far future takes none that is young");
@@ -352,8 +357,10 @@ async fn puts_and_deletes_of_one_batch_take_effect_in_the_order_of_its_rows() {
         let writer = fixture.open_with(quick()).await;
         let rows = fixture.shape.rows(&[(1, 10), (2, 20), (1, 0), (3, 30), (2, 0), (2, 21)]);
         let deletes = BooleanArray::from(vec![false, false, true, false, true, false]);
-        let done =
-            writer.apply_with(&rows, &deletes, WriteMode::default(), Some(&txn(1))).await.unwrap();
+        let done = writer
+            .write(WriteBatch::changes(&rows, &deletes), WriteOptions::default().txn(&txn(1)))
+            .await
+            .unwrap();
         assert_eq!((done.rows, done.already_written), (6, false));
         assert_eq!(fixture.stored().await, fixture.rows(&[(2, 21), (3, 30)]));
         let entry = &fixture.data_entries().await[0].1;
@@ -361,7 +368,10 @@ async fn puts_and_deletes_of_one_batch_take_effect_in_the_order_of_its_rows() {
         let value = batch.schema().index_of(TOMBSTONE).unwrap() - 1;
         assert!(batch.column(value).is_null(2), "a tombstone is its key and nulls");
         let short = BooleanArray::from(vec![true]);
-        let error = writer.apply_with(&rows, &short, WriteMode::default(), None).await.unwrap_err();
+        let error = writer
+            .write(WriteBatch::changes(&rows, &short), WriteOptions::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     })
     .await;

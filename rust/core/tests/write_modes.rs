@@ -3,15 +3,15 @@
 //! Owns: what is true when a put of each mode has returned, and when its process is gone.
 //! Does not own: files and folders being synced, which needs a real disk.
 
-use lancemem_core::shard::WriteMode;
+use lancemem_core::shard::{WriteBatch, WriteOptions};
 use lancemem_core::types::WriterConfig;
 
 use crate::fixture::{Fixture, patient, until, within};
 
 const MODES: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
-fn mode(durable: bool, sync_index: bool) -> WriteMode {
-    WriteMode { durable: Some(durable), sync_index: Some(sync_index), ..WriteMode::default() }
+fn mode(durable: bool, sync_index: bool) -> WriteOptions<'static> {
+    WriteOptions::default().durable(durable).sync_index(sync_index)
 }
 
 #[tokio::test]
@@ -21,7 +21,8 @@ async fn every_mode_makes_its_row_visible_to_scans_and_lookups_of_the_process() 
             let fixture = Fixture::new().await;
             let writer = fixture.open_with(patient()).await;
             let rows = fixture.shape.rows(&[(1, 10), (1, 11), (2, 20)]);
-            let answer = writer.put_with(&rows, mode(durable, sync_index)).await.unwrap();
+            let answer =
+                writer.write(WriteBatch::upserts(&rows), mode(durable, sync_index)).await.unwrap();
             assert_eq!((answer.durable, answer.indexed), (durable, sync_index));
             // `seen` compares the scan with a lookup of every key.
             assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 11), (2, 20)]));
@@ -37,7 +38,7 @@ async fn what_a_killed_process_leaves_is_what_it_acknowledged_as_durable() {
             let fixture = Fixture::new().await;
             let writer = fixture.open_with(patient()).await;
             let rows = fixture.shape.rows(&[(1, 10)]);
-            writer.put_with(&rows, mode(durable, sync_index)).await.unwrap();
+            writer.write(WriteBatch::upserts(&rows), mode(durable, sync_index)).await.unwrap();
             // The log as it is now is what a kill would leave: nothing runs after it.
             let expected = if durable { fixture.rows(&[(1, 10)]) } else { fixture.rows(&[]) };
             assert_eq!(fixture.stored().await, expected);
@@ -53,7 +54,8 @@ async fn a_durable_put_takes_what_was_put_before_it_along() {
         let writer = fixture.open_with(patient()).await;
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         assert!(fixture.stored().await.is_empty());
-        writer.put_with(&fixture.shape.rows(&[(2, 20)]), mode(true, true)).await.unwrap();
+        let rows = fixture.shape.rows(&[(2, 20)]);
+        writer.write(WriteBatch::upserts(&rows), mode(true, true)).await.unwrap();
         assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 20)]));
         assert_eq!(fixture.data_entries().await.len(), 1);
     })
@@ -66,7 +68,8 @@ async fn a_put_that_is_not_durable_is_readable_at_once_in_a_durable_job() {
         let fixture = Fixture::new().await;
         let config = WriterConfig { durable_write: true, ..patient() };
         let writer = fixture.open_with(config).await;
-        writer.put_with(&fixture.shape.rows(&[(1, 10)]), mode(false, true)).await.unwrap();
+        let rows = fixture.shape.rows(&[(1, 10)]);
+        writer.write(WriteBatch::upserts(&rows), mode(false, true)).await.unwrap();
         assert!(fixture.stored().await.is_empty());
         assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10)]));
     })

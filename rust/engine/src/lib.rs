@@ -38,7 +38,7 @@ pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use lance_threads::start_lance_threads;
 pub use lancemem_core::format::Sharding;
 pub use lancemem_core::shard::{
-    Acknowledged, JobStats, WalDamage, WalFinding, WalReport, WriteMode,
+    Acknowledged, Deletes, JobStats, WalDamage, WalFinding, WalReport, WriteBatch, WriteOptions,
 };
 pub use lancemem_core::store::{scrub, waiting_here};
 pub use lancemem_core::types::{
@@ -54,5 +54,5 @@ pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
 pub use table::{
     BulkWriter, CommitResult, DeletionVectorResult, Job, LiveJob, Location, MaintenanceStats,
     RelistReport, Scan, ScanOptions, Shard, SsTableReport, StagedSsTable, Table, TableVersion,
-    Verb, WriteResult,
+    WriteResult,
 };

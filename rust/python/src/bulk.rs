@@ -1,14 +1,15 @@
-//! `BulkWriter`, `StagedSsTable` and transaction ids: writes that are linked later, and writes that happen once.
+//! `BulkWriter`, `StagedSsTable` and transaction ids: writes that are committed later, and writes
+//! that happen once.
 //!
 //! Owns: their Python shape.
-//! Does not own: what linking or a transaction id means; the stub documents it.
+//! Does not own: what a commit or a transaction id means; the stub documents it.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::DataType;
-use lancemem::{ShardId, Txn, TypeName, Verb};
+use lancemem::{Deletes, ShardId, Txn, TypeName, WriteBatch};
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
@@ -24,7 +25,7 @@ pub fn txn(parts: Option<(String, i64)>) -> PyResult<Option<Txn>> {
     txn.map_err(|error| to_py(&error))
 }
 
-/// The values that say which rows delete their key.
+/// The mask of the rows that delete their key.
 pub fn deletes(data: &Bound<'_, PyAny>) -> PyResult<BooleanArray> {
     let array = input::array(data)?;
     if array.data_type() != &DataType::Boolean {
@@ -86,7 +87,7 @@ impl From<lancemem::StagedSsTable> for StagedSsTable {
     }
 }
 
-/// The runs as the engine takes them.
+/// The SSTables as the engine takes them.
 pub fn staged_sstables(sstables: &[Py<StagedSsTable>]) -> PyResult<Vec<lancemem::StagedSsTable>> {
     let sstables = sstables.iter().map(|sstable| {
         let sstable = sstable.get();
@@ -139,7 +140,7 @@ impl BulkWriter {
     }
 
     fn inner(&self) -> PyResult<Arc<Mutex<lancemem::BulkWriter>>> {
-        self.inner.get("stage").cloned()
+        self.inner.get("bulk writer").cloned()
     }
 
     fn write(
@@ -153,12 +154,12 @@ impl BulkWriter {
         run_on(py, &self.uri, async move {
             let mut writer = writer.lock().await;
             let rows = if round_floats { writer.round_floats(&rows)? } else { rows };
-            writer.write(&rows, change.verb()).await
+            writer.write(change.of(&rows)).await
         })
     }
 }
 
-/// A verb that owns what it needs.
+/// What a call does with its rows: [`Deletes`] that owns its mask.
 pub enum Change {
     Upsert,
     Delete,
@@ -166,12 +167,14 @@ pub enum Change {
 }
 
 impl Change {
-    pub const fn verb(&self) -> Verb<'_> {
-        match self {
-            Self::Upsert => Verb::Upsert,
-            Self::Delete => Verb::Delete,
-            Self::Apply(deletes) => Verb::Apply(deletes),
-        }
+    /// The change of `rows`.
+    pub const fn of<'a>(&'a self, rows: &'a RecordBatch) -> WriteBatch<'a> {
+        let deletes = match self {
+            Self::Upsert => Deletes::None,
+            Self::Delete => Deletes::All,
+            Self::Apply(mask) => Deletes::Mask(mask),
+        };
+        WriteBatch { rows, deletes }
     }
 }
 

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use lancemem::WriteMode;
+use arrow_array::RecordBatch;
+use lancemem::WriteOptions;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::arguments::{FilePath, Given};
-use crate::bulk;
+use crate::bulk::{self, Change};
 use crate::docs::docstring;
 use crate::durations::Millis;
 use crate::input;
@@ -37,6 +38,34 @@ impl Job {
     pub fn inner(&self) -> PyResult<Arc<lancemem::Job>> {
         self.inner.get("job").cloned()
     }
+
+    /// `rows` are asked for only where the job may be used in this process.
+    fn write(
+        &self,
+        py: Python<'_>,
+        rows: impl FnOnce() -> PyResult<RecordBatch>,
+        change: Change,
+        promise: Promise,
+        round_floats: bool,
+    ) -> PyResult<Acknowledged> {
+        let job = self.inner()?;
+        let Promise { durable, sync_index, txn } = promise;
+        let txn = bulk::txn(txn)?;
+        let rows = rows()?;
+        run_on(py, &self.uri, async move {
+            let rows = if round_floats { job.round_floats(&rows)? } else { rows };
+            let options = WriteOptions::default().durable(durable).sync_index(sync_index);
+            job.write(change.of(&rows), options.inline(true).txn(txn.as_ref())).await
+        })
+        .map(Acknowledged::from)
+    }
+}
+
+/// The arguments of a write that are not its rows.
+struct Promise {
+    durable: Option<bool>,
+    sync_index: Option<bool>,
+    txn: Option<(String, i64)>,
 }
 
 #[pymethods]
@@ -58,15 +87,8 @@ impl Job {
         txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
-        let job = self.inner()?;
-        let txn = bulk::txn(txn)?;
-        let rows = input::batch_of_put(data)?;
-        let mode = WriteMode { durable, sync_index, alone: true };
-        run_on(py, &self.uri, async move {
-            let rows = if round_floats { job.round_floats(&rows)? } else { rows };
-            job.put_txn(&rows, mode, txn.as_ref()).await
-        })
-        .map(Acknowledged::from)
+        let rows = || input::batch_of_put(data);
+        self.write(py, rows, Change::Upsert, Promise { durable, sync_index, txn }, round_floats)
     }
 
     #[doc = docstring!("Job.delete")]
@@ -79,12 +101,8 @@ impl Job {
         sync_index: Option<bool>,
         txn: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
-        let job = self.inner()?;
-        let txn = bulk::txn(txn)?;
-        let keys = keys::batch(keys, &self.key)?;
-        let mode = WriteMode { durable, sync_index, alone: true };
-        run_on(py, &self.uri, async move { job.delete_txn(&keys, mode, txn.as_ref()).await })
-            .map(Acknowledged::from)
+        let rows = || keys::batch(keys, &self.key);
+        self.write(py, rows, Change::Delete, Promise { durable, sync_index, txn }, false)
     }
 
     #[doc = docstring!("Job.apply")]
@@ -102,16 +120,9 @@ impl Job {
         txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
-        let job = self.inner()?;
-        let txn = bulk::txn(txn)?;
-        let deletes = bulk::deletes(deletes)?;
-        let rows = input::batch_of_put(data)?;
-        let mode = WriteMode { durable, sync_index, alone: true };
-        run_on(py, &self.uri, async move {
-            let rows = if round_floats { job.round_floats(&rows)? } else { rows };
-            job.apply(&rows, &deletes, mode, txn.as_ref()).await
-        })
-        .map(Acknowledged::from)
+        let change = Change::Apply(bulk::deletes(deletes)?);
+        let rows = || input::batch_of_put(data);
+        self.write(py, rows, change, Promise { durable, sync_index, txn }, round_floats)
     }
 
     #[doc = docstring!("Job.flush")]

@@ -74,7 +74,7 @@ impl Table {
     ) -> PyResult<WriteResult> {
         let (table, txn) = (self.inner()?, bulk::txn(txn)?);
         let rows = if round_floats { self.run(py, table.round_floats(&rows))? } else { rows };
-        self.run(py, table.write(&rows, change.verb(), txn.as_ref())).map(WriteResult::from)
+        self.run(py, table.write(change.of(&rows), txn.as_ref())).map(WriteResult::from)
     }
 }
 

@@ -132,7 +132,7 @@ async fn open(world: &Arc<World>, how: &str) {
     let identity = ShardIdentity { shard_id: world.shard_id, routing: None, sharding: None };
     let (sink, config) = (world.sink(client.clone()), settings::writer_config(&world.chance));
     let opened =
-        ShardWriter::open(client.store(), identity, world.schema.clone(), sink, config).await;
+        ShardWriter::open(client.store(), identity, world.columns(), sink, config).await;
     must_be_named(world, how, "an open", opened.map(drop));
     if client.puts() > 0 {
         world.fail(format!("P7: an open that met {how} wrote to the shard"));

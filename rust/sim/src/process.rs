@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lancemem_core::format::{ShardManifest, paths};
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::shard::{ShardIdentity, ShardWriter, WriteMode};
+use lancemem_core::shard::{ShardIdentity, ShardWriter, WriteBatch, WriteOptions};
 use lancemem_core::store::waiting_here;
 use lancemem_core::types::{Error, ErrorKind, ManifestVersion, WriterConfig};
 use object_store::ObjectStoreExt;
@@ -58,7 +58,7 @@ pub async fn open(world: Arc<World>) {
     let opening = ShardWriter::open(
         client.store(),
         identity,
-        world.schema.clone(),
+        world.columns(),
         world.sink(client.clone()),
         config.clone(),
     );
@@ -114,7 +114,7 @@ pub async fn open_doomed(world: Arc<World>) {
     let identity = ShardIdentity { shard_id: world.shard_id, routing: None, sharding: None };
     let sink = world.sink(client.clone());
     let opened =
-        ShardWriter::open(client.store(), identity, world.schema.clone(), sink, config).await;
+        ShardWriter::open(client.store(), identity, world.columns(), sink, config).await;
     world.event("doomed open", client.id, "");
     if opened.is_ok() || client.puts() > 0 {
         world.fail("an open with wrong settings wrote to the shard");
@@ -250,18 +250,18 @@ impl Process {
         let rows = world.oracle.lock().rows(id).to_vec();
         let override_mode = world.chance.odds(150).then(|| world.chance.odds(500));
         // Every other process appends on the threads of its puts.
-        let alone = self.epoch.is_multiple_of(2);
-        let mode = WriteMode { durable: override_mode, sync_index: None, alone };
+        let inline = self.epoch.is_multiple_of(2);
+        let options = WriteOptions::default().durable(override_mode).inline(inline);
         let durable = override_mode.unwrap_or(self.config.durable_write);
         let shape = world.climate.shape;
         let put = async {
             if puts {
                 let rows: Vec<(i64, i64)> =
                     rows.iter().map(|(key, value)| (*key, value.unwrap_or_default())).collect();
-                self.writer.put_with(&shape.rows(&rows), mode).await
+                self.writer.write(WriteBatch::upserts(&shape.rows(&rows)), options).await
             } else {
                 let keys: Vec<i64> = rows.iter().map(|(key, _)| *key).collect();
-                self.writer.delete_with(&shape.keys(&keys), mode).await
+                self.writer.write(WriteBatch::deletes(&shape.keys(&keys)), options).await
             }
         };
         let mut put = Box::pin(put);

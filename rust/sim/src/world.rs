@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lancemem_core::format::{RowSchema, ShardManifest};
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::shard::SsTableSink;
+use lancemem_core::shard::{FixedSchema, SchemaSource, SsTableSink};
 use lancemem_core::types::{Error, ErrorKind, Generation, ShardId};
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
@@ -332,6 +332,11 @@ impl World {
     /// The sink of the process behind `client`.
     pub fn sink(self: &Arc<Self>, client: Arc<crate::storage::Client>) -> Arc<dyn SsTableSink> {
         Arc::new(crate::sink::Sink::new(self.clone(), client))
+    }
+
+    /// The table's columns, which never change here.
+    pub fn columns(&self) -> Arc<dyn SchemaSource> {
+        Arc::new(FixedSchema(self.schema.clone()))
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lancemem_core::format::{SsTable, paths};
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::shard::{ShardIdentity, ShardWriter};
+use lancemem_core::shard::{FixedSchema, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{
     Error, Generation, ManifestVersion, Txn, ShardId, WalPosition, WriterConfig,
@@ -52,7 +52,8 @@ impl Shard {
         // A flush of an idle MemTable would ask for the manifest, and so would find out.
         let config = WriterConfig { idle_flush_interval: Duration::ZERO, ..Default::default() };
         let (store, sink) = (self.store.clone(), self.sink.clone());
-        ShardWriter::open(store, identity, SHAPE.row_schema(), sink, config).await.unwrap()
+        let columns = Arc::new(FixedSchema(SHAPE.row_schema()));
+        ShardWriter::open(store, identity, columns, sink, config).await.unwrap()
     }
 
     fn entry(&self, position: u64) -> String {

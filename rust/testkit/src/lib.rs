@@ -1,7 +1,7 @@
 //! What lancemem's tests share: storage that fails on demand, batches, a sink and a reader model.
 //!
-//! Owns: faults, damage, what holds of decoders, gates, batch builders, the in-memory SSTable sink, the
-//! merge over a base table in memory, and which log entries a collector takes.
+//! Owns: faults, damage, what holds of decoders, gates, batch builders, the in-memory SSTable sink and
+//! columns, the merge over a base table in memory, and which log entries a collector takes.
 //! Does not own: stories; those stand in the `tests/` folder of the crate that they are about.
 
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@
 
 pub mod batches;
 pub mod collector;
+pub mod columns;
 pub mod damage;
 pub mod decoders;
 pub mod faults;
@@ -17,6 +18,7 @@ pub mod reader;
 pub mod sink;
 
 pub use batches::{KeyShape, NULL};
+pub use columns::TableColumns;
 pub use faults::{Effect, Fault, FaultyStore, Request};
 pub use gate::Gate;
 pub use reader::{Base, Rows, merge};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lancemem_core::format::{RowSchema, SsTable, paths};
+use lancemem_core::format::{SsTable, paths};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::SsTableSink;
 use lancemem_core::types::{Error, Generation, KeyBytes, Result};
@@ -34,9 +34,6 @@ pub struct MemorySink {
     failures: Mutex<VecDeque<Failure>>,
     gate: Mutex<Option<Arc<Gate>>>,
     calls: Mutex<u32>,
-    schema: Mutex<Option<Arc<RowSchema>>>,
-    look: Mutex<Option<Arc<Gate>>>,
-    looks: Mutex<u32>,
 }
 
 #[derive(Debug)]
@@ -65,22 +62,6 @@ impl MemorySink {
     /// Holds every call at `gate` until it is opened.
     pub fn hold(&self, gate: Arc<Gate>) {
         *self.gate.lock() = Some(gate);
-    }
-
-    /// Changes the table's columns; with `None` the sink knows nothing of them.
-    pub fn set_schema(&self, schema: Option<Arc<RowSchema>>) {
-        *self.schema.lock() = schema;
-    }
-
-    /// Holds the answer of the next look at the columns at `gate`: it is what they are now.
-    pub fn hold_next_look(&self, gate: Arc<Gate>) {
-        *self.look.lock() = Some(gate);
-    }
-
-    /// How often somebody has looked at the columns.
-    #[must_use]
-    pub fn looks(&self) -> u32 {
-        *self.looks.lock()
     }
 
     /// How often the sink was called.
@@ -122,15 +103,5 @@ impl SsTableSink for MemorySink {
             physical_rows: Some(rows.rows() as u64),
             primary_key_bytes: None,
         })
-    }
-
-    async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
-        *self.looks.lock() += 1;
-        let schema = self.schema.lock().clone();
-        let gate = self.look.lock().take();
-        if let Some(gate) = gate {
-            gate.pass().await;
-        }
-        Ok(schema)
     }
 }

@@ -1,7 +1,7 @@
 //! Room before rows: a put waits while the shard holds more than it may.
 //!
-//! Owns: the count of bytes in memory, the decision to wait and for what, and the order of those
-//! who wait: first come, first served.
+//! Owns: the count of bytes in memory, the decision to wait and for what, and the order of
+//! puts that wait: first come, first served.
 //! Does not own: the flush that frees memory, or the compaction that frees generations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::flush::Flusher;
 use super::writer::Shared;
 use crate::types::{Error, Result};
 
@@ -22,7 +23,7 @@ pub(super) struct Admission {
     waiting: AtomicUsize,
     /// Tokio's mutex hands itself on in the order of the calls.
     turn: tokio::sync::Mutex<()>,
-    /// Since when somebody waits.
+    /// Since when a put waits.
     since: Mutex<Option<Instant>>,
 }
 
@@ -114,7 +115,7 @@ impl Shared {
     /// Returns when the shard has room for `bytes` more and for another generation.
     ///
     /// # Errors
-    /// The error that stopped the job or its flushes meanwhile; a backlog that nobody compacts.
+    /// The error that stopped the job or its flushes meanwhile; a backlog that no compactor works off.
     pub(super) async fn admit(&self, bytes: usize) -> Result<Admitted<'_>> {
         if self.state().uncompacted() >= self.config.max_uncompacted_generations {
             self.wait_for_compaction().await?;
@@ -127,26 +128,28 @@ impl Shared {
         }
         let _waiting = WaitingPut::start(self, "MemTables hold more than their budget");
         let _turn = self.admission.turn.lock().await;
-        let mut progress = self.flushes.subscribe();
+        let mut progress = self.flusher.progress.subscribe();
         loop {
             if let Some(admitted) = self.admission.try_admit(bytes, budget) {
                 return Ok(admitted);
             }
             let generation = {
                 let placing = self.placing.lock();
-                self.retry_failed_flush();
+                self.flusher.retry_failed();
                 let frozen_first = self.state().frozen.first().map(|l| l.memtable.generation());
                 frozen_first.or_else(|| self.freeze(&placing))
             };
             match generation {
-                Some(generation) => self.wait_flushed(&mut progress, generation).await?,
+                Some(generation) => {
+                    Flusher::wait_flushed(&mut progress, generation, self.shard_id).await?;
+                }
                 // All bytes belong to puts that are admitted and not placed yet.
                 None => tokio::task::yield_now().await,
             }
         }
     }
 
-    /// Waits for a compactor, which works beside this job and says so in the shard manifest.
+    /// Waits for a compactor, which works beside this job and records it in the shard manifest.
     async fn wait_for_compaction(&self) -> Result<()> {
         let _waiting = WaitingPut::start(self, "too many generations wait for compaction");
         let started = Instant::now();

@@ -12,18 +12,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::admission::Admission;
-use super::flush::FlushProgress;
-use super::follow::newest_schema;
+use super::append::GroupCommit;
+use super::flush::Flusher;
+use super::follow::{SchemaFollower, newest_schema};
 use super::recover::{Replay, Replayed};
 use super::state::{LiveMemTable, ShardState};
-use super::stats::Counters;
+use super::stats::PutCounters;
 use super::transactions::JobTxns;
 use super::turn::ClaimTurn;
 use super::writer::{ShardWriter, Shared};
-use super::{SsTableSink, memtable_layout};
+use super::{SchemaSource, SsTableSink, memtable_layout};
 use crate::format::{RowSchema, ShardManifest, Sharding};
 use crate::memtable::MemTable;
 use crate::store::{ManifestStore, Store};
@@ -41,7 +42,7 @@ pub struct ShardIdentity {
     /// The shard.
     pub shard_id: ShardId,
     /// The table's sharding and this shard's ordinal in it; `None` for a manual shard, whose
-    /// rows nothing but the caller can know.
+    /// rows only the caller knows.
     pub routing: Option<(Sharding, i32)>,
     /// The [`Sharding::record`] of the table; `None` for a manual shard.
     pub sharding: Option<String>,
@@ -62,10 +63,10 @@ impl ShardIdentity {
         )))
     }
 
-    /// Lets the manifest of a claim say under which sharding the rows of this job are put.
+    /// Records in the manifest of a claim under which sharding the rows of this job are put.
     ///
     /// # Errors
-    /// An input error where it says another one: rows of both would hold a key in two shards.
+    /// An input error where it records another one: rows of both would hold a key in two shards.
     fn record_in(&self, claimed: &mut ShardManifest) -> Result<()> {
         match (&claimed.sharding, &self.sharding) {
             (Some(there), Some(own)) if there != own => Err(Error::input(format!(
@@ -117,11 +118,11 @@ impl ShardWriter {
     pub async fn open(
         store: Store,
         identity: ShardIdentity,
-        schema: Arc<RowSchema>,
+        source: Arc<dyn SchemaSource>,
         sink: Arc<dyn SsTableSink>,
         config: WriterConfig,
     ) -> Result<Self> {
-        Self::open_by(store, identity, schema, sink, config, None).await
+        Self::open_by(store, identity, source, sink, config, None).await
     }
 
     /// As [`Self::open`], for a write of one put: a claim that another process has just made is left
@@ -132,18 +133,18 @@ impl ShardWriter {
     pub async fn open_in_turn(
         store: Store,
         identity: ShardIdentity,
-        schema: Arc<RowSchema>,
+        source: Arc<dyn SchemaSource>,
         sink: Arc<dyn SsTableSink>,
         config: WriterConfig,
         turn: &ClaimTurn,
     ) -> Result<Self> {
-        Self::open_by(store, identity, schema, sink, config, Some(turn)).await
+        Self::open_by(store, identity, source, sink, config, Some(turn)).await
     }
 
     async fn open_by(
         store: Store,
         identity: ShardIdentity,
-        schema: Arc<RowSchema>,
+        source: Arc<dyn SchemaSource>,
         sink: Arc<dyn SsTableSink>,
         config: WriterConfig,
         turn: Option<&ClaimTurn>,
@@ -154,6 +155,7 @@ impl ShardWriter {
             manifests.claim().await?;
         }
         config.validate()?;
+        let schema = source.known();
         identity.validate(&schema)?;
         let empty = Replay::new(shard_id, schema.clone()).with_index(config.key_index);
         let mut recovery = Recovery::read(&store, &manifests, &empty).await?;
@@ -165,7 +167,7 @@ impl ShardWriter {
         };
         let epoch = manifest.writer_epoch;
         let appender = WalAppender::fence(store, manifests.clone(), &manifest, &config).await?;
-        let rest = recovery.finish(&manifest, appender.sentinel(), sink.as_ref(), schema).await;
+        let rest = recovery.finish(&manifest, appender.sentinel(), source.as_ref(), schema).await;
         // A later claim explains whatever the log has become.
         manifests.check_fenced(epoch).await?;
         let (rest, schema) = rest?;
@@ -181,31 +183,19 @@ impl ShardWriter {
             shard_id,
             identity,
             epoch,
-            sentinel: appender.sentinel(),
-            schema: RwLock::new(schema),
-            following: tokio::sync::Mutex::default(),
-            looks: AtomicU64::new(0),
-            refused: Mutex::default(),
             config,
-            manifests,
-            sink,
-            queue,
+            follower: SchemaFollower::new(source, schema),
+            log: GroupCommit::new(shard_id, queue, appender, last_positions),
+            flusher: Flusher::new(sink, manifests, txns),
             placing: Mutex::new(()),
             state: RwLock::new(Arc::new(state)),
-            last_positions: Mutex::new(last_positions),
-            txns: Mutex::new(txns),
             admission: Admission::with_recovered(recovered_bytes),
             acknowledged: AtomicU64::new(0),
             unindexed: Notify::new(),
-            frozen: Notify::new(),
-            flushes: watch::channel(FlushProgress::default()).0,
-            counters: Counters::default(),
+            counters: PutCounters::default(),
             closed: AtomicBool::new(false),
             closing: tokio::sync::Mutex::default(),
             stopped: AtomicBool::new(false),
-            appending: tokio::sync::Mutex::new(()),
-            appender: Arc::new(tokio::sync::Mutex::new(Some(appender))),
-            crowded: AtomicBool::new(false),
         });
         shared.start();
         Ok(Self { shared })
@@ -287,20 +277,20 @@ impl Recovery {
     /// Adds what the incumbent appended meanwhile, up to our `sentinel`, and forgets what it
     /// flushed: `manifest` is that of our claim, and the incumbent writes no later one.
     ///
-    /// Rows of columns that `schema` does not have may be of newer ones: whoever wrote them was
+    /// Rows of columns that `schema` does not have may be of newer ones: their writer was
     /// fenced, so what the table has now is at least as new, and the log is read again under it.
     async fn finish(
         mut self,
         manifest: &Arc<ShardManifest>,
         sentinel: WalPosition,
-        sink: &dyn SsTableSink,
+        source: &dyn SchemaSource,
         schema: Arc<RowSchema>,
     ) -> Result<(Vec<Replayed>, Arc<RowSchema>)> {
         self = self.read_rest(manifest, sentinel).await?;
         if !self.replay.has_other_columns() {
             return Ok((self.replay.memtables().to_vec(), schema));
         }
-        let newest = newest_schema(sink, &schema).await?;
+        let newest = newest_schema(source).await?;
         if newest.has_columns_of(&schema) {
             return Ok((self.replay.memtables().to_vec(), schema));
         }

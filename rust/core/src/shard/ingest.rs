@@ -2,13 +2,11 @@
 //!
 //! Owns: their place in the order of generations, and that all of them appear at once, together
 //! with their transaction id.
-//! Does not own: writing an SSTable. Whoever wrote these needed no claim, because an SSTable that no
+//! Does not own: writing an SSTable. The writer of these needed no claim, because an SSTable that no
 //! manifest lists means nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use arrow_array::RecordBatch;
 
 use super::memtable_layout;
 use super::transactions::expiry;
@@ -73,10 +71,9 @@ impl ShardWriter {
         if sstables.is_empty() {
             return Ok(Vec::new());
         }
-        shared.queue.hurry();
-        shared.queue.wait_durable(shared.queue.queued()).await?;
+        shared.log.drain().await?;
         shared.flush_all().await?;
-        // Runs of an older call may be listed, without the transaction ids of this one: those are recorded now.
+        // SSTables of an older call may be listed, without the transaction ids of this one: those are recorded now.
         let listed = shared.state().manifest.clone();
         let to_list: Vec<_> =
             sstables.iter().filter(|(sstable, _)| !listed.lists(&sstable.path)).collect();
@@ -84,11 +81,11 @@ impl ShardWriter {
         for (_, txn) in &sstables {
             brought.record(txn.app_id(), txn.version());
         }
-        let now = expiry(&shared.manifests, &listed.txns).await;
+        let now = expiry(&shared.flusher.manifests, &listed.txns).await;
         let change = |manifest: &mut ShardManifest| {
             for (sstable, txn) in &to_list {
-                // An earlier attempt landed although nobody saw its answer; a compaction may have
-                // taken its runs out since.
+                // An earlier attempt landed although its answer was lost; a compaction may have
+                // taken its SSTables out since.
                 if manifest.lists(&sstable.path) || manifest.txns.standing(txn) != Standing::New {
                     continue;
                 }
@@ -99,32 +96,14 @@ impl ShardWriter {
             manifest.txns.merge(&brought);
             manifest.txns.forget_old(&brought, now);
         };
-        shared.stop_where_fenced(shared.manifests.update(shared.epoch, change).await)?;
+        shared.stop_where_fenced(shared.flusher.manifests.update(shared.epoch, change).await)?;
         Ok(to_list.iter().map(|(sstable, _)| sstable.path.clone()).collect())
     }
 
     /// The newest version of `app_id` in the shard, of writes that may not be durable yet.
     #[must_use]
     pub fn txn_version(&self, app_id: &str) -> Option<i64> {
-        self.shared.txns.lock().get(app_id)
-    }
-
-    /// Rows and deletes in one put, in the order of the rows: a row whose value in `deletes` is
-    /// true deletes its key, whatever its other columns hold.
-    ///
-    /// # Errors
-    /// As [`Self::put`].
-    pub async fn apply_with(
-        &self,
-        rows: &RecordBatch,
-        deletes: &arrow_array::BooleanArray,
-        mode: super::WriteMode,
-        txn: Option<&Txn>,
-    ) -> Result<super::Acknowledged> {
-        self.shared.check_open()?;
-        let schema = self.shared.schema();
-        let rows = schema.accept_changes(rows, deletes)?;
-        self.shared.place(&schema, rows, mode, txn).await
+        self.shared.flusher.txns.lock().get(app_id)
     }
 }
 
@@ -133,7 +112,7 @@ fn new_sstables<'a>(
     shared: &Shared,
     sstables: &'a [IngestedSsTable],
 ) -> Result<Vec<&'a IngestedSsTable>> {
-    let recorded = shared.txns.lock();
+    let recorded = shared.flusher.txns.lock();
     let mut new = Vec::with_capacity(sstables.len());
     for sstable in sstables {
         if recorded.is_new(shared.shard_id, &sstable.1)? {

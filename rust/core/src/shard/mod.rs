@@ -4,16 +4,33 @@
 //! same process pin.
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
-//! Reading order: `writer` (the put path), `state`, `admission`, `transactions`, `flush`, `follow`,
-//! `recover`, `claim`, `turn`, `ingest`, `observer`, `repair`.
+//! Reading order: `batch` (what a write is), `placement` (the put path), `state`, `admission`,
+//! `append`, `flush`, `follow`, `transactions`, `writer`, `recover`, `claim`, `turn`, `ingest`,
+//! `observer`, `repair`.
+//!
+//! Locks of a job, in the order in which a thread may take them; `placing` and those below it are
+//! never held over an `await`:
+//!
+//! | lock | is held for |
+//! | --- | --- |
+//! | `closing` | the call of `close` that ends the job |
+//! | `follower.following` | a look at the table's columns, until they are followed |
+//! | `log.running` | the life of the appending task |
+//! | `log.appender` | one entry of the log |
+//! | `admission.turn` | the first of the puts that wait for memory |
+//! | `placing` | a batch from its MemTable to its place in the queue; freezing; every swap of the state |
+//! | `flusher.txns` | a look at the transaction ids, or a change of them |
+//! | the queue's own, `log.positions`, `state`, `follower.schema`, `follower.refused` | a read or a swap; no other lock inside |
 
 mod admission;
 mod append;
+mod batch;
 mod claim;
 mod flush;
 mod follow;
 mod ingest;
 mod observer;
+mod placement;
 mod recover;
 mod repair;
 mod state;
@@ -25,6 +42,7 @@ mod writer;
 
 use async_trait::async_trait;
 
+pub use batch::{Acknowledged, Deletes, WriteBatch, WriteOptions};
 pub use claim::ShardIdentity;
 pub use ingest::{IngestedSsTable, unlisted_rows};
 pub use observer::JobWatch;
@@ -36,7 +54,7 @@ pub use state::ShardSnapshot;
 pub use stats::JobStats;
 pub use transactions::{is_new, recorded_txns};
 pub use turn::{ClaimTurn, EntryStanding, PlannedEntry};
-pub use writer::{Acknowledged, ShardWriter, WriteMode};
+pub use writer::ShardWriter;
 
 use std::sync::Arc;
 
@@ -59,11 +77,11 @@ pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayou
     MemTableLayout { schema: schema.storage().clone(), key: schema.has_key().then(encoder), index }
 }
 
-/// Turns a frozen MemTable into an immutable run on storage.
+/// Turns a frozen MemTable into an immutable SSTable on storage.
 ///
 /// The contract, which the flush relies on:
 /// 1. `write` returns only when every file of the SSTable is as durable as the table asks for.
-/// 2. Every call makes a new folder; a failed call may leave one behind, which nobody lists.
+/// 2. Every call makes a new folder; a failed call may leave one behind, which no manifest lists.
 /// 3. The SSTable shows the newest row of each key of `rows`, tombstones included, and lists every
 ///    row position in its key index.
 /// 4. `write` does not touch the shard manifest.
@@ -72,12 +90,32 @@ pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayou
 pub trait SsTableSink: Send + Sync + std::fmt::Debug {
     /// Writes `rows`, all rows of one generation, and returns its manifest entry.
     async fn write(&self, rows: &MemTableView) -> Result<SsTable>;
+}
 
-    /// The columns that the table has now; `None` where they never change.
+/// The columns of a job's table, which other processes change.
+#[async_trait]
+pub trait SchemaSource: Send + Sync + std::fmt::Debug {
+    /// The columns that the table had when the job was asked for. Makes no request.
+    fn known(&self) -> Arc<RowSchema>;
+
+    /// The columns that the table has now.
     ///
     /// # Errors
-    /// An input error for a table that no job can write to any more.
-    async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
-        Ok(None)
+    /// An input error for a table that no job can write to any more; a storage error.
+    async fn newest(&self) -> Result<Arc<RowSchema>>;
+}
+
+/// The columns of a table that never change.
+#[derive(Clone, Debug)]
+pub struct FixedSchema(pub Arc<RowSchema>);
+
+#[async_trait]
+impl SchemaSource for FixedSchema {
+    fn known(&self) -> Arc<RowSchema> {
+        self.0.clone()
+    }
+
+    async fn newest(&self) -> Result<Arc<RowSchema>> {
+        Ok(self.0.clone())
     }
 }

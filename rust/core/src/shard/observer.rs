@@ -25,7 +25,7 @@ impl ShardWriter {
     #[must_use]
     pub fn watch(&self) -> JobWatch {
         let (shard_id, shared) = (self.shard_id(), Arc::downgrade(&self.shared));
-        JobWatch { shard_id, shared, flushes: self.shared.flushes.subscribe() }
+        JobWatch { shard_id, shared, flushes: self.shared.flusher.progress.subscribe() }
     }
 }
 
@@ -70,9 +70,9 @@ impl Shared {
     /// # Errors
     /// A storage error; fenced where a later claim took the shard, which stops the job.
     pub(super) async fn take_newest_manifest(&self) -> Result<()> {
-        let Some(manifest) = self.manifests.latest().await? else { return Ok(()) };
+        let Some(manifest) = self.flusher.manifests.latest().await? else { return Ok(()) };
         if manifest.writer_epoch > self.epoch {
-            let fenced = self.manifests.fenced(self.epoch, manifest.writer_epoch);
+            let fenced = self.flusher.manifests.fenced(self.epoch, manifest.writer_epoch);
             return self.stop_where_fenced(Err(fenced));
         }
         let _placing = self.placing.lock();

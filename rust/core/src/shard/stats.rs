@@ -62,27 +62,45 @@ pub struct JobStats {
     pub waiting_puts: u64,
 }
 
-/// The counters that a job moves.
+/// Counters of what was put.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct PutCounters {
     pub puts: AtomicU64,
     pub rows: AtomicU64,
+    pub backpressure_ms: AtomicU64,
+    pub backpressure_puts: AtomicU64,
+}
+
+/// Counters of what was appended to the log.
+#[derive(Debug, Default)]
+pub(super) struct AppendCounters {
     pub wal_entries: AtomicU64,
     pub wal_batches: AtomicU64,
     pub wal_bytes: AtomicU64,
     pub wal_position: AtomicU64,
-    pub flushes: AtomicU64,
-    pub flushed_bytes: AtomicU64,
-    pub flush_ms: AtomicU64,
-    pub backpressure_ms: AtomicU64,
-    pub backpressure_puts: AtomicU64,
     pub durable_waits: Waits,
 }
 
-impl Counters {
-    pub fn add(counter: &AtomicU64, amount: usize) {
-        counter.fetch_add(amount as u64, Ordering::Relaxed);
+/// Counters of what was flushed.
+#[derive(Debug, Default)]
+pub(super) struct FlushCounters {
+    pub flushes: AtomicU64,
+    pub flushed_bytes: AtomicU64,
+    pub flush_ms: AtomicU64,
+}
+
+impl FlushCounters {
+    /// Adds a MemTable of `bytes` whose flush took `time`.
+    pub fn flushed(&self, bytes: usize, time: Duration) {
+        count(&self.flushes, 1);
+        count(&self.flushed_bytes, bytes);
+        count(&self.flush_ms, usize::try_from(time.as_millis()).unwrap_or(usize::MAX));
     }
+}
+
+/// Adds `amount` to a counter.
+pub(super) fn count(counter: &AtomicU64, amount: usize) {
+    counter.fetch_add(amount as u64, Ordering::Relaxed);
 }
 
 /// A wait that is longer counts as this: an hour, for which a histogram takes less than 200 KiB.

@@ -31,12 +31,12 @@ impl Drop for TaskEnd {
         if self.expected {
             return;
         }
-        self.shared.queue.fail(Error::Poisoned {
+        self.shared.log.queue.fail(Error::Poisoned {
             shard: self.shared.shard_id,
             reason: format!("its {} task ended early", self.task),
         });
         self.shared.end_flushes();
-        self.shared.frozen.notify_one();
+        self.shared.flusher.frozen.notify_one();
         self.shared.unindexed.notify_one();
     }
 }

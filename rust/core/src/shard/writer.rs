@@ -1,63 +1,27 @@
-//! The single writer of a shard and its put path.
+//! The single writer of a shard: its verbs, its state, its end.
 //!
-//! Owns: the order of a put: check, accept, admit, place, queue, wait.
-//! Does not own: how a MemTable, the log or a flush do their part.
+//! Owns: the calls of a job, what its tasks share, and how it is closed and stopped.
+//! Does not own: the order of a put (`placement`), or how a MemTable, the log or a flush do their
+//! part.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::sync::Notify;
 
+use super::ShardIdentity;
 use super::admission::Admission;
-use super::flush::FlushProgress;
+use super::append::GroupCommit;
+use super::batch::{Acknowledged, WriteBatch, WriteOptions};
+use super::flush::Flusher;
+use super::follow::SchemaFollower;
 use super::state::{ShardSnapshot, ShardState};
-use super::stats::{Counters, JobStats};
-use super::task_guard::TaskEnd;
-use super::transactions::JobTxns;
+use super::stats::{JobStats, PutCounters};
 use super::turn::PlannedEntry;
-use super::{ShardIdentity, SsTableSink};
-use crate::format::{AcceptedRows, RowSchema};
-use crate::memtable::MemTable;
-use crate::store::ManifestStore;
-use crate::types::{
-    Error, ErrorKind, Generation, MAX_PUT_BYTES, Result, ShardId, Txn, WalPosition, WriterConfig,
-    WriterEpoch,
-};
-use crate::wal::{Queued, WalAppender, WalQueue};
-
-/// Rows of a durable put whose keys the indexing task may index while the log is written.
-const INDEXED_BESIDE: usize = 256;
-/// Batches that the indexing task takes before it lets others run.
-const INDEX_STEP: usize = 16;
-
-/// What one put asks for; where it says nothing, the job's settings hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteMode {
-    /// Whether to return only after the rows are in the WAL.
-    pub durable: Option<bool>,
-    /// Whether to return only after the keys are in the key index.
-    pub sync_index: Option<bool>,
-    /// Whether the thread that polls the put does nothing else meanwhile. One that may wait for a
-    /// disk ([`waiting_here`](crate::store::waiting_here)) then writes the log itself.
-    pub alone: bool,
-}
-
-/// What a put promises once it returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acknowledged {
-    /// Rows accepted.
-    pub rows: usize,
-    /// Whether they are in the WAL, on disk where the job syncs files.
-    pub durable: bool,
-    /// Whether the key index has them; without it reads that need the index add them first.
-    pub indexed: bool,
-    /// Whether the put's transaction id said that this was written before; then nothing was.
-    pub already_written: bool,
-}
+use crate::format::RowSchema;
+use crate::types::{Error, ErrorKind, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 
 /// The single writer of a shard. Share it behind an [`Arc`]; dropping it ends the job after
 /// what was queued is in the log.
@@ -66,120 +30,70 @@ pub struct ShardWriter {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What the putting threads, the appending task and the flushing task share.
+/// What the putting threads, the appending task and the flushing task share. The order of its locks
+/// is in the module's header.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub shard_id: ShardId,
     pub identity: ShardIdentity,
     pub epoch: WriterEpoch,
-    /// Where the fence of its claim stands: its first entry is the next one.
-    pub sentinel: WalPosition,
-    /// What puts are accepted and stored as now; swapped under the placing lock.
-    pub schema: RwLock<Arc<RowSchema>>,
-    /// Held from a look at the table's columns until they are followed: the newest look that was.
-    pub following: tokio::sync::Mutex<u64>,
-    /// Looks that were begun.
-    pub looks: AtomicU64,
-    /// Why nothing is accepted: the table changed in a way that the job cannot follow.
-    pub refused: Mutex<Option<Error>>,
     pub config: WriterConfig,
-    pub manifests: Arc<ManifestStore>,
-    pub sink: Arc<dyn SsTableSink>,
-    pub queue: WalQueue,
+    pub follower: SchemaFollower,
+    pub log: GroupCommit,
+    pub flusher: Flusher,
     /// Held from a batch's push into the MemTable to its place in the queue.
     pub placing: Mutex<()>,
     pub state: RwLock<Arc<ShardState>>,
-    /// The newest entry of every generation that is not flushed.
-    pub last_positions: Mutex<BTreeMap<Generation, WalPosition>>,
-    /// Taken inside the placing lock where a put records its transaction id.
-    pub txns: Mutex<JobTxns>,
     pub admission: Admission,
     /// Batches that a put which did not wait for the log has acknowledged: readable all the same.
     pub acknowledged: AtomicU64,
+    /// Wakes the indexing task.
     pub unindexed: Notify,
-    pub frozen: Notify,
-    pub flushes: watch::Sender<FlushProgress>,
-    pub counters: Counters,
+    pub counters: PutCounters,
     pub closed: AtomicBool,
     /// Held by the call of `close` that ends the job; how it ended.
     pub closing: tokio::sync::Mutex<Option<JobEnd>>,
     pub stopped: AtomicBool,
-    /// Held by the appending task for as long as it runs.
-    pub appending: tokio::sync::Mutex<()>,
-    /// Held by whoever appends; gone with the appending task, and then nobody does.
-    pub appender: Arc<tokio::sync::Mutex<Option<WalAppender>>>,
-    /// Whether the newest entry has rows of several puts.
-    pub crowded: AtomicBool,
 }
 
 impl ShardWriter {
-    /// Adds or replaces rows. Returns when they are in memory and, with `durable_write`, in the
-    /// log.
+    /// Adds, replaces or deletes rows. Returns when they are in memory and, where the write is
+    /// durable, in the log. All of them become readable at once.
+    ///
+    /// Rows that do not fit the job's columns are tried again under the table's newest.
     ///
     /// # Errors
     /// Input errors name column and row and leave nothing written. A fenced, stopped or closed
-    /// job refuses.
+    /// job refuses. Stale where a newer version of the transaction's application is written.
+    pub async fn write(
+        &self,
+        batch: WriteBatch<'_>,
+        options: WriteOptions<'_>,
+    ) -> Result<Acknowledged> {
+        let shared = &self.shared;
+        let schema = shared.follower.schema();
+        match shared.write(&schema, batch, options).await {
+            Err(Error::InvalidInput(_)) if shared.fits_now(&schema).await? => {
+                shared.write(&shared.follower.schema(), batch, options).await
+            }
+            done => done,
+        }
+    }
+
+    /// [`Self::write`] of rows that are added or replace others, by the job's settings.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
     pub async fn put(&self, rows: &RecordBatch) -> Result<Acknowledged> {
-        self.put_with(rows, WriteMode::default()).await
+        self.write(WriteBatch::upserts(rows), WriteOptions::default()).await
     }
 
-    /// [`Self::put`] with another promise than the job's.
+    /// [`Self::write`] of keys that are deleted, by the job's settings.
     ///
     /// # Errors
-    /// As [`Self::put`].
-    pub async fn put_with(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        self.put_txn(rows, mode, None).await
-    }
-
-    /// [`Self::put_with`] of all rows that `txn` has in this shard. They become durable with
-    /// the transaction id or not at all, and only where it is not recorded yet. A put without rows records
-    /// nothing.
-    ///
-    /// # Errors
-    /// As [`Self::put`]; stale where a newer version of the application is written.
-    pub async fn put_txn(
-        &self,
-        rows: &RecordBatch,
-        mode: WriteMode,
-        txn: Option<&Txn>,
-    ) -> Result<Acknowledged> {
-        self.shared.check_open()?;
-        let schema = self.shared.schema();
-        let rows = schema.accept(rows)?;
-        self.shared.place(&schema, rows, mode, txn).await
-    }
-
-    /// Deletes the rows with these keys, whether they exist or not.
-    ///
-    /// # Errors
-    /// As [`Self::put`].
+    /// As [`Self::write`].
     pub async fn delete(&self, keys: &RecordBatch) -> Result<Acknowledged> {
-        self.delete_with(keys, WriteMode::default()).await
-    }
-
-    /// [`Self::delete`] with another promise than the job's.
-    ///
-    /// # Errors
-    /// As [`Self::put`].
-    pub async fn delete_with(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        self.delete_txn(keys, mode, None).await
-    }
-
-    /// [`Self::delete_with`] of all keys that `txn` deletes in this shard, as
-    /// [`Self::put_txn`].
-    ///
-    /// # Errors
-    /// As [`Self::put_txn`].
-    pub async fn delete_txn(
-        &self,
-        keys: &RecordBatch,
-        mode: WriteMode,
-        txn: Option<&Txn>,
-    ) -> Result<Acknowledged> {
-        self.shared.check_open()?;
-        let schema = self.shared.schema();
-        let rows = schema.accept_keys(keys)?;
-        self.shared.place(&schema, rows, mode, txn).await
+        self.write(WriteBatch::deletes(keys), WriteOptions::default()).await
     }
 
     /// Flushes everything that was put before the call; returns when the manifest lists it.
@@ -207,8 +121,7 @@ impl ShardWriter {
         }
         let mut end = shared.closing.lock().await;
         if end.is_none() {
-            shared.queue.hurry();
-            let durable = shared.queue.wait_durable(shared.queue.queued()).await;
+            let durable = shared.log.drain().await;
             let flushed = if flush && durable.is_ok() {
                 shared.flush_all().await.map_err(|error| shared.at_its_end(error))
             } else {
@@ -221,13 +134,13 @@ impl ShardWriter {
         end.clone().map_or(Ok(()), |end| end.told(flush))
     }
 
-    /// The readable rows in memory and the manifest below them, as one cut.
+    /// The readable rows in memory and the manifest below them, as one snapshot.
     ///
     /// # Errors
-    /// A fenced or stopped job refuses: its memory may hold rows that nobody else will see.
+    /// A fenced or stopped job refuses: its memory may hold rows that no other reader will see.
     pub fn snapshot(&self) -> Result<ShardSnapshot> {
         if !mutant!("B10") {
-            self.shared.queue.check()?;
+            self.shared.log.queue.check()?;
         }
         Ok(self.shared.snapshot())
     }
@@ -239,14 +152,14 @@ impl ShardWriter {
     /// A fenced, stopped or closed job refuses; a storage error.
     pub async fn check_owned(&self) -> Result<()> {
         self.shared.check_open()?;
-        let owned = self.shared.manifests.check_fenced(self.shared.epoch).await;
+        let owned = self.shared.flusher.manifests.check_fenced(self.shared.epoch).await;
         self.shared.stop_where_fenced(owned)
     }
 
     /// The columns and key of the rows that are put now.
     #[must_use]
     pub fn schema(&self) -> Arc<RowSchema> {
-        self.shared.schema()
+        self.shared.follower.schema()
     }
 
     /// The shard.
@@ -265,7 +178,7 @@ impl ShardWriter {
     #[must_use]
     pub fn first_entry(&self) -> PlannedEntry {
         let shared = &self.shared;
-        let position = shared.sentinel.next();
+        let position = shared.log.sentinel.next();
         PlannedEntry { shard_id: shared.shard_id, position, epoch: shared.epoch }
     }
 
@@ -298,184 +211,17 @@ impl Drop for ShardWriter {
     }
 }
 
-/// Where a put's rows are.
-enum Outcome {
-    Placed(Placed),
-    /// The transaction id is recorded; its rows are among the first so many batches of the job's log.
-    AlreadyWritten(u64),
-}
-
-struct Placed {
-    memtable: Arc<MemTable>,
-    /// Batches of the MemTable up to and with this put's.
-    batches: usize,
-    /// Batches of the job's log up to and with this put's.
-    queued: u64,
-}
-
-/// A put is never split.
-fn refuse_too_much(rows: usize, bytes: usize) -> Result<()> {
-    if u32::try_from(rows).is_err() {
-        return Err(Error::input(format!("a put takes less than 2^32 rows, got {rows}")));
-    }
-    if bytes <= MAX_PUT_BYTES {
-        return Ok(());
-    }
-    Err(Error::input(format!(
-        "a put takes at most {MAX_PUT_BYTES} bytes, because it stands whole in one entry of the \
-         log; got {bytes} in {rows} rows: put them in several batches"
-    )))
-}
-
 impl Shared {
-    /// The write path after acceptance. The order is the contract: route, admit, place, then
-    /// wait for what was promised. A put is never split: it stands whole in one MemTable and in
-    /// one WAL entry, so readers and replay see all of it or nothing.
-    pub(super) async fn place(
-        self: &Arc<Self>,
-        schema: &RowSchema,
-        rows: AcceptedRows,
-        mode: WriteMode,
-        txn: Option<&Txn>,
-    ) -> Result<Acknowledged> {
-        let durable = mode.durable.unwrap_or(self.config.durable_write);
-        let indexed = mode.sync_index.unwrap_or(self.config.sync_indexed_write);
-        let count = rows.batch.num_rows();
-        if count == 0 {
-            // The promise is that of any put: with it, all rows that were put before are durable.
-            if durable {
-                self.queue.hurry();
-                self.wait_durable(self.queue.queued(), Instant::now()).await?;
-            }
-            return Ok(Acknowledged { rows: 0, durable, indexed, already_written: false });
-        }
-        refuse_too_much(count, rows.payload_bytes)?;
-        self.identity.refuse_foreign_rows(&rows.batch)?;
-        let keys = (indexed && schema.has_key()).then(|| schema.encode_keys(&rows));
-        let bytes = rows.memory_bytes();
-        let admitted = self.admit(bytes).await?;
-        let placed = match self.push(AcceptedRows { keys, ..rows }, bytes, txn)? {
-            Outcome::Placed(placed) => placed,
-            Outcome::AlreadyWritten(queued) => {
-                let asked_at = Instant::now();
-                self.queue.hurry();
-                self.wait_durable(queued, asked_at).await?;
-                return Ok(Acknowledged { rows: 0, durable: true, indexed, already_written: true });
-            }
-        };
-        admitted.placed();
-        let queued_at = Instant::now();
-        if durable && count >= INDEXED_BESIDE && !self.crowded.load(Ordering::Relaxed) {
-            self.unindexed.notify_one();
-        }
-        if durable && !(mode.alone && self.append_here(placed.queued)) {
-            self.queue.hurry();
-        }
-        if indexed {
-            placed.memtable.index_through(placed.batches);
-        } else {
-            self.unindexed.notify_one();
-        }
-        if durable {
-            let until = if mutant!("B8") { placed.batches as u64 } else { placed.queued };
-            let until = if mutant!("B9") { 0 } else { until };
-            self.wait_durable(until, queued_at).await?;
-        } else {
-            self.acknowledged.fetch_max(placed.queued, Ordering::AcqRel);
-        }
-        Counters::add(&self.counters.puts, 1);
-        Counters::add(&self.counters.rows, count);
-        Ok(Acknowledged { rows: count, durable, indexed, already_written: false })
-    }
-
-    /// One short lock from memory to log, so that the log's order is the rows' order.
-    fn push(&self, rows: AcceptedRows, bytes: usize, txn: Option<&Txn>) -> Result<Outcome> {
-        let placing = self.placing.lock();
-        self.check_open()?;
-        self.check_schema()?;
-        let rows = self.schema().conform_accepted(rows)?;
-        if let Some(txn) = txn
-            && !self.txns.lock().is_new(self.shard_id, txn)?
-        {
-            return Ok(Outcome::AlreadyWritten(self.queue.queued()));
-        }
-        if self.is_full_for(rows.batch.num_rows()) {
-            self.freeze(&placing);
-        }
-        let memtable = self.state().active.memtable.clone();
-        let queued = Queued {
-            generation: memtable.generation(),
-            batch: rows.batch.clone(),
-            bytes: rows.payload_bytes,
-            txn: txn.cloned(),
-        };
-        if let Some(txn) = txn {
-            self.txns.lock().record(queued.generation, txn);
-        }
-        let batches = memtable.push(rows.batch, rows.keys, bytes);
-        Ok(Outcome::Placed(Placed { batches, queued: self.queue.push(queued), memtable }))
-    }
-
-    /// Whether `more` rows belong into the next MemTable. Batches and rows are bounded exactly:
-    /// lance refuses to replay a generation that its own limits could not have held, unless a
-    /// single put brought all of it.
-    fn is_full_for(&self, more: usize) -> bool {
-        let active = &self.state().active.memtable;
-        active.rows() > 0
-            && (active.rows() + more > self.config.max_memtable_rows
-                || active.batches() + 1 > self.config.max_memtable_batches
-                || active.bytes() >= self.config.max_memtable_size)
-    }
-
-    /// Waits for a put's entry; the wait counts from `since`, because the entry may be written
-    /// while the put still indexes its keys.
-    async fn wait_durable(&self, queued: u64, since: Instant) -> Result<()> {
-        self.queue.wait_durable(queued).await?;
-        self.counters.durable_waits.record(since.elapsed());
-        Ok(())
-    }
-
-    /// Indexes what puts left to this task, a few batches at a time.
-    pub(super) async fn run_indexing(self: Arc<Self>) {
-        let end = TaskEnd::of(&self, "indexing");
-        while !self.is_stopped() {
-            for live in self.state().memtables() {
-                while live.memtable.index_more(INDEX_STEP) && !self.is_stopped() {
-                    tokio::task::yield_now().await;
-                }
-            }
-            self.unindexed.notified().await;
-        }
-        end.expected();
-    }
-
     /// Returns when neither an append nor a flush is on its way.
     async fn wait_tasks_ended(&self) {
-        if !mutant!("L2") {
-            drop(self.appending.lock().await);
-        }
-        self.wait_flushes_ended().await;
-    }
-
-    pub(super) async fn flush_all(&self) -> Result<()> {
-        let mut progress = self.flushes.subscribe();
-        let generation = {
-            let placing = self.placing.lock();
-            self.retry_failed_flush();
-            let frozen_last = self.state().frozen.last().map(|live| live.memtable.generation());
-            self.freeze(&placing).or(frozen_last)
-        };
-        let Some(generation) = generation else {
-            self.follow_table().await;
-            return Ok(());
-        };
-        self.wait_flushed(&mut progress, generation).await
+        self.log.wait_ended().await;
+        self.flusher.wait_ended().await;
     }
 
     /// Rows are readable once they are durable or acknowledged without that, in put order.
     fn snapshot(&self) -> ShardSnapshot {
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
-        let readable = self.queue.durable().batches.max(acknowledged);
+        let readable = self.log.queue.durable().batches.max(acknowledged);
         let state = self.state();
         let memtables = state
             .memtables()
@@ -489,7 +235,7 @@ impl Shared {
     /// acknowledged any more.
     pub(super) fn stop_where_fenced<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(fenced @ Error::Fenced { .. }) = &answer {
-            self.queue.fail(fenced.clone());
+            self.log.queue.fail(fenced.clone());
         }
         answer
     }
@@ -501,29 +247,29 @@ impl Shared {
         }
         let reason = format!("it could not be flushed when it was closed: {error}");
         let stopped = Error::Poisoned { shard: self.shard_id, reason };
-        self.queue.fail(stopped.clone());
+        self.log.queue.fail(stopped.clone());
         stopped
     }
 
     fn stats(&self) -> JobStats {
         let state = self.state();
-        let counters = &self.counters;
+        let (puts, log, flush) = (&self.counters, &self.log.counters, &self.flusher.counters);
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let unindexed: usize = state.memtables().map(|live| live.memtable.unindexed_rows()).sum();
         JobStats {
             shard_id: self.shard_id,
             writer_epoch: self.epoch,
-            puts: read(&counters.puts),
-            rows: read(&counters.rows),
-            wal_entries: read(&counters.wal_entries),
-            wal_batches: read(&counters.wal_batches),
-            wal_bytes: read(&counters.wal_bytes),
-            wal_position: WalPosition(read(&counters.wal_position)),
-            durable_wait_p50_us: counters.durable_waits.quantile_us(0.5),
-            durable_wait_p99_us: counters.durable_waits.quantile_us(0.99),
-            flushes: read(&counters.flushes),
-            flushed_bytes: read(&counters.flushed_bytes),
-            flush_ms: read(&counters.flush_ms),
+            puts: read(&puts.puts),
+            rows: read(&puts.rows),
+            wal_entries: read(&log.wal_entries),
+            wal_batches: read(&log.wal_batches),
+            wal_bytes: read(&log.wal_bytes),
+            wal_position: WalPosition(read(&log.wal_position)),
+            durable_wait_p50_us: log.durable_waits.quantile_us(0.5),
+            durable_wait_p99_us: log.durable_waits.quantile_us(0.99),
+            flushes: read(&flush.flushes),
+            flushed_bytes: read(&flush.flushed_bytes),
+            flush_ms: read(&flush.flush_ms),
             active_generation: state.active.memtable.generation(),
             active_rows: state.active.memtable.rows() as u64,
             active_batches: state.active.memtable.batches() as u64,
@@ -531,8 +277,8 @@ impl Shared {
             uncompacted_generations: state.manifest.sstables.len() as u64,
             memtable_bytes: self.admission.bytes() as u64,
             unindexed_rows: unindexed as u64,
-            backpressure_ms: read(&counters.backpressure_ms),
-            backpressure_puts: read(&counters.backpressure_puts),
+            backpressure_ms: read(&puts.backpressure_ms),
+            backpressure_puts: read(&puts.backpressure_puts),
             waiting_puts: self.admission.waiting() as u64,
         }
     }
@@ -547,7 +293,7 @@ impl Shared {
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
-        self.queue.check()?;
+        self.log.queue.check()?;
         if self.is_closed() { Err(Error::Closed { shard: self.shard_id }) } else { Ok(()) }
     }
 
@@ -556,27 +302,13 @@ impl Shared {
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire) || self.queue.check().is_err()
+        self.stopped.load(Ordering::Acquire) || self.log.queue.check().is_err()
     }
 
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        self.queue.close();
-        self.frozen.notify_one();
+        self.log.queue.close();
+        self.flusher.frozen.notify_one();
         self.unindexed.notify_one();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_put_that_no_entry_of_the_log_can_hold_is_refused() {
-        refuse_too_much(1, MAX_PUT_BYTES).unwrap();
-        let error = refuse_too_much(7, MAX_PUT_BYTES + 1).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("got 4294967297 in 7 rows"), "{error}");
-        assert_eq!(refuse_too_much(1 << 32, 1).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

@@ -12,15 +12,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arrow::compute::{take, take_record_batch};
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
-use arrow_array::{BooleanArray, RecordBatch};
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths, round_floats};
-use lancemem_core::shard::{IngestedSsTable, SsTableSink, is_new, unlisted_rows};
+use lancemem_core::shard::{
+    Deletes, IngestedSsTable, SsTableSink, WriteBatch, is_new, unlisted_rows,
+};
 use lancemem_core::store::Created;
 use lancemem_core::types::{
     Error, Generation, MaxBytes, Result, ShardId, Txn, Txns, once_app_id, once_name,
@@ -30,7 +32,7 @@ use super::garbage::Remover;
 use super::job::LanceSink;
 use super::schema_rules::refuse_unwritable;
 use super::turns::{Attempts, ShardTurns};
-use super::write::{Verb, shard_of};
+use super::write::shard_of;
 use super::{Job, Table};
 use crate::errors::{Context, SsTableErrors};
 use crate::garbage::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
@@ -440,15 +442,12 @@ impl BulkWriter {
     /// # Errors
     /// An input error that names column and row, or why an SSTable could not be written; with nothing of
     /// these rows staged, and all of those before them.
-    pub fn write<'a>(
-        &'a mut self,
-        rows: &'a RecordBatch,
-        verb: Verb<'a>,
-    ) -> BoxFuture<'a, Result<()>> {
-        self.add(rows, verb).boxed()
+    pub fn write<'a>(&'a mut self, batch: WriteBatch<'a>) -> BoxFuture<'a, Result<()>> {
+        self.add(batch).boxed()
     }
 
-    async fn add(&mut self, rows: &RecordBatch, verb: Verb<'_>) -> Result<()> {
+    async fn add(&mut self, batch: WriteBatch<'_>) -> Result<()> {
+        let WriteBatch { rows, deletes } = batch;
         if rows.num_rows() == 0 {
             return Ok(());
         }
@@ -456,15 +455,12 @@ impl BulkWriter {
         let mut parts = Vec::new();
         for (ordinal, positions) in table.route(rows)? {
             let part = take_record_batch(rows, &positions).context("routing rows")?;
-            let accepted = match verb {
-                Verb::Upsert => self.schema.accept(&part)?,
-                Verb::Delete => self.schema.accept_keys(&part)?,
-                Verb::Apply(deletes) => {
-                    let deletes = take(deletes as &BooleanArray, &positions, None);
-                    let deletes = deletes.context("routing rows")?;
-                    self.schema.accept_changes(&part, deletes.as_boolean())?
-                }
+            let mask = match deletes {
+                Deletes::Mask(mask) => Some(take(mask, &positions, None).context("routing rows")?),
+                _ => None,
             };
+            let deletes = mask.as_ref().map_or(deletes, |mask| Deletes::Mask(mask.as_boolean()));
+            let accepted = WriteBatch { rows: &part, deletes }.accept(&self.schema)?;
             parts.push((shard_of(&self.routing, ordinal)?, accepted));
         }
         let most = table.writer_defaults().max_memtable_size;

@@ -361,12 +361,11 @@ mod tests {
     use arrow_schema::{DataType, Field, Schema};
     use lance::index::DatasetIndexExt;
     use lancemem_core::format::Sharding;
-    use lancemem_core::shard::WriteMode;
     use lancemem_core::types::WriterConfig;
 
     use super::*;
     use crate::sstable::files_of_commit;
-    use crate::table::{CreateOptions, Job, Verb};
+    use crate::table::{CreateOptions, Job};
 
     fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
         let schema = Arc::new(Schema::new(vec![
@@ -410,7 +409,7 @@ mod tests {
     }
 
     async fn flush(job: &Job, ids: std::ops::Range<i64>) {
-        job.put(&rows(ids), WriteMode::default()).await.unwrap();
+        job.put(&rows(ids)).await.unwrap();
         job.flush().await.unwrap();
     }
 
@@ -474,7 +473,7 @@ mod tests {
         let buckets = Sharding::Bucket { column: "id".to_owned(), buckets: 2 };
         let config = WriterConfig::default();
         let table = Table::enable(table.uri(), Some(&buckets), &config).await.unwrap();
-        table.write(&rows(0..10), Verb::Upsert, None).await.unwrap();
+        table.upsert(&rows(0..10)).await.unwrap();
         for shard in table.shards().await.unwrap() {
             let job = table.start_job(shard.shard_id, config.clone()).await.unwrap();
             job.close(true).await.unwrap();

@@ -7,18 +7,18 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::RecordBatch;
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, ShardManifest, SsTable, fsync_note, paths, round_floats};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
-    Acknowledged, ClaimTurn, JobStats, PlannedEntry, ShardIdentity, ShardSnapshot, ShardWriter,
-    SsTableSink, WriteMode,
+    Acknowledged, ClaimTurn, JobStats, PlannedEntry, SchemaSource, ShardIdentity, ShardSnapshot,
+    ShardWriter, SsTableSink, WriteBatch, WriteOptions,
 };
 use lancemem_core::store::Store;
-use lancemem_core::types::{Error, MaxBytes, Result, ShardId, Txn, WriterConfig, WriterEpoch};
+use lancemem_core::types::{Error, MaxBytes, Result, ShardId, WriterConfig, WriterEpoch};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -34,8 +34,8 @@ use crate::sstable::{
     BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
 };
 
-/// A log of more puts or bytes than this is long: whoever starts the next job, or reads the shard in
-/// another process, opens a file for each put and indexes every row again.
+/// A log of more puts or bytes than this is long: the next job, or a
+/// reader in another process, opens a file for each put and indexes every row again.
 const LONG_LOG_PUTS: u64 = 64;
 const LONG_LOG_BYTES: u64 = 32 << 20;
 
@@ -45,7 +45,7 @@ pub struct Job {
     pub(super) writer: ShardWriter,
     base: Arc<LatestBase>,
     table: String,
-    /// Where that is and which of those that stood there, to tell it from another table of the name:
+    /// The table's location and id, which tell it from another table that was made in its place:
     /// their shards may have the same ids.
     home: String,
     table_id: Option<Uuid>,
@@ -165,12 +165,13 @@ impl Table {
             let nothing = fsync_note::encode(shard_id, WriterEpoch(0));
             synced.put_if_absent(&note, nothing.into()).await?;
         }
-        let schema = base.schema.rows.clone();
+        let columns = TableColumns { base: self.base.clone(), known: base.schema.rows.clone() };
+        let columns = Arc::new(columns);
         let own = store.clone();
         let writer = match turn {
-            None => ShardWriter::open(own, identity, schema, sink, config).await?,
+            None => ShardWriter::open(own, identity, columns, sink, config).await?,
             Some(turn) => {
-                ShardWriter::open_in_turn(own, identity, schema, sink, config, turn).await?
+                ShardWriter::open_in_turn(own, identity, columns, sink, config, turn).await?
             }
         };
         let home = self.location().home();
@@ -253,34 +254,35 @@ impl Table {
 }
 
 impl Job {
-    /// Adds or replaces rows; see [`ShardWriter::put_with`].
+    /// Adds, replaces or deletes rows; see [`ShardWriter::write`].
     ///
     /// # Errors
-    /// As [`ShardWriter::put`].
+    /// As [`ShardWriter::write`].
     #[boxed]
-    pub async fn put(&self, rows: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        let columns = self.row_schema();
-        let done = self.writer.put_with(rows, mode).await;
-        if self.fits_now(&done, &columns).await? {
-            self.writer.put_with(rows, mode).await
-        } else {
-            done
-        }
+    pub async fn write(
+        &self,
+        batch: WriteBatch<'_>,
+        options: WriteOptions<'_>,
+    ) -> Result<Acknowledged> {
+        self.writer.write(batch, options).await
     }
 
-    /// Deletes keys; see [`ShardWriter::delete_with`].
+    /// Adds or replaces rows; see [`ShardWriter::put`].
     ///
     /// # Errors
-    /// As [`ShardWriter::delete`].
+    /// As [`ShardWriter::write`].
     #[boxed]
-    pub async fn delete(&self, keys: &RecordBatch, mode: WriteMode) -> Result<Acknowledged> {
-        let columns = self.row_schema();
-        let done = self.writer.delete_with(keys, mode).await;
-        if self.fits_now(&done, &columns).await? {
-            self.writer.delete_with(keys, mode).await
-        } else {
-            done
-        }
+    pub async fn put(&self, rows: &RecordBatch) -> Result<Acknowledged> {
+        self.writer.put(rows).await
+    }
+
+    /// Deletes keys; see [`ShardWriter::delete`].
+    ///
+    /// # Errors
+    /// As [`ShardWriter::write`].
+    #[boxed]
+    pub async fn delete(&self, keys: &RecordBatch) -> Result<Acknowledged> {
+        self.writer.delete(keys).await
     }
 
     /// As [`Table::round_floats`], by the columns that the job has now.
@@ -289,64 +291,6 @@ impl Job {
     /// As [`Table::round_floats`].
     pub fn round_floats(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         round_floats(rows, self.row_schema().logical())
-    }
-
-    /// Adds or replaces rows with their transaction id; see [`ShardWriter::put_txn`].
-    ///
-    /// # Errors
-    /// As [`ShardWriter::put_txn`].
-    #[boxed]
-    pub async fn put_txn(
-        &self,
-        rows: &RecordBatch,
-        mode: WriteMode,
-        txn: Option<&Txn>,
-    ) -> Result<Acknowledged> {
-        let columns = self.row_schema();
-        let done = self.writer.put_txn(rows, mode, txn).await;
-        if self.fits_now(&done, &columns).await? {
-            return self.writer.put_txn(rows, mode, txn).await;
-        }
-        done
-    }
-
-    /// Deletes keys with their transaction id; see [`ShardWriter::delete_txn`].
-    ///
-    /// # Errors
-    /// As [`ShardWriter::delete_txn`].
-    #[boxed]
-    pub async fn delete_txn(
-        &self,
-        keys: &RecordBatch,
-        mode: WriteMode,
-        txn: Option<&Txn>,
-    ) -> Result<Acknowledged> {
-        let columns = self.row_schema();
-        let done = self.writer.delete_txn(keys, mode, txn).await;
-        if self.fits_now(&done, &columns).await? {
-            return self.writer.delete_txn(keys, mode, txn).await;
-        }
-        done
-    }
-
-    /// Rows and deletes in one put; see [`ShardWriter::apply_with`].
-    ///
-    /// # Errors
-    /// As [`ShardWriter::apply_with`].
-    #[boxed]
-    pub async fn apply(
-        &self,
-        rows: &RecordBatch,
-        deletes: &BooleanArray,
-        mode: WriteMode,
-        txn: Option<&Txn>,
-    ) -> Result<Acknowledged> {
-        let columns = self.row_schema();
-        let done = self.writer.apply_with(rows, deletes, mode, txn).await;
-        if self.fits_now(&done, &columns).await? {
-            return self.writer.apply_with(rows, deletes, mode, txn).await;
-        }
-        done
     }
 
     /// Flushes what was put; see [`ShardWriter::flush`].
@@ -448,14 +392,6 @@ impl Job {
         self.writer.epoch()
     }
 
-    /// Whether rows that were refused under `schema_rules` may fit by now: the table's have changed.
-    /// Another put, or a flush, may have taken them up already.
-    async fn fits_now<T>(&self, done: &Result<T>, columns: &Arc<RowSchema>) -> Result<bool> {
-        let Err(Error::InvalidInput(_)) = done else { return Ok(false) };
-        let changed = self.writer.follow_table().await?;
-        Ok(changed || !Arc::ptr_eq(&self.row_schema(), columns))
-    }
-
     /// What the job accepts and stores now.
     pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
         self.writer.schema()
@@ -482,7 +418,7 @@ pub(super) struct LanceSink {
     pub key: Arc<[String]>,
     pub fsync: bool,
     pub buffer_bytes: usize,
-    /// The sharding that an SSTable names whose shard nobody has claimed; the manifest of the others names it.
+    /// The sharding that an SSTable names whose shard is not claimed; the manifests of claimed shards record it.
     pub routed_by: Option<String>,
 }
 
@@ -525,10 +461,25 @@ impl SsTableSink for LanceSink {
             primary_key_bytes: Some(written.primary_key_bytes).filter(|bytes| *bytes > 0),
         })
     }
+}
 
-    async fn newest_schema(&self) -> Result<Option<Arc<RowSchema>>> {
+/// The columns of the base table.
+#[derive(Debug)]
+struct TableColumns {
+    base: Arc<LatestBase>,
+    /// As they were when the job was asked for.
+    known: Arc<RowSchema>,
+}
+
+#[async_trait]
+impl SchemaSource for TableColumns {
+    fn known(&self) -> Arc<RowSchema> {
+        self.known.clone()
+    }
+
+    async fn newest(&self) -> Result<Arc<RowSchema>> {
         let newest = self.base.newest().await?;
         refuse_unwritable(&newest.dataset)?;
-        Ok(Some(newest.schema.rows.clone()))
+        Ok(newest.schema.rows.clone())
     }
 }

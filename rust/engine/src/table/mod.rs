@@ -57,7 +57,7 @@ pub use relist::RelistReport;
 pub use repair::SsTableReport;
 pub use scan::{Scan, ScanOptions};
 pub use shards::{Shard, TableStats};
-pub use write::{Verb, WriteResult};
+pub use write::WriteResult;
 
 use crate::deletion_vectors::VectorFiles;
 use crate::errors::Context;

@@ -189,7 +189,6 @@ mod tests {
 
     use arrow_array::{Int64Array, RecordBatch};
     use lancemem_core::format::Sharding;
-    use lancemem_core::shard::WriteMode;
     use lancemem_core::types::WriterConfig;
 
     use super::*;
@@ -209,7 +208,7 @@ mod tests {
         let table = Table::create(folder.path().to_str().unwrap(), &options).await.unwrap();
         let shard_id = table.shards().await.unwrap()[0].shard_id;
         let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
-        job.put(&rows, WriteMode::default()).await.unwrap();
+        job.put(&rows).await.unwrap();
         job.close(true).await.unwrap();
         let listed = table.shards().await.unwrap();
         let sstable = folder.path().join("_mem_wal").join(shard_id.to_string());

@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use arrow::compute::{take, take_record_batch};
 use arrow_array::cast::AsArray;
-use arrow_array::{BooleanArray, RecordBatch, UInt32Array};
+use arrow_array::{RecordBatch, UInt32Array};
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::format::round_floats;
-use lancemem_core::shard::{Acknowledged, WriteMode, is_new, recorded_txns};
+use lancemem_core::shard::{
+    Acknowledged, Deletes, WriteBatch, WriteOptions, is_new, recorded_txns,
+};
 use lancemem_core::types::{Error, Result, ShardId, Txn, Txns, WriterConfig};
 
 use super::turns::{Attempts, ShardTurns};
@@ -33,46 +35,28 @@ pub struct WriteResult {
     pub already_written: usize,
 }
 
-/// What is done with the rows of a write.
-#[derive(Clone, Copy, Debug)]
-pub enum Verb<'a> {
-    /// Add or replace them.
-    Upsert,
-    /// Delete their keys.
-    Delete,
-    /// Delete the keys of those rows that are true here, add or replace the others, in the
-    /// order of the rows.
-    Apply(&'a BooleanArray),
-}
-
 /// What one call writes to one shard.
 struct Part<'a> {
-    rows: &'a RecordBatch,
+    batch: WriteBatch<'a>,
     positions: UInt32Array,
-    verb: Verb<'a>,
     txn: Option<&'a Txn>,
 }
 
 impl Part<'_> {
     /// Puts the rows as one put, which becomes one entry of the log.
     async fn put(&self, job: &Job) -> Result<Acknowledged> {
+        let options = WriteOptions::default().txn(self.txn);
+        let WriteBatch { rows, deletes } = self.batch;
         // All of them, in their order: no second copy is made.
-        let is_all = self.positions.len() == self.rows.num_rows();
-        let rows = if is_all {
-            Ok(self.rows.clone())
-        } else {
-            take_record_batch(self.rows, &self.positions)
-        };
-        let rows = rows.context("routing rows")?;
-        let mode = WriteMode::default();
-        match self.verb {
-            Verb::Upsert => job.put_txn(&rows, mode, self.txn).await,
-            Verb::Delete => job.delete_txn(&rows, mode, self.txn).await,
-            Verb::Apply(deletes) => {
-                let deletes = take(deletes, &self.positions, None).context("routing rows")?;
-                job.apply(&rows, deletes.as_boolean(), mode, self.txn).await
-            }
+        if self.positions.len() == rows.num_rows() {
+            return job.write(self.batch, options).await;
         }
+        let rows = take_record_batch(rows, &self.positions).context("routing rows")?;
+        let Deletes::Mask(mask) = deletes else {
+            return job.write(WriteBatch { rows: &rows, deletes }, options).await;
+        };
+        let mask = take(mask, &self.positions, None).context("routing rows")?;
+        job.write(WriteBatch::changes(&rows, mask.as_boolean()), options).await
     }
 
     /// What a call did whose entry was found in the log.
@@ -93,7 +77,7 @@ impl Table {
     /// shard all the time: the rows of other shards may be written.
     #[boxed]
     pub async fn upsert(&self, rows: &RecordBatch) -> Result<WriteResult> {
-        self.write(rows, Verb::Upsert, None).await
+        self.write(WriteBatch::upserts(rows), None).await
     }
 
     /// Deletes the rows with these keys, whether they exist or not.
@@ -102,7 +86,7 @@ impl Table {
     /// As [`Self::upsert`].
     #[boxed]
     pub async fn delete(&self, keys: &RecordBatch) -> Result<WriteResult> {
-        self.write(keys, Verb::Delete, None).await
+        self.write(WriteBatch::deletes(keys), None).await
     }
 
     /// `rows` with the floats rounded to the nearest that the table holds in fewer bits.
@@ -137,39 +121,28 @@ impl Table {
         Ok(self.txns_of(shard_id).await?.get(app_id))
     }
 
-    /// Writes `rows`, those of each shard in one put. With a `txn` each shard takes them only
-    /// where it has not recorded the transaction id, and records it together with them.
+    /// Writes the rows of `batch`, those of each shard in one put. With a `txn` each shard takes them
+    /// only where it has not recorded the transaction id, and records it together with them.
     ///
     /// # Errors
     /// As [`Self::upsert`]; stale where a shard has a newer version of the application.
     pub fn write<'a>(
         &'a self,
-        rows: &'a RecordBatch,
-        verb: Verb<'a>,
+        batch: WriteBatch<'a>,
         txn: Option<&'a Txn>,
     ) -> BoxFuture<'a, Result<WriteResult>> {
-        self.write_routed(rows, verb, txn).boxed()
+        self.write_routed(batch, txn).boxed()
     }
 
-    async fn write_routed(
-        &self,
-        rows: &RecordBatch,
-        verb: Verb<'_>,
-        txn: Option<&Txn>,
-    ) -> Result<WriteResult> {
-        if rows.num_rows() == 0 {
+    async fn write_routed(&self, batch: WriteBatch<'_>, txn: Option<&Txn>) -> Result<WriteResult> {
+        if batch.rows.num_rows() == 0 {
             return Ok(WriteResult::default());
         }
-        let schema = self.latest().await?.schema.rows.clone();
-        match verb {
-            Verb::Upsert => schema.accept(rows)?,
-            Verb::Delete => schema.accept_keys(rows)?,
-            Verb::Apply(deletes) => schema.accept_changes(rows, deletes)?,
-        };
+        batch.accept(&self.latest().await?.schema.rows)?;
         let routing = self.routing().await?;
-        let writes = self.route(rows)?.into_iter().map(|(ordinal, positions)| {
+        let writes = self.route(batch.rows)?.into_iter().map(|(ordinal, positions)| {
             let shard_id = shard_of(&routing, ordinal);
-            async move { self.write_shard(shard_id?, &Part { rows, positions, verb, txn }).await }
+            async move { self.write_shard(shard_id?, &Part { batch, positions, txn }).await }
         });
         let written = try_join_all(writes).await?;
         Ok(written.into_iter().fold(WriteResult::default(), |sum, shard| WriteResult {
@@ -209,7 +182,7 @@ impl Table {
         if attempts.is_written(self.store(), false).await? {
             return Ok(part.written());
         }
-        // Before the claim: a write that has nothing to do must not fence whoever works there.
+        // Before the claim: a write that has nothing to do must not fence the job that runs there.
         if let Some(txn) = part.txn
             && !is_new(&self.txns_of(shard_id).await?, shard_id, txn)?
         {

@@ -19,7 +19,9 @@ use async_trait::async_trait;
 use lancemem_core::Result;
 use lancemem_core::format::{RowSchema, SsTable, paths};
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::shard::{Replay, ShardIdentity, ShardWriter, SsTableSink, WriteMode};
+use lancemem_core::shard::{
+    FixedSchema, Replay, ShardIdentity, ShardWriter, SsTableSink, WriteBatch, WriteOptions,
+};
 use lancemem_core::store::{ManifestStore, Store, waiting_here};
 use lancemem_core::types::{KeyIndexKind, ShardId, WalPosition, WriterConfig};
 use lancemem_core::wal::WalTail;
@@ -72,7 +74,8 @@ impl Shard {
     async fn open(&self, config: WriterConfig) -> Arc<ShardWriter> {
         let identity = ShardIdentity { shard_id: self.shard_id, routing: None, sharding: None };
         let (store, sink) = (self.store.clone(), self.sink.clone());
-        let opened = ShardWriter::open(store, identity, self.schema.clone(), sink, config).await;
+        let columns = Arc::new(FixedSchema(self.schema.clone()));
+        let opened = ShardWriter::open(store, identity, columns, sink, config).await;
         Arc::new(opened.unwrap())
     }
 
@@ -121,10 +124,10 @@ fn start(writer: &Arc<ShardWriter>) -> Vec<tokio::task::JoinHandle<()>> {
         let writer = writer.clone();
         tokio::spawn(async move {
             // One of them appends by itself whenever it can.
-            let mode = WriteMode { alone: putter == 0, ..WriteMode::default() };
+            let options = WriteOptions::default().inline(putter == 0);
             for value in 0..PUTS {
                 let row = row(putter * 100 + value);
-                let mut put = Box::pin(writer.put_with(&row, mode));
+                let mut put = Box::pin(writer.write(WriteBatch::upserts(&row), options));
                 let put = poll_fn(|context| waiting_here(|| put.as_mut().poll(context)));
                 let acknowledged = put.await.unwrap();
                 assert!(acknowledged.durable);

@@ -9,7 +9,6 @@ use std::time::Duration;
 use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use lancemem_core::format::Sharding;
-use lancemem_core::shard::WriteMode;
 use lancemem_core::types::WriterConfig;
 
 use super::*;
@@ -64,13 +63,13 @@ async fn a_shard_with_enough_generations_is_compacted_and_its_job_is_not_fenced(
     let epoch = job.epoch();
     for round in 1..=3 {
         for step in 0..3 {
-            job.put(&rows(step..step + 10, round), WriteMode::default()).await.unwrap();
+            job.put(&rows(step..step + 10, round)).await.unwrap();
             job.flush().await.unwrap();
         }
         let wanted = u64::try_from(round).unwrap() * 3;
         until(&job, |stats| stats.compacted_generations >= wanted).await;
     }
-    job.put(&rows(0..1, 9), WriteMode::default()).await.unwrap();
+    job.put(&rows(0..1, 9)).await.unwrap();
     job.flush().await.unwrap();
     assert_eq!(job.epoch(), epoch);
     assert_eq!(table.shards().await.unwrap()[0].writer_epoch, epoch);
@@ -88,7 +87,7 @@ async fn a_single_generation_waits_for_the_interval_and_no_longer() {
     let config =
         WriterConfig { maintenance_interval: Duration::from_millis(5), ..by_generations(100) };
     let job = start(&table, config).await;
-    job.put(&rows(0..5, 1), WriteMode::default()).await.unwrap();
+    job.put(&rows(0..5, 1)).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.compactions == 1 && stats.collections >= 1).await;
     assert_eq!(stats.compacted_generations, 1);
@@ -109,7 +108,7 @@ async fn puts_that_wait_for_a_compaction_get_one() {
     };
     let job = start(&table, config).await;
     for id in 0..12 {
-        job.put(&rows(id..id + 1, id), WriteMode::default()).await.unwrap();
+        job.put(&rows(id..id + 1, id)).await.unwrap();
     }
     assert!(job.maintenance_stats().compactions > 0);
     job.close(false).await.unwrap();
@@ -125,10 +124,10 @@ async fn what_was_compacted_is_collected_while_the_job_runs() {
         ..by_generations(1)
     };
     let job = start(&table, config).await;
-    job.put(&rows(0..100, 1), WriteMode::default()).await.unwrap();
+    job.put(&rows(0..100, 1)).await.unwrap();
     job.flush().await.unwrap();
     until(&job, |stats| stats.compactions == 1 && stats.collected_bytes > 0).await;
-    job.put(&rows(0..1, 2), WriteMode::default()).await.unwrap();
+    job.put(&rows(0..1, 2)).await.unwrap();
     job.close(false).await.unwrap();
 }
 
@@ -141,12 +140,12 @@ async fn an_error_is_counted_and_told_and_fails_no_put() {
     let data = folder.path().join("data");
     assert!(!data.exists());
     std::fs::write(&data, b"in the way").unwrap();
-    job.put(&rows(0..5, 1), WriteMode::default()).await.unwrap();
+    job.put(&rows(0..5, 1)).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.maintenance_errors > 0).await;
     assert_eq!(stats.compactions, 0);
     assert!(!stats.last_maintenance_error.unwrap().is_empty());
-    job.put(&rows(5..6, 1), WriteMode::default()).await.unwrap();
+    job.put(&rows(5..6, 1)).await.unwrap();
     job.flush().await.unwrap();
     // What stood in the way is gone: the next round, after a pause, makes up for it.
     std::fs::remove_file(&data).unwrap();
@@ -167,13 +166,13 @@ async fn a_look_up_that_failed_is_told_until_the_next_one_makes_up_for_it() {
     assert!(!vectors.exists());
     std::fs::create_dir_all(vectors.parent().unwrap()).unwrap();
     std::fs::write(&vectors, b"in the way").unwrap();
-    job.put(&rows(0..5, 1), WriteMode::default()).await.unwrap();
+    job.put(&rows(0..5, 1)).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.maintenance_errors > 0).await;
     assert!(!stats.last_maintenance_error.unwrap().is_empty());
     assert_eq!(stats.deletion_vector_files, 0);
     std::fs::remove_file(&vectors).unwrap();
-    job.put(&rows(0..5, 2), WriteMode::default()).await.unwrap();
+    job.put(&rows(0..5, 2)).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.last_maintenance_error.is_none()).await;
     assert_eq!(stats.deletion_vector_files, 2);
@@ -187,7 +186,7 @@ async fn a_closed_and_a_dropped_job_leave_no_task_behind() {
     let config =
         WriterConfig { maintenance_interval: Duration::from_millis(1), ..by_generations(1) };
     let closed = start(&table, config.clone()).await;
-    closed.put(&rows(0..5, 1), WriteMode::default()).await.unwrap();
+    closed.put(&rows(0..5, 1)).await.unwrap();
     closed.flush().await.unwrap();
     closed.close(false).await.unwrap();
     closed.close(false).await.unwrap();
@@ -232,7 +231,7 @@ async fn jobs_of_one_table_take_turns_and_two_programs_do_no_harm() {
         let mine = arrow::compute::filter_record_batch(&all, &mine).unwrap();
         puts.push(async move {
             for _ in 0..3 {
-                job.put(&mine, WriteMode::default()).await.unwrap();
+                job.put(&mine).await.unwrap();
                 job.flush().await.unwrap();
             }
         });

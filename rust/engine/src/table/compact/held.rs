@@ -10,7 +10,6 @@ use arrow_schema::{DataType, Field, Schema};
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::cleanup::CleanupPolicy;
 use lancemem_core::format::Sharding;
-use lancemem_core::shard::WriteMode;
 use lancemem_core::types::WriterConfig;
 
 use super::*;
@@ -47,7 +46,7 @@ fn without_rewrite() -> CompactionSettings {
 }
 
 async fn move_rows(table: &Table, job: &Job, ids: std::ops::Range<i64>, value: i64) {
-    job.put(&rows(ids, value), WriteMode::default()).await.unwrap();
+    job.put(&rows(ids, value)).await.unwrap();
     job.flush().await.unwrap();
     table.compact_with(&without_rewrite()).await.unwrap();
 }

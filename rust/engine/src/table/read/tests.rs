@@ -9,7 +9,7 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
 use lancemem_core::format::Sharding;
-use lancemem_core::shard::{ShardSnapshot, WriteMode};
+use lancemem_core::shard::ShardSnapshot;
 use lancemem_core::types::WriterConfig;
 
 use super::*;
@@ -38,7 +38,7 @@ impl LiveJob for Busy {
 
     async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
         let snapshot = LiveJob::snapshot(&*self.0, table).await?;
-        self.0.put(&rows(&[1, 2], 2), WriteMode::default()).await?;
+        self.0.put(&rows(&[1, 2], 2)).await?;
         self.0.flush().await?;
         table.compact_with(&CompactionSettings::default()).await?;
         Ok(snapshot)
@@ -58,7 +58,7 @@ async fn a_compaction_behind_the_rows_in_memory_shows_a_later_put_whole_or_not_a
     let table = Table::create(uri.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
     let job = table.start_job(shard_id, WriterConfig::default()).await.unwrap();
-    job.put(&rows(&[1], 1), WriteMode::default()).await.unwrap();
+    job.put(&rows(&[1], 1)).await.unwrap();
     let busy: Arc<dyn LiveJob> = Arc::new(Busy(job.clone()));
     let keys = rows(&[1, 2], 0).project(&[0]).unwrap();
     let found = table.get(&keys, None, Consistency::Live, &[busy]).await.unwrap();

@@ -1,0 +1,166 @@
+//! The put path: from an accepted batch to its place in memory and in the log.
+//!
+//! Owns: the order of a put: check, accept, admit, place, queue, index, wait.
+//! Does not own: how a MemTable, the log or a flush do their part.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::batch::{Acknowledged, WriteBatch, WriteOptions, refuse_too_much};
+use super::stats::count;
+use super::task_guard::TaskEnd;
+use super::writer::Shared;
+use crate::format::{AcceptedRows, RowSchema};
+use crate::memtable::MemTable;
+use crate::types::{Result, Txn};
+use crate::wal::Queued;
+
+/// Rows of a durable put whose keys the indexing task may index while the log is written.
+const INDEXED_BESIDE: usize = 256;
+/// Batches that the indexing task takes before it lets others run.
+const INDEX_STEP: usize = 16;
+
+/// Where a put's rows are.
+enum Outcome {
+    Placed(Placed),
+    /// The transaction id is recorded; its rows are among the first so many batches of the job's log.
+    AlreadyWritten(u64),
+}
+
+struct Placed {
+    memtable: Arc<MemTable>,
+    /// Batches of the MemTable up to and with this put's.
+    batches: usize,
+    /// Batches of the job's log up to and with this put's.
+    queued: u64,
+}
+
+impl Shared {
+    /// One attempt of a write under `schema`. The order is the contract: accept, route, admit, place,
+    /// then wait for what is promised. A put is never split: it stands whole in one MemTable and in
+    /// one WAL entry, so readers and replay see all of it or nothing.
+    pub(super) async fn write(
+        self: &Arc<Self>,
+        schema: &RowSchema,
+        batch: WriteBatch<'_>,
+        options: WriteOptions<'_>,
+    ) -> Result<Acknowledged> {
+        self.check_open()?;
+        let rows = batch.accept(schema)?;
+        let durable = options.durable.unwrap_or(self.config.durable_write);
+        let indexed = options.sync_index.unwrap_or(self.config.sync_indexed_write);
+        let num_rows = rows.batch.num_rows();
+        if num_rows == 0 {
+            // The promise is that of any put: with it, all rows that were put before are durable.
+            if durable {
+                self.wait_appended(self.log.queue.queued()).await?;
+            }
+            return Ok(Acknowledged { rows: 0, durable, indexed, already_written: false });
+        }
+        refuse_too_much(num_rows, rows.payload_bytes)?;
+        self.identity.refuse_foreign_rows(&rows.batch)?;
+        let keys = (indexed && schema.has_key()).then(|| schema.encode_keys(&rows));
+        let bytes = rows.memory_bytes();
+        let admitted = self.admit(bytes).await?;
+        let placed = match self.push(AcceptedRows { keys, ..rows }, bytes, options.txn)? {
+            Outcome::Placed(placed) => placed,
+            Outcome::AlreadyWritten(queued) => {
+                self.wait_appended(queued).await?;
+                return Ok(Acknowledged { rows: 0, durable: true, indexed, already_written: true });
+            }
+        };
+        admitted.placed();
+        let placed_at = Instant::now();
+        if durable {
+            self.start_append(&placed, num_rows, options.inline);
+        }
+        if indexed {
+            placed.memtable.index_through(placed.batches);
+        } else {
+            self.unindexed.notify_one();
+        }
+        if durable {
+            let until = if mutant!("B8") { placed.batches as u64 } else { placed.queued };
+            let until = if mutant!("B9") { 0 } else { until };
+            self.log.wait_durable(until, placed_at).await?;
+        } else {
+            self.acknowledged.fetch_max(placed.queued, Ordering::AcqRel);
+        }
+        count(&self.counters.puts, 1);
+        count(&self.counters.rows, num_rows);
+        Ok(Acknowledged { rows: num_rows, durable, indexed, already_written: false })
+    }
+
+    /// Asks for an append now, and waits until the first `queued` batches are durable.
+    async fn wait_appended(&self, queued: u64) -> Result<()> {
+        let asked_at = Instant::now();
+        self.log.queue.hurry();
+        self.log.wait_durable(queued, asked_at).await
+    }
+
+    /// Appends the rows of a put here, or asks the appending task to. Keys of many rows are indexed
+    /// beside that.
+    fn start_append(self: &Arc<Self>, placed: &Placed, num_rows: usize, inline: bool) {
+        if num_rows >= INDEXED_BESIDE && !self.log.is_crowded() {
+            self.unindexed.notify_one();
+        }
+        if !(inline && self.append_here(placed.queued)) {
+            self.log.queue.hurry();
+        }
+    }
+
+    /// One short lock from memory to log, so that the log's order is the rows' order.
+    fn push(&self, rows: AcceptedRows, bytes: usize, txn: Option<&Txn>) -> Result<Outcome> {
+        let placing = self.placing.lock();
+        self.check_open()?;
+        self.follower.check()?;
+        let rows = self.follower.schema().conform_accepted(rows)?;
+        if let Some(txn) = txn
+            && !self.flusher.txns.lock().is_new(self.shard_id, txn)?
+        {
+            return Ok(Outcome::AlreadyWritten(self.log.queue.queued()));
+        }
+        if self.is_full_for(rows.batch.num_rows()) {
+            self.freeze(&placing);
+        }
+        let memtable = self.state().active.memtable.clone();
+        let queued = Queued {
+            generation: memtable.generation(),
+            batch: rows.batch.clone(),
+            bytes: rows.payload_bytes,
+            txn: txn.cloned(),
+        };
+        if let Some(txn) = txn {
+            self.flusher.txns.lock().record(queued.generation, txn);
+        }
+        let batches = memtable.push(rows.batch, rows.keys, bytes);
+        Ok(Outcome::Placed(Placed { batches, queued: self.log.queue.push(queued), memtable }))
+    }
+
+    /// Whether `more` rows belong into the next MemTable. Batches and rows are bounded exactly:
+    /// lance refuses to replay a generation that its own limits could not have held, unless a
+    /// single put brought all of it.
+    fn is_full_for(&self, more: usize) -> bool {
+        let active = &self.state().active.memtable;
+        active.rows() > 0
+            && (active.rows() + more > self.config.max_memtable_rows
+                || active.batches() + 1 > self.config.max_memtable_batches
+                || active.bytes() >= self.config.max_memtable_size)
+    }
+
+    /// Indexes what puts left to this task, a few batches at a time.
+    pub(super) async fn run_indexing(self: Arc<Self>) {
+        let end = TaskEnd::of(&self, "indexing");
+        while !self.is_stopped() {
+            for live in self.state().memtables() {
+                while live.memtable.index_more(INDEX_STEP) && !self.is_stopped() {
+                    tokio::task::yield_now().await;
+                }
+            }
+            self.unindexed.notified().await;
+        }
+        end.expected();
+    }
+}
