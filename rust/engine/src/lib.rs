@@ -24,6 +24,7 @@ pub mod merge;
 pub mod plan;
 pub mod provider;
 pub mod record_index;
+mod row_address;
 pub mod schema;
 pub mod serve;
 pub mod snapshot;

@@ -43,11 +43,14 @@ const NO_STORE: &[&str] = &["object_store"];
 const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
 const BELOW_SNAPSHOT: &[&str] = &["errors", "schema", "sstable", "record_index"];
-const BELOW_MERGE: &[&str] = &["errors", "schema", "sstable", "record_index", "snapshot"];
-const BELOW_PLAN: &[&str] = &["errors", "schema", "sstable", "record_index", "snapshot", "merge"];
+const BELOW_MERGE: &[&str] =
+    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot"];
+const BELOW_PLAN: &[&str] =
+    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "merge"];
 const BELOW_COMPACTION: &[&str] = &[
     "errors",
     "holds",
+    "row_address",
     "schema",
     "sstable",
     "record_index",
@@ -87,9 +90,10 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "damage", &["errors"], NO_WRITER),
     layer(ENGINE, "holds", &[], NO_WRITER),
     layer(ENGINE, "lance_threads", &["errors"], NO_WRITER),
+    layer(ENGINE, "row_address", &[], PURE),
     layer(ENGINE, "schema", &["errors"], NO_WRITER),
     layer(ENGINE, "sstable", &["errors"], NO_WRITER),
-    layer(ENGINE, "record_index", &["errors", "sstable"], NO_WRITER),
+    layer(ENGINE, "record_index", &["errors", "row_address", "sstable"], NO_WRITER),
     layer(ENGINE, "snapshot", BELOW_SNAPSHOT, NO_WRITER),
     // Beside `snapshot`, whose sources it compares; `snapshot` knows nothing of it.
     layer(ENGINE, "merge", BELOW_MERGE, NO_WRITER),

@@ -195,9 +195,3 @@ async fn open(handle: &Arc<SsTableHandle>) -> Result<InputSsTable> {
     let (physical_rows, dead) = handle.physical_and_hidden_rows().await?;
     Ok(InputSsTable { handle: handle.clone(), physical_rows, dead, tombstones: 0 })
 }
-
-/// Fragment and offset of a row address.
-#[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
-pub const fn split_address(address: u64) -> (u32, u32) {
-    ((address >> 32) as u32, address as u32)
-}

@@ -21,9 +21,10 @@ use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
-use super::inputs::{InputSsTable, ROW_ADDRESS, split_address};
+use super::inputs::{InputSsTable, ROW_ADDRESS};
 use super::throttle::Throttle;
 use crate::errors::{Context, SsTableErrors, external};
+use crate::row_address::split_address;
 use crate::schema::{StoredColumns, TableSchema};
 use crate::snapshot::set_batches;
 

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::{KnownRows, MergeCache};
+use crate::row_address::split_address;
 use crate::snapshot::{Snapshot, Source};
 
 /// Dead rows of one dataset: offsets by fragment, as in Lance's deletion vectors.
@@ -213,11 +214,6 @@ impl MaskRecorder {
         let flushed = SnapshotMask { arms: flushed, live_rows: None };
         self.cache.keep_mask(&self.snapshot, KnownRows::Flushed(Arc::new(flushed)));
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
-const fn split_address(address: u64) -> (u32, u32) {
-    ((address >> 32) as u32, address as u32)
 }
 
 #[cfg(test)]
