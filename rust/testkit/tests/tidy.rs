@@ -43,10 +43,10 @@ const NO_STORE: &[&str] = &["object_store"];
 const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
 const BELOW_SNAPSHOT: &[&str] = &["errors", "schema", "sstable", "record_index"];
-const BELOW_MERGE: &[&str] =
+const BELOW_VISIBILITY: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot"];
 const BELOW_PLAN: &[&str] =
-    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "merge"];
+    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "visibility"];
 const BELOW_COMPACTION: &[&str] = &[
     "errors",
     "holds",
@@ -55,7 +55,7 @@ const BELOW_COMPACTION: &[&str] = &[
     "sstable",
     "record_index",
     "snapshot",
-    "merge",
+    "visibility",
     "deletion_vectors",
 ];
 const BELOW_TABLE: &[&str] = &[
@@ -66,7 +66,7 @@ const BELOW_TABLE: &[&str] = &[
     "sstable",
     "record_index",
     "snapshot",
-    "merge",
+    "visibility",
     "deletion_vectors",
     "plan",
     "lookup",
@@ -96,10 +96,10 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "record_index", &["errors", "row_address", "sstable"], NO_WRITER),
     layer(ENGINE, "snapshot", BELOW_SNAPSHOT, NO_WRITER),
     // Beside `snapshot`, whose sources it compares; `snapshot` knows nothing of it.
-    layer(ENGINE, "merge", BELOW_MERGE, NO_WRITER),
+    layer(ENGINE, "visibility", BELOW_VISIBILITY, NO_WRITER),
     layer(ENGINE, "plan", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "lookup", BELOW_PLAN, NO_WRITER),
-    // Above `merge`, for which it makes dead rows.
+    // Above `visibility`, whose dead rows it stores and gives back.
     layer(ENGINE, "deletion_vectors", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "compaction", BELOW_COMPACTION, NO_WRITER),
     layer(ENGINE, "garbage", BELOW_PLAN, NO_WRITER),

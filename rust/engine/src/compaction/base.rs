@@ -19,8 +19,8 @@ use roaring::RoaringBitmap;
 use super::inputs::KeysOfSsTables;
 use super::throttle::Throttle;
 use crate::errors::{BaseContext, Context};
-use crate::merge::{Pace, found_rows};
 use crate::record_index::{RecordIndex, fragment_of};
+use crate::visibility::{Pace, found_rows};
 
 const LOOKING: &str = "looking up the base rows of a compaction";
 /// Fragments whose keys are looked at at the same time.

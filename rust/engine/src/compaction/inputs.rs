@@ -13,8 +13,8 @@ use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use crate::deletion_vectors::SsTableCoverage;
-use crate::merge::{NewerKeys, SourceKeys};
 use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
+use crate::visibility::{NewerKeys, SourceKeys};
 
 /// The column of row addresses in lance's scans.
 pub const ROW_ADDRESS: &str = "_rowaddr";

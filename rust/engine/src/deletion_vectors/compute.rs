@@ -12,9 +12,9 @@ use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use super::Gap;
-use crate::merge::{NewerKeys, SourceKeys, found_rows};
 use crate::record_index::{RecordIndex, fragment_of, key_files, key_ids};
 use crate::snapshot::{Snapshot, SsTableKeys};
+use crate::visibility::{NewerKeys, SourceKeys, found_rows};
 
 const ACTION: &str = "looking up the rows that an SSTable supersedes";
 

@@ -11,9 +11,9 @@ use lancemem_core::types::ShardId;
 use roaring::RoaringBitmap;
 
 use super::SsTableFile;
-use crate::merge::{DeadRows, SnapshotMask};
 use crate::record_index::key_ids;
 use crate::snapshot::{Snapshot, SsTableHandle};
+use crate::visibility::{DeadRows, SnapshotMask};
 
 /// The one fragment of an SSTable.
 const RUN_FRAGMENT: u32 = 0;

@@ -1,4 +1,4 @@
-//! The choice of one row a key among all sources.
+//! Which rows are shown: the choice of one row a key among all sources.
 //!
 //! Owns: [`KeyChoice`], which source holds the newest row of each key; [`NewestRowsExec`], the
 //! plan node that keeps only those rows; and [`MergeCache`], which spares the next scan of the
