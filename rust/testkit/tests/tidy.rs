@@ -50,7 +50,6 @@ const BELOW_PLAN: &[&str] =
 const BELOW_COMPACTION: &[&str] = &[
     "errors",
     "holds",
-    "row_address",
     "schema",
     "sstable",
     "record_index",

@@ -1,27 +1,47 @@
-//! Which rows are shown: the choice of one row a key among all sources.
+//! Which rows are shown, which are dead, and why.
 //!
-//! Owns: [`KeyChoice`], which source holds the newest row of each key; [`NewestRowsExec`], the
-//! plan node that keeps only those rows; and [`MergeCache`], which spares the next scan of the
-//! same sources the comparison.
-//! Does not own: filters of the user, or where rows come from.
+//! ```text
+//!   scan                 compaction            deletion vectors
+//!     |                      |                      |
+//!     |  KeyChoice, masks    |                      |
+//!     +----------+-----------+----------------------+
+//!                v
+//!     compare       which rows of SSTables a later row of their key supersedes
+//!     base_rows     which rows of the base table have keys above it
+//!                v
+//!     DeadRows      the answer, by position
+//! ```
+//!
+//! Owns: the one answer to which rows die, and why: [`DeadRows`] and [`Cause`]. Also how a scan
+//! uses it: [`KeyChoice`], which source holds the newest row of each key; [`NewestRowsExec`], the
+//! plan node that keeps only those rows; and [`MergeCache`], which spares the next scan of the same
+//! sources the comparison.
+//! Does not own: filters of the user, where rows come from, or what becomes of dead rows: files of
+//! deletion vectors are `deletion_vectors`, deletion files of the base are `compaction`.
 
+mod base_rows;
 mod bitmap_keys;
 mod bucketed_keys;
 mod cache;
+mod compare;
+mod dead_rows;
 mod first_rows;
 mod fragment_probe;
 mod key_filter;
 mod key_map;
+mod mask;
 mod newest_rows;
 mod newest_source;
 mod selector;
-mod superseded_rows;
 
+pub use base_rows::BaseLookup;
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
+pub use compare::{Comparison, SsTableId, compare, superseded_by, superseded_within};
+pub use dead_rows::{Cause, DeadRows};
 pub use first_rows::{HeadStart, StartGate};
 pub use fragment_probe::{Pace, found_rows};
 pub use key_map::{NewerKeys, SourceKeys};
+pub use mask::{MaskRecorder, Noted, SnapshotMask};
 pub use newest_rows::{NewestRowsExec, ScannedSsTable};
-pub use newest_source::{ComparedSsTables, KeyChoice, LazyChoice, SsTableId};
+pub use newest_source::{ComparedSsTables, KeyChoice, LazyChoice};
 pub use selector::Newest;
-pub use superseded_rows::{DeadRows, MaskRecorder, Noted, SnapshotMask};
