@@ -15,7 +15,7 @@ use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
-use super::{DeadRows, NewerKeys, Pace, found_rows};
+use super::{DeadRows, DeletedKeys, NewerKeys, Pace, found_rows};
 use crate::record_index::{RecordIndex, fragment_of};
 
 /// How keys are looked up in the base table.
@@ -69,6 +69,27 @@ impl BaseLookup<'_> {
         Ok(dead)
     }
 
+    /// The same with the cause of each row: `deleted` are those keys whose newest event is a
+    /// delete.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn dead_rows_and_causes<'k>(
+        &self,
+        fragments: &[Fragment],
+        keys: impl Iterator<Item = &'k [u8]>,
+        newer: &Arc<NewerKeys>,
+        deleted: &DeletedKeys,
+    ) -> Result<DeadRows> {
+        let dead = self.dead_rows(fragments, keys, newer).await?;
+        let has_dead = |fragment: &&Fragment| {
+            dead.of_fragment(fragment.id).is_some_and(|rows| !rows.is_empty())
+        };
+        let hit: Vec<Fragment> = fragments.iter().filter(has_dead).cloned().collect();
+        let of_deletes = self.dead_rows(&hit, deleted.iter(), deleted.held()).await?;
+        Ok(dead.with_deleted(of_deletes))
+    }
+
     /// Notes the rows of `fragments` in `dead`, out of the key columns.
     async fn scan(
         &self,
@@ -91,5 +112,75 @@ impl BaseLookup<'_> {
             dead.set(fragment, rows)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Int64Array, RecordBatch};
+    use lance::dataset::InsertBuilder;
+    use lancemem_core::format::{KeyEncoder, KeyForm};
+    use lancemem_core::types::{Generation, ShardId};
+
+    use super::*;
+    use crate::snapshot::SsTableKeys;
+    use crate::visibility::{Cause, Comparison, SsTableEvents, compare};
+
+    fn batch(ids: &[i64]) -> RecordBatch {
+        let ids = Arc::new(Int64Array::from(ids.to_vec()));
+        RecordBatch::try_from_iter([("id", ids as _)]).unwrap()
+    }
+
+    fn keys_of(ids: &[i64], key: &[String]) -> Arc<SsTableKeys> {
+        let rows = batch(ids);
+        let encoder = KeyEncoder::new(rows.schema_ref(), key).unwrap();
+        Arc::new(SsTableKeys::dense(encoder.encode_block(&rows)))
+    }
+
+    #[tokio::test]
+    async fn rows_of_the_base_die_because_of_updates_and_of_deletes() {
+        let folder = tempfile::tempdir().unwrap();
+        let uri = folder.path().canonicalize().unwrap();
+        let rows = batch(&[10, 11, 12, 13, 14]);
+        let form = KeyForm::of(rows.schema_ref(), &["id".to_owned()]);
+        let base = InsertBuilder::new(uri.to_str().unwrap()).execute(vec![rows]).await.unwrap();
+        let key: Arc<[String]> = Arc::from(["id".to_owned()]);
+        // 11 is updated, 12 deleted, 13 deleted and written again; the base never had 20.
+        let first = keys_of(&[11, 12, 13, 20], &key);
+        let tombstones = [RoaringBitmap::from([1, 2]), RoaringBitmap::new()];
+        let sstables = [first, keys_of(&[13], &key)];
+        let compared: Vec<_> = (1..)
+            .zip(&sstables)
+            .map(|(generation, keys)| ((ShardId::nil(), Generation(generation)), keys.clone()))
+            .collect();
+        let Comparison { newest, superseded } = compare(form, &compared).unwrap();
+        let events = sstables.iter().zip(&tombstones).zip(&superseded);
+        let events = events.map(|((keys, tombstones), superseded)| SsTableEvents {
+            keys: keys.as_ref(),
+            tombstones,
+            superseded,
+        });
+        let deleted = DeletedKeys::of(form, events).unwrap();
+        let index = RecordIndex::default();
+        let lookup = BaseLookup {
+            base: &base,
+            key: &key,
+            index: &index,
+            pace: None,
+            concurrent: 1,
+            action: "a test",
+        };
+        let keys = || sstables.iter().flat_map(|keys| keys.keys());
+        let newest = Arc::new(newest);
+
+        let dead = lookup.dead_rows(base.fragments(), keys(), &newest).await.unwrap();
+        assert_eq!(dead.of_fragment(0), Some(&RoaringBitmap::from([1, 2, 3])));
+        assert_eq!(dead.cause(1), None, "not asked for");
+
+        let dead = lookup.dead_rows_and_causes(base.fragments(), keys(), &newest, &deleted).await;
+        let dead = dead.unwrap();
+        let causes: Vec<Option<Cause>> = (0..5).map(|row| dead.cause(row)).collect();
+        let (updated, deleted) = (Some(Cause::Updated), Some(Cause::Deleted));
+        assert_eq!(causes, [None, updated, deleted, updated, None]);
     }
 }

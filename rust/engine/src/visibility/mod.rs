@@ -8,6 +8,7 @@
 //!                v
 //!     compare       which rows of SSTables a later row of their key supersedes
 //!     base_rows     which rows of the base table have keys above it
+//!     cause         whether an update or a delete killed them, where the caller asks
 //!                v
 //!     DeadRows      the answer, by position
 //! ```
@@ -23,6 +24,7 @@ mod base_rows;
 mod bitmap_keys;
 mod bucketed_keys;
 mod cache;
+mod cause;
 mod compare;
 mod dead_rows;
 mod first_rows;
@@ -36,6 +38,7 @@ mod selector;
 
 pub use base_rows::BaseLookup;
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
+pub use cause::{DeletedKeys, SsTableEvents};
 pub use compare::{Comparison, SsTableId, compare, superseded_by, superseded_within};
 pub use dead_rows::{Cause, DeadRows};
 pub use first_rows::{HeadStart, StartGate};
