@@ -1,13 +1,13 @@
 //! Fast upserts and consistent reads on Lance tables.
 //!
-//! Owns: SSTables as Lance datasets, the snapshot that a query pins, the choice of the newest row,
-//! the DataFusion plan, compaction into the base table, the table that ties them together, and a
-//! running job's rows for other processes.
+//! Owns: SSTables as Lance datasets, the snapshot that a query pins, which rows are shown and which
+//! are dead, the DataFusion plan, compaction into the base table, the table that ties them
+//! together, and a running job's rows for other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `record_index`, `snapshot`, `merge`,
-//! `plan`, `deletion_vectors`, `lookup`, `compaction`; `provider` for SQL over a table, `serve` last.
-//! `examples/scan.rs` reads a table.
+//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `record_index`, `snapshot`,
+//! `visibility`, `plan`, `deletion_vectors`, `lookup`, `compaction`; `provider` for SQL over a
+//! table, `serve` last. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
@@ -20,15 +20,16 @@ pub mod garbage;
 mod holds;
 mod lance_threads;
 pub mod lookup;
-pub mod merge;
 pub mod plan;
 pub mod provider;
 pub mod record_index;
+mod row_address;
 pub mod schema;
 pub mod serve;
 pub mod snapshot;
 pub mod sstable;
 pub mod table;
+pub mod visibility;
 
 pub use compaction::{
     CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,

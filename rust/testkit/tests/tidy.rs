@@ -43,8 +43,10 @@ const NO_STORE: &[&str] = &["object_store"];
 const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
 const BELOW_SNAPSHOT: &[&str] = &["errors", "schema", "sstable", "record_index"];
-const BELOW_MERGE: &[&str] = &["errors", "schema", "sstable", "record_index", "snapshot"];
-const BELOW_PLAN: &[&str] = &["errors", "schema", "sstable", "record_index", "snapshot", "merge"];
+const BELOW_VISIBILITY: &[&str] =
+    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot"];
+const BELOW_PLAN: &[&str] =
+    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "visibility"];
 const BELOW_COMPACTION: &[&str] = &[
     "errors",
     "holds",
@@ -52,7 +54,7 @@ const BELOW_COMPACTION: &[&str] = &[
     "sstable",
     "record_index",
     "snapshot",
-    "merge",
+    "visibility",
     "deletion_vectors",
 ];
 const BELOW_TABLE: &[&str] = &[
@@ -63,7 +65,7 @@ const BELOW_TABLE: &[&str] = &[
     "sstable",
     "record_index",
     "snapshot",
-    "merge",
+    "visibility",
     "deletion_vectors",
     "plan",
     "lookup",
@@ -87,15 +89,16 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "damage", &["errors"], NO_WRITER),
     layer(ENGINE, "holds", &[], NO_WRITER),
     layer(ENGINE, "lance_threads", &["errors"], NO_WRITER),
+    layer(ENGINE, "row_address", &[], PURE),
     layer(ENGINE, "schema", &["errors"], NO_WRITER),
     layer(ENGINE, "sstable", &["errors"], NO_WRITER),
-    layer(ENGINE, "record_index", &["errors", "sstable"], NO_WRITER),
+    layer(ENGINE, "record_index", &["errors", "row_address", "sstable"], NO_WRITER),
     layer(ENGINE, "snapshot", BELOW_SNAPSHOT, NO_WRITER),
     // Beside `snapshot`, whose sources it compares; `snapshot` knows nothing of it.
-    layer(ENGINE, "merge", BELOW_MERGE, NO_WRITER),
+    layer(ENGINE, "visibility", BELOW_VISIBILITY, NO_WRITER),
     layer(ENGINE, "plan", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "lookup", BELOW_PLAN, NO_WRITER),
-    // Above `merge`, for which it makes dead rows.
+    // Above `visibility`, whose dead rows it stores and gives back.
     layer(ENGINE, "deletion_vectors", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "compaction", BELOW_COMPACTION, NO_WRITER),
     layer(ENGINE, "garbage", BELOW_PLAN, NO_WRITER),

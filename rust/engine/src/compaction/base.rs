@@ -1,26 +1,25 @@
 //! The base rows that a compaction kills.
 //!
-//! Owns: the look-up of their positions, remembered over several attempts, and their deletion
-//! files, not committed.
-//! Does not own: the keys, or the commit.
+//! Owns: what is remembered of their positions over several attempts, and their deletion files, not
+//! committed.
+//! Does not own: the keys, the look-up (`visibility`), or the commit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::common::runtime::SpawnedTask;
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
 use lance_table::format::{DataFile, Fragment};
 use lance_table::io::deletion::write_deletion_file;
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::Result;
 use roaring::RoaringBitmap;
 
 use super::inputs::KeysOfSsTables;
 use super::throttle::Throttle;
 use crate::errors::{BaseContext, Context};
-use crate::merge::{Pace, found_rows};
-use crate::record_index::{RecordIndex, fragment_of};
+use crate::record_index::RecordIndex;
+use crate::visibility::{BaseLookup, DeadRows, Pace};
 
 const LOOKING: &str = "looking up the base rows of a compaction";
 /// Fragments whose keys are looked at at the same time.
@@ -28,26 +27,23 @@ const CONCURRENT_LOOKS: usize = 2;
 /// Deletion files that are written at the same time.
 const CONCURRENT_WRITES: usize = 8;
 
-/// Dead positions by fragment, of deleted rows too: a version that is restored may show those
-/// again. What was found in a fragment stays true as long as it consists of the same files.
+/// Dead rows of base fragments, with the files of which that was found: it stays true as long as a
+/// fragment consists of the same files. Deleted rows are among them: a version that is restored may
+/// show those again.
 #[derive(Debug, Default)]
-pub struct DeadRows(HashMap<u64, Looked>);
-
-#[derive(Debug)]
-struct Looked {
-    files: Vec<DataFile>,
-    dead: RoaringBitmap,
+pub struct BaseRows {
+    looked_at: HashMap<u64, Vec<DataFile>>,
+    dead: DeadRows,
 }
 
-impl DeadRows {
+impl BaseRows {
     /// What deletion vectors of the SSTables say of `base`.
     #[must_use]
-    pub fn covered(base: &Dataset, mut cover: HashMap<u32, RoaringBitmap>) -> Self {
-        let fragments = base.fragments().iter().filter_map(|fragment| {
-            let dead = cover.remove(&u32::try_from(fragment.id).ok()?)?;
-            Some((fragment.id, Looked { files: fragment.files.clone(), dead }))
-        });
-        Self(fragments.collect())
+    pub fn covered(base: &Dataset, dead: DeadRows) -> Self {
+        let fragments = base.fragments().iter();
+        let covered = fragments.filter(|fragment| dead.of_fragment(fragment.id).is_some());
+        let looked_at = covered.map(|fragment| (fragment.id, fragment.files.clone())).collect();
+        Self { looked_at, dead }
     }
 
     /// How many rows of `base` die: those that are deleted there do not die again.
@@ -72,18 +68,20 @@ impl DeadRows {
     /// Forgets what was found in fragments that `base` does not have.
     pub fn forget_gone(&mut self, base: &Dataset) {
         let fragments = base.fragments();
-        self.0.retain(|id, _| fragments.iter().any(|fragment| fragment.id == *id));
+        self.looked_at.retain(|id, _| fragments.iter().any(|fragment| fragment.id == *id));
+        self.dead.retain(|id| self.looked_at.contains_key(&id));
     }
 
     /// The fragments of `base` that were not looked at.
     pub fn unknown(&self, base: &Dataset) -> Vec<Fragment> {
         let is_known = |fragment: &&Fragment| {
-            self.0.get(&fragment.id).is_some_and(|known| known.files == fragment.files)
+            self.looked_at.get(&fragment.id).is_some_and(|files| *files == fragment.files)
         };
         base.fragments().iter().filter(|it| !is_known(it)).cloned().collect()
     }
 
-    /// Looks up `keys` in the fragments of `base` that were not looked at before.
+    /// Looks up `keys` in the fragments of `base` that were not looked at before. A look-up that
+    /// fails leaves nothing.
     ///
     /// # Errors
     /// A storage error.
@@ -96,67 +94,28 @@ impl DeadRows {
         throttle: &Arc<Throttle>,
     ) -> Result<()> {
         let new = self.unknown(base);
-        for fragment in &new {
-            let looked = Looked { files: fragment.files.clone(), dead: RoaringBitmap::new() };
-            self.0.insert(fragment.id, looked);
-        }
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let mut scanned = new.clone();
-        if let Some(found) = index.positions(&new, keys.len(), keys.iter()).await {
-            throttle.take(found.bytes).await;
-            scanned.retain(|fragment| !found.rows.contains_key(&fragment.id));
-            for (fragment, rows) in found.rows {
-                self.0.entry(fragment).and_modify(|looked| looked.dead |= rows);
-            }
-        }
-        let found = if scanned.is_empty() {
-            Ok(())
-        } else {
-            self.read(base, scanned, key, keys, throttle).await
-        };
-        if found.is_err() {
-            // Half a look-up must not count as one.
-            for fragment in &new {
-                self.0.remove(&fragment.id);
-            }
-        }
-        found
-    }
-
-    async fn read(
-        &mut self,
-        base: &Dataset,
-        fragments: Vec<Fragment>,
-        key: &Arc<[String]>,
-        keys: &Arc<KeysOfSsTables>,
-        throttle: &Arc<Throttle>,
-    ) -> Result<()> {
         let throttle = throttle.clone();
         let pace: Pace = Arc::new(move |bytes| {
             let throttle = throttle.clone();
             async move { throttle.take(bytes).await }.boxed()
         });
-        let looks = fragments.into_iter().map(|Fragment { id, .. }| {
-            let (key, newest, pace) = (key.clone(), keys.newest(), pace.clone());
-            async move {
-                let rows = found_rows(fragment_of(base, id)?, key, newest, Some(pace), LOOKING);
-                let rows = SpawnedTask::spawn(rows).await;
-                let rows = rows.map_err(|error| Error::Internal(format!("{LOOKING}: {error}")))?;
-                Ok::<_, Error>((id, rows?))
-            }
-        });
-        let mut found = stream::iter(looks).buffered(CONCURRENT_LOOKS);
-        while let Some((fragment, rows)) = found.try_next().await? {
-            self.0.entry(fragment).and_modify(|looked| looked.dead |= rows);
-        }
+        let lookup = BaseLookup {
+            base,
+            key,
+            index,
+            pace: Some(pace),
+            concurrent: CONCURRENT_LOOKS,
+            action: LOOKING,
+        };
+        let found = lookup.dead_rows(&new, keys.iter(), keys.newest()).await?;
+        self.dead.replace(found);
+        self.looked_at.extend(new.into_iter().map(|fragment| (fragment.id, fragment.files)));
         Ok(())
     }
 
     /// The positions of `fragment`; none for one that was not looked at.
     fn of(&self, fragment: u64) -> Option<&RoaringBitmap> {
-        self.0.get(&fragment).map(|looked| &looked.dead).filter(|dead| !dead.is_empty())
+        self.dead.of_fragment(fragment).filter(|dead| !dead.is_empty())
     }
 
     /// Writes deletion files. Returns fragments without a live row, and the others that changed.

@@ -1,23 +1,21 @@
 //! What each SSTable of a compaction holds: which of its rows are alive, and all keys.
 //!
-//! Owns: the keys of the SSTables, each with the newest SSTable that has it, and the rows of every SSTable
-//! that a later row of their key supersedes.
-//! Does not own: rows of the base table, or what becomes of an SSTable.
+//! Owns: the keys of the SSTables, each with the newest SSTable that has it, and the rows of every
+//! SSTable that must not come to the base table.
+//! Does not own: which rows a later row supersedes (`visibility`), rows of the base table, or what
+//! becomes of an SSTable.
 
 use std::sync::Arc;
 
 use datafusion::common::runtime::SpawnedTask;
 use lancemem_core::format::KeyForm;
 use lancemem_core::mutant;
-use lancemem_core::types::{Error, Freshness, Result};
+use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
 use crate::deletion_vectors::SsTableCoverage;
-use crate::merge::{NewerKeys, SourceKeys};
 use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
-
-/// The column of row addresses in lance's scans.
-pub const ROW_ADDRESS: &str = "_rowaddr";
+use crate::visibility::{Comparison, DeadRows, NewerKeys, SsTableId, compare, superseded_within};
 
 /// An SSTable, with the positions that must not come to the base table.
 #[derive(Debug)]
@@ -27,7 +25,7 @@ pub struct InputSsTable {
     /// Rows in its data file.
     pub physical_rows: u64,
     /// Superseded rows, by this SSTable or a newer one, and tombstones.
-    pub dead: RoaringBitmap,
+    pub dead: DeadRows,
     /// How many of `dead` are tombstones; those that a newer SSTable supersedes count there alone.
     pub tombstones: u64,
 }
@@ -39,28 +37,20 @@ impl InputSsTable {
         self.physical_rows - self.dead.len()
     }
 
-    fn freshness(&self) -> Freshness {
-        Freshness::SsTable(self.handle.generation)
+    fn id(&self) -> SsTableId {
+        (self.handle.shard_id, self.handle.generation)
     }
 
-    /// Positions of the rows whose key has a later row: in a newer SSTable, as the keys at `places` have,
-    /// or here.
-    fn superseded(&self, keys: &SsTableKeys, places: RoaringBitmap) -> RoaringBitmap {
-        let by_newer =
-            if mutant!("B17") { RoaringBitmap::new() } else { keys.positions_of(places) };
-        if self.handle.is_trusted() {
-            return by_newer;
-        }
-        // Runs of other writers may show two rows of a key.
-        let by_itself = keys.iter().filter(|(key, row)| keys.find(key) != Some(*row));
-        by_newer | by_itself.map(|(_, row)| row).collect::<RoaringBitmap>()
+    /// Positions of the rows whose key has a later row: `by_newer` in a newer SSTable, others here.
+    fn superseded(&self, keys: &SsTableKeys, by_newer: RoaringBitmap) -> RoaringBitmap {
+        let by_newer = if mutant!("B17") { RoaringBitmap::new() } else { by_newer };
+        if self.handle.is_trusted() { by_newer } else { by_newer | superseded_within(keys) }
     }
 
     /// Counts rows as dead.
     fn bury(&mut self, superseded: &RoaringBitmap, tombstones: &RoaringBitmap) {
-        self.dead |= superseded;
-        self.tombstones = (tombstones - &self.dead).len();
-        self.dead |= tombstones;
+        self.dead.bury(superseded);
+        self.tombstones = self.dead.bury(tombstones);
     }
 
     /// Its name in messages.
@@ -73,47 +63,20 @@ impl InputSsTable {
 /// The keys of some SSTables.
 #[derive(Debug, Default)]
 pub struct KeysOfSsTables {
-    of_sstables: Vec<Arc<SsTableKeys>>,
+    of_sstables: Vec<(SsTableId, Arc<SsTableKeys>)>,
     newest: Arc<NewerKeys>,
 }
 
 impl KeysOfSsTables {
-    /// The keys of `sstables`, and for each SSTable the places of those that a newer one has.
-    fn new(
-        form: KeyForm,
-        sstables: &[InputSsTable],
-        of_sstables: Vec<Arc<SsTableKeys>>,
-    ) -> Result<(Self, Vec<RoaringBitmap>)> {
-        let sources = sstables.iter().zip(&of_sstables).map(|(sstable, keys)| SourceKeys {
-            freshness: sstable.freshness(),
-            at_most: keys.len(),
-            keys: keys.keys(),
-        });
-        let (newest, superseded) = NewerKeys::and_superseded(form, sources.collect())?;
-        Ok((Self { newest: Arc::new(newest), of_sstables }, superseded))
-    }
-
     /// Every key; one that two SSTables have comes twice.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.of_sstables.iter().flat_map(|keys| keys.keys())
-    }
-
-    /// Number of distinct keys.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.newest.len()
+        self.of_sstables.iter().flat_map(|(_, keys)| keys.keys())
     }
 
     /// Every key, each with the newest SSTable that has it.
     #[must_use]
-    pub fn newest(&self) -> Arc<NewerKeys> {
-        self.newest.clone()
-    }
-
-    /// Whether there is no key.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.newest.is_empty()
+    pub const fn newest(&self) -> &Arc<NewerKeys> {
+        &self.newest
     }
 }
 
@@ -141,19 +104,20 @@ impl InputSsTables {
         }
         let (mut of_sstables, mut tombstones) = (Vec::new(), Vec::new());
         for sstable in &sstables {
-            of_sstables.push(sstable.handle.keys(&snapshot.key).await?);
+            of_sstables.push((sstable.id(), sstable.handle.keys(&snapshot.key).await?));
             tombstones.push(sstable.handle.tombstones().await?);
         }
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         // Millions of keys take a while, and writers share these threads.
         let compared = SpawnedTask::spawn_blocking(move || {
-            let (keys, superseded) = KeysOfSsTables::new(form, &sstables, of_sstables)?;
-            let of_sstables = keys.of_sstables.iter().zip(superseded).zip(&tombstones);
-            for (sstable, ((of_sstable, places), tombstones)) in
-                sstables.iter_mut().zip(of_sstables)
+            let Comparison { newest, superseded } = compare(form, &of_sstables)?;
+            let compared = of_sstables.iter().zip(superseded).zip(&tombstones);
+            for (sstable, (((_, keys), by_newer), tombstones)) in sstables.iter_mut().zip(compared)
             {
-                sstable.bury(&sstable.superseded(of_sstable, places), tombstones);
+                let superseded = sstable.superseded(keys, by_newer);
+                sstable.bury(&superseded, tombstones);
             }
+            let keys = KeysOfSsTables { of_sstables, newest: Arc::new(newest) };
             Ok(Self { sstables, keys: Some(Arc::new(keys)) })
         });
         let compared = compared.await;
@@ -192,12 +156,7 @@ impl InputSsTables {
 
 /// An SSTable whose own deletion vector is known, and no more.
 async fn open(handle: &Arc<SsTableHandle>) -> Result<InputSsTable> {
-    let (physical_rows, dead) = handle.physical_and_hidden_rows().await?;
-    Ok(InputSsTable { handle: handle.clone(), physical_rows, dead, tombstones: 0 })
-}
-
-/// Fragment and offset of a row address.
-#[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
-pub const fn split_address(address: u64) -> (u32, u32) {
-    ((address >> 32) as u32, address as u32)
+    let (physical_rows, hidden) = handle.physical_and_hidden_rows().await?;
+    let (handle, dead) = (handle.clone(), DeadRows::of_sstable(hidden));
+    Ok(InputSsTable { handle, physical_rows, dead, tombstones: 0 })
 }

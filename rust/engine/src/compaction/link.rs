@@ -139,8 +139,8 @@ pub async fn link_file(
     let mut fragment = Fragment::new(id);
     fragment.physical_rows = usize::try_from(sstable.physical_rows).ok();
     fragment.files.push(renamed(source, name, dataset)?);
-    if !sstable.dead.is_empty() {
-        let dead = sstable.dead.clone().into();
+    if let Some(dead) = sstable.dead.in_sstable().filter(|dead| !dead.is_empty()) {
+        let dead = dead.clone().into();
         let version = base.version().version;
         fragment.deletion_file =
             write_deletion_file(&root, id, version, &dead, &store).await.context(&action)?;

@@ -5,7 +5,7 @@
 //! Does not own: which cut is compacted, repetition after a conflict, or the shard manifests
 //! (`table`). It never fences a writer and needs none to stop.
 //!
-//! Reading order: `policy` (which way an SSTable goes), `sstables` (which rows are alive),
+//! Reading order: `policy` (which way an SSTable goes), `inputs` (which rows are alive),
 //! `base` (which base rows die), `link`, `rewrite`, `commit`, then `rewrite_fragments` and `table_indexes`, which
 //! follow as commits of their own.
 
@@ -41,7 +41,7 @@ use crate::errors::Context;
 use crate::holds::{Hold, pass};
 use crate::snapshot::{Snapshot, SsTableCache};
 use crate::sstable::files_of_fragments;
-use base::DeadRows;
+use base::BaseRows;
 use inputs::{InputSsTable, InputSsTables};
 use throttle::Throttle;
 
@@ -103,7 +103,7 @@ pub struct Compaction {
     settings: CompactionSettings,
     sstables: InputSsTables,
     decisions: Vec<Decision>,
-    dead: DeadRows,
+    dead: BaseRows,
     throttle: Arc<Throttle>,
     linked: Vec<(Arc<Dataset>, Fragment)>,
 }
@@ -132,9 +132,9 @@ impl Compaction {
         let (sstables, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
             Some(cover) => {
                 let sstables = InputSsTables::covered(&snapshot, &cover.sstables).await?;
-                (sstables, DeadRows::covered(&snapshot.base, cover.base))
+                (sstables, BaseRows::covered(&snapshot.base, cover.base))
             }
-            None => (InputSsTables::read(&snapshot).await?, DeadRows::default()),
+            None => (InputSsTables::read(&snapshot).await?, BaseRows::default()),
         };
         let decisions = decide(&facts(&snapshot.base, &sstables.sstables), &settings);
         let base = snapshot.base.clone();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::compute::filter_record_batch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
-use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
@@ -17,15 +17,16 @@ use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::transaction::Operation;
 use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
+use lance_core::ROW_ADDR;
 use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
-use roaring::RoaringBitmap;
 
-use super::inputs::{InputSsTable, ROW_ADDRESS, split_address};
+use super::inputs::InputSsTable;
 use super::throttle::Throttle;
 use crate::errors::{Context, SsTableErrors, external};
 use crate::schema::{StoredColumns, TableSchema};
 use crate::snapshot::set_batches;
+use crate::visibility::DeadRows;
 
 /// Rows of a batch, as Lance's scans have it.
 const BATCH_ROWS: usize = 8_192;
@@ -102,18 +103,19 @@ async fn live_rows(
 
 fn alive(
     batch: &RecordBatch,
-    dead: &RoaringBitmap,
+    dead: &DeadRows,
     stored: &StoredColumns,
     schema: &SchemaRef,
 ) -> std::result::Result<RecordBatch, DataFusionError> {
     let missing = |name: &str| DataFusionError::Internal(format!("column {name} was not read"));
     let addresses = batch
-        .column_by_name(ROW_ADDRESS)
-        .ok_or_else(|| missing(ROW_ADDRESS))?
+        .column_by_name(ROW_ADDR)
+        .ok_or_else(|| missing(ROW_ADDR))?
         .as_primitive::<UInt64Type>();
-    let mask: BooleanArray =
-        addresses.values().iter().map(|row| Some(!dead.contains(split_address(*row).1))).collect();
-    let kept = filter_record_batch(batch, &mask)?;
+    let kept = match dead.live(addresses) {
+        Some(live) => filter_record_batch(batch, &live)?,
+        None => batch.clone(),
+    };
     let brought = stored.bring(&kept);
     let columns = brought.map_err(external)?;
     let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));

@@ -1,22 +1,27 @@
 //! The look-up of what one SSTable supersedes.
 //!
-//! Owns: the ways from the run's keys to positions: the record index or the key columns in the
-//! base table, the keys of older SSTables, and the SSTable's own tombstones. Deleted rows of the base are
-//! looked up as well: an older version that is restored may show them again.
-//! Does not own: which sources are missing (`cover`), or where the result is put (`table`).
+//! Owns: what a file records of one SSTable: the rows that it supersedes in the base table and in older
+//! SSTables, and its own tombstones. Deleted rows of the base are looked up as well: an older version
+//! that is restored may show them again.
+//! Does not own: how superseded rows are found (`visibility`), which sources are missing (`cover`), or
+//! where the result is put (`table`).
 
 use std::sync::Arc;
 
+use lance_table::format::Fragment;
 use lancemem_core::format::{FragmentVector, KeyForm, OlderSsTableVector, SsTableVectors};
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use super::Gap;
-use crate::merge::{NewerKeys, SourceKeys, found_rows};
-use crate::record_index::{RecordIndex, fragment_of, key_files, key_ids};
+use crate::record_index::{RecordIndex, key_files, key_ids};
 use crate::snapshot::{Snapshot, SsTableKeys};
+use crate::visibility::{BaseLookup, NewerKeys, SourceKeys, superseded_by};
 
 const ACTION: &str = "looking up the rows that an SSTable supersedes";
+/// Fragments whose keys are looked at at the same time. The look-up runs beside writers and is not
+/// urgent.
+const CONCURRENT_LOOKS: usize = 1;
 
 impl Gap {
     /// Looks up everything that is missing.
@@ -36,8 +41,7 @@ impl Gap {
         let mut sstables = Vec::with_capacity(self.older.len());
         for older in &self.older {
             let keys = older.keys(&snapshot.key).await?;
-            let dead = keys.iter().filter(|(key, _)| newer.newest(key).is_some());
-            let dead = bytes_of(&dead.map(|(_, position)| position).collect())?;
+            let dead = bytes_of(&superseded_by(&newer, &keys))?;
             sstables.push(OlderSsTableVector { path: older.path.clone(), dead });
         }
         let tombstones =
@@ -59,24 +63,25 @@ impl Gap {
         newer: &Arc<NewerKeys>,
         key_fields: &[i32],
     ) -> Result<Vec<FragmentVector>> {
-        let found = index.positions(&self.fragments, keys.len(), keys.keys()).await;
-        let mut found = found.map(|found| found.rows).unwrap_or_default();
-        let mut vectors = Vec::with_capacity(self.fragments.len());
-        for fragment in &self.fragments {
-            let dead = if let Some(dead) = found.remove(&fragment.id) {
-                dead
-            } else {
-                let fragment = fragment_of(&snapshot.base, fragment.id)?;
-                found_rows(fragment, snapshot.key.clone(), newer.clone(), None, ACTION).await?
-            };
-            vectors.push(FragmentVector {
+        let lookup = BaseLookup {
+            base: &snapshot.base,
+            key: &snapshot.key,
+            index,
+            pace: None,
+            concurrent: CONCURRENT_LOOKS,
+            action: ACTION,
+        };
+        let dead = lookup.dead_rows(&self.fragments, keys.keys(), newer).await?;
+        let none = RoaringBitmap::new();
+        let vector = |fragment: &Fragment| {
+            Ok::<_, Error>(FragmentVector {
                 id: fragment.id,
                 physical_rows: fragment.physical_rows.unwrap_or_default() as u64,
                 key_files: key_files(fragment, key_fields),
-                dead: bytes_of(&dead)?,
-            });
-        }
-        Ok(vectors)
+                dead: bytes_of(dead.of_fragment(fragment.id).unwrap_or(&none))?,
+            })
+        };
+        self.fragments.iter().map(vector).collect()
     }
 }
 

@@ -11,12 +11,9 @@ use lancemem_core::types::ShardId;
 use roaring::RoaringBitmap;
 
 use super::SsTableFile;
-use crate::merge::{DeadRows, SnapshotMask};
 use crate::record_index::key_ids;
 use crate::snapshot::{Snapshot, SsTableHandle};
-
-/// The one fragment of an SSTable.
-const RUN_FRAGMENT: u32 = 0;
+use crate::visibility::{DeadRows, SnapshotMask};
 
 /// Sources of a snapshot whose rows an SSTable's files say nothing of.
 #[derive(Debug)]
@@ -70,8 +67,8 @@ impl<'a> BySsTable<'a> {
 /// The dead rows of the base and the SSTables of a snapshot, by position, whatever is in memory.
 #[derive(Debug)]
 pub struct Cover {
-    /// Rows of the base table that an SSTable supersedes, by fragment; also ones that are deleted.
-    pub base: HashMap<u32, RoaringBitmap>,
+    /// Rows of the base table that an SSTable supersedes; also ones that are deleted.
+    pub base: DeadRows,
     /// Of each SSTable, in the order of the snapshot.
     pub sstables: Vec<SsTableCoverage>,
 }
@@ -91,11 +88,11 @@ impl Cover {
     pub fn of(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Option<Self> {
         let by_sstable = BySsTable::new(files);
         let key = key_ids(&snapshot.base, &snapshot.key);
-        let mut base = HashMap::new();
+        let mut base = DeadRows::default();
         for fragment in snapshot.base.fragments().iter() {
             let sstables = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
             let dead = sstables.map(|sstable| by_sstable.fragment(sstable, fragment, &key));
-            base.insert(u32::try_from(fragment.id).ok()?, union(dead)?);
+            base.set(fragment.id, union(dead)?).ok()?;
         }
         let mut sstables = Vec::new();
         for shard in &snapshot.shards {
@@ -112,11 +109,10 @@ impl Cover {
     /// The same as a scan of the snapshot needs it.
     #[must_use]
     pub fn into_mask(self) -> SnapshotMask {
-        let sstables = self.sstables.into_iter().map(|sstable| {
-            HashMap::from([(RUN_FRAGMENT, sstable.superseded | sstable.tombstones)])
-        });
+        let sstables = self.sstables.into_iter();
+        let sstables = sstables.map(|it| DeadRows::of_sstable(it.superseded | it.tombstones));
         let arms = [self.base].into_iter().chain(sstables);
-        SnapshotMask::new(arms.map(|rows| Arc::new(DeadRows::of(rows))).collect())
+        SnapshotMask::new(arms.map(Arc::new).collect())
     }
 }
 

@@ -26,6 +26,7 @@ use super::take::{Columns, SourceColumns, take};
 use super::wanted::Wanted;
 use crate::errors::{BaseContext, Context};
 use crate::record_index::fragment_of;
+use crate::row_address::split_address;
 use crate::snapshot::{BaseFragment, OpenBase, Snapshot, SsTableKeys};
 
 const ACTION: &str = "looking up keys in the base table";
@@ -297,15 +298,10 @@ async fn search(
         .row_addrs()
         .ok_or_else(|| Error::Internal("a B-tree gave whole fragments for a key".to_owned()))?;
     let places = addresses.map(|address| {
-        let (fragment, offset) = split(u64::from(address));
+        let (fragment, offset) = split_address(u64::from(address));
         (row, fragment, offset)
     });
     Ok(places.collect())
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
-const fn split(address: u64) -> (u32, u32) {
-    ((address >> 32) as u32, address as u32)
 }
 
 /// Reads the key columns of fragments and keeps nothing.
@@ -332,7 +328,7 @@ async fn by_scan(
             .as_primitive::<UInt64Type>();
         for (key, address) in keys.iter().zip(addresses.values()) {
             if let Some(row) = wanted.row_of(key) {
-                let (fragment, offset) = split(*address);
+                let (fragment, offset) = split_address(*address);
                 places.push((row, fragment, offset));
             }
         }

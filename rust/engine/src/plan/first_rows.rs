@@ -2,12 +2,12 @@
 //!
 //! Owns: what scan is large, and that the newest source of a shard begins it, because no key of
 //! its rows need be looked up.
-//! Does not own: how the others wait (`merge`).
+//! Does not own: how the others wait (`visibility`).
 
 use std::sync::Arc;
 
-use crate::merge::{HeadStart, StartGate};
 use crate::snapshot::Snapshot;
+use crate::visibility::{HeadStart, StartGate};
 
 /// A scan of fewer bytes ends before anybody has waited for its first rows.
 const LARGE_BYTES: usize = 256 << 20;

@@ -55,11 +55,11 @@ use super::source_exec::LeafExec;
 use super::sstable_keys_scan::SsTableKeysScan;
 use super::{Filter, ReadPart};
 use crate::errors::{Context, SsTableErrors, from_base};
-use crate::merge::{
-    KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedSsTable,
-};
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::snapshot::{Snapshot, Source, SsTableHandle, bytes_of, set_batches};
+use crate::visibility::{
+    KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedSsTable,
+};
 
 /// What errors name.
 const PLANNING: &str = "planning a scan";

@@ -24,6 +24,7 @@ use super::key_columns::{column_batches, fragment_of, key_files, key_ids};
 use super::open::below;
 use super::pages::{LOOKUP, PAGES};
 use crate::errors::{BaseContext, Context};
+use crate::row_address::address_half;
 use crate::sstable::{
     BlockSums, FileSum, Linked, PageMaker, PageStream, is_ours, link, local_path, page_stream,
     random_number, sync_folders, write_pages,
@@ -298,11 +299,6 @@ async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows)
         rows.batches.push(batch);
     }
     Ok(())
-}
-
-fn address_half(fragment: u64) -> Result<u32> {
-    u32::try_from(fragment)
-        .map_err(|_| Error::Internal(format!("fragment {fragment} of the base table")))
 }
 
 fn pages_of(base: &Dataset, name: &str) -> Path {

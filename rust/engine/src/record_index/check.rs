@@ -15,8 +15,9 @@ use lancemem_core::types::{KeyBlock, Result};
 
 use super::RecordIndexReport;
 use super::key_columns::{column_batches, fragment_of};
-use super::open::{OpenRun, RecordIndex, split};
+use super::open::{OpenRun, RecordIndex};
 use crate::errors::{BaseContext, without_path};
+use crate::row_address::split_address;
 
 const ACTION: &str = "checking the record index";
 /// Pages that are read ahead.
@@ -104,7 +105,7 @@ async fn walk(
             return Err(format!("page {number} is not in key order"));
         }
         for (key, address) in keys.iter().zip(&addresses) {
-            let (in_sstable, offset) = split(*address);
+            let (in_sstable, offset) = split_address(*address);
             if let Some(fragment) = index.fragment_of(&run.name, in_sstable) {
                 found.entry(fragment).or_default().add(key, offset);
             }

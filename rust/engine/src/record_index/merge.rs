@@ -20,9 +20,10 @@ use lancemem_core::types::{Error, KeyBlock, Result};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::build::{NewPages, NewRun, key_prefix};
-use super::open::{OpenRun, RecordIndex, split};
+use super::open::{OpenRun, RecordIndex};
 use super::pages::Page;
 use crate::errors::{Context, is_damage, without_path};
+use crate::row_address::split_address;
 use crate::sstable::{PAGE_ROWS, PageMaker, page_stream_of};
 
 const ACTION: &str = "merging runs of the record index";
@@ -190,7 +191,7 @@ impl Feed {
         }
         let mut rows: Vec<(usize, u64)> = Vec::with_capacity(addresses.len());
         for (row, address) in addresses.into_iter().enumerate() {
-            let (in_sstable, offset) = split(address);
+            let (in_sstable, offset) = split_address(address);
             let Some(served) = self.served.get_mut(&in_sstable) else { continue };
             if u64::from(offset) >= served.rows {
                 return Err(damaged(run, "it has a row that its fragment does not have"));

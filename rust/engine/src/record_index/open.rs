@@ -26,6 +26,7 @@ use super::key_columns::{has_keys_of, key_ids};
 use super::pages::Pages;
 use super::verified_files::{Damage, verified};
 use crate::errors::Context;
+use crate::row_address::split_address;
 use crate::sstable::{COMPARED_BYTES, FileStamps, FileSum, read_whole};
 
 const ACTION: &str = "reading the record index";
@@ -344,7 +345,7 @@ impl Serving {
         let found = self.run.unwinding(pages.search(keys)).await?;
         let mut places = Vec::with_capacity(found.len());
         for (key, address) in found {
-            let (in_sstable, offset) = split(address);
+            let (in_sstable, offset) = split_address(address);
             let Some((fragment, rows)) = self.fragments.get(&in_sstable) else { continue };
             if u64::from(offset) >= *rows {
                 let run = &self.run.name;
@@ -357,11 +358,6 @@ impl Serving {
         }
         Ok(places)
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "an address is a fragment and an offset")]
-pub(super) const fn split(address: u64) -> (u32, u32) {
-    ((address >> 32) as u32, address as u32)
 }
 
 /// A path relative to the table in its store.

@@ -19,9 +19,9 @@ use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 
 use super::Table;
 use crate::deletion_vectors::{Cover, Gap, gaps, is_on, switch};
-use crate::merge::KnownRows;
 use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot};
+use crate::visibility::KnownRows;
 
 /// Commits of others that may come first.
 const ATTEMPTS: usize = 50;

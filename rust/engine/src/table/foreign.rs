@@ -26,8 +26,8 @@ use super::create::SHARDING_FIELD;
 use super::read::{Purpose, Reading, Sources};
 use crate::compaction::CompactionSettings;
 use crate::errors::{Context, SsTableErrors};
-use crate::merge::{KeyChoice, LazyChoice};
 use crate::snapshot::{Consistency, Snapshot, SnapshotShard, SsTableHandle};
+use crate::visibility::{KeyChoice, LazyChoice};
 
 /// Rows of other shards that a reader holds in memory.
 const MOST_BYTES: usize = 1 << 30;

@@ -61,10 +61,10 @@ pub use write::WriteResult;
 
 use crate::deletion_vectors::VectorFiles;
 use crate::errors::Context;
-use crate::merge::MergeCache;
 pub(crate) use crate::schema::VersionStamp;
 use crate::schema::{BaseVersion, LatestBase, key_of};
 use crate::snapshot::{Snapshot, SnapshotToken, SsTableCache};
+use crate::visibility::MergeCache;
 use read::TailCache;
 
 /// Newest compacted generation of each shard.

@@ -272,7 +272,7 @@ mod tests {
     use futures::poll;
 
     use super::*;
-    use crate::merge::HeadStart;
+    use crate::visibility::HeadStart;
 
     #[tokio::test]
     async fn a_source_that_begins_and_has_no_row_lets_the_others_begin_when_it_ends() {

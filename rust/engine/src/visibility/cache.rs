@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lancemem_core::types::ShardId;
 use parking_lot::Mutex;
 
-use super::ComparedSsTables;
-use super::superseded_rows::SnapshotMask;
+use super::{ComparedSsTables, SnapshotMask};
 use crate::snapshot::{Snapshot, Source};
 
 /// What is larger is dropped with the scan that made it.

@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::merge::bucketed_keys::places_of_older;
+    use crate::visibility::bucketed_keys::places_of_older;
 
     #[test]
     fn numbers_far_apart_are_left_to_the_hash_table() {

@@ -88,7 +88,7 @@ mod tests {
     use lancemem_core::types::{Freshness, Generation};
 
     use super::*;
-    use crate::merge::SourceKeys;
+    use crate::visibility::SourceKeys;
 
     fn batch(ids: impl Iterator<Item = i64>) -> RecordBatch {
         let ids = Arc::new(Int64Array::from_iter_values(ids));

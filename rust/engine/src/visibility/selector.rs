@@ -13,14 +13,12 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use datafusion::common::{DataFusionError, Result as PlanResult};
+use lance_core::ROW_ADDR;
 use lancemem_core::format::{KeyEncoder, TOMBSTONE};
 use lancemem_core::types::Freshness;
 
 use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder, Noted, SsTableId};
 use crate::errors::external;
-
-/// The column of physical row addresses in a Lance scan.
-pub const ROW_ADDRESS: &str = "_rowaddr";
 
 /// How the newest rows of a source are told from the others.
 #[derive(Clone, Debug)]
@@ -251,8 +249,8 @@ fn booleans(column: &ArrayRef) -> PlanResult<&BooleanArray> {
 }
 
 fn addresses(batch: &RecordBatch) -> PlanResult<&UInt64Array> {
-    let column = batch.column_by_name(ROW_ADDRESS).ok_or_else(|| {
-        DataFusionError::Internal(format!("column {ROW_ADDRESS} is not in the source"))
+    let column = batch.column_by_name(ROW_ADDR).ok_or_else(|| {
+        DataFusionError::Internal(format!("column {ROW_ADDR} is not in the source"))
     })?;
     Ok(column.as_primitive::<UInt64Type>())
 }

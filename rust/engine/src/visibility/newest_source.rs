@@ -15,15 +15,12 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::try_join_all;
 use lancemem_core::format::{KeyForm, KeyView};
-use lancemem_core::types::{Error, Freshness, Generation, Result, ShardId};
+use lancemem_core::types::{Error, Freshness, Result};
 use tokio::sync::OnceCell;
 use tokio::task::JoinError;
 
-use super::{DeadRows, MergeCache, NewerKeys, SourceKeys};
+use super::{Comparison, DeadRows, MergeCache, NewerKeys, SourceKeys, SsTableId, compare};
 use crate::snapshot::{Snapshot, Source, SsTableHandle, SsTableKeys};
-
-/// An SSTable has one fragment.
-const THE_FRAGMENT: u32 = 0;
 
 /// For every key above the base table the freshness of its newest row, tombstones included.
 ///
@@ -198,9 +195,6 @@ fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> 
     newest.finish()
 }
 
-/// An SSTable of a snapshot: its shard and its age there.
-pub type SsTableId = (ShardId, Generation);
-
 /// The keys of the SSTables of a snapshot, each with its newest SSTable, and the rows of each SSTable that a newer
 /// one supersedes: those come to light while the keys are compared with each other.
 #[derive(Debug, Default)]
@@ -221,17 +215,10 @@ impl ComparedSsTables {
         let form = form_of(snapshot);
         // Millions of keys take a while, and others need this thread.
         let compared = SpawnedTask::spawn_blocking(move || {
-            let sources = sstables.iter().map(|((_, generation), keys)| SourceKeys {
-                freshness: Freshness::SsTable(*generation),
-                at_most: keys.len(),
-                keys: keys.keys(),
-            });
-            let (newer, places) = NewerKeys::and_superseded(form, sources.collect())?;
-            let superseded = sstables.into_iter().zip(places).map(|((sstable, keys), places)| {
-                let rows = HashMap::from([(THE_FRAGMENT, keys.positions_of(places))]);
-                (sstable, Arc::new(DeadRows::of(rows)))
-            });
-            Ok(Self { keys: newer, superseded: superseded.collect() })
+            let Comparison { newest, superseded } = compare(form, &sstables)?;
+            let dead = superseded.into_iter().map(|rows| Arc::new(DeadRows::of_sstable(rows)));
+            let superseded = sstables.into_iter().map(|(sstable, _)| sstable).zip(dead);
+            Ok(Self { keys: newest, superseded: superseded.collect() })
         });
         compared.await.map_err(|error| ended(&error))?
     }

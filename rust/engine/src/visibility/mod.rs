@@ -1,0 +1,50 @@
+//! Which rows are shown, which are dead, and why.
+//!
+//! ```text
+//!   scan                 compaction            deletion vectors
+//!     |                      |                      |
+//!     |  KeyChoice, masks    |                      |
+//!     +----------+-----------+----------------------+
+//!                v
+//!     compare       which rows of SSTables a later row of their key supersedes
+//!     base_rows     which rows of the base table have keys above it
+//!     cause         whether an update or a delete killed them, where the caller asks
+//!                v
+//!     DeadRows      the answer, by position
+//! ```
+//!
+//! Owns: the one answer to which rows die, and why: [`DeadRows`] and [`Cause`]. Also how a scan
+//! uses it: [`KeyChoice`], which source holds the newest row of each key; [`NewestRowsExec`], the
+//! plan node that keeps only those rows; and [`MergeCache`], which spares the next scan of the same
+//! sources the comparison.
+//! Does not own: filters of the user, where rows come from, or what becomes of dead rows: files of
+//! deletion vectors are `deletion_vectors`, deletion files of the base are `compaction`.
+
+mod base_rows;
+mod bitmap_keys;
+mod bucketed_keys;
+mod cache;
+mod cause;
+mod compare;
+mod dead_rows;
+mod first_rows;
+mod fragment_probe;
+mod key_filter;
+mod key_map;
+mod mask;
+mod newest_rows;
+mod newest_source;
+mod selector;
+
+pub use base_rows::BaseLookup;
+pub use cache::{KnownRows, MergeCache, MergeCacheStats};
+pub use cause::{DeletedKeys, SsTableEvents};
+pub use compare::{Comparison, SsTableId, compare, superseded_by, superseded_within};
+pub use dead_rows::{Cause, DeadRows};
+pub use first_rows::{HeadStart, StartGate};
+pub use fragment_probe::{Pace, found_rows};
+pub use key_map::{NewerKeys, SourceKeys};
+pub use mask::{MaskRecorder, Noted, SnapshotMask};
+pub use newest_rows::{NewestRowsExec, ScannedSsTable};
+pub use newest_source::{ComparedSsTables, KeyChoice, LazyChoice};
+pub use selector::Newest;
