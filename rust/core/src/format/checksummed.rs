@@ -36,7 +36,17 @@ pub fn unseal<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [u8]> {
     if is_whole || mutant!("B19-manifest") {
         return Ok(message);
     }
-    Err(Error::corrupt(what, "checksum", "it is not that of these bytes"))
+    let hex = |stored: Option<&[u8; 4]>| {
+        stored.map_or_else(|| "none".to_owned(), |it| format!("{:08x}", u32::from_le_bytes(*it)))
+    };
+    let (front, back) = (front.map(|(stored, _)| stored), back.map(|(_, stored)| stored));
+    let detail = format!(
+        "expected {} (front) and {} (back), found {:08x}",
+        hex(front),
+        hex(back),
+        u32::from_le_bytes(computed)
+    );
+    Err(Error::corrupt(what, "checksum", detail))
 }
 
 #[cfg(test)]

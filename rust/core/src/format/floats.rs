@@ -292,7 +292,7 @@ pub(super) fn whole_numbers(array: &ArrayRef, to: &Field) -> Result<ArrayRef> {
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
         let number = numbers.value(row);
         if number.is_nan() || number.fract() != 0.0 {
-            return Err(refused(row, "which is no whole number"));
+            return Err(refused(row, "which is not a whole number"));
         }
         if number.abs() > LARGEST_WHOLE {
             return Err(refused(row, "which a double may have rounded"));

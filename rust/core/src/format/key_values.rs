@@ -19,7 +19,7 @@ use arrow_schema::DataType;
 use super::key_view::take_bytes;
 use crate::types::{Error, Result};
 
-const DAMAGED: &str = "a key in memory is not what a key of the table is encoded as";
+const DAMAGED: &str = "an encoded key does not decode to the types of the primary key";
 
 /// The columns of `keys`, which were encoded of columns of `types` without nulls.
 ///
@@ -143,7 +143,7 @@ fn binary<O: OffsetSizeTrait>(bytes: Vec<u8>, places: &[usize]) -> Result<ArrayR
 
 fn offsets<O: OffsetSizeTrait>(places: &[usize]) -> Result<OffsetBuffer<O>> {
     let offsets: Option<Vec<O>> = places.iter().map(|place| O::from_usize(*place)).collect();
-    let too_long = || Error::Internal("a batch of keys has more than 2 GiB".to_owned());
+    let too_long = || Error::Internal("a batch of keys is limited to 2 GiB".to_owned());
     Ok(OffsetBuffer::new(ScalarBuffer::from(offsets.ok_or_else(too_long)?)))
 }
 

@@ -153,8 +153,10 @@ impl ShardManifest {
             .map_err(|error| Error::corrupt(what, "not a shard manifest", error))?;
         message.check_counters(what)?;
         let uuid = message.shard_id.map(|id| id.uuid).unwrap_or_default();
-        let shard_id = ShardId::from_slice(&uuid)
-            .map_err(|_| Error::corrupt(what, "no shard id", "16 bytes expected"))?;
+        let shard_id = ShardId::from_slice(&uuid).map_err(|_| {
+            let detail = format!("expected 16 bytes, found {}", uuid.len());
+            Error::corrupt(what, "no shard id", detail)
+        })?;
         let sstables = message
             .sstables
             .into_iter()
@@ -219,7 +221,7 @@ struct SsTableMessage {
 impl ShardFieldEntryMessage {
     fn txn_version(&self, what: &str) -> Result<i64> {
         let bytes = self.value.as_slice().try_into().map_err(|_| {
-            let detail = format!("{} has {} bytes, 8 expected", self.field_id, self.value.len());
+            let detail = format!("{} has {} bytes, expected 8", self.field_id, self.value.len());
             Error::corrupt(what, "undecodable transaction id", detail)
         })?;
         Ok(i64::from_le_bytes(bytes))

@@ -236,7 +236,7 @@ pub fn refuse_other_key(stored: &Schema, table: &Schema) -> Result<()> {
         let is_same = |field: &Arc<Field>| field_id(field) == Some(id) && is_key(field);
         if !table.fields().iter().any(is_same) {
             return Err(Error::input(format!(
-                "column '{}' is the primary key of stored rows and no key of the table any more; \
+                "column '{}' is in the primary key of stored rows and not in the key of the table; \
                  a key never changes",
                 key.name()
             )));

@@ -185,10 +185,10 @@ impl RowSchema {
     ) -> Result<AcceptedRows> {
         if deletes.len() != batch.num_rows() || deletes.null_count() > 0 {
             return Err(Error::input(format!(
-                "one true or false a row says what is deleted: {} rows, {} values, {} nulls",
-                batch.num_rows(),
+                "deletes needs one true or false per row: got {} values ({} null) for {} rows",
                 deletes.len(),
-                deletes.null_count()
+                deletes.null_count(),
+                batch.num_rows()
             )));
         }
         match deletes.true_count() {
@@ -388,8 +388,8 @@ impl RowSchema {
     fn accepted(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
         if let Some(place) = columns.iter().position(|column| shows_too_many(column)) {
             return Err(Error::input(format!(
-                "column '{}' has more than {MOST} values that hold nothing in one batch; write fewer \
-                 rows at a time",
+                "column '{}' has more than {MOST} zero-width values (null type, empty structs) in one \
+                 batch; write fewer rows at a time",
                 self.storage.field(place).name()
             )));
         }

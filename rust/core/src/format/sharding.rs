@@ -128,8 +128,11 @@ impl Sharding {
                 let array = batch.column_by_name(column).ok_or_else(|| {
                     Error::input(format!("sharding column '{column}' is missing"))
                 })?;
-                let buckets = i32::try_from(*buckets)
-                    .map_err(|_| Error::input(format!("{buckets} buckets are too many")))?;
+                let buckets = i32::try_from(*buckets).map_err(|_| {
+                    Error::input(format!(
+                        "the number of buckets must be 1 to {MAX_BUCKETS}, got {buckets}"
+                    ))
+                })?;
                 let hashes = hashes(array, column)?;
                 Ok(hashes.into_iter().map(|hash| (hash & i32::MAX) % buckets).collect())
             }

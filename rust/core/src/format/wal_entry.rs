@@ -170,7 +170,7 @@ pub fn decode_at(bytes: &Bytes, place: LogAddress) -> Result<WalEntry> {
     let entry = decode(bytes, &place.to_string())?;
     match entry.place {
         Some(own) if own != place && !mutant!("B19-place") => {
-            Err(Error::corrupt(place.to_string(), "misplaced", format!("it is {own}")))
+            Err(Error::corrupt(place.to_string(), "misplaced", format!("the object holds {own}")))
         }
         _ => Ok(entry),
     }
@@ -211,7 +211,11 @@ pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let undecodable = |error| Error::corrupt(what, "undecodable", error);
     if has_compressed(&stream) {
-        return Err(Error::corrupt(what, "undecodable", "its buffers are compressed"));
+        return Err(Error::corrupt(
+            what,
+            "undecodable",
+            "its buffers are compressed, which no writer of WAL entries does",
+        ));
     }
     let read = AssertUnwindSafe(|| {
         let mut decoder = StreamDecoder::new();
@@ -220,7 +224,7 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         while !buffer.is_empty() {
             match decoder.decode(&mut buffer).map_err(undecodable)? {
                 Some(batch) if names_too_many(&batch) => {
-                    let why = "more values than its bytes hold";
+                    let why = "a batch declares more values than its bytes hold";
                     return Err(Error::corrupt(what, "undecodable", why));
                 }
                 Some(batch) => batches.push(batch),
@@ -235,7 +239,7 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         Ok((schema, batches))
     });
     catch_unwind(read)
-        .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "its stream is not valid")))
+        .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "the Arrow decoder panicked")))
 }
 
 /// Whether rows or values that hold nothing are too many: what a table has and they lack would be
@@ -283,8 +287,9 @@ fn decode_stream(entry: wal_trailer::Split, what: &str) -> Result<WalEntry> {
         })?;
         Ok(Some(parsed))
     };
-    let writer_epoch = number(WRITER_EPOCH)?
-        .ok_or_else(|| Error::corrupt(what, "no writer epoch", "schema metadata lacks it"))?;
+    let writer_epoch = number(WRITER_EPOCH)?.ok_or_else(|| {
+        Error::corrupt(what, "no writer epoch", "the schema metadata lacks writer_epoch")
+    })?;
     Ok(WalEntry {
         writer_epoch: WriterEpoch(writer_epoch),
         generation: number(GENERATION)?.map(Generation),
@@ -416,7 +421,7 @@ mod tests {
         ] {
             let error = decode_at(&entry(), place).unwrap_err().to_string();
             assert!(
-                error.contains("misplaced") && error.contains(&format!("it is {PLACE}")),
+                error.contains("misplaced") && error.contains(&format!("holds {PLACE}")),
                 "{error}"
             );
             assert!(error.contains(&place.to_string()), "{error}");
@@ -455,7 +460,7 @@ mod tests {
         let mut damaged = bytes.to_vec();
         damaged[bytes.len() - 5..].fill(0);
         let error = decode(&damaged.into(), "e").unwrap_err().to_string();
-        assert!(error.contains("checksum") && error.contains("its length is 0"), "{error}");
+        assert!(error.contains("checksum") && error.contains("records 0 bytes"), "{error}");
     }
 
     #[test]

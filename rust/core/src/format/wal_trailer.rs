@@ -94,13 +94,14 @@ pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
     };
     let computed = crc32fast::hash(&body);
     if stored != computed && !mutant!("B19-checksum") {
-        let detail = format!("stored {stored:08x}, computed {computed:08x}");
+        let detail = format!("expected {stored:08x}, found {computed:08x}");
         return Err(Error::corrupt(what, "checksum", detail));
     }
     let (body, place) = split_place(body);
     let (stream, txns) = split_txns(body, what)?;
     if length != low_word(stream.len()) {
-        let detail = format!("its length is {length}, that of its stream {}", stream.len());
+        let detail =
+            format!("the trailer records {length} bytes of stream, found {}", stream.len());
         return Err(Error::corrupt(what, "checksum", detail));
     }
     Ok(Split { stream, txns, place })

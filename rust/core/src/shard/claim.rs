@@ -56,7 +56,7 @@ impl ShardIdentity {
             return Ok(());
         }
         Err(Error::input(format!(
-            "shard {} holds bucket {own}, the table's sharding has {}",
+            "shard {} holds bucket {own}, the table's sharding has only {} buckets",
             self.shard_id,
             sharding.shards()
         )))
@@ -69,12 +69,12 @@ impl ShardIdentity {
     fn record_in(&self, claimed: &mut ShardManifest) -> Result<()> {
         match (&claimed.sharding, &self.sharding) {
             (Some(there), Some(own)) if there != own => Err(Error::input(format!(
-                "shard {} is one of the sharding {there}, this job routes by {own}",
+                "shard {} belongs to the sharding {there}, this job routes by {own}",
                 self.shard_id
             ))),
             (Some(there), None) => Err(Error::input(format!(
-                "shard {} is one of the sharding {there}, and the table's index has none: this job \
-                 would take keys of other shards",
+                "shard {} belongs to the sharding {there}, and the table's index has none: this job \
+                 would accept keys of other shards",
                 self.shard_id
             ))),
             (None, Some(own)) => {

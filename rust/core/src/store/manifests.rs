@@ -109,7 +109,7 @@ impl ManifestStore {
                 }
                 (None, None) if newest == ManifestVersion(0) => return Ok(None),
                 (None, None) => {
-                    let reason = "a listed manifest version is gone";
+                    let reason = "the listing shows this version, and it is gone";
                     return Err(Error::corrupt(path, "missing", reason));
                 }
             }
@@ -321,10 +321,10 @@ impl ManifestStore {
         // What nobody would read must not be written.
         if bytes.len() as u64 > MaxBytes::MANIFEST.get() {
             return Err(Error::input(format!(
-                "{path} would have {} bytes, and a shard manifest has at most {}: compact the \
-                 table, or write with fewer application ids",
-                bytes.len(),
-                MaxBytes::MANIFEST.get()
+                "a shard manifest is limited to {} bytes, {path} would have {}; compact the table, \
+                 or write with fewer application ids",
+                MaxBytes::MANIFEST.get(),
+                bytes.len()
             )));
         }
         let begun = Moment::now();
@@ -388,7 +388,7 @@ impl ManifestStore {
         let path = paths::manifest(self.shard_id, version);
         let bytes = self.store.get(&path, MaxBytes::MANIFEST).await?;
         let bytes =
-            bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version is gone"))?;
+            bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version was removed"))?;
         self.decode(version, &bytes, &path)
     }
 
@@ -398,7 +398,7 @@ impl ManifestStore {
             return Err(Error::corrupt(
                 path,
                 "misplaced",
-                format!("holds version {} of shard {}", manifest.version, manifest.shard_id),
+                format!("it holds version {} of shard {}", manifest.version, manifest.shard_id),
             ));
         }
         Ok(manifest)

@@ -154,7 +154,7 @@ impl Store {
         if self.get(path, most).await?.as_ref() == Some(&bytes) {
             return Ok(());
         }
-        Err(Error::Internal(format!("{path} was there already")))
+        Err(Error::Internal(format!("{path} exists already, with different content")))
     }
 
     /// [`Self::put_if_absent`] into a folder that is there; `None` where a local disk has none, and

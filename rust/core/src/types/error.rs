@@ -57,7 +57,7 @@ pub enum Error {
     /// A newer version of the same application is written.
     #[error(
         "version {version} of application '{app_id}' comes too late for shard {shard}: \
-         version {recorded} is written already, so this one must not be written again"
+         version {recorded} is written already; do not repeat this write"
     )]
     Stale {
         /// The shard.
@@ -70,7 +70,9 @@ pub enum Error {
         recorded: i64,
     },
     /// A write could not be made durable, so memory and storage may differ.
-    #[error("job of shard {shard} stopped: {reason}; start a new job, it replays what is durable")]
+    #[error(
+        "job of shard {shard} stopped: {reason}; start a new job, which replays the durable rows"
+    )]
     Poisoned {
         /// The shard of the job.
         shard: ShardId,
@@ -79,8 +81,8 @@ pub enum Error {
     },
     /// A job that another process runs does not answer for its rows any more.
     #[error(
-        "the job of shard {shard} at {location} shows no rows any more: {reason}; read without it, \
-         or connect to the one that runs"
+        "the remote job of shard {shard} at {location} serves no rows any more: {reason}; read \
+         without it, or connect to the job that runs now"
     )]
     Gone {
         /// The shard of the job.
@@ -98,8 +100,8 @@ pub enum Error {
     },
     /// Flushed generations pile up because nobody compacts them.
     #[error(
-        "shard {shard} has {generations} generations that wait for compaction, its limit is \
-         {limit}; compact the table, or raise max_uncompacted_generations"
+        "shard {shard} has {generations} uncompacted generations, its limit is {limit}; compact the \
+         table, or raise max_uncompacted_generations"
     )]
     Backlog {
         /// The shard.
@@ -111,8 +113,8 @@ pub enum Error {
     },
     /// Other writers had the shard for as long as a call waits.
     #[error(
-        "shard {shard} was taken by other writers for {seconds} s, and nothing of this call is written \
-         in it; call again, or let one job (start_job) write what many calls do now"
+        "other writers held shard {shard} for {seconds} s, and no row of this call is written there; \
+         retry, or write through one job (start_job) instead of many calls"
     )]
     Crowded {
         /// The shard.

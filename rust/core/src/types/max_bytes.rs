@@ -38,7 +38,7 @@ impl MaxBytes {
     /// What is wrong with an object of `found` bytes, where it has more.
     #[must_use]
     pub fn excess(self, found: u64) -> Option<String> {
-        let excess = || format!("it has {found} bytes, and no such file has more than {}", self.0);
+        let excess = || format!("it has {found} bytes, the limit is {}", self.0);
         (found > self.0).then(excess)
     }
 

@@ -29,7 +29,7 @@ const PROVEN: Duration = Duration::from_hours(24);
 /// claim's sentinel is tried at one position after the other, and would learn of it by its next flush.
 /// It asks again after an append that took so long.
 const ASKED: Duration = Duration::from_secs(10);
-const CONFLICT: &str = "the store reports a conflict, and nothing stands there";
+const CONFLICT: &str = "the store reports a write conflict, and no object exists there";
 
 /// The single appender of a claimed shard.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl WalAppender {
                 return Err(fenced);
             }
             if attempt == self.retries {
-                return Err(self.poisoned(&format!("{error}, {attempt} retries")));
+                return Err(self.poisoned(&format!("{error}, after {attempt} retries")));
             }
             #[expect(
                 clippy::disallowed_methods,
@@ -170,7 +170,7 @@ impl WalAppender {
             Some(Created::AlreadyExists) => {}
             // Our sentinel stood there. A folder made anew would be nobody's, or a stranger's.
             None => {
-                return Err(self.poisoned("the folder of its log is gone, and the table with it"));
+                return Err(self.poisoned("the WAL folder is gone, and the table with it"));
             }
         }
         match self.store.get(path, MaxBytes::LOG_ENTRY).await? {
@@ -184,7 +184,7 @@ impl WalAppender {
             None => return Err(Error::storage(format!("creating {path}"), CONFLICT)),
         }
         self.manifests.check_fenced(self.epoch).await?;
-        Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))
+        Err(self.poisoned("another entry with the same writer epoch stands at this position"))
     }
 
     /// After the put and not before it: a claim in between has put its sentinel or will.

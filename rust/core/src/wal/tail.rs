@@ -255,7 +255,7 @@ pub fn check_epoch(
     Err(Error::corrupt(
         entry_name(shard_id, position),
         "epoch goes back",
-        format!("epoch {epoch} after {newest}"),
+        format!("writer epoch {epoch} follows epoch {newest}"),
     ))
 }
 

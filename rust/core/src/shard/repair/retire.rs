@@ -43,7 +43,10 @@ pub async fn take_over(
         if is_of_another(manifest, sharding) {
             return Ok(());
         }
-        Err(Error::input(format!("shard {} is one of {sharding}", manifest.shard_id)))
+        Err(Error::input(format!(
+            "shard {} belongs to the sharding {sharding} already",
+            manifest.shard_id
+        )))
     };
     let mut attempt = 1;
     loop {
@@ -115,7 +118,8 @@ fn refuse_rows(manifest: &ShardManifest, log: &WalReport) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "shard {} lists {sstables} SSTables and has {entries} entries with rows in its log",
+        "shard {} is not empty: it lists {sstables} SSTables, and {entries} entries of its log have \
+         rows or are damaged",
         manifest.shard_id
     )))
 }

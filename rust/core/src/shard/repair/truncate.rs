@@ -73,14 +73,14 @@ fn refuse(report: &WalReport, from: WalPosition) -> Result<()> {
 fn refuse_uncopied(report: &WalReport, from: WalPosition) -> Result<()> {
     let mut dropped = report.findings.iter().filter(|finding| finding.position >= from);
     let uncopied = dropped.find_map(|finding| match finding.damage.as_ref()?.kind {
-        MaxBytes::TOO_LARGE => Some((finding.position, "too large to be copied before")),
-        NO_FILE => Some((finding.position, "no file that could be copied before")),
+        MaxBytes::TOO_LARGE => Some((finding.position, "too large to be copied")),
+        NO_FILE => Some((finding.position, "not a file that can be copied")),
         _ => None,
     });
     let Some((position, why)) = uncopied else { return Ok(()) };
     Err(Error::input(format!(
-        "{} cannot be truncated: {} is {why}; move it elsewhere, and call again where the log is still \
-         damaged then",
+        "{} cannot be truncated: {} is {why}; move it elsewhere, and call again if the log is still \
+         damaged",
         entry_name(report.shard_id, from),
         paths::wal_entry(report.shard_id, position)
     )))
@@ -146,7 +146,10 @@ impl Truncation<'_> {
         if self.store.put_if_absent(&path, bytes.clone()).await? == Created::AlreadyExists
             && self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref() != Some(&bytes)
         {
-            return Err(Error::storage(format!("creating {path}"), "other bytes stand there"));
+            return Err(Error::storage(
+                format!("creating {path}"),
+                "the object exists with different content",
+            ));
         }
         Ok(path)
     }
@@ -163,7 +166,7 @@ impl Truncation<'_> {
     fn appeared(&self, position: WalPosition) -> Error {
         Error::storage(
             format!("filling the hole at {}", entry_name(self.shard_id, position)),
-            "the entry came meanwhile; check the log again",
+            "another process wrote the entry meanwhile; verify the log again",
         )
     }
 }
