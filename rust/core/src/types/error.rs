@@ -20,9 +20,9 @@ pub enum ErrorKind {
     Stale,
     /// This job cannot go on: close it, open a new one, which replays what was durable.
     Reopen,
-    /// A passing fault of the storage: call again.
+    /// A transient fault, mostly of the storage: retry.
     Retry,
-    /// Stored bytes are damaged or missing: nothing was skipped, a person has to look.
+    /// Stored bytes are damaged or missing. Nothing was skipped; an operator has to repair.
     Corruption,
     /// A defect of lancemem: report it.
     Internal,
@@ -62,7 +62,7 @@ pub enum Error {
     Stale {
         /// The shard.
         shard: ShardId,
-        /// Whose versions.
+        /// The application.
         app_id: String,
         /// The version that was to be written.
         version: i64,
@@ -79,7 +79,7 @@ pub enum Error {
         /// What failed.
         reason: String,
     },
-    /// A job that another process runs does not answer for its rows any more.
+    /// A remote job serves its rows no more.
     #[error(
         "the remote job of shard {shard} at {location} serves no rows any more: {reason}; read \
          without it, or connect to the job that runs now"
@@ -87,7 +87,7 @@ pub enum Error {
     Gone {
         /// The shard of the job.
         shard: ShardId,
-        /// Where it was offered.
+        /// Where it was served.
         location: String,
         /// Why.
         reason: String,
@@ -98,7 +98,7 @@ pub enum Error {
         /// The shard of the job.
         shard: ShardId,
     },
-    /// Flushed generations pile up because nobody compacts them.
+    /// More flushed generations wait for compaction than the shard may leave.
     #[error(
         "shard {shard} has {generations} uncompacted generations, its limit is {limit}; compact the \
          table, or raise max_uncompacted_generations"
@@ -111,7 +111,7 @@ pub enum Error {
         /// How many may wait.
         limit: usize,
     },
-    /// Other writers had the shard for as long as a call waits.
+    /// Other writers held the shard until the call gave up.
     #[error(
         "other writers held shard {shard} for {seconds} s, and no row of this call is written there; \
          retry, or write through one job (start_job) instead of many calls"
@@ -127,10 +127,10 @@ pub enum Error {
     Storage {
         /// What was attempted, with the path relative to the table.
         action: String,
-        /// The storage's own words.
+        /// The message of the storage.
         reason: String,
     },
-    /// Stored bytes are not what a writer can have left.
+    /// Stored bytes that no writer can have left there.
     #[error("{what} is damaged ({kind}): {detail}")]
     Corrupt {
         /// The file or position, relative to the table.
@@ -167,7 +167,7 @@ impl Error {
         Self::InvalidInput(message.into())
     }
 
-    /// A storage failure of `action`, in the storage's own words.
+    /// A storage failure of `action`, with the storage's message.
     pub fn storage(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Storage { action: action.into(), reason: reason.to_string() }
     }
