@@ -1,4 +1,4 @@
-//! The frame of a small file that never changes: a name of eight bytes, a message, a checksum.
+//! The frame of a small file that never changes: a magic of eight bytes, a message, a checksum.
 //!
 //! Owns: the frame, its checks, and the refusal of a format of another version.
 //! Does not own: the messages, or where the files lie.
@@ -9,11 +9,11 @@ use crate::types::{Error, Result};
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// A message that is the whole of such a file.
+/// The message of such a file.
 pub(super) trait Framed: Message + Default {
     /// The file's first bytes.
     const MAGIC: &'static [u8; 8];
-    /// The format that this code writes. A file of another one is not read.
+    /// The format that this code writes. A file of another format is not read.
     const FORMAT: u32;
     /// What the file is called in errors, with its article.
     const WHAT: &'static str;

@@ -1,6 +1,6 @@
 //! The values of encoded keys.
 //!
-//! Owns: the way back from the bytes of `key` to the columns that they were made of.
+//! Owns: decoding the bytes of `key` to the columns that they were encoded from.
 //! Does not own: the encoding.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::types::{Error, Result};
 
 const DAMAGED: &str = "an encoded key does not decode to the types of the primary key";
 
-/// The columns of `keys`, which were encoded of columns of `types` without nulls.
+/// The columns of `keys`, which were encoded from columns of `types` without nulls.
 ///
 /// # Errors
 /// An internal error for a key that is not of these types.
@@ -67,7 +67,7 @@ impl Values {
         }
     }
 
-    /// Takes a value from the front of `key`, and gives what is left of that.
+    /// Takes a value from the front of `key` and returns the rest.
     fn take<'a>(&mut self, key: &'a [u8]) -> Option<&'a [u8]> {
         let key = key.strip_prefix(&[1])?;
         match self {
