@@ -1,4 +1,5 @@
-//! Keys that rise strictly from the first row of a MemTable on: time series, counters, sorted loads.
+//! Keys that rise strictly from the first row of a MemTable on: time series, counters, sorted
+//! loads.
 //!
 //! Owns: whether they still rise, and finding a key among them by bisection.
 //! Does not own: what becomes of them when one does not rise; the index that holds this does that.
@@ -43,7 +44,7 @@ impl Rising {
         goes_on
     }
 
-    /// Says that all rows are in another structure now.
+    /// Records that all rows are in another structure now.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
