@@ -166,7 +166,7 @@ async fn a_put_waits_while_too_many_generations_are_not_compacted() {
 }
 
 #[tokio::test]
-async fn a_put_does_not_wait_for_ever_where_nobody_compacts() {
+async fn a_put_does_not_wait_forever_where_no_process_compacts() {
     within(async {
         let fixture = Fixture::new().await;
         let config = WriterConfig {

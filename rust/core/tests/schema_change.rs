@@ -120,7 +120,7 @@ async fn many_that_wait_for_a_look_are_served_by_the_next_one() {
         hold.open();
         assert!(!slow.await.unwrap().unwrap());
         for look in waiting {
-            assert!(look.await.unwrap().unwrap(), "it may accept more by now");
+            assert!(look.await.unwrap().unwrap(), "its columns may be newer");
         }
         assert_eq!(fixture.sink.looks(), 2);
         writer.put(&wide_rows(&[(1, 10)])).await.unwrap();
@@ -129,7 +129,7 @@ async fn many_that_wait_for_a_look_are_served_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_flush_of_nothing_brings_them_too() {
+async fn a_flush_of_nothing_brings_the_new_columns_too() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;

@@ -159,7 +159,7 @@ async fn an_append_that_took_long_and_met_no_fence_acknowledges_nothing_behind_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_somebody_slept_through_is_not_believed() {
+async fn an_answer_that_a_process_slept_through_is_not_trusted() {
     let shard = Arc::new(Shard::new().await);
     let first = shard.manifests().latest().await.unwrap().unwrap().version;
     let hold = Arc::new(Gate::default());
@@ -184,7 +184,7 @@ async fn an_answer_that_somebody_slept_through_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_learns_late_that_it_is_done_lists_no_run_again() {
+async fn an_ingest_that_learns_late_that_it_is_done_lists_no_sstable_again() {
     let shard = Arc::new(Shard::new().await);
     let run = SsTable {
         generation: Generation(0),

@@ -67,17 +67,18 @@ impl MemorySink {
         *self.gate.lock() = Some(gate);
     }
 
-    /// Changes the table's columns; with `None` the sink knows nothing of them.
+    /// Changes the table's columns; with `None` the sink reports no columns.
     pub fn set_schema(&self, schema: Option<Arc<RowSchema>>) {
         *self.schema.lock() = schema;
     }
 
-    /// Holds the answer of the next look at the columns at `gate`: it is what they are now.
+    /// Holds the answer of the next look at the columns at `gate`; the answer is the present
+    /// columns.
     pub fn hold_next_look(&self, gate: Arc<Gate>) {
         *self.look.lock() = Some(gate);
     }
 
-    /// How often somebody has looked at the columns.
+    /// How often the columns were looked at.
     #[must_use]
     pub fn looks(&self) -> u32 {
         *self.looks.lock()

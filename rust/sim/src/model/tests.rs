@@ -107,7 +107,7 @@ fn the_model_finds_each_bug_that_is_put_into_it() {
 /// The other half of B4. What such a replay finds too much is a successor's, whose claim the check
 /// of the epoch behind the replay has not overlooked.
 #[test]
-fn a_replay_that_reads_on_behind_its_sentinel_shows_nobody_what_it_found() {
+fn a_replay_that_reads_on_behind_its_sentinel_shows_no_reader_what_it_found() {
     for protocol in [SMALL, BARE] {
         keeps_every_promise(Protocol { mutant: "B4-behind", ..protocol }, LONGEST, 1_000);
     }
