@@ -105,7 +105,7 @@ fn other_length(array: &ArrayRef, to: &DataType) -> Option<(usize, usize)> {
     })
 }
 
-/// The first row of a column that cannot be cast as a whole.
+/// The first row of a column that cannot be cast as a whole, by bisection.
 fn first_refused(array: &ArrayRef, to: &DataType, options: &CastOptions<'_>) -> usize {
     let (mut first, mut end) = (0, array.len());
     while end - first > 1 {

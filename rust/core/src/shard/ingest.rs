@@ -46,8 +46,8 @@ impl ShardWriter {
     /// job. Returns the folders of the SSTables that it listed: no folder where their transaction
     /// ids are recorded already, or where all of the SSTables are listed.
     ///
-    /// Rows in the log are flushed first: their generation is below those of the SSTables. One
-    /// manifest version then lists all SSTables and the transaction ids.
+    /// Rows in the log are flushed first: their generation is below the generations of the
+    /// SSTables. One manifest version then lists all SSTables and the transaction ids.
     ///
     /// # Errors
     /// Fenced, or why the flush or the manifest could not be written; then either all of the

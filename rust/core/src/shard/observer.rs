@@ -42,8 +42,8 @@ impl JobWatch {
         self.flushes.changed().await.is_ok() && !self.flushes.borrow_and_update().ended
     }
 
-    /// Flushed generations that wait for compaction as the job knows them; `None` once it has
-    /// ended.
+    /// Flushed generations that wait for compaction, in the job's newest manifest; `None` once it
+    /// has ended.
     #[must_use]
     pub fn uncompacted_generations(&self) -> Option<usize> {
         let shared = self.running()?;

@@ -230,7 +230,7 @@ impl ManifestStore {
             change(&mut claimed)?;
             current = match self.try_write(&claimed).await? {
                 Landed::Ours => return Ok(Arc::new(claimed)),
-                // The same bytes may be those of another process, which then holds that epoch.
+                // Another process may have written the same bytes, and then holds that epoch.
                 Landed::Equal if seen.is_some() => return Err(self.fenced(target, target)),
                 // Two claims of one epoch have the same bytes, and only one may hold it: skip that
                 // epoch and take the next.
@@ -289,6 +289,7 @@ impl ManifestStore {
             Some((manifest, _)) => manifest,
             None => self.existing().await?,
         };
+        // Compare-and-swap: only one writer creates the next version, the others start from it.
         for _ in 0..ATTEMPTS {
             if let Some(local) = local
                 && current.writer_epoch > local

@@ -87,7 +87,8 @@ impl Slots {
 
     /// The slot where `found` accepts the position, or the free one where such a key belongs.
     fn find(&self, hash: u32, mut found: impl FnMut(u32) -> bool) -> (usize, Option<u32>) {
-        // A table of one slot would need a shift by all 32 bits; the first one has more.
+        // Linear probing. At most half of the slots are taken, so the loop meets a free one.
+        // A table of one slot would need a shift by all 32 bits; the first table has more slots.
         let mut at = (hash >> self.shift) as usize;
         loop {
             let slot = self.slots[at].load(Ordering::Acquire);

@@ -27,7 +27,8 @@ pub(super) struct Rising {
 }
 
 impl Rising {
-    /// Whether all keys rise with those of `batch`, the next one. One thread asks at a time.
+    /// Whether all keys still rise with the keys of the next batch, `batch`. One thread asks at a
+    /// time.
     pub fn goes_on(&self, rows: &Rows, batch: usize) -> bool {
         if self.ended.load(Ordering::Relaxed) {
             return false;
