@@ -60,11 +60,11 @@ impl Base {
         };
         for sstable in self.sstables_above(manifest) {
             ascend(sstable.generation);
-            let run = sink.run(&sstable.path);
+            let stored = sink.run(&sstable.path);
             // An ingested SSTable was written before it had a generation.
-            assert!([sstable.generation, Generation(0)].contains(&run.generation));
-            assert_eq!(Some(run.physical_rows as u64), sstable.physical_rows);
-            apply(&mut rows, &run.newest);
+            assert!([sstable.generation, Generation(0)].contains(&stored.generation));
+            assert_eq!(Some(stored.physical_rows as u64), sstable.physical_rows);
+            apply(&mut rows, &stored.newest);
         }
         for memtable in self.memtables_above(memtables) {
             ascend(memtable.generation());
@@ -102,7 +102,7 @@ impl Base {
         manifest: &'a ShardManifest,
     ) -> impl DoubleEndedIterator<Item = &'a SsTable> + use<'a> {
         let compacted = self.compacted;
-        manifest.sstables.iter().filter(move |run| run.generation > compacted)
+        manifest.sstables.iter().filter(move |sstable| sstable.generation > compacted)
     }
 
     /// A job may hold rows that a compaction has taken over right behind their flush.

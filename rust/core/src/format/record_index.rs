@@ -148,7 +148,7 @@ struct PageFileMessage {
 impl Framed for RunMessage {
     const MAGIC: &'static [u8; 8] = b"lmemridx";
     const FORMAT: u32 = 1;
-    const WHAT: &'static str = "a run of the record index";
+    const WHAT: &'static str = "a sorted run of the record index";
 
     fn format(&self) -> u32 {
         self.format

@@ -74,8 +74,8 @@ impl ShardIdentity {
                 self.shard_id
             ))),
             (Some(there), None) => Err(Error::input(format!(
-                "shard {} belongs to the sharding {there}, and the table's index has none: this job \
-                 would accept keys of other shards",
+                "shard {} belongs to the sharding {there}, and the table's index has none: this \
+                 job would accept keys of other shards",
                 self.shard_id
             ))),
             (None, Some(own)) => {

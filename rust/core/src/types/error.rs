@@ -100,8 +100,8 @@ pub enum Error {
     },
     /// More flushed generations wait for compaction than the shard may leave.
     #[error(
-        "shard {shard} has {generations} uncompacted generations, its limit is {limit}; compact the \
-         table, or raise max_uncompacted_generations"
+        "shard {shard} has {generations} uncompacted generations, its limit is {limit}; compact \
+         the table, or raise max_uncompacted_generations"
     )]
     Backlog {
         /// The shard.
@@ -113,8 +113,8 @@ pub enum Error {
     },
     /// Other writers held the shard until the call gave up.
     #[error(
-        "other writers held shard {shard} for {seconds} s, and no row of this call is written there; \
-         retry, or write through one job (start_job) instead of many calls"
+        "other writers held shard {shard} for {seconds} s, and no row of this call is written \
+         there; retry, or write through one job (start_job) instead of many calls"
     )]
     Crowded {
         /// The shard.

@@ -120,8 +120,8 @@ fn refuse_rows(manifest: &ShardManifest, log: &WalReport) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "shard {} is not empty: it lists {sstables} SSTables, and {entries} entries of its log have \
-         rows or are damaged",
+        "shard {} is not empty: it lists {sstables} SSTables, and {entries} entries of its log \
+         have rows or are damaged",
         manifest.shard_id
     )))
 }

@@ -81,8 +81,8 @@ fn refuse_uncopied(report: &WalReport, from: WalPosition) -> Result<()> {
     });
     let Some((position, why)) = uncopied else { return Ok(()) };
     Err(Error::input(format!(
-        "{} cannot be truncated: {} is {why}; move it elsewhere, and call again if the log is still \
-         damaged",
+        "{} cannot be truncated: {} is {why}; move it elsewhere, and call again if the log is \
+         still damaged",
         entry_name(report.shard_id, from),
         paths::wal_entry(report.shard_id, position)
     )))
