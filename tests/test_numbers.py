@@ -176,8 +176,8 @@ def test_integers_that_pandas_holds_as_doubles_are_taken(way: str, make_table: M
     stored = table.scan().to_table().sort_by("id")["n"]
     assert stored == pa.chunked_array([pa.array([1, None], pa.int32())])
     for value, why in (
-        (1.5, "row 1 has 1.5, which is no whole number"),
-        (float("nan"), "row 1 has NaN, which is no whole number"),
+        (1.5, "row 1 has 1.5, which is not a whole number"),
+        (float("nan"), "row 1 has NaN, which is not a whole number"),
         (2.0**40, "row 1 has 1099511627776, which is out of range"),
     ):
         bad = pa.table({"id": [1, 2], "x": pa.array([0.5, 1.0], pa.float32()), "n": [1.0, value]})

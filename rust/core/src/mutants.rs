@@ -3,8 +3,8 @@
 //! Owns: the switch. Does not own: the bugs; each stands at its place, behind `mutant!`.
 //!
 //! Only a build with `--cfg lancemem_mutants`, or with the feature `mutants`, has them, and there
-//! the variable `LANCEMEM_MUTANT` names the one that is awake. In every other build `mutant!` is the
-//! constant `false`, and what stands behind it is compiled to nothing. The catalogue is in
+//! the variable `LANCEMEM_MUTANT` names the active bug. In every other build `mutant!` is the
+//! constant `false`, and the code behind it is compiled to nothing. The catalogue is in
 //! docs/guarantees.md.
 
 /// Whether the bug of this name is to be back.

@@ -1,7 +1,8 @@
 //! Puts whose own thread writes the log.
 //!
-//! Owns: when such a put is done at once, and that what it began comes to its end whatever becomes
-//! of the put. Does not own: the orders of many of them (`rust/sim/schedules`).
+//! Owns: when such a put is done at once, and that its append completes although the put is
+//! cancelled.
+//! Does not own: the orders of many of them (`rust/sim/schedules`).
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -55,7 +56,8 @@ async fn on_a_local_disk_the_put_is_done_when_it_is_first_looked_at() {
                 let done = put(&writer, number).now_or_never();
                 assert!(done.expect("nothing is waited for").unwrap().durable);
             }
-            // Not by a thread that must not wait for a disk, nor where others are polled beside it.
+            // Not on a thread that must not wait for a disk, nor where other futures are polled
+            // beside it.
             let rows = SHAPE.rows(&[(9, 9)]);
             let rows = WriteBatch::upserts(&rows);
             assert!(writer.write(rows, durable(true)).now_or_never().is_none());
@@ -111,7 +113,7 @@ async fn an_append_that_a_cancelled_put_began_comes_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_put_that_nobody_waits_for_is_not_hurried_by_one_that_appended_itself() {
+async fn a_put_without_a_waiter_is_not_hurried_by_one_that_appended_itself() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open_with(patient()).await;

@@ -27,7 +27,11 @@ async fn assert_refused(fixture: &Fixture, position: u64, kind: &str) {
     assert!(text.contains(&format!("WAL entry {position} ")), "{text}");
     assert!(text.contains(&fixture.shard_id.to_string()), "{text}");
     assert!(text.contains(&format!("({kind})")), "{text}");
-    assert_eq!(fixture.try_stored().await.unwrap_err().to_string(), text, "a reader says the same");
+    assert_eq!(
+        fixture.try_stored().await.unwrap_err().to_string(),
+        text,
+        "a reader reports the same"
+    );
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Every kind of damage at many positions of every kind of file that a shard has.
 //!
 //! Owns: six kinds by two hundred positions, through the paths that open, read and check.
-//! Does not own: the words of each kind (`damage`), or bytes that no writer wrote (`fuzz`).
+//! Does not own: the name of each kind (`damage`), or bytes that no writer wrote (`fuzz`).
 
 use lancemem_core::format::{TRAILER_BYTES, paths};
 use lancemem_core::shard::verify_wal;
@@ -32,7 +32,7 @@ async fn damage_anywhere_in_a_log_entry_is_named_and_shows_no_wrong_row() {
             let path = fixture.wal_path(position);
             let bytes = fixture.storage.bytes(&path).await;
             for (at, kind, damaged) in damages(&bytes, positions(bytes.len())) {
-                // An entry without the whole of its trailer is one that lance could write.
+                // An entry without its whole trailer is one that lance could write.
                 if kind == Damage::Cut && at == bytes.len() - TRAILER_BYTES {
                     continue;
                 }

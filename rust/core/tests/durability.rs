@@ -60,7 +60,7 @@ async fn rows_put_after_a_reopen_win_over_replayed_ones_of_the_same_generation()
 }
 
 #[tokio::test]
-async fn a_put_that_waits_for_nobody_becomes_durable_by_the_interval() {
+async fn a_put_that_does_not_wait_becomes_durable_by_the_interval() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open_with(WriterConfig { durable_write: false, ..quick() }).await;

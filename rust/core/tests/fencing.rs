@@ -1,4 +1,4 @@
-//! A writer that lost its shard: everything it tries fails, and nothing it kept back appears.
+//! A writer that lost its shard: each of its calls fails, and no row that it held back appears.
 //!
 //! Owns: the incumbent's side of a takeover.
 //! Does not own: races between claims (`takeover`).

@@ -20,12 +20,12 @@ use tokio::task::JoinHandle;
 
 pub const HOUR: Duration = Duration::from_hours(1);
 
-/// A shard that was created and not claimed yet.
+/// A shard that was created, without a claim.
 pub struct Fixture {
     pub storage: Arc<FaultyStore>,
     pub sink: Arc<MemorySink>,
     pub columns: Arc<TableColumns>,
-    /// What compactions have taken over: nothing, where a story has none.
+    /// What compactions have taken over: nothing in a story without compactions.
     pub base: Mutex<Base>,
     pub shape: KeyShape,
     pub shard_id: ShardId,
@@ -143,7 +143,7 @@ impl Fixture {
         entries.filter(|(_, entry)| !entry.batches.is_empty()).collect()
     }
 
-    /// The rows with these numbers and values, as a reader gives them.
+    /// The rows with these numbers and values, as a reader returns them.
     pub fn rows(&self, rows: &[(i64, i64)]) -> Rows {
         let (numbers, values): (Vec<i64>, Vec<i64>) = rows.iter().copied().unzip();
         self.shape.encoded(&numbers).into_iter().zip(values).collect()
@@ -177,7 +177,7 @@ pub fn quick() -> WriterConfig {
     }
 }
 
-/// Puts that wait for nobody, and no timer that would help them.
+/// Puts that are not durable, and no timer that would append them.
 pub fn patient() -> WriterConfig {
     WriterConfig { durable_write: false, max_wal_flush_interval: HOUR, ..quick() }
 }

@@ -12,7 +12,7 @@ use lancemem_testkit::{Effect, Fault, Request};
 use crate::fixture::{Fixture, gate, tiny, until, within};
 
 #[tokio::test]
-async fn a_sink_that_fails_once_is_asked_again_and_one_run_is_listed() {
+async fn a_sink_that_fails_once_is_asked_again_and_one_sstable_is_listed() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
@@ -62,7 +62,7 @@ async fn a_sink_that_panics_ends_the_job_with_an_error_for_every_waiter() {
 }
 
 #[tokio::test]
-async fn a_manifest_commit_whose_answer_is_lost_lists_the_run_once() {
+async fn a_manifest_commit_whose_answer_is_lost_lists_the_sstable_once() {
     for effect in [Effect::LoseAnswer, Effect::AnswerExists] {
         within(async {
             let fixture = Fixture::new().await;

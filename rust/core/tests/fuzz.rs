@@ -1,8 +1,9 @@
-//! Bytes that nobody wrote, given to every decoder: no panic beyond Arrow's, bounded memory.
+//! Bytes that no writer wrote, given to every decoder: no panic beyond Arrow's, bounded memory.
 //!
-//! Owns: mutations by chance, the inputs that `rust/fuzz` has kept, and the count of bytes that a decoder
-//! asks for. Does not own: what has to hold besides (`lancemem_testkit::decoders`), or damage of a shard as
-//! a whole (`damage_everywhere`).
+//! Owns: random mutations, the inputs that `rust/fuzz` has kept, and the count of bytes that a
+//! decoder allocates.
+//! Does not own: the other invariants of decoders (`lancemem_testkit::decoders`), or damage of a
+//! whole shard (`damage_everywhere`).
 //!
 //! A binary of its own: its allocator counts.
 
@@ -30,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
             let (now, peak) = held.get();
             held.set((now + layout.size(), peak.max(now + layout.size())));
         });
-        // SAFETY: the caller's promises are those of the system's allocator.
+        // SAFETY: the caller keeps the contract of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -109,7 +110,7 @@ fn cases() -> usize {
     std::env::var("FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60_000)
 }
 
-/// Memory beside the bytes themselves: a decoder that believes a length would exceed it.
+/// Memory beside the bytes themselves: a decoder that trusts a stored length would exceed it.
 const fn bound(bytes: usize) -> usize {
     (1 << 20) + 64 * bytes
 }

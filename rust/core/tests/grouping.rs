@@ -42,7 +42,7 @@ async fn puts_that_arrive_while_an_append_runs_share_the_next_entry() {
 }
 
 #[tokio::test]
-async fn who_puts_again_at_once_shares_the_next_entry_with_those_that_waited() {
+async fn a_caller_that_puts_again_at_once_shares_the_next_entry_with_those_that_waited() {
     within(async {
         let fixture = Arc::new(Fixture::new().await);
         let writer = Arc::new(fixture.open().await);
@@ -82,7 +82,7 @@ async fn a_durable_put_never_waits_for_the_interval() {
 }
 
 #[tokio::test]
-async fn a_put_that_nobody_waits_for_is_not_hurried_by_an_earlier_one() {
+async fn a_put_without_a_waiter_is_not_hurried_by_an_earlier_one() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open_with(patient()).await;
@@ -134,7 +134,7 @@ async fn rows_beyond_the_buffer_limit_start_an_append_without_the_interval() {
 }
 
 #[tokio::test]
-async fn a_freeze_starts_the_append_of_rows_that_nobody_waits_for() {
+async fn a_freeze_starts_the_append_of_rows_without_a_waiter() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open_with(patient()).await;

@@ -1,7 +1,7 @@
-//! Bugs that other systems shipped, each as the story that catches it here. The numbers are those
-//! of the catalogue in docs/guarantees.md.
+//! Bugs that other systems shipped, each as the story that catches it here. The catalogue in
+//! docs/guarantees.md has the numbers.
 //!
-//! Owns: those that no other chapter tells. Does not own: B2 to B5, B7, B11, B12, B19 and B21,
+//! Owns: the bugs that no other chapter covers. Does not own: B2 to B5, B7, B11, B12, B19 and B21,
 //! which stand where their subject is.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, gate, patient, quick, tiny, until, within};
 
 // B6
 #[tokio::test]
-async fn a_conflict_that_left_nothing_behind_is_tried_again_and_is_nobody_elses_entry() {
+async fn a_conflict_that_left_nothing_behind_is_tried_again_and_is_no_other_writers_entry() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;

@@ -90,7 +90,7 @@ impl Life {
         let mut listed = manifest.sstables.iter().map(|sstable| sstable.generation);
         assert!(
             listed.all(|sstable| sstable > self.drained),
-            "a drained run is listed again: {manifest:?}"
+            "a drained SSTable is listed again: {manifest:?}"
         );
         let compacted = {
             let mut base = self.fixture.base.lock();
@@ -107,13 +107,17 @@ impl Life {
         });
         let drained = drain.await.unwrap();
         self.drained = compacted;
-        assert_eq!(drained.writer_epoch, self.writer.epoch(), "a drain takes a shard from nobody");
+        assert_eq!(
+            drained.writer_epoch,
+            self.writer.epoch(),
+            "a drain takes the shard from no writer"
+        );
         if then == Drain::AndTell {
             self.writer.watch().refresh().await.unwrap();
         }
     }
 
-    /// Beside the job too, and with no grace: nobody reads the log meanwhile.
+    /// Beside the job too, and with no grace: no reader reads the log meanwhile.
     async fn collect(&self, later: bool) {
         let covered = self.fixture.manifest().await.replay_after_wal_entry_position;
         let entries = self.fixture.entries().await;

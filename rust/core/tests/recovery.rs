@@ -317,7 +317,7 @@ async fn an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_cov
         let mut replay = Replay::new(fixture.shard_id, fixture.shape.row_schema());
         let mut tail = WalTail::new(fixture.store(), fixture.shard_id, WalPosition(0));
         caught_up(&mut replay, &mut tail, &manifests).await;
-        // The reader knows the manifest of now, and is slow with the entry behind what it has.
+        // The reader has the newest manifest, and is slow to read the next entry.
         let slow = gate();
         let next = fixture.wal_path(tail.next().get());
         fixture.storage.inject(Fault::new(Request::Get, &next, Effect::Hold(slow.clone())));
@@ -357,7 +357,7 @@ async fn the_end_of_a_listing_is_that_of_the_log_only_where_no_flush_has_covered
             }
         });
         slow.wait_for_visitors(1).await;
-        // The reader has the manifest of before, by the time its listing sees what is left.
+        // The reader has the older manifest when its listing shows what is left.
         until(|| fixture.storage.tried_gets("manifest").len() > 1).await;
         fixture.put(&writer, &[(6, 60)]).await.unwrap();
         writer.flush().await.unwrap();

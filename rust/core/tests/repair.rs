@@ -1,6 +1,8 @@
-//! A damaged log from refusal to repair: what `check` says, what `cut` drops, what is left.
+//! A damaged log from refusal to repair: what a check reports, what a truncation drops, what is
+//! left.
 //!
-//! Owns: every kind of damage through open, check, cut and open, and cuts that stop half-way.
+//! Owns: every kind of damage through open, check, truncation and open, and truncations that stop
+//! half-way.
 //! Does not own: which kinds there are (`damage`).
 
 use std::sync::Arc;
@@ -18,7 +20,7 @@ async fn check(fixture: &Fixture) -> WalReport {
     verify_wal(&fixture.store(), &fixture.manifests()).await.unwrap()
 }
 
-async fn cut(fixture: &Fixture, from: u64) -> Result<WalReport> {
+async fn truncate(fixture: &Fixture, from: u64) -> Result<WalReport> {
     truncate_wal(&fixture.store(), &Arc::new(fixture.manifests()), WalPosition(from)).await
 }
 
@@ -75,7 +77,7 @@ async fn damage(fixture: &Fixture, kind: &str, position: u64) {
 
 // B19
 #[tokio::test]
-async fn every_kind_of_damage_is_refused_reported_cut_and_gone() {
+async fn every_kind_of_damage_is_refused_reported_truncated_and_gone() {
     for kind in ["hole", "cut short", "zero length", "zero filled", "checksum", "misplaced"] {
         within(async {
             let fixture = written().await;
@@ -104,7 +106,7 @@ async fn every_kind_of_damage_is_refused_reported_cut_and_gone() {
                     Some(fixture.storage.bytes(path).await)
                 });
             }
-            let dropped = cut(&fixture, 5).await.unwrap();
+            let dropped = truncate(&fixture, 5).await.unwrap();
             assert_eq!(
                 (kinds(&dropped), dropped.writer_epoch),
                 (expected.to_vec(), WriterEpoch(2))
@@ -135,7 +137,7 @@ async fn every_kind_of_damage_is_refused_reported_cut_and_gone() {
 
 // B19
 #[tokio::test]
-async fn an_entry_of_lance_that_was_cut_on_a_message_boundary_is_refused_reported_and_cut() {
+async fn an_entry_of_lance_that_was_cut_on_a_message_boundary_is_refused_reported_and_truncated() {
     within(async {
         let fixture = written().await;
         let whole = entry(&fixture, 9).await;
@@ -145,7 +147,7 @@ async fn an_entry_of_lance_that_was_cut_on_a_message_boundary_is_refused_reporte
         let report = check(&fixture).await;
         assert_eq!(kinds(&report), [(9, "cut short")]);
         assert_eq!(report.findings[0].rows, Some(1), "the first of two batches can be read");
-        cut(&fixture, 9).await.unwrap();
+        truncate(&fixture, 9).await.unwrap();
         let writer = fixture.open().await;
         assert_eq!(fixture.seen(&writer).len(), 7);
     })
@@ -153,7 +155,7 @@ async fn an_entry_of_lance_that_was_cut_on_a_message_boundary_is_refused_reporte
 }
 
 #[tokio::test]
-async fn damage_in_the_order_of_the_log_is_reported_and_cut() {
+async fn damage_in_the_order_of_the_log_is_reported_and_truncated() {
     within(async {
         let fixture = written().await;
         fixture.open().await.close(false).await.unwrap();
@@ -168,8 +170,8 @@ async fn damage_in_the_order_of_the_log_is_reported_and_cut() {
         fixture.storage.overwrite(&fixture.wal_path(4), encode(4, 2)).await;
         let report = check(&fixture).await;
         assert_eq!(kinds(&report)[..2], [(5, "generation goes back"), (6, "generation goes back")]);
-        // The entry before is the one that is wrong, and nobody but a person can know that.
-        cut(&fixture, 4).await.unwrap();
+        // The entry before is the wrong one, which only an operator can decide.
+        truncate(&fixture, 4).await.unwrap();
         let writer = fixture.open().await;
         assert_eq!(fixture.seen(&writer), fixture.rows(&[(2, 20), (3, 30)]));
     })
@@ -177,14 +179,14 @@ async fn damage_in_the_order_of_the_log_is_reported_and_cut() {
 }
 
 #[tokio::test]
-async fn an_undamaged_log_has_no_findings_and_is_not_cut() {
+async fn an_undamaged_log_has_no_findings_and_is_not_truncated() {
     within(async {
         let fixture = written().await;
         let report = check(&fixture).await;
         assert_eq!((report.first_damage(), report.findings.len()), (None, 0));
         let writer = fixture.open().await;
         for from in [5, 9, 11, 99] {
-            let error = cut(&fixture, from).await.unwrap_err();
+            let error = truncate(&fixture, from).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.to_string().contains("no entry of the log is damaged"), "{error}");
         }
@@ -194,7 +196,8 @@ async fn an_undamaged_log_has_no_findings_and_is_not_cut() {
 }
 
 #[tokio::test]
-async fn a_cut_behind_the_first_damage_or_at_a_covered_entry_is_refused_and_fences_nobody() {
+async fn a_truncation_behind_the_first_damage_or_at_a_covered_entry_is_refused_and_fences_no_writer()
+ {
     within(async {
         let fixture = written().await;
         let writer = fixture.open().await;
@@ -204,12 +207,12 @@ async fn a_cut_behind_the_first_damage_or_at_a_covered_entry_is_refused_and_fenc
         }
         damage(&fixture, "zero length", 12).await;
         damage(&fixture, "hole", 14).await;
-        let error = cut(&fixture, 14).await.unwrap_err();
+        let error = truncate(&fixture, 14).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         let named = error.to_string();
         assert!(named.contains("entry 12 before it is damaged too (zero length)"), "{named}");
         for covered in [0, 5, 9] {
-            let error = cut(&fixture, covered).await.unwrap_err();
+            let error = truncate(&fixture, covered).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.to_string().contains("covers the log up to entry 9"), "{error}");
         }
@@ -220,7 +223,7 @@ async fn a_cut_behind_the_first_damage_or_at_a_covered_entry_is_refused_and_fenc
 }
 
 #[tokio::test]
-async fn a_cut_that_storage_stops_anywhere_leaves_a_refused_log_and_can_be_repeated() {
+async fn a_truncation_that_storage_stops_anywhere_leaves_a_refused_log_and_can_be_repeated() {
     for (part, put) in (0..5).map(|n| ("/wal/", n)).chain((0..4).map(|n| ("/dropped/", n))) {
         for effect in [Effect::Refuse, Effect::LoseAnswer] {
             within(async {
@@ -228,21 +231,21 @@ async fn a_cut_that_storage_stops_anywhere_leaves_a_refused_log_and_can_be_repea
                 damage(&fixture, "checksum", 6).await;
                 // The first put to the log is the fence.
                 fixture.storage.inject(Fault::new(Request::Put, part, effect).after(put));
-                let error = cut(&fixture, 6).await.unwrap_err();
+                let error = truncate(&fixture, 6).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
                 if (part, put) != ("/wal/", 4) {
                     let refused = fixture.try_open(quick()).await.unwrap_err().to_string();
                     assert!(refused.contains("WAL entry 6 "), "{refused}");
-                    let again = cut(&fixture, 6).await.unwrap();
+                    let again = truncate(&fixture, 6).await.unwrap();
                     assert!(again.findings[0].copy.is_some());
                 }
                 let copied = |position| format!("{position:016}.arrow");
                 for position in 7..=9 {
                     let copies = fixture.storage.paths(&copied(position)).await;
-                    assert!(!copies.is_empty(), "entry {position} was copied by one of the cuts");
+                    assert!(!copies.is_empty(), "entry {position} was copied by a truncation");
                 }
                 if fixture.try_open(quick()).await.is_err() {
-                    cut(&fixture, 6).await.unwrap();
+                    truncate(&fixture, 6).await.unwrap();
                 }
                 let writer = fixture.open().await;
                 assert_eq!(fixture.seen(&writer).len(), 4);
@@ -253,14 +256,14 @@ async fn a_cut_that_storage_stops_anywhere_leaves_a_refused_log_and_can_be_repea
 }
 
 #[tokio::test]
-async fn a_cut_that_died_after_its_fence_is_finished_by_the_next() {
+async fn a_truncation_that_died_after_its_fence_is_finished_by_the_next() {
     within(async {
         let fixture = written().await;
         damage(&fixture, "hole", 4).await;
         fixture
             .storage
             .inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).after(3).for_ever());
-        cut(&fixture, 4).await.unwrap_err();
+        truncate(&fixture, 4).await.unwrap_err();
         fixture.storage.clear_faults();
         let report = check(&fixture).await;
         assert_eq!(report.first_damage().map(|finding| finding.position), Some(WalPosition(4)));
@@ -271,15 +274,15 @@ async fn a_cut_that_died_after_its_fence_is_finished_by_the_next() {
             .map(|f| f.position.get())
             .collect();
         assert_eq!(replaced, [8, 9, 10], "the end of the log first");
-        cut(&fixture, 4).await.unwrap();
-        // The first cut had copied entry 7 and could not replace it, so the second did both.
-        let cut_by = |epoch, position| {
+        truncate(&fixture, 4).await.unwrap();
+        // The first truncation had copied entry 7 and could not replace it, so the second did both.
+        let dropped_by = |epoch, position| {
             let path =
                 paths::dropped_entry(fixture.shard_id, WriterEpoch(epoch), WalPosition(position));
             format!("table/{path}")
         };
         let copies = [(2, 7), (2, 8), (2, 9), (3, 5), (3, 6), (3, 7)];
-        let expected = copies.map(|(epoch, position)| cut_by(epoch, position));
+        let expected = copies.map(|(epoch, position)| dropped_by(epoch, position));
         assert_eq!(fixture.storage.paths("/dropped/").await, expected);
         let writer = fixture.open().await;
         assert_eq!(fixture.seen(&writer), fixture.rows(&[(2, 20), (3, 30)]));
@@ -288,7 +291,7 @@ async fn a_cut_that_died_after_its_fence_is_finished_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_writer_that_slept_through_a_cut_is_fenced_and_uses_no_position_again() {
+async fn a_writer_that_slept_through_a_truncation_is_fenced_and_uses_no_position_again() {
     within(async {
         let fixture = Fixture::new().await;
         let sleeping = fixture.open().await;
@@ -296,7 +299,7 @@ async fn a_writer_that_slept_through_a_cut_is_fenced_and_uses_no_position_again(
             fixture.put(&sleeping, &[(number, number)]).await.unwrap();
         }
         damage(&fixture, "hole", 5).await;
-        cut(&fixture, 5).await.unwrap();
+        truncate(&fixture, 5).await.unwrap();
         let error = fixture.put(&sleeping, &[(7, 7)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
         assert_eq!(sleeping.flush().await.unwrap_err().kind(), ErrorKind::Fenced);
@@ -314,14 +317,14 @@ async fn an_entry_that_comes_back_while_its_hole_is_filled_is_not_dropped() {
         damage(&fixture, "hole", 5).await;
         let hold = gate();
         fixture.storage.inject(Fault::new(Request::Put, &path, Effect::Hold(hold.clone())));
-        let cutting = {
+        let truncating = {
             let fixture = fixture.clone();
-            tokio::spawn(async move { cut(&fixture, 5).await })
+            tokio::spawn(async move { truncate(&fixture, 5).await })
         };
         hold.wait_for_visitors(1).await;
         fixture.storage.overwrite(&path, original).await;
         hold.open();
-        assert_eq!(cutting.await.unwrap().unwrap_err().kind(), ErrorKind::Retry);
+        assert_eq!(truncating.await.unwrap().unwrap_err().kind(), ErrorKind::Retry);
         assert_eq!(check(&fixture).await.findings, []);
         let rows = [(2, 20), (3, 30), (4, 40), (5, 50)];
         assert_eq!(fixture.stored().await, fixture.rows(&rows));
@@ -330,7 +333,7 @@ async fn an_entry_that_comes_back_while_its_hole_is_filled_is_not_dropped() {
 }
 
 #[tokio::test]
-async fn a_cut_that_slept_replaces_nothing_of_a_later_one() {
+async fn a_truncation_that_slept_replaces_nothing_of_a_later_one() {
     within(async {
         let fixture = Arc::new(written().await);
         damage(&fixture, "checksum", 6).await;
@@ -339,10 +342,10 @@ async fn a_cut_that_slept_replaces_nothing_of_a_later_one() {
         fixture.storage.inject(Fault::new(Request::Put, &path, Effect::Hold(hold.clone())));
         let asleep = {
             let fixture = fixture.clone();
-            tokio::spawn(async move { cut(&fixture, 6).await })
+            tokio::spawn(async move { truncate(&fixture, 6).await })
         };
         hold.wait_for_visitors(1).await;
-        cut(&fixture, 6).await.unwrap();
+        truncate(&fixture, 6).await.unwrap();
         let writer = fixture.open().await;
         fixture.put(&writer, &[(10, 100)]).await.unwrap();
         hold.open();
@@ -356,7 +359,7 @@ async fn a_cut_that_slept_replaces_nothing_of_a_later_one() {
 }
 
 #[tokio::test]
-async fn a_cut_of_what_the_incumbent_flushes_meanwhile_drops_nothing() {
+async fn a_truncation_of_what_the_incumbent_flushes_meanwhile_drops_nothing() {
     within(async {
         let fixture = Arc::new(Fixture::new().await);
         let writer = fixture.open().await;
@@ -366,14 +369,14 @@ async fn a_cut_of_what_the_incumbent_flushes_meanwhile_drops_nothing() {
         damage(&fixture, "zero filled", 4).await;
         let hold = gate();
         fixture.storage.inject(Fault::new(Request::Put, ".binpb", Effect::Hold(hold.clone())));
-        let cutting = {
+        let truncating = {
             let fixture = fixture.clone();
-            tokio::spawn(async move { cut(&fixture, 4).await })
+            tokio::spawn(async move { truncate(&fixture, 4).await })
         };
         hold.wait_for_visitors(1).await;
         writer.flush().await.unwrap();
         hold.open();
-        let error = cutting.await.unwrap().unwrap_err();
+        let error = truncating.await.unwrap().unwrap_err();
         assert!(error.to_string().contains("covers the log up to entry 6"), "{error}");
         assert!(fixture.storage.paths("/dropped/").await.is_empty());
         assert_eq!(fixture.stored().await.len(), 5);

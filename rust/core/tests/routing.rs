@@ -1,7 +1,8 @@
 //! Rows that belong to another shard are refused before anything is written.
 //!
-//! Owns: the refusal, with row and column, and that of a shard whose rows were put under another
-//! sharding. Does not own: the hash, which golden values hold.
+//! Owns: the refusal of a row, with row and column, and of a shard whose rows were put under
+//! another sharding.
+//! Does not own: the hash, which golden values hold.
 
 use std::sync::Arc;
 
@@ -99,7 +100,7 @@ async fn a_shard_whose_rows_were_put_under_another_sharding_is_not_claimed() {
         let error = fixture.try_open_as(of(&fixture, 3), quick()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("num_buckets=4), this job routes by"), "{error}");
-        fixture.put(&writer, &[(own, 2)]).await.expect("a refused job fences nobody");
+        fixture.put(&writer, &[(own, 2)]).await.expect("a refused job fences no writer");
         writer.close(true).await.unwrap();
         assert!(
             fixture.try_open_as(of(&fixture, 3), quick()).await.is_err(),
@@ -110,7 +111,7 @@ async fn a_shard_whose_rows_were_put_under_another_sharding_is_not_claimed() {
     .await;
 }
 
-/// What the manifest of the bench's shard says of its sharding.
+/// The sharding that the shard's manifest records.
 async fn recorded(fixture: &Fixture) -> Option<String> {
     fixture.manifests().existing().await.unwrap().sharding.clone()
 }
@@ -141,7 +142,7 @@ async fn a_shard_without_rows_is_retired_and_claimed_under_another_sharding() {
 }
 
 #[tokio::test]
-async fn who_takes_a_shard_over_too_late_leaves_the_rows_and_the_job_of_the_faster_alone() {
+async fn a_takeover_that_comes_too_late_leaves_the_rows_and_the_job_of_the_faster_alone() {
     within(async {
         let fixture = Fixture::new().await;
         let own = own_key(&fixture);
@@ -151,7 +152,7 @@ async fn who_takes_a_shard_over_too_late_leaves_the_rows_and_the_job_of_the_fast
         take_over(&store, &manifests, &bucket_of(4)).await.unwrap();
         let writer = fixture.try_open_as(of(&fixture, 4), quick()).await.unwrap();
         take_over(&store, &manifests, &bucket_of(4)).await.unwrap();
-        fixture.put(&writer, &[(own, 1)]).await.expect("nobody fenced it");
+        fixture.put(&writer, &[(own, 1)]).await.expect("it is not fenced");
         check_empty(&store, &manifests, &bucket_of(4)).await.unwrap();
         take_over(&store, &manifests, &bucket_of(4)).await.unwrap();
         fixture.put(&writer, &[(own, 2)]).await.expect("nor where it has rows");
@@ -159,7 +160,7 @@ async fn who_takes_a_shard_over_too_late_leaves_the_rows_and_the_job_of_the_fast
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         let error = take_over(&store, &manifests, &bucket_of(3)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-        fixture.put(&writer, &[(own, 3)]).await.expect("a refusal fences nobody");
+        fixture.put(&writer, &[(own, 3)]).await.expect("a refusal fences no writer");
     })
     .await;
 }
@@ -191,13 +192,13 @@ async fn a_shard_of_a_sharding_is_not_claimed_for_a_table_without_one() {
         let error = fixture.try_open_as(manual, quick()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("and the table's index has none"), "{error}");
-        fixture.put(&writer, &[(own_key(&fixture), 1)]).await.expect("nobody fenced it");
+        fixture.put(&writer, &[(own_key(&fixture), 1)]).await.expect("it is not fenced");
     })
     .await;
 }
 
-/// Under another sharding the rows of one transaction id may belong to other shards: those of the newest may be
-/// missing there, those of an older one were overtaken.
+/// Under another sharding the rows of one transaction id may belong to other shards. Rows of the
+/// newest version may be missing there; older versions were overtaken.
 #[tokio::test]
 async fn under_another_sharding_the_newest_version_of_an_application_is_written_once_more() {
     within(async {

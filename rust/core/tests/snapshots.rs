@@ -1,4 +1,4 @@
-//! What a reader pins while a writer works: whole puts, for ever the same.
+//! What a snapshot shows while a writer works: whole puts, and always the same rows.
 //!
 //! Owns: snapshots beside running puts.
 //! Does not own: snapshots beside flushes (`flushing`).

@@ -1,7 +1,8 @@
-//! Writes of one put by several processes: a claim that is being written for is left alone.
+//! Writes of one put by several processes: a claim whose rows are still to come is left alone.
 //!
-//! Owns: who claims when, and what becomes of the entry of a writer that was fenced.
-//! Does not own: claims that wait for no other (`takeover`), or repeating a write, which is the table's.
+//! Owns: the order of claims, and what becomes of the entry of a writer that was fenced.
+//! Does not own: claims that wait for no other (`takeover`), or repeating a write, which is the
+//! table's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::fixture::{Fixture, HOUR, gate, quick, until, within};
 
-/// A turn that waits for ever, where it has to wait at all.
+/// A turn that waits forever, where it has to wait at all.
 fn patient_turn() -> ClaimTurn {
     ClaimTurn {
         claimed_here: None,

@@ -1,6 +1,7 @@
-//! Transaction ids: a write that says which version it is happens once, whatever is repeated or comes late.
+//! Transaction ids: a write with a version happens once, whatever is repeated or comes late.
 //!
-//! Owns: where a transaction id is kept at every step from put to flushed SSTable, and SSTables that are linked.
+//! Owns: where a transaction id is kept at every step from put to flushed SSTable, and SSTables
+//! that are ingested.
 //! Does not own: what an application counts as its versions.
 
 use std::sync::Arc;
@@ -27,13 +28,13 @@ fn of_call(sstables: &[SsTable], version: i64) -> Vec<IngestedSsTable> {
     sstables.iter().map(|sstable| (sstable.clone(), txn(version))).collect()
 }
 
-/// The SSTables of a call without one: each has its own, of this name.
+/// The SSTables of a call without a transaction id: each SSTable has its own, of this name.
 fn once(sstables: &[SsTable], names: &[&str]) -> Vec<IngestedSsTable> {
     let txn = |name| Txn::new(format!("{ONCE}{name}"), 0).unwrap();
     sstables.iter().zip(names).map(|(sstable, name)| (sstable.clone(), txn(name))).collect()
 }
 
-async fn link(fixture: &Fixture, sstables: &[IngestedSsTable]) -> Result<Vec<String>> {
+async fn ingest(fixture: &Fixture, sstables: &[IngestedSsTable]) -> Result<Vec<String>> {
     fixture.open().await.link(sstables).await
 }
 
@@ -83,7 +84,7 @@ async fn a_version_is_written_once_and_an_older_one_never() {
 }
 
 #[tokio::test]
-async fn a_mark_is_found_in_the_log_in_the_manifest_and_while_both_have_some() {
+async fn a_transaction_id_is_found_in_the_log_in_the_manifest_and_while_both_have_some() {
     within(async {
         let fixture = Fixture::new().await;
         assert_eq!(recorded(&fixture).await, None);
@@ -159,7 +160,7 @@ async fn an_append_that_landed_without_an_answer_counts_for_the_retry() {
 }
 
 #[tokio::test]
-async fn a_crash_between_run_and_manifest_leaves_the_mark_in_the_log() {
+async fn a_crash_between_sstable_and_manifest_leaves_the_transaction_id_in_the_log() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
@@ -181,7 +182,7 @@ async fn a_crash_between_run_and_manifest_leaves_the_mark_in_the_log() {
 }
 
 #[tokio::test]
-async fn a_cut_forgets_the_marks_of_the_rows_that_it_drops() {
+async fn a_truncation_forgets_the_transaction_ids_of_the_rows_that_it_drops() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
@@ -200,7 +201,7 @@ async fn a_cut_forgets_the_marks_of_the_rows_that_it_drops() {
 }
 
 #[tokio::test]
-async fn marks_of_several_generations_reach_the_manifest_with_their_rows() {
+async fn transaction_ids_of_several_generations_reach_the_manifest_with_their_rows() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.open_with(tiny(1)).await;
@@ -248,7 +249,7 @@ async fn names_that_write_once_expire_by_the_clock_of_the_store_and_queries_stay
         writer.write(WriteBatch::upserts(&rows), WriteOptions::default().txn(&txn)).await.unwrap();
         writer.flush().await.unwrap();
         let kept = [named(13), named(0), ahead.clone(), "query".into()];
-        assert_eq!(names().await, kept, "a name of the far future takes none that is young");
+        assert_eq!(names().await, kept, "a name of the far future removes no young one");
         assert_eq!(writer.txn_version(&named(90)), None, "the job forgets with the manifest");
         writer.close(true).await.unwrap();
     })
@@ -256,7 +257,7 @@ async fn names_that_write_once_expire_by_the_clock_of_the_store_and_queries_stay
 }
 
 #[tokio::test]
-async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
+async fn ingested_sstables_appear_together_above_what_the_log_held_and_once() {
     within(async {
         let fixture = Fixture::new().await;
         let before = fixture.open().await;
@@ -269,7 +270,7 @@ async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
             fixture.rows(&[(1, 10), (2, 20)]),
             "staged is not listed"
         );
-        assert_eq!(link(&fixture, &of_call(&sstables, 5)).await.unwrap(), names_of(&sstables));
+        assert_eq!(ingest(&fixture, &of_call(&sstables, 5)).await.unwrap(), names_of(&sstables));
         let all = fixture.rows(&[(1, 10), (2, 21), (3, 31)]);
         assert_eq!(fixture.stored().await, all);
         let generations: Vec<u64> = fixture
@@ -281,8 +282,8 @@ async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
             .collect();
         assert_eq!(generations, [1, 2, 3]);
         let again = [stage(&fixture, &[(1, 99)]).await];
-        assert!(link(&fixture, &of_call(&again, 5)).await.unwrap().is_empty());
-        let error = link(&fixture, &of_call(&again, 4)).await.unwrap_err();
+        assert!(ingest(&fixture, &of_call(&again, 5)).await.unwrap().is_empty());
+        let error = ingest(&fixture, &of_call(&again, 4)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
         assert_eq!(fixture.stored().await, all);
         let after = fixture.open().await;
@@ -294,14 +295,14 @@ async fn linked_runs_appear_together_above_what_the_log_held_and_once() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_linked_stays_where_it_is_also_when_it_was_compacted() {
+async fn an_sstable_that_was_ingested_stays_where_it_is_also_when_it_was_compacted() {
     within(async {
         let fixture = Fixture::new().await;
         let sstables = [stage(&fixture, &[(1, 10)]).await, stage(&fixture, &[(2, 20)]).await];
         let (one, both) = (once(&sstables[..1], &["a"]), once(&sstables, &["a", "b"]));
-        assert_eq!(link(&fixture, &one).await.unwrap(), names_of(&sstables[..1]));
+        assert_eq!(ingest(&fixture, &one).await.unwrap(), names_of(&sstables[..1]));
         let of_call = of_call(&sstables[..1], 1);
-        assert!(link(&fixture, &of_call).await.unwrap().is_empty(), "it is listed");
+        assert!(ingest(&fixture, &of_call).await.unwrap().is_empty(), "it is listed");
         let writer = fixture.open().await;
         fixture.put(&writer, &[(1, 11)]).await.unwrap();
         writer.close(true).await.unwrap();
@@ -310,16 +311,16 @@ async fn a_run_that_was_linked_stays_where_it_is_also_when_it_was_compacted() {
             manifest.sstables.retain(|sstable| sstable.path != sstables[0].path);
         };
         fixture.manifests().update_beside_owner(drain).await.unwrap();
-        assert!(link(&fixture, &one).await.unwrap().is_empty());
-        assert!(link(&fixture, &of_call).await.unwrap().is_empty());
-        assert_eq!(link(&fixture, &both).await.unwrap(), names_of(&sstables[1..]));
+        assert!(ingest(&fixture, &one).await.unwrap().is_empty());
+        assert!(ingest(&fixture, &of_call).await.unwrap().is_empty());
+        assert_eq!(ingest(&fixture, &both).await.unwrap(), names_of(&sstables[1..]));
         assert_eq!(fixture.stored().await, fixture.rows(&[(1, 11), (2, 20)]));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_link_whose_manifest_cannot_be_written_lists_nothing_and_can_be_repeated() {
+async fn an_ingest_whose_manifest_cannot_be_written_lists_nothing_and_can_be_repeated() {
     within(async {
         let fixture = Fixture::new().await;
         let sstables = [stage(&fixture, &[(1, 10)]).await, stage(&fixture, &[(2, 20)]).await];
@@ -329,14 +330,14 @@ async fn a_link_whose_manifest_cannot_be_written_lists_nothing_and_can_be_repeat
         fixture.storage.clear_faults();
         assert!(fixture.manifest().await.sstables.is_empty());
         assert_eq!(recorded(&fixture).await, None);
-        assert_eq!(link(&fixture, &of_call(&sstables, 1)).await.unwrap(), names_of(&sstables));
+        assert_eq!(ingest(&fixture, &of_call(&sstables, 1)).await.unwrap(), names_of(&sstables));
         assert_eq!(fixture.stored().await, fixture.rows(&[(1, 10), (2, 20)]));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_link_by_a_fenced_writer_lists_nothing() {
+async fn an_ingest_by_a_fenced_writer_lists_nothing() {
     within(async {
         let fixture = Fixture::new().await;
         let sstables = [stage(&fixture, &[(1, 10)]).await];

@@ -39,7 +39,7 @@ async fn what_a_killed_process_leaves_is_what_it_acknowledged_as_durable() {
             let writer = fixture.open_with(patient()).await;
             let rows = fixture.shape.rows(&[(1, 10)]);
             writer.write(WriteBatch::upserts(&rows), mode(durable, sync_index)).await.unwrap();
-            // The log as it is now is what a kill would leave: nothing runs after it.
+            // A kill would leave the log as it is now: nothing runs after it.
             let expected = if durable { fixture.rows(&[(1, 10)]) } else { fixture.rows(&[]) };
             assert_eq!(fixture.stored().await, expected);
         }

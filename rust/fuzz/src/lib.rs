@@ -1,13 +1,15 @@
-//! What the targets share: how one begins.
+//! What the targets share: the begin of a target.
 //!
 //! Owns: real bytes to begin with.
-//! Does not own: what has to hold (`lancemem_testkit::decoders`), or how long it is tried (`scripts/fuzz.py`).
+//! Does not own: the invariants (`lancemem_testkit::decoders`), or the time of a run
+//! (`scripts/fuzz.py`).
 
 use std::path::PathBuf;
 
 use lancemem_testkit::decoders::{DECODERS, quiet_arrow};
 
-/// Names a folder of the corpus, into which a target writes its real bytes before libFuzzer reads it.
+/// Names a folder of the corpus, into which a target writes its real bytes before libFuzzer reads
+/// it.
 const EXAMPLES: &str = "LANCEMEM_FUZZ_EXAMPLES";
 
 /// Before the first input of a target.
@@ -15,8 +17,8 @@ const EXAMPLES: &str = "LANCEMEM_FUZZ_EXAMPLES";
 /// # Panics
 /// Where the folder cannot be written.
 pub fn begin(decoder: &str) {
-    // In the place of libFuzzer's, which ends the process although the core catches the panic. One that
-    // nobody catches ends it too.
+    // Replaces libFuzzer's hook, which ends the process although the core catches the panic. A
+    // panic that is not caught still ends it.
     let _ = std::panic::take_hook();
     quiet_arrow();
     let Some(folder) = std::env::var_os(EXAMPLES).map(PathBuf::from) else { return };

@@ -1,5 +1,5 @@
-//! Gives the MemTable atomics whose order a test chooses, too. Owns that switch only; the flags
-//! of all crates stay those of `..`, so that what both need is compiled once.
+//! Gives the MemTable atomics whose order a test chooses, too. Owns that switch only: the flags of
+//! all crates stay the flags of `..`, so that shared dependencies are compiled once.
 
 fn main() {
     println!("cargo::rustc-cfg=lancemem_schedules");

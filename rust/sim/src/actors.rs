@@ -27,7 +27,7 @@ pub async fn pause(time: Duration) {
     tokio::time::sleep(time.max(Duration::from_millis(1))).await;
 }
 
-/// Opens the shard again and again, whether somebody has it or not.
+/// Opens the shard again and again, whether it has an owner or not.
 pub async fn claim(world: Arc<World>) {
     let mut pace = Pace::default();
     loop {
@@ -191,7 +191,7 @@ impl Reader {
     }
 }
 
-/// Readers: one that goes on where it was, and one that begins anew each time.
+/// Readers: one that goes on where it was, and one that starts from the beginning each time.
 pub async fn read(world: Arc<World>) {
     let mut going_on = Reader::new(&world);
     let mut pace = Pace::default();
@@ -207,7 +207,7 @@ pub async fn read(world: Arc<World>) {
     }
 }
 
-/// Takes runs over into the base table, then drains the manifest beside the living writer.
+/// Takes SSTables over into the base table, then drains the manifest beside the living writer.
 pub async fn compact(world: Arc<World>) {
     let mut client = Client::new(&world);
     let mut manifests = ManifestStore::new(client.store(), world.shard_id, 2);
@@ -238,7 +238,7 @@ async fn compact_once(world: &Arc<World>, manifests: &ManifestStore) {
                 .fail(format!("the manifest lists {}, which was not written", sstable.path));
         };
         if run.generation != sstable.generation {
-            return world.fail("the manifest gives a run another generation");
+            return world.fail("the manifest lists an SSTable under another generation");
         }
         puts.extend(&run.puts);
         rows::apply(&mut newest, &run.newest);

@@ -1,4 +1,4 @@
-//! Chance with a seed: the same seed gives the same numbers on every machine, for ever.
+//! Chance with a seed: the same seed gives the same numbers on every machine.
 //!
 //! Owns: the generator, and the few questions that the simulation asks of it.
 //! Does not own: what is decided by an answer.

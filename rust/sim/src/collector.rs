@@ -1,6 +1,7 @@
-//! Who removes log entries that nobody needs.
+//! The collector, which removes log entries that no reader needs.
 //!
-//! Owns: what a collector has seen on the clock of a life, and a grace period that is far too short.
+//! Owns: what a collector has seen on the clock of a life, and a grace period that is far too
+//! short.
 //! Does not own: the rule, which is the testkit's.
 
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ struct Collector {
     takes_newest: bool,
 }
 
-/// Removes covered entries beside everybody else.
+/// Removes covered entries beside all other actors.
 pub async fn collect(world: Arc<World>) {
     let Some(grace) = world.climate.grace_ms.map(Duration::from_millis) else { return };
     let takes_newest = world.climate.takes_newest;

@@ -1,6 +1,7 @@
-//! Damage of what a shard has stored, while nobody has it: it is named, and gone once it is mended.
+//! Damage of a stored shard without an owner: it is named, and gone once it is mended.
 //!
-//! Owns: one damaged log entry or manifest at the end of a life, and who has to notice.
+//! Owns: one damaged log entry or manifest at the end of a life, and the readers that have to
+//! notice.
 //! Does not own: every position of every kind of file (`rust/core/tests/damage_everywhere.rs`).
 
 use std::sync::Arc;
@@ -32,12 +33,12 @@ struct Harm {
     /// Where it is a log entry.
     position: Option<WalPosition>,
     whole: Bytes,
-    /// Nothing where the object goes.
+    /// `None` where the object is removed.
     damaged: Option<Bytes>,
     how: String,
 }
 
-/// Damages one object of a shard that nobody has, asks everybody who reads it, and mends it again.
+/// Damages one object of a shard without an owner, asks every reader of it, and mends it again.
 pub async fn strike(world: &Arc<World>) {
     let Some(harm) = choose(world).await else { return };
     let Harm { location, position, whole, damaged, how } = harm;
@@ -76,7 +77,7 @@ async fn choose(world: &World) -> Option<Harm> {
     let at = world.chance.index(needed.len());
     let (position, location) = needed[at].clone();
     let whole = world.objects.get(&location).await.ok()?.bytes().await.ok()?;
-    // Behind the last entry nothing tells that there was another one.
+    // Behind the last entry nothing shows that there was another one.
     let (damaged, how) = if at + 1 < needed.len() && world.chance.odds(200) {
         (None, "loss".to_owned())
     } else if needed.len() > 1 && world.chance.odds(200) {
@@ -98,7 +99,7 @@ async fn choose(world: &World) -> Option<Harm> {
 fn spoil(world: &World, whole: &Bytes) -> (Bytes, String) {
     loop {
         let (kind, at) = (world.chance.pick(&DAMAGES), world.chance.index(whole.len()));
-        // An entry without the whole of its trailer is one that lance could write.
+        // An entry without its whole trailer is one that lance could write.
         let as_lance = kind == Damage::Cut && at + TRAILER_BYTES == whole.len();
         let damaged = kind.done(whole, at);
         if !as_lance && damaged != *whole {
@@ -115,7 +116,7 @@ fn cut_before_a_message(world: &World, whole: &Bytes) -> (Bytes, String) {
     (whole.slice(..at), format!("cut at {at}"))
 }
 
-/// What a reader elsewhere does that begins anew.
+/// The read of another process that starts from the beginning.
 async fn read(world: &Arc<World>) -> Result<()> {
     let store = Client::new(world).store();
     let manifests = ManifestStore::new(store.clone(), world.shard_id, 2);
@@ -126,7 +127,7 @@ async fn read(world: &Arc<World>) -> Result<()> {
     replay.catch_up(&mut tail, &manifests, first).await.map(drop)
 }
 
-/// An open names it too, and takes the shard from nobody.
+/// An open names it too, and fences no writer.
 async fn open(world: &Arc<World>, how: &str) {
     let client = Client::new(world);
     let identity = ShardIdentity { shard_id: world.shard_id, routing: None, sharding: None };

@@ -1,7 +1,9 @@
-//! A view that a reader keeps while the shard goes on: it shows the same for ever.
+//! A snapshot that a reader holds while the shard goes on: it always shows the same.
 //!
-//! Owns: what it showed, and the look that comes later. Does not own: how a view is pinned, or what it may
-//! show at first. Without a draw and without a wait: who holds one changes nothing that comes.
+//! Owns: what it showed, and the later look at it.
+//! Does not own: how a snapshot is taken, or what it may show at first.
+//!
+//! It draws no random number and never waits, so that a held snapshot changes nothing of the life.
 
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use lancemem_core::memtable::MemTableView;
 use crate::rows::PutId;
 use crate::world::{Base, World};
 
-/// So many looks of its reader later it is looked at again.
+/// It is looked at again after this number of looks of its reader.
 const LOOKS: usize = 4;
 
 /// A base version, a manifest, and rows in memory as they were at one moment.
@@ -23,7 +25,7 @@ struct View {
     puts: Vec<PutId>,
 }
 
-/// The view that a reader holds, if it holds one.
+/// The snapshot that a reader holds, if it holds one.
 #[derive(Debug, Default)]
 pub struct Held {
     view: Option<View>,
@@ -31,8 +33,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Looks again at what is held when its time has come. Otherwise holds what the reader has just seen,
-    /// where it holds nothing.
+    /// Looks again at the held snapshot when its time has come.
     ///
     /// # Errors
     /// The rule that is broken.
@@ -49,13 +50,13 @@ impl Held {
             return Ok(());
         }
         Err(format!(
-            "P5: a pinned view shows {} puts, and showed {}",
+            "P5: a held snapshot shows {} puts, and showed {}",
             again.puts.len(),
             view.puts.len()
         ))
     }
 
-    /// Holds this view, which shows `puts`, where none is held.
+    /// Holds this snapshot, which shows `puts`, where the reader holds no other.
     pub fn hold(
         &mut self,
         base: Base,
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_that_shows_more_than_it_showed_breaks_a_promise() {
+    fn a_snapshot_that_shows_more_than_it_showed_breaks_a_promise() {
         let world = World::new(7, 1, false);
         let put = world.oracle.lock().call(1, 1, |_| vec![(9, Some(3))]);
         let newest = Arc::new(world.oracle.lock().table(&[put]).clone());

@@ -1,4 +1,4 @@
-//! One life of a shard, from its creation to the last reckoning.
+//! One life of a shard, from its creation to the last check.
 //!
 //! Owns: the runtime, the cast, and what must be true when the storage is whole again.
 //! Does not own: any rule in between.
@@ -25,9 +25,9 @@ thread_local! {
 /// Longer than a life takes on its own clock.
 const LIFETIME: Duration = Duration::from_hours(800);
 
-/// After so many a life ends, although not all puts were tried.
+/// After this number a life ends, although not all puts were tried.
 const MOST_OPENS: u64 = 300;
-/// Nothing is on its way any longer: clients give up after half a minute.
+/// Long enough that no request is in flight any more: clients give up after half a minute.
 const SETTLES: Duration = Duration::from_mins(2);
 
 /// How a life went.
@@ -61,7 +61,7 @@ pub fn live(seed: u64, puts: usize, verbose: bool) -> Life {
     PANIC.with(|panic| panic.borrow_mut().take());
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
-    // Which of two that wait for the same event goes first is tokio's own chance.
+    // Of two tasks that wait for the same event tokio picks the first at random.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
     let built = builder.build();
@@ -152,7 +152,8 @@ async fn reckon(world: &Arc<World>) {
             process.close(world.clone(), world.chance.odds(500)).await;
         }
     }
-    // What a process that was just killed had sent may still arrive: a flush would cover what is damaged.
+    // What a process that was just killed had sent may still arrive: a flush would cover what is
+    // damaged.
     actors::pause(SETTLES).await;
     damage::strike(world).await;
     process::open(world.clone()).await;

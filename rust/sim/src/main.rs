@@ -206,7 +206,7 @@ fn conclude(report: &Report, order: &Order, kept: usize, took: Duration) -> Exit
     ExitCode::FAILURE
 }
 
-/// Every way in which the world is unkind, and who must have acted.
+/// Every fault and every actor that must have occurred.
 const FAULTS: &[&str] = &[
     "compacted",
     "doomed open",

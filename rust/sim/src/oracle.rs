@@ -1,17 +1,17 @@
 //! What must be true of a shard, kept outside of everything that can fail.
 //!
-//! Owns: every put and what its caller was told; the log of the shard as anybody ever saw it.
-//! Does not own: who looks, or when.
+//! Owns: every put and the answer to its caller; the log of the shard as any reader ever saw it.
+//! Does not own: which actor looks, or when.
 //!
-//! A shard is one sequence of puts. Whoever looks at storage sees a prefix of it, and a later
-//! look sees no less: that is P1, P2 and P5 of the guarantees. A put stands in it whole (P3),
-//! once, behind all that its writer had acknowledged when it was called.
+//! A shard is one sequence of puts. Every reader of storage sees a prefix of it, and a later look
+//! sees no less: that is P1, P2 and P5 of the guarantees. A put stands in it whole (P3), once,
+//! behind all that its writer had acknowledged when it was called.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::rows::{PutId, Row, Table, apply, empty};
 
-/// What a rule says that was broken.
+/// The text of a rule that was broken.
 pub type Verdict = Result<(), String>;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Put {
     acked_before: usize,
     refused: bool,
     durable: bool,
-    /// Its place in the log, once anybody has seen it there.
+    /// Its place in the log, once a reader has seen it there.
     at: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ pub struct Floor {
     flushed_puts: usize,
 }
 
-/// What somebody saw: all puts in their order, and how many of them in flushed runs.
+/// What a reader saw: all puts in their order, and how many of them in flushed SSTables.
 #[derive(Debug)]
 pub struct Seen {
     /// The puts.
@@ -65,7 +65,7 @@ pub struct Oracle {
     puts: Vec<Put>,
     log: Vec<PutId>,
     acked: BTreeMap<u32, Vec<PutId>>,
-    /// Of these the first so many are known to be in the log.
+    /// How many of these, from the first on, are known to be in the log.
     acked_in_log: BTreeMap<u32, usize>,
     /// Puts that the writer of an epoch found when it opened.
     opened: BTreeMap<u64, usize>,
@@ -168,7 +168,7 @@ impl Oracle {
         }
     }
 
-    /// Somebody saw the stored shard.
+    /// A reader saw the stored shard.
     ///
     /// # Errors
     /// The rule that this breaks.
@@ -188,7 +188,7 @@ impl Oracle {
             return Err(format!("P1: put {id} was acknowledged as durable and is not there"));
         }
         if let Some(id) = check(&self.flushed, floor.flushed, seen.flushed) {
-            return Err(format!("P6: put {id} was flushed and is in no run"));
+            return Err(format!("P6: put {id} was flushed and is in no SSTable"));
         }
         if seen.flushed < floor.flushed_puts {
             return Err("P6: runs hold less than before".to_owned());

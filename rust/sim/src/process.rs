@@ -1,4 +1,4 @@
-//! A process that owns the shard, or believes so: its job and the callers of that job.
+//! A process that owns the shard, or has not noticed its loss: its job and the callers of that job.
 //!
 //! Owns: opening, puts of the bank and of the registers, flushes, reads of the job, its end.
 //! Does not own: when a process starts or ends (`actors`).
@@ -34,7 +34,7 @@ pub struct Process {
     config: WriterConfig,
     writer: ShardWriter,
     closing: AtomicBool,
-    /// Whether a call has told that the job has stopped.
+    /// Whether a call has reported that the job has stopped.
     stopped: AtomicBool,
     callers: Mutex<Vec<AbortHandle>>,
 }
@@ -86,7 +86,8 @@ pub async fn open(world: Arc<World>) {
         .map_err(|error| error.to_string())
         .and_then(|snapshot| world.assemble(&snapshot.manifest, &snapshot.memtables, true));
     let verdict = found.and_then(|seen| {
-        // A base table that a later owner's rows are in is none that this owner could know.
+        // A base table with rows of a later owner is newer than any that this owner could have
+        // read.
         if world.base.lock().epoch > epoch {
             return Ok(());
         }
@@ -313,7 +314,7 @@ impl Process {
         }
     }
 
-    /// Every error has a cause, and the oracle knows all causes.
+    /// Every error must have a cause that the oracle has recorded.
     fn explain(&self, world: &Arc<World>, what: &str, error: &Error) {
         world.event("refused", self.client.id, &error.to_string());
         world.refuse_unexplained(what, error);
@@ -322,22 +323,22 @@ impl Process {
         {
             self.stopped.store(true, Ordering::Relaxed);
             if self.writer.snapshot().is_ok() {
-                world.fail(format!("P4: a job serves reads although it knows: {error}"));
+                world.fail(format!("P4: a job serves reads although it has stopped: {error}"));
             }
         }
         match error {
             Error::Fenced { .. } if stored_epoch(world) <= self.epoch => {
-                world.fail(format!("{what} was fenced and nobody has claimed the shard: {error}"));
+                world.fail(format!("{what} was fenced, and no later claim exists: {error}"));
             }
             Error::Poisoned { .. }
-                // A closing flush that met those of the sink stops the job too.
+                // A closing flush that met faults of the sink stops the job too.
                 if !self.closing.load(Ordering::Relaxed)
                     && self.client.faults() <= self.config.max_wal_persist_retries as u64 =>
             {
                 world.fail(format!("a job stopped after fewer faults than it may meet: {error}"));
             }
             Error::Closed { .. } if !self.closing.load(Ordering::Relaxed) => {
-                world.fail(format!("{what} says closed, and nobody closed the job"));
+                world.fail(format!("{what} reports a closed job, and no call closed it"));
             }
             _ => {}
         }
@@ -417,8 +418,9 @@ fn register(world: &World) -> i64 {
     i64::try_from(ACCOUNTS + world.chance.index(KEYS - ACCOUNTS)).unwrap_or(0)
 }
 
-/// The newest manifest in storage, past all faults. Goes on from the one that it found last: nobody
-/// removes a manifest here, and a listing of all of them was an eighth of a life.
+/// The newest manifest in storage, past all faults. Goes on from the version that it found last: no
+/// actor removes a manifest here, and a listing of all of them took an eighth of the time of a
+/// life.
 pub fn stored_manifest(world: &World) -> Option<Arc<ShardManifest>> {
     use futures::FutureExt;
     let mut newest = world.newest_manifest.lock();

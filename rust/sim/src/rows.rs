@@ -1,9 +1,9 @@
-//! Rows that say which put they belong to, and the way back from a batch to that put.
+//! Rows that record which put they belong to, and the way back from a batch to that put.
 //!
 //! Owns: the numbering of keys, and how a put's number hides in its values.
 //! Does not own: the batches' columns, which are the testkit's.
 //!
-//! A value is `put << 20 | number`. A delete has no values, so it also deletes a key that nobody
+//! A value is `put << 20 | number`. A delete has no values, so it also deletes a key that no put
 //! uses, `TXN + put`: its last row.
 
 use arrow_array::cast::AsArray;
@@ -74,7 +74,7 @@ pub fn decode(shape: KeyShape, batch: &RecordBatch) -> Vec<Row> {
         .collect()
 }
 
-/// The put that wrote `rows`, as far as they tell.
+/// The put that wrote `rows`; `None` where the rows do not identify it.
 pub fn put_of(rows: &[Row]) -> Option<PutId> {
     let id = match rows.last()? {
         (_, Some(value)) => value >> NUMBER_BITS,
@@ -86,7 +86,7 @@ pub fn put_of(rows: &[Row]) -> Option<PutId> {
 /// The newest row of every key of a MemTable, found through its key index.
 ///
 /// # Errors
-/// Where the ways to ask for the newest row disagree.
+/// Where the calls for the newest row disagree.
 pub fn newest_of(shape: KeyShape, view: &MemTableView) -> Result<Vec<Row>, String> {
     let mut newest = Vec::new();
     let mut wrong = None;

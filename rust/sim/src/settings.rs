@@ -26,9 +26,9 @@ pub struct Climate {
     pub ends_ms: u64,
     /// Most milliseconds between two kinds of weather.
     pub weather_ms: u64,
-    /// For how many milliseconds a covered log entry stays; none goes where this is nothing.
+    /// For how many milliseconds a covered log entry stays; `None` where every entry stays.
     pub grace_ms: Option<u64>,
-    /// Whether a covered entry goes although it is the newest one.
+    /// Whether a covered entry is removed although it is the newest one.
     pub takes_newest: bool,
     /// Whether a process sleeps for longer than fence sentinels stay.
     pub sleeps: bool,
@@ -59,7 +59,7 @@ impl Climate {
             cancels: chance.pick(&[0, 0, 20, 100]),
         };
         if climate.sleeps {
-            // A fence is missed only where somebody collects it behind another one.
+            // A fence is missed only where a collector removes it behind another one.
             climate.grace_ms = climate.grace_ms.map(|grace| grace.min(1_000)).or(Some(0));
             climate.claims_ms = climate.claims_ms.min(400);
         }

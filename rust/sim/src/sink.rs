@@ -1,6 +1,6 @@
-//! Flushed runs in memory, behind the contract of `SsTableSink`.
+//! Flushed SSTables in memory, behind the contract of `SsTableSink`.
 //!
-//! Owns: runs as sequences of puts, and their failures. Does not own: the manifest.
+//! Owns: SSTables as sequences of puts, and their failures. Does not own: the manifest.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl SsTableSink for Sink {
         let calm = *world.weather.lock() == Weather::Calm;
         if !calm && world.chance.odds(world.climate.faults) {
             world.event("fault: flush failed", self.client.id, "");
-            return Err(Error::storage("writing a run", "disk full"));
+            return Err(Error::storage("writing an SSTable", "disk full"));
         }
         let nonce = u32::try_from(world.fresh_id()).unwrap_or(0);
         let path = paths::sstable_folder(nonce, generation);

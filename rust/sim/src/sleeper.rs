@@ -1,7 +1,7 @@
 //! A process that is stopped, loses its shard meanwhile, and goes on after more than a week.
 //!
-//! Owns: the nap, and that everybody else dies of old age in it.
-//! Does not own: what the process does before and after; it never learns of its sleep.
+//! Owns: the sleep, and that all other processes end during it.
+//! Does not own: what the process does before and after; it never notices its sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ pub async fn sleep(world: Arc<World>) {
     };
     world.event("falls asleep", sleeper.client.id, "");
     sleeper.client.sleep(true);
-    // Others take the shard, more than one where chance will have it.
+    // Other processes take the shard, by chance more than one.
     until_left(&world, left(&world).saturating_sub(world.chance.index(60))).await;
     for client in world.clients.lock().iter().filter(|client| client.id != sleeper.client.id) {
         client.kill();

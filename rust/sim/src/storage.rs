@@ -1,7 +1,7 @@
 //! The way from one process to storage: slow, lossy, and cut when the process dies.
 //!
 //! Owns: latency, faults, what becomes of requests in flight, and the end of a process.
-//! Does not own: the objects, which are the world's, or when the weather turns.
+//! Does not own: the objects, which belong to the world, or when the weather changes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ enum Fate {
     Done,
     Refused,
     AnswerLost,
-    /// The client repeats a request whose answer it lost, and is told that the object exists.
+    /// The client repeats a request whose answer it lost, and the answer is that the object exists.
     Repeated,
-    /// 409: it met another write, and neither may have happened.
+    /// 409: the request met another write, and neither may have happened.
     Conflict,
     /// The answer takes longer than the client waits; the request arrives in the end.
     Late,
@@ -72,7 +72,7 @@ pub struct Client {
     turns: AtomicU64,
 }
 
-/// Longer than anything takes that goes on at all.
+/// Longer than any work takes that is not stuck.
 const HANGS: Duration = Duration::from_hours(3);
 
 impl Client {
@@ -124,9 +124,9 @@ impl Client {
         self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A dead process waits for ever, one that sleeps until it wakes.
+    /// A dead process waits forever; a sleeping one waits until it wakes.
     pub async fn alive(&self) {
-        // Without a wait there is no turn of others: most processes never sleep.
+        // Without a wait no other task runs: most processes never sleep.
         if *self.asleep.borrow() {
             let _ = self.asleep.subscribe().wait_for(|asleep| !asleep).await;
         }
@@ -135,8 +135,8 @@ impl Client {
         }
     }
 
-    /// The outcome of `work`; nothing where it takes longer than anything that goes on at all,
-    /// sleep not counted.
+    /// The outcome of `work`; `None` where it takes longer than any work that is not stuck, sleep
+    /// not counted.
     pub async fn outlast<F: Future>(&self, work: F) -> Option<F::Output> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -191,7 +191,7 @@ impl Client {
         }
     }
 
-    /// A put on its way, which arrives although nobody waits for it any more.
+    /// A put in flight, which arrives although no task waits for it any more.
     async fn put_in_flight(
         self: Arc<Self>,
         plan: Plan,
@@ -227,7 +227,7 @@ impl Client {
         done
     }
 
-    /// Services tell an object that exists as 409 or as 412.
+    /// Services report an existing object as 409 or as 412.
     fn as_the_service_says(&self, path: &Path, error: Error) -> Error {
         if matches!(error, Error::AlreadyExists { .. }) && self.world.chance.odds(500) {
             self.world.event("fault: 412", self.id, short(path));

@@ -1,7 +1,7 @@
 //! Everything that outlives a process: storage, base table, oracle, chance, and the trace.
 //!
 //! Owns: what one life shares, the counts, and the first failure.
-//! Does not own: who acts. A world belongs to one thread and one runtime with paused time.
+//! Does not own: the actors. A world belongs to one thread and one runtime with paused time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +31,7 @@ pub const ROOT: &str = "table";
 /// How often each thing happened. A run in which a fault never struck proves nothing.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// A flushed run.
+/// A flushed SSTable.
 #[derive(Debug)]
 pub struct Run {
     pub generation: Generation,
@@ -49,8 +49,8 @@ pub struct Base {
     pub epoch: u64,
 }
 
-/// How often somebody acts: less and less while no put is tried, or a life would consist of
-/// looks at nothing.
+/// How often actors act: less and less while no put is tried, or a life would consist of looks
+/// without news.
 #[derive(Debug, Default)]
 pub struct Pace {
     puts_left: usize,
@@ -194,7 +194,7 @@ impl World {
         self.trace.lock().finish()
     }
 
-    /// A number that nothing else in this life has.
+    /// A number that is unique in this life.
     pub fn fresh_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -224,14 +224,14 @@ impl World {
         }
     }
 
-    /// Whether a collection took entries since `start`, which the look that began then may miss.
-    /// A real one leaves them an hour, and nothing that reads a log takes that long.
+    /// Whether a collection removed entries since `start`, which a look that began then may miss. A
+    /// real collection leaves them for an hour, longer than any read of a log takes.
     pub fn collected_since(&self, start: Instant) -> bool {
         self.collected.lock().is_some_and(|last| last >= start)
     }
 
     /// The shard as `manifest` and `memtables` describe it on top of the base table, as the
-    /// sequence of its puts. With `deep` the key indexes must tell the same as the rows.
+    /// sequence of its puts. With `deep` the key indexes must agree with the rows.
     ///
     /// # Errors
     /// The rule that this breaks.
@@ -269,7 +269,7 @@ impl World {
         for sstable in manifest.sstables.iter().filter(|it| it.generation > base.compacted) {
             ascend(sstable.generation)?;
             let run = self.runs.lock().get(&sstable.path).cloned();
-            let run = run.ok_or_else(|| format!("run {} was never written", sstable.path))?;
+            let run = run.ok_or_else(|| format!("SSTable {} was never written", sstable.path))?;
             puts.extend(&run.puts);
             rows::apply(&mut table, &run.newest);
         }
@@ -298,7 +298,7 @@ impl World {
             .map(|batch| {
                 let rows = rows::decode(self.climate.shape, batch);
                 let id = rows::put_of(&rows).filter(|id| oracle.knows(*id));
-                let id = id.ok_or_else(|| format!("nobody ever put the rows {rows:?}"))?;
+                let id = id.ok_or_else(|| format!("no put wrote the rows {rows:?}"))?;
                 if oracle.rows(id) == rows {
                     return Ok(id);
                 }
@@ -307,7 +307,7 @@ impl World {
             .collect()
     }
 
-    /// Money moves, it does not come or go.
+    /// Transfers keep the sum of all accounts.
     fn check_bank(&self, puts: &[PutId]) -> Result<(), String> {
         // Now and then, and without a draw: a look must not change what comes.
         if !puts.len().is_multiple_of(4) {
@@ -323,7 +323,7 @@ impl World {
         Err(format!("P2: the bank holds {accounts:?}"))
     }
 
-    /// Lets go of what holds on to this world itself.
+    /// Drops what holds a reference to this world.
     pub fn forget(&self) {
         self.processes.lock().clear();
         self.clients.lock().clear();

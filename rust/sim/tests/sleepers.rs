@@ -2,7 +2,7 @@
 //! can move.
 //!
 //! Owns: what fencing rests on once a collector has removed the fence, and answers of a store that
-//! are too old to be believed.
+//! are too old to be trusted.
 //! Does not own: shorter lives (`rust/core/tests`), or the collector's rule.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
@@ -16,7 +16,7 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{FixedSchema, ShardIdentity, ShardWriter};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{
-    Error, Generation, ManifestVersion, Txn, ShardId, WalPosition, WriterConfig,
+    Error, Generation, ManifestVersion, ShardId, Txn, WalPosition, WriterConfig,
 };
 use lancemem_testkit::{Effect, Fault, FaultyStore, Gate, KeyShape, MemorySink, Request};
 
@@ -68,7 +68,7 @@ async fn put(writer: &ShardWriter, row: (i64, i64)) -> Result<(), Error> {
 }
 
 async fn arrived(gate: &Gate) {
-    tokio::time::timeout(DAY, gate.wait_for_visitors(1)).await.expect("nobody comes");
+    tokio::time::timeout(DAY, gate.wait_for_visitors(1)).await.expect("no visitor comes");
 }
 
 // B1
@@ -160,7 +160,7 @@ async fn an_append_that_took_long_and_met_no_fence_acknowledges_nothing_behind_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_somebody_slept_through_is_not_believed() {
+async fn an_answer_that_a_process_slept_through_is_not_trusted() {
     let shard = Arc::new(Shard::new().await);
     let first = shard.manifests().latest().await.unwrap().unwrap().version;
     let hold = Arc::new(Gate::default());
@@ -178,14 +178,14 @@ async fn an_answer_that_somebody_slept_through_is_not_believed() {
     }
     let newest = shard.manifests().latest().await.unwrap().unwrap().version;
     tokio::time::advance(DAY * 2).await;
-    // What a collector does to a version of yesterday; the look has read the one before.
+    // As a collector does with a version of yesterday; the look has read the version before it.
     shard.store.delete(&later).await.unwrap();
     hold.open();
     assert_eq!(looking.await.unwrap().unwrap().unwrap().version, newest);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_learns_late_that_it_is_done_lists_no_run_again() {
+async fn an_ingest_that_learns_late_that_it_is_done_lists_no_sstable_again() {
     let shard = Arc::new(Shard::new().await);
     let run = SsTable {
         generation: Generation(0),
@@ -205,7 +205,7 @@ async fn a_link_that_learns_late_that_it_is_done_lists_no_run_again() {
     };
     arrived(&hold).await;
     assert!(shard.manifests().latest().await.unwrap().unwrap().lists(&run.path));
-    // What a compaction does to a run that it has moved.
+    // As a compaction does with an SSTable that it has moved.
     let drain = |manifest: &mut lancemem_core::format::ShardManifest| manifest.sstables.clear();
     shard.manifests().update_beside_owner(drain).await.unwrap();
     tokio::time::advance(DAY).await;

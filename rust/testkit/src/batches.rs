@@ -39,7 +39,7 @@ impl KeyShape {
         Arc::new(RowSchema::new(Arc::new(Schema::new(fields)), &names).unwrap())
     }
 
-    /// Rows to put: (number of the key, value), where [`NULL`] is none.
+    /// Rows to put: (number of the key, value), where [`NULL`] stands for a null.
     #[must_use]
     pub fn rows(self, rows: &[(i64, i64)]) -> RecordBatch {
         let numbers: Vec<i64> = rows.iter().map(|(number, _)| *number).collect();

@@ -1,7 +1,7 @@
-//! Which entries of a log nobody needs, by the rule of `rust/engine/src/garbage/rules.rs`.
+//! Which entries of a log no reader needs, by the rule of `rust/engine/src/garbage/rules.rs`.
 //!
-//! Owns: that rule once more, for lives without Lance. Does not own: clocks, listings, removals; or
-//! the rule for real tables, whose crate brings Lance along.
+//! Owns: a copy of that rule, for tests without Lance.
+//! Does not own: clocks, listings, removals; or the rule for real tables, whose crate needs Lance.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,17 @@ use lancemem_core::types::WalPosition;
 pub enum Content {
     /// Rows.
     Rows,
-    /// A fence sentinel, or what cannot be read; `old` where whoever it fenced cannot wake up any more.
+    /// A fence sentinel, or an entry that cannot be read; `old` where the writer that it fenced
+    /// cannot wake up any more.
     Sentinel {
         /// Whether it has stood for a week.
         old: bool,
     },
 }
 
-/// The entries that may go where runs hold everything through `covered`, in the order in which they
-/// must go. The highest one stays, and so do the newest covered sentinel and young ones.
+/// The entries that may be removed where SSTables hold everything through `covered`, in the order
+/// in which they must be removed. The highest one stays, and so do the newest covered sentinel and
+/// young ones.
 pub fn garbage<T>(
     entries: &BTreeMap<WalPosition, T>,
     covered: WalPosition,

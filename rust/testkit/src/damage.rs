@@ -1,31 +1,31 @@
-//! What can become of the bytes of a file on a disk.
+//! Damage of the bytes of a file on a disk.
 //!
-//! Owns: six kinds of damage, and where they are done.
-//! Does not own: who has to notice.
+//! Owns: six kinds of damage, and the positions at which they are done.
+//! Does not own: the code that has to notice.
 
 use bytes::Bytes;
 
 /// Most positions of one file that are damaged.
 pub const POSITIONS: usize = 200;
-/// As many of them are the last bytes, each of which is one.
+/// As many of them are the last bytes of the file, each of which is damaged.
 const LAST: usize = 16;
 /// Bytes that a disk loses at once.
 const SECTOR: usize = 64;
 
-/// What can become of a file.
+/// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// One bit is another.
+    /// One bit is flipped.
     Bit,
     /// It ends here.
     Cut,
     /// Some bytes are zero.
     Zeros,
-    /// All bytes from here on are.
+    /// All bytes from here on are zero.
     ZeroTail,
-    /// Some bytes are others.
+    /// Some bytes are replaced.
     Foreign,
-    /// A byte more stands here.
+    /// A byte is inserted here.
     Inserted,
 }
 
@@ -52,7 +52,7 @@ impl Damage {
 }
 
 /// Up to [`POSITIONS`] positions over `length`, the first and last ones among them; every one
-/// where the environment says `LANCEMEM_POSITIONS=all`.
+/// where the environment has `LANCEMEM_POSITIONS=all`.
 #[must_use]
 pub fn positions(length: usize) -> Vec<usize> {
     if is_everywhere() {

@@ -1,9 +1,9 @@
-//! Decoders on bytes that nobody wrote.
+//! Decoders on bytes that no writer wrote.
 //!
-//! Owns: what has to hold for each decoder of the core whatever the bytes are, and for the bitmaps of deletion
-//! vectors, and real bytes to begin with.
-//! Does not own: who makes bytes up (`rust/core/tests/fuzz.rs` by chance, `rust/fuzz` by what the decoder
-//! does with them), or bounds on memory.
+//! Owns: the invariants of each decoder of the core, and of the bitmaps of deletion vectors, for
+//! any bytes; and real bytes to begin with.
+//! Does not own: the generation of bytes (`rust/core/tests/fuzz.rs` at random, `rust/fuzz` by the
+//! coverage of the decoder), or bounds on memory.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -26,8 +26,8 @@ use roaring::RoaringBitmap;
 /// A bitmap of more rows is not counted row by row.
 const COUNTED_ROWS: u64 = 1 << 20;
 
-/// Lets a panic of Arrow's decoder pass without words: the core makes an error of it. Whatever else panics
-/// says so.
+/// Silences panics of Arrow's decoder, which the core turns into errors. Every other panic is
+/// printed.
 pub fn quiet_arrow() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -49,7 +49,7 @@ pub struct Decoder {
     pub read: fn(&[u8]) -> bool,
 }
 
-/// Those that `rust/fuzz` has a target for: of the core, and of the bitmaps within deletion vectors.
+/// The decoders with a target in `rust/fuzz`: of the core, and of the bitmaps in deletion vectors.
 pub const DECODERS: [Decoder; 7] = [
     Decoder { name: "log_entry", examples: log_entries, read: log_entry },
     Decoder { name: "manifest", examples: manifests, read: manifest },
@@ -78,8 +78,8 @@ fn columns_of(point: Vec<Field>, number: DataType, text: DataType) -> Vec<Field>
     ]
 }
 
-/// Whatever is read has the same rows, marks and numbers after it is written again, where it has rows and
-/// a generation; and its rows are refused as those of a table, or are rows of it.
+/// An entry that is read has the same rows, transaction ids and numbers after it is written again,
+/// where it has rows and a generation. The table refuses its rows or accepts them.
 #[must_use]
 pub fn log_entry(bytes: &[u8]) -> bool {
     let bytes = Bytes::copy_from_slice(bytes);
@@ -104,16 +104,17 @@ pub fn log_entry(bytes: &[u8]) -> bool {
     true
 }
 
-/// Whatever is read names no path outside of its shard, and reads back the same.
+/// A manifest that is read names no path outside of its shard, and reads back the same.
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> bool {
     let Ok(manifest) = ShardManifest::decode(bytes, "m") else { return false };
-    assert!(manifest.sstables.iter().all(|run| paths::is_plain_component(&run.path)));
+    assert!(manifest.sstables.iter().all(|it| paths::is_plain_component(&it.path)));
     assert_eq!(ShardManifest::decode(&manifest.encode(), "m").unwrap(), manifest);
     true
 }
 
-/// As they are, and with the checksum that they should have: what is behind it is tried too.
+/// The bytes as they are, and with a valid checksum, so that the code behind the check is tried
+/// too.
 #[must_use]
 pub fn record_index(bytes: &[u8]) -> bool {
     let _ = RecordIndexRun::decode(bytes, "r");
@@ -131,7 +132,8 @@ pub fn run_vectors(bytes: &[u8]) -> bool {
     true
 }
 
-/// What is read has as many rows as it says, and reads back the same: a bitmap of [`run_vectors`].
+/// A bitmap of [`run_vectors`] that is read has as many rows as it declares, and reads back the
+/// same.
 #[must_use]
 pub fn bitmap(bytes: &[u8]) -> bool {
     let Ok(bitmap) = RoaringBitmap::deserialize_from(bytes) else { return false };
@@ -145,7 +147,7 @@ pub fn bitmap(bytes: &[u8]) -> bool {
     true
 }
 
-/// What is read reads back the same.
+/// A version hint that is read reads back the same.
 #[must_use]
 pub fn version_hint(bytes: &[u8]) -> bool {
     let Some(version) = version_hint::decode(bytes) else { return false };
@@ -153,7 +155,7 @@ pub fn version_hint(bytes: &[u8]) -> bool {
     true
 }
 
-/// A name that is a position or a version is the only one of it, and none of another file leads out of its
+/// A position or a version has exactly one name, and no name of another file leads out of its
 /// folder.
 #[must_use]
 pub fn file_name(bytes: &[u8]) -> bool {
@@ -169,7 +171,7 @@ pub fn file_name(bytes: &[u8]) -> bool {
     entry.is_some() || manifest.is_some()
 }
 
-/// With the four bytes that the frame of a small file ends with.
+/// The bytes with the checksum of four bytes that ends a framed file.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let checksum = crc32fast::hash(bytes);
     [bytes, &checksum.to_le_bytes()].concat()
@@ -186,7 +188,8 @@ fn last(path: &str) -> &str {
 
 const PLACE: LogAddress = LogAddress { shard_id: ShardId::from_u128(7), position: WalPosition(9) };
 
-/// Each with a trailer, and without it, as lance writes them, so that everything behind it is reached.
+/// Each with a trailer, and without one as lance writes it, so that all code behind the trailer is
+/// reached.
 fn log_entries() -> Vec<Vec<u8>> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
@@ -306,7 +309,7 @@ fn vectors() -> Vec<Vec<u8>> {
         key_files: vec!["a.lance".to_owned()],
         dead: vec![7; 40],
     };
-    let run = |number: u64| OlderSsTableVector {
+    let older = |number: u64| OlderSsTableVector {
         path: paths::sstable_folder(9, Generation(number)),
         dead: Vec::new(),
     };
@@ -314,7 +317,7 @@ fn vectors() -> Vec<Vec<u8>> {
         base_version: 9,
         key_fields: vec![0, 1],
         fragments: (0..10).map(fragment).collect(),
-        sstables: (1..5).map(run).collect(),
+        sstables: (1..5).map(older).collect(),
         tombstones: Some(vec![1; 20]),
     };
     vec![unsealed(full.encode()), unsealed(SsTableVectors::default().encode())]

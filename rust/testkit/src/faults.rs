@@ -39,9 +39,10 @@ pub enum Effect {
     Refuse,
     /// It is done, and fails all the same.
     LoseAnswer,
-    /// It is done, and answered as if somebody else had done it: a client that repeated it.
+    /// It is done, and answered as if another writer had done it: as a client that repeats a
+    /// request sees it.
     AnswerExists,
-    /// It changes nothing, and is answered as if somebody else had done it: a conflict with a
+    /// It changes nothing, and is answered as if another writer had done it: a conflict with a
     /// write that then failed, which S3 answers with 409.
     ConflictOfNothing,
     /// It waits at the gate, then goes on.
@@ -141,7 +142,7 @@ impl FaultyStore {
         self.gets.lock().iter().filter(|path| path.contains(path_part)).cloned().collect()
     }
 
-    /// Starts the records of what was tried anew.
+    /// Clears the records of the requests that were tried.
     pub fn forget_requests(&self) {
         self.puts.lock().clear();
         self.gets.lock().clear();

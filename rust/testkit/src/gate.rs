@@ -1,11 +1,11 @@
 //! A gate that holds a request until the test lets it pass.
 //!
-//! Owns: waiting, and telling the test who arrived.
+//! Owns: the wait, and the count of visitors for the test.
 //! Does not own: which request is held (`faults`, `sink`).
 
 use tokio::sync::watch;
 
-/// Holds everybody who comes until it is opened; then it stays open.
+/// Holds every visitor until it is opened; then it stays open.
 #[derive(Debug)]
 pub struct Gate {
     open: watch::Sender<bool>,
@@ -19,7 +19,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets everybody pass from now on.
+    /// Lets every visitor pass from now on.
     pub fn open(&self) {
         self.open.send_replace(true);
     }

@@ -1,7 +1,8 @@
 //! What lancemem's tests share: storage that fails on demand, batches, a sink and a reader model.
 //!
-//! Owns: faults, damage, what holds of decoders, gates, batch builders, the in-memory SSTable sink and
-//! columns, the merge over a base table in memory, and which log entries a collector takes.
+//! Owns: faults, damage, the invariants of decoders, gates, batch builders, the in-memory SSTable
+//! sink and columns, the merge over a base table in memory, and which log entries a collector
+//! removes.
 //! Does not own: stories; those stand in the `tests/` folder of the crate that they are about.
 
 #![forbid(unsafe_code)]

@@ -40,8 +40,8 @@ impl Base {
         }
     }
 
-    /// All rows: this base table, the SSTables that `manifest` lists in `sink`, and `memtables`, oldest
-    /// first.
+    /// All rows: this base table, the SSTables that `manifest` lists in `sink`, and `memtables`,
+    /// oldest first.
     ///
     /// # Panics
     /// Where generations repeat or go back, or a generation is both flushed and in memory.
@@ -60,11 +60,11 @@ impl Base {
         };
         for sstable in self.sstables_above(manifest) {
             ascend(sstable.generation);
-            let run = sink.run(&sstable.path);
-            // An SSTable that was linked was written before it had a place.
-            assert!([sstable.generation, Generation(0)].contains(&run.generation));
-            assert_eq!(Some(run.physical_rows as u64), sstable.physical_rows);
-            apply(&mut rows, &run.newest);
+            let stored = sink.run(&sstable.path);
+            // An ingested SSTable was written before it had a generation.
+            assert!([sstable.generation, Generation(0)].contains(&stored.generation));
+            assert_eq!(Some(stored.physical_rows as u64), sstable.physical_rows);
+            apply(&mut rows, &stored.newest);
         }
         for memtable in self.memtables_above(memtables) {
             ascend(memtable.generation());
@@ -74,8 +74,8 @@ impl Base {
         rows
     }
 
-    /// The value of `key`: out of the key index of the newest MemTable that has it, or the newest
-    /// run, or this base table.
+    /// The value of `key`: from the key index of the newest MemTable that has it, or the newest
+    /// SSTable, or this base table.
     #[must_use]
     pub fn get(
         &self,
@@ -102,7 +102,7 @@ impl Base {
         manifest: &'a ShardManifest,
     ) -> impl DoubleEndedIterator<Item = &'a SsTable> + use<'a> {
         let compacted = self.compacted;
-        manifest.sstables.iter().filter(move |run| run.generation > compacted)
+        manifest.sstables.iter().filter(move |sstable| sstable.generation > compacted)
     }
 
     /// A job may hold rows that a compaction has taken over right behind their flush.
@@ -142,7 +142,7 @@ fn value_at(view: &MemTableView, position: RowPosition) -> Option<i64> {
 /// The newest row of each key of a MemTable; `None` for a tombstone.
 ///
 /// # Panics
-/// Where the ways to ask a view for its newest rows disagree.
+/// Where the calls of a view for its newest rows disagree.
 #[must_use]
 pub fn newest_of(view: &MemTableView) -> BTreeMap<KeyBytes, Option<i64>> {
     let mut newest = BTreeMap::new();

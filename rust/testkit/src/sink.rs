@@ -30,7 +30,7 @@ pub struct StoredSsTable {
 /// The sink. Share it behind an [`Arc`].
 #[derive(Debug, Default)]
 pub struct MemorySink {
-    runs: Mutex<BTreeMap<String, Arc<StoredSsTable>>>,
+    sstables: Mutex<BTreeMap<String, Arc<StoredSsTable>>>,
     failures: Mutex<VecDeque<Failure>>,
     gate: Mutex<Option<Arc<Gate>>>,
     calls: Mutex<u32>,
@@ -46,7 +46,7 @@ impl MemorySink {
     /// The SSTable in the folder `path`.
     #[must_use]
     pub fn run(&self, path: &str) -> Arc<StoredSsTable> {
-        self.runs.lock()[path].clone()
+        self.sstables.lock()[path].clone()
     }
 
     /// Lets the next call fail with `error`; calls of this queue up.
@@ -90,12 +90,12 @@ impl SsTableSink for MemorySink {
         }
         assert_eq!(rows.rows_by_key().len(), rows.rows(), "every row position is indexed");
         let path = paths::sstable_folder(nonce, rows.generation());
-        let run = StoredSsTable {
+        let sstable = StoredSsTable {
             generation: rows.generation(),
             newest: newest_of(rows),
             physical_rows: rows.rows(),
         };
-        self.runs.lock().insert(path.clone(), Arc::new(run));
+        self.sstables.lock().insert(path.clone(), Arc::new(sstable));
         Ok(SsTable {
             generation: rows.generation(),
             path,

@@ -1,7 +1,8 @@
 //! Casts that keep every value.
 //!
 //! Owns: which types a column may come in, and the proof that nothing was lost.
-//! Does not own: which column it is, whether it may be null, or which floats are rounded (`floats`).
+//! Does not own: which column it is, whether it may be null, or which floats are rounded
+//! (`floats`).
 
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ fn shown(array: &ArrayRef, row: usize) -> String {
     }
 }
 
-/// The length of the first list that is to be a vector of another, and the vector's before it.
+/// The size of the vector type and the length of the first list that does not fit it.
 fn other_length(array: &ArrayRef, to: &DataType) -> Option<(usize, usize)> {
     let mut valid = (0..array.len()).filter(|row| array.is_valid(*row));
     if let (DataType::Struct(fields), DataType::Struct(to)) = (array.data_type(), to) {
@@ -104,7 +105,7 @@ fn other_length(array: &ArrayRef, to: &DataType) -> Option<(usize, usize)> {
     })
 }
 
-/// The first row of a column that cannot be cast as a whole.
+/// The first row of a column that cannot be cast as a whole, by bisection.
 fn first_refused(array: &ArrayRef, to: &DataType, options: &CastOptions<'_>) -> usize {
     let (mut first, mut end) = (0, array.len());
     while end - first > 1 {
@@ -123,8 +124,8 @@ fn first_difference(left: &ArrayRef, right: &ArrayRef) -> usize {
         .unwrap_or_default()
 }
 
-/// Casts that change how a value is held, never what kind of value it is, nor which part of a
-/// struct: Arrow casts children by position where their names differ.
+/// Whether a cast changes only how values are held, not their kind and not which part of a struct
+/// they are: Arrow casts children by position where their names differ.
 fn is_castable(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::Struct(from), DataType::Struct(to)) => {
@@ -141,7 +142,7 @@ fn is_castable(from: &DataType, to: &DataType) -> bool {
                 && pairs
                     .is_some_and(|(from, to)| from.iter().zip(to).all(|(from, to)| fits(from, to)))
         }
-        // Before anything is made of that size.
+        // Checked before anything of that size is allocated.
         (DataType::FixedSizeList(_, from), DataType::FixedSizeList(_, to)) if from != to => false,
         _ => match (item_of(from), item_of(to)) {
             (Some(from), Some(to)) => fits(from, to),
@@ -154,7 +155,7 @@ fn fits(from: &Field, to: &Field) -> bool {
     from.data_type() == to.data_type() || is_castable(from.data_type(), to.data_type())
 }
 
-/// What a list has; `None` for what is no list.
+/// The item field of a list; `None` for any other type.
 pub(super) const fn item_of(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -189,7 +190,7 @@ fn is_same_family(from: &DataType, to: &DataType) -> bool {
         other if other.is_integer() => Family::Integer,
         _ => Family::Other,
     };
-    // Which key stands for a value is not part of it.
+    // The keys of a dictionary are no part of its values.
     if let DataType::Dictionary(_, value) = from {
         return is_castable(value, to) || value.as_ref() == to;
     }
@@ -215,9 +216,9 @@ enum Family {
     Other,
 }
 
-/// The same values in a form that arrow 58 casts to `to` and back. Parts of a struct are null where
-/// the struct is: what stands there is no value, but is cast, and may not fit. Items of lists have
-/// the name that they get: on the way back they would keep it.
+/// The same values in a form that arrow 58 casts to `to` and back. Parts of a null struct become
+/// null: arrow casts what stands there too, and it may not fit. Items of lists take the name of the
+/// target's items, because the cast back would keep that name.
 fn prepared(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     match (array.data_type(), to) {
         // Arrow casts no value back to a type that has none.
@@ -247,7 +248,8 @@ fn prepared(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
             let (field, nulls) = (retyped(to, &values), list.nulls().cloned());
             Ok(Arc::new(FixedSizeListArray::try_new(field, *size, values, nulls)?))
         }
-        // Of a value that is null, and of keys that stand for others, only this way leads back.
+        // A dictionary may hold a null value, or a value twice: only plain values cast back
+        // unchanged.
         (DataType::Dictionary(_, values), to) => {
             prepared(&cast_with_options(array, values, &CastOptions::default())?, to)
         }
@@ -269,7 +271,7 @@ fn prepared_list<O: OffsetSizeTrait>(
     Ok(Arc::new(GenericListArray::<O>::try_new(retyped(to, &values), offsets, values, nulls)?))
 }
 
-/// `to_of` says what the part of a name and a place is cast to.
+/// `to_of` returns the target type of a part, by its name and place.
 fn prepared_struct<'a>(
     array: &StructArray,
     to_of: impl Fn(&str, usize) -> Option<&'a DataType>,

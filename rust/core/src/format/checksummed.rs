@@ -1,7 +1,7 @@
-//! A checksum around a protobuf message, which readers that do not know it pass over.
+//! A checksum around a protobuf message, in fields that other readers skip.
 //!
 //! Owns: one field in front of the message and one behind it, each with the message's CRC-32. Two,
-//! because a single one that is damaged itself would look like a message that never had one.
+//! because a message with a single, damaged field would look like one without a checksum.
 //! Does not own: the message, which upstream writes and reads without any of this.
 
 use crate::types::{Error, Result};
@@ -19,7 +19,7 @@ pub fn seal(message: &[u8]) -> Vec<u8> {
     [&FRONT[..], &checksum, message, &BACK, &checksum].concat()
 }
 
-/// The message in the bytes of the file that `what` names, checked where they have a checksum.
+/// The message in `bytes`, verified where they have a checksum; `what` names the file in errors.
 ///
 /// # Errors
 /// Damage.
@@ -36,7 +36,17 @@ pub fn unseal<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [u8]> {
     if is_whole || mutant!("B19-manifest") {
         return Ok(message);
     }
-    Err(Error::corrupt(what, "checksum", "it is not that of these bytes"))
+    let hex = |stored: Option<&[u8; 4]>| {
+        stored.map_or_else(|| "none".to_owned(), |it| format!("{:08x}", u32::from_le_bytes(*it)))
+    };
+    let (front, back) = (front.map(|(stored, _)| stored), back.map(|(_, stored)| stored));
+    let detail = format!(
+        "expected {} (front) and {} (back), found {:08x}",
+        hex(front),
+        hex(back),
+        u32::from_le_bytes(computed)
+    );
+    Err(Error::corrupt(what, "checksum", detail))
 }
 
 #[cfg(test)]
@@ -73,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_a_checksum_is_believed() {
+    fn a_message_without_a_checksum_is_accepted() {
         for message in [&b""[..], b"\x0a\x01x"] {
             assert_eq!(unseal(message, "x").unwrap(), message);
         }

@@ -20,7 +20,8 @@ use crate::types::{Error, Result, TypeName};
 
 type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
-/// Up to here each integer has a double of its own: a larger whole double may be a rounded integer.
+/// 2^53 - 1: up to here each integer has a double of its own. A larger whole double may be a
+/// rounded integer.
 const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
 
 /// Which floats may be rounded.
@@ -114,7 +115,7 @@ fn named<'a>(parts: &'a [FieldRef], name: &str) -> Option<&'a FieldRef> {
     parts.iter().find(|part| part.name() == name)
 }
 
-/// `is_suspect` where something may have become infinite: values that no row shows, too.
+/// Sets `is_suspect` where a value may have become infinite, values that no row shows included.
 fn round(
     array: &ArrayRef,
     to: &DataType,
@@ -244,8 +245,8 @@ pub(super) fn items(array: &ArrayRef, row: usize) -> ArrayRef {
     }
 }
 
-/// The nearest half of a double. The way leads over a single; its last bit is odd where that lost
-/// something, so that the second step takes no number for one halfway.
+/// The half-precision float nearest to a double. The first step, to single precision, rounds to
+/// odd: an inexact result has its last bit set, so that the second step sees no false tie.
 #[expect(clippy::cast_possible_truncation, reason = "rounds to the nearest, as it is meant to")]
 fn nearest_half(number: f64) -> Half {
     let single = number as f32;
@@ -274,8 +275,8 @@ fn number(array: &ArrayRef, row: usize) -> f64 {
     }
 }
 
-/// Doubles as the integers that they are: pandas makes a float64 column of integers where a value is
-/// missing.
+/// Doubles as the integers that they are: pandas makes a float64 column of integers where a value
+/// is missing.
 ///
 /// # Errors
 /// An input error that names column, row and value: not a whole number, or one that may be rounded.
@@ -292,7 +293,7 @@ pub(super) fn whole_numbers(array: &ArrayRef, to: &Field) -> Result<ArrayRef> {
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
         let number = numbers.value(row);
         if number.is_nan() || number.fract() != 0.0 {
-            return Err(refused(row, "which is no whole number"));
+            return Err(refused(row, "which is not a whole number"));
         }
         if number.abs() > LARGEST_WHOLE {
             return Err(refused(row, "which a double may have rounded"));

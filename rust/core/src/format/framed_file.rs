@@ -1,4 +1,4 @@
-//! The frame of a small file that never changes: a name of eight bytes, a message, a checksum.
+//! The frame of a small file that never changes: a magic of eight bytes, a message, a checksum.
 //!
 //! Owns: the frame, its checks, and the refusal of a format of another version.
 //! Does not own: the messages, or where the files lie.
@@ -9,11 +9,11 @@ use crate::types::{Error, Result};
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// A message that is the whole of such a file.
+/// The message of such a file.
 pub(super) trait Framed: Message + Default {
     /// The file's first bytes.
     const MAGIC: &'static [u8; 8];
-    /// The format that this code writes. A file of another one is not read.
+    /// The format that this code writes. A file of another format is not read.
     const FORMAT: u32;
     /// What the file is called in errors, with its article.
     const WHAT: &'static str;
@@ -36,19 +36,25 @@ pub(super) fn encode<M: Framed>(message: &M) -> Vec<u8> {
 /// # Errors
 /// Damage, or a format of a later version.
 pub(super) fn decode<M: Framed>(bytes: &[u8], path: &str) -> Result<M> {
-    let damaged = |what: &str| Error::corrupt(path, "damaged", what.to_owned());
+    let damaged = |kind, detail: String| Error::corrupt(path, kind, detail);
     let (body, checksum) = bytes
         .split_last_chunk::<CHECKSUM_BYTES>()
         .filter(|(body, _)| body.starts_with(M::MAGIC))
-        .ok_or_else(|| damaged(&format!("it does not start as {} does", M::WHAT)))?;
-    if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
-        return Err(damaged("its checksum is that of other bytes"));
+        .ok_or_else(|| {
+            damaged("magic", format!("it does not start with the magic of {}", M::WHAT))
+        })?;
+    let (expected, found) = (u32::from_le_bytes(*checksum), crc32fast::hash(body));
+    if found != expected {
+        return Err(damaged("checksum", format!("expected {expected:08x}, found {found:08x}")));
     }
     let message = M::decode(&body[M::MAGIC.len()..])
-        .map_err(|error| damaged(&format!("it cannot be decoded: {error}")))?;
+        .map_err(|error| damaged("undecodable", error.to_string()))?;
     if message.format() != M::FORMAT {
         let (found, known) = (message.format(), M::FORMAT);
-        return Err(damaged(&format!("its format is {found}, not {known}")));
+        return Err(damaged(
+            "format",
+            format!("its format is {found}, this build reads format {known}"),
+        ));
     }
     Ok(message)
 }

@@ -1,20 +1,21 @@
 //! `unsynced/{shard id}`: a job with `fsync` off may have left files to the system's caches.
 //!
-//! Owns: the text, which says up to which epoch all that writers of the shard left is on disk since. It
-//! stays once it is there: who removed it could remove that of a job that began meanwhile.
+//! Owns: the text, which records through which epoch all files of the shard's writers have been
+//! synced since. The file is never removed: a removal could hit the note of a job that began
+//! meanwhile.
 //! Does not own: when it is written, or what is synced.
 
 use crate::types::{ShardId, WriterEpoch};
 
-/// The text of the file: all that writers up to `through` left is on disk; 0 where nobody knows.
+/// The text of the file: all files of writers up to `through` are on disk; 0 where that is unknown.
 #[must_use]
 pub fn encode(shard: ShardId, through: WriterEpoch) -> String {
-    let said = format!("{}\nsynced through epoch {through}\n", shard.as_hyphenated());
-    let checksum = crc32fast::hash(said.as_bytes());
-    format!("{said}crc32 {checksum:08x}\n")
+    let text = format!("{}\nsynced through epoch {through}\n", shard.as_hyphenated());
+    let checksum = crc32fast::hash(text.as_bytes());
+    format!("{text}crc32 {checksum:08x}\n")
 }
 
-/// What the bytes of the file say; epoch 0 where they are not exactly such a text.
+/// The epoch that the bytes of the file record; 0 where they are not exactly such a text.
 #[must_use]
 pub fn decode(bytes: &[u8], shard: ShardId) -> WriterEpoch {
     let line = std::str::from_utf8(bytes).ok().and_then(|text| text.lines().nth(1));
@@ -28,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_the_text_itself_says_that_files_are_on_disk() {
+    fn nothing_but_the_text_itself_records_that_files_are_on_disk() {
         let (shard, through) = (ShardId::from_u128(7), WriterEpoch(12));
         let text = encode(shard, through);
         assert_eq!(

@@ -69,8 +69,8 @@ impl KeyEncoder {
         self.encode_block(batch).iter().map(KeyBytes::new).collect()
     }
 
-    /// The keys of all rows of `batch`, in row order, to be compared: of one column as they lie
-    /// there, unless one is null.
+    /// The keys of all rows of `batch`, in row order, for comparison: not encoded where the key is
+    /// one column of numbers, text or bytes without nulls.
     #[must_use]
     pub fn view<'a>(&self, batch: &'a RecordBatch) -> KeyView<'a> {
         let [column] = self.columns.as_slice() else {

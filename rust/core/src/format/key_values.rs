@@ -1,6 +1,6 @@
 //! The values of encoded keys.
 //!
-//! Owns: the way back from the bytes of `key` to the columns that they were made of.
+//! Owns: decoding the bytes of `key` to the columns that they were encoded from.
 //! Does not own: the encoding.
 
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use arrow_schema::DataType;
 use super::key_view::take_bytes;
 use crate::types::{Error, Result};
 
-const DAMAGED: &str = "a key in memory is not what a key of the table is encoded as";
+const DAMAGED: &str = "an encoded key does not decode to the types of the primary key";
 
-/// The columns of `keys`, which were encoded of columns of `types` without nulls.
+/// The columns of `keys`, which were encoded from columns of `types` without nulls.
 ///
 /// # Errors
 /// An internal error for a key that is not of these types.
@@ -67,7 +67,7 @@ impl Values {
         }
     }
 
-    /// Takes a value from the front of `key`, and gives what is left of that.
+    /// Takes a value from the front of `key` and returns the rest.
     fn take<'a>(&mut self, key: &'a [u8]) -> Option<&'a [u8]> {
         let key = key.strip_prefix(&[1])?;
         match self {
@@ -143,7 +143,7 @@ fn binary<O: OffsetSizeTrait>(bytes: Vec<u8>, places: &[usize]) -> Result<ArrayR
 
 fn offsets<O: OffsetSizeTrait>(places: &[usize]) -> Result<OffsetBuffer<O>> {
     let offsets: Option<Vec<O>> = places.iter().map(|place| O::from_usize(*place)).collect();
-    let too_long = || Error::Internal("a batch of keys has more than 2 GiB".to_owned());
+    let too_long = || Error::Internal("a batch of keys is limited to 2 GiB".to_owned());
     Ok(OffsetBuffer::new(ScalarBuffer::from(offsets.ok_or_else(too_long)?)))
 }
 

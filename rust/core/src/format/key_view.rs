@@ -1,4 +1,4 @@
-//! The keys of a batch as they lie in memory, for whoever only compares them.
+//! The keys of a batch as they lie in memory, for comparison only.
 //!
 //! Owns: the form in which keys of some columns are compared, and an encoded key in that form.
 //! A key of one integer column is a number, one of one text or binary column its bytes; any
@@ -100,8 +100,8 @@ pub fn bytes_of(encoded: &[u8]) -> Option<Cow<'_, [u8]>> {
     rest.is_empty().then_some(Cow::Owned(bytes))
 }
 
-/// Appends the bytes of a text or binary value to `bytes`, and gives what is behind its end; `encoded`
-/// begins behind the value's tag.
+/// Appends the bytes of a text or binary value to `bytes` and returns the rest behind its end.
+/// `encoded` begins behind the value's tag.
 pub(super) fn take_bytes<'a>(mut encoded: &'a [u8], bytes: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let zero = encoded.iter().position(|byte| *byte == 0)?;

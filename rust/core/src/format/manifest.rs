@@ -12,8 +12,8 @@ use crate::types::{
     Error, Generation, ManifestVersion, Result, ShardId, Txns, WalPosition, WriterEpoch,
 };
 
-/// Followed by the application: a shard field entry that is no value of a sharding field. lance
-/// carries it along like any other.
+/// Prefix of the shard field entries that record transaction ids; the application follows. They are
+/// no values of a sharding field, and lance preserves them like any other entry.
 const TXN: &str = "lancemem:mark:";
 /// A shard field entry of the same kind, whose value is [`ShardManifest::sharding`].
 const SHARDING: &str = "lancemem:sharding";
@@ -30,9 +30,11 @@ pub struct ShardManifest {
     /// Sharding field id to the raw little-endian Arrow value of this shard.
     pub shard_field_values: BTreeMap<String, Vec<u8>>,
     /// The sharding under which its rows were put, as [`Sharding::record`](super::Sharding::record)
-    /// says it. None in shards of lance, of manual ones and of before it was recorded.
+    /// writes it. `None` for shards of lance, manual shards, and shards of versions that did not
+    /// record it.
     pub sharding: Option<String>,
-    /// Transaction ids of all writes whose rows are in SSTables of this version or of an earlier one.
+    /// Transaction ids of all writes whose rows are in SSTables of this version or of an earlier
+    /// one.
     pub txns: Txns,
     /// Fencing token of the present owner.
     pub writer_epoch: WriterEpoch,
@@ -80,7 +82,7 @@ impl ShardManifest {
         self.sstables.iter().any(|sstable| sstable.path == path)
     }
 
-    /// The first version of a shard that nobody has claimed yet.
+    /// The first version of a shard, before any claim.
     #[must_use]
     pub fn initial(
         shard_id: ShardId,
@@ -146,15 +148,17 @@ impl ShardManifest {
     /// Reads the bytes of one version; `what` names the file in errors.
     ///
     /// # Errors
-    /// Damage: another checksum, undecodable bytes, no shard id, a counter that nothing can follow,
-    /// or an SSTable path that leaves the shard's folder.
+    /// Damage: a checksum mismatch, undecodable bytes, no shard id, a counter at its end, or an
+    /// SSTable path that leaves the shard's folder.
     pub fn decode(bytes: &[u8], what: &str) -> Result<Self> {
         let message = ShardManifestMessage::decode(checksummed::unseal(bytes, what)?)
             .map_err(|error| Error::corrupt(what, "not a shard manifest", error))?;
         message.check_counters(what)?;
         let uuid = message.shard_id.map(|id| id.uuid).unwrap_or_default();
-        let shard_id = ShardId::from_slice(&uuid)
-            .map_err(|_| Error::corrupt(what, "no shard id", "16 bytes expected"))?;
+        let shard_id = ShardId::from_slice(&uuid).map_err(|_| {
+            let detail = format!("expected 16 bytes, found {}", uuid.len());
+            Error::corrupt(what, "no shard id", detail)
+        })?;
         let sstables = message
             .sstables
             .into_iter()
@@ -219,7 +223,7 @@ struct SsTableMessage {
 impl ShardFieldEntryMessage {
     fn txn_version(&self, what: &str) -> Result<i64> {
         let bytes = self.value.as_slice().try_into().map_err(|_| {
-            let detail = format!("{} has {} bytes, 8 expected", self.field_id, self.value.len());
+            let detail = format!("{} has {} bytes, expected 8", self.field_id, self.value.len());
             Error::corrupt(what, "undecodable transaction id", detail)
         })?;
         Ok(i64::from_le_bytes(bytes))
@@ -287,7 +291,7 @@ struct ShardManifestMessage {
 }
 
 impl ShardManifestMessage {
-    /// Refuses what no counting has reached: its next value would be 0.
+    /// Refuses a counter at `u64::MAX`, which no counting reaches: the next value would overflow.
     fn check_counters(&self, what: &str) -> Result<()> {
         let counters = [
             ("version", self.version),

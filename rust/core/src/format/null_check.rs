@@ -1,8 +1,8 @@
 //! Nulls that a column's type does not allow.
 //!
-//! Owns: which values are null, parts of structs, lists and maps included, where their fields say
-//! that none may be.
-//! Does not own: what a caller is told, or which columns a table lets be null.
+//! Owns: which values are null although their field is not nullable, parts of structs, lists and
+//! maps included.
+//! Does not own: the error of the caller, or which columns of a table are nullable.
 //!
 //! Arrow refuses to build such arrays, but takes them unchecked over its C interface; once in the
 //! log, no reader could decode them.
@@ -12,7 +12,7 @@ use arrow_array::{Array, OffsetSizeTrait};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field};
 
-/// The first row that is null. A value of a dictionary may be null too, not only its place.
+/// The first row that is null. In a dictionary the value may be null, not only the row's key.
 pub(super) fn null_row(array: &dyn Array) -> Option<usize> {
     if array.logical_null_count() == 0 {
         return None;
@@ -21,9 +21,9 @@ pub(super) fn null_row(array: &dyn Array) -> Option<usize> {
     (0..array.len()).find(|row| nulls.is_null(*row))
 }
 
-/// The first part below the values of `array` that is null where `data_type`, which is that of the
-/// array but for what may be null, says that none is: its path, with a dot before each name, and
-/// its row. What a null struct or list of a fixed size has is no value.
+/// The first null below the values of `array` in a field that `data_type` declares not nullable:
+/// its path, with a dot before each name, and its row. `data_type` differs from the type of the
+/// array in nullability alone. Parts of a null struct or of a null fixed-size list are no values.
 pub(super) fn null_part(data_type: &DataType, array: &dyn Array) -> Option<(String, usize)> {
     match data_type {
         DataType::Struct(fields) => {
@@ -53,7 +53,7 @@ pub(super) fn null_part(data_type: &DataType, array: &dyn Array) -> Option<(Stri
     }
 }
 
-/// The items between the first and the last of `offsets`: others are nobody's.
+/// Looks at the items between the first and the last of `offsets`; other items belong to no row.
 fn in_items<O: OffsetSizeTrait>(
     item: &Field,
     values: &dyn Array,
@@ -65,7 +65,7 @@ fn in_items<O: OffsetSizeTrait>(
     Some((path, begun.saturating_sub(1)))
 }
 
-/// `present` says which parts are values at all.
+/// `present` is the validity of the parents: a part of a null parent is no value.
 fn in_part(
     field: &Field,
     part: &dyn Array,

@@ -8,13 +8,13 @@ use crate::types::{Generation, ManifestVersion, ShardId, WalPosition, WriterEpoc
 /// Folder of everything that the MemWAL specification describes.
 pub const MEM_WAL: &str = "_mem_wal";
 
-/// Folder of what the specification does not know.
+/// Folder of the files that the specification does not have.
 pub const LANCEMEM: &str = "_lancemem";
 
-/// What an object store creates once, to show that it can refuse.
+/// Object that is created once, to prove that the store refuses to create it again.
 pub const CREATED_ONCE: &str = "_lancemem/created_once";
 
-/// What a collector writes again and again: its time is what the clock of the store says.
+/// Object that a collector rewrites to read the store's clock from its modification time.
 pub const CLOCK: &str = "_lancemem/clock";
 
 const WAL_EXTENSION: &str = "arrow";
@@ -38,27 +38,27 @@ pub fn wal_entry(shard_id: ShardId, position: WalPosition) -> String {
     format!("{}/{}", wal(shard_id), bit_reversed(position.get(), WAL_EXTENSION))
 }
 
-/// The position in a WAL entry's file name; `None` for a name that is none.
+/// The position in a WAL entry's file name; `None` for any other name.
 #[must_use]
 pub fn parse_wal_entry(file_name: &str) -> Option<WalPosition> {
     parse_bit_reversed(file_name, WAL_EXTENSION).map(WalPosition)
 }
 
-/// The copy of a WAL entry that a cut under the epoch `epoch` dropped.
+/// The copy of a WAL entry that a truncation under the epoch `epoch` dropped.
 #[must_use]
 pub fn dropped_entry(shard: ShardId, epoch: WriterEpoch, position: WalPosition) -> String {
     let shard = shard.as_hyphenated();
     format!("{LANCEMEM}/dropped/{shard}/{epoch}/{:016}.{WAL_EXTENSION}", position.get())
 }
 
-/// Says that jobs of this shard may have left files to the system's caches, and through which epoch they are
-/// on disk: see [`super::fsync_note`].
+/// The note that jobs of this shard may have left files in the system's caches, and through which
+/// epoch all files are on disk: see [`super::fsync_note`].
 #[must_use]
 pub fn unsynced(shard: ShardId) -> String {
     format!("{LANCEMEM}/unsynced/{}", shard.as_hyphenated())
 }
 
-/// Folder of what was decided about staged writes.
+/// Folder of the decisions about bulk writes.
 pub const STAGED_WRITES: &str = "_lancemem/staged";
 
 /// Records whether a bulk write is committed or aborted: the first to create it decides.
@@ -70,55 +70,55 @@ pub fn staged_write(write: &str) -> String {
 /// Folder of the record index.
 pub const RECORD_INDEX: &str = "_lancemem/record_index";
 
-/// Folder of the files that publish runs of the record index.
+/// Folder of the files that publish sorted runs of the record index.
 pub const RECORD_INDEX_RUNS: &str = "_lancemem/record_index/runs";
 
-/// The file that publishes a run of the record index.
+/// The file that publishes a sorted run of the record index.
 #[must_use]
 pub fn record_index_run(name: &str) -> String {
     format!("{RECORD_INDEX_RUNS}/{name}.{MANIFEST_EXTENSION}")
 }
 
-/// Folder of the pages of a run of the record index.
+/// Folder of the pages of a sorted run of the record index.
 #[must_use]
 pub fn record_index_pages(name: &str) -> String {
     format!("{RECORD_INDEX}/{name}")
 }
 
-/// The name of a run in the name of the file that publishes it; `None` for a name that is none.
+/// The name of a sorted run in the name of the file that publishes it; `None` for any other name.
 #[must_use]
 pub fn parse_record_index_run(file_name: &str) -> Option<&str> {
     let name = file_name.strip_suffix(MANIFEST_EXTENSION)?.strip_suffix('.')?;
     is_record_index_name(name).then_some(name)
 }
 
-/// Whether `name` is one that runs of the record index have.
+/// Whether `name` has the form of a name of a sorted run.
 #[must_use]
 pub fn is_record_index_name(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Folder of the deletion vectors that runs give to older rows.
+/// Folder of the deletion vectors that SSTables give to older rows.
 const DELETION_VECTORS: &str = "_lancemem/deletion_vectors";
 
-/// Folder of the deletion vectors of a shard's runs.
+/// Folder of the deletion vectors of a shard's SSTables.
 #[must_use]
 pub fn deletion_vectors(shard: ShardId) -> String {
     format!("{DELETION_VECTORS}/{}", shard.as_hyphenated())
 }
 
-/// A file of deletion vectors of the run in the folder `run`.
+/// A file of deletion vectors of the SSTable in the folder `sstable`.
 #[must_use]
-pub fn run_vectors(shard: ShardId, run: &str, name: &str) -> String {
-    format!("{}/{run}.{name}.{MANIFEST_EXTENSION}", deletion_vectors(shard))
+pub fn run_vectors(shard: ShardId, sstable: &str, name: &str) -> String {
+    format!("{}/{sstable}.{name}.{MANIFEST_EXTENSION}", deletion_vectors(shard))
 }
 
-/// The run in the name of a file of deletion vectors; `None` for a name that is none.
+/// The SSTable in the name of a file of deletion vectors; `None` for any other name.
 #[must_use]
 pub fn parse_run_vectors(file_name: &str) -> Option<&str> {
     let stem = file_name.strip_suffix(MANIFEST_EXTENSION)?.strip_suffix('.')?;
-    let (run, name) = stem.rsplit_once('.')?;
-    (is_record_index_name(name) && is_plain_component(run)).then_some(run)
+    let (sstable, name) = stem.rsplit_once('.')?;
+    (is_record_index_name(name) && is_plain_component(sstable)).then_some(sstable)
 }
 
 /// Folder of a shard's manifest versions.
@@ -133,7 +133,7 @@ pub fn manifest(shard_id: ShardId, version: ManifestVersion) -> String {
     format!("{}/{}", manifests(shard_id), bit_reversed(version.get(), MANIFEST_EXTENSION))
 }
 
-/// The version in a manifest's file name; `None` for a name that is none.
+/// The version in a manifest's file name; `None` for any other name.
 #[must_use]
 pub fn parse_manifest(file_name: &str) -> Option<ManifestVersion> {
     parse_bit_reversed(file_name, MANIFEST_EXTENSION).map(ManifestVersion)
@@ -145,7 +145,7 @@ pub fn version_hint(shard_id: ShardId) -> String {
     format!("{}/version_hint.json", manifests(shard_id))
 }
 
-/// Folder name of a flushed run inside its shard; `nonce` makes a repeated flush a new folder.
+/// Folder name of a flushed SSTable inside its shard; `nonce` gives a repeated flush a new folder.
 #[must_use]
 pub fn sstable_folder(nonce: u32, generation: Generation) -> String {
     format!("{nonce:08x}_gen_{generation}")
@@ -166,7 +166,7 @@ fn parse_bit_reversed(file_name: &str, extension: &str) -> Option<u64> {
     if digits.len() != 64 || !digits.bytes().all(|b| b == b'0' || b == b'1') {
         return None;
     }
-    // Nothing can come behind the last number, so nobody has written it.
+    // `u64::MAX` has no successor, so no writer uses it.
     let number = u64::from_str_radix(digits, 2).ok().map(u64::reverse_bits);
     number.filter(|number| *number < u64::MAX)
 }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_entry_is_named_by_its_shard_the_epoch_of_the_cut_and_its_position() {
+    fn a_dropped_entry_is_named_by_its_shard_the_epoch_of_the_truncation_and_its_position() {
         assert_eq!(
             dropped_entry(ShardId::nil(), WriterEpoch(7), WalPosition(12)),
             "_lancemem/dropped/00000000-0000-0000-0000-000000000000/7/0000000000000012.arrow"
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_deletion_vectors_names_its_run() {
+    fn a_file_of_deletion_vectors_names_its_sstable() {
         let path = run_vectors(ShardId::nil(), "cc85c397_gen_1", "0123456789abcdef");
         let (folder, name) = path.rsplit_once('/').unwrap();
         assert_eq!(folder, deletion_vectors(ShardId::nil()));

@@ -29,12 +29,12 @@ pub const FIELD_ID: &str = "lance:field_id";
 /// The key of field metadata that marks a column of the primary key.
 pub const KEY_MARK: &str = "lance-schema:unenforced-primary-key";
 
-/// The key of field metadata under which a widened column has a [`widened_mark`]: lance gives a column of
-/// another type another id.
+/// The key of field metadata under which a widened column has a [`widened_mark`]: lance gives a
+/// column of another type another id.
 pub const WIDENED_FROM: &str = "lancemem:widened_from";
 
-/// The id that a column had before it was widened, and the one that it has: its own id tells it from
-/// columns to which somebody copied its metadata.
+/// The ids of a column before and after it was widened. Its own id distinguishes it from columns
+/// that carry a copy of its metadata.
 #[must_use]
 pub fn widened_mark(narrow: i32, wide: i32) -> String {
     format!("{narrow}:{wide}")
@@ -48,8 +48,9 @@ pub fn field_id(field: &Field) -> Option<i32> {
     (id >= 0).then_some(id)
 }
 
-/// The id that a widened column had before. Lance counts ids up, so one that is not below the column's own is of
-/// another table, whose schema was copied. A mark of before has the narrow id alone.
+/// The id that a widened column had before. Lance assigns ascending ids: an id that is not below
+/// the column's own comes from another table, whose schema was copied. Earlier versions wrote the
+/// narrow id alone.
 fn narrow_id(field: &Field) -> Option<i32> {
     let own = field_id(field)?;
     let mark = field.metadata().get(WIDENED_FROM)?;
@@ -68,8 +69,8 @@ pub const fn is_widening(narrow: &DataType, wide: &DataType) -> bool {
     matches!((narrow, wide), (Int32, Int64) | (Float32, Float64))
 }
 
-/// Where each column of stored rows is, to be found by the columns of the table: a table may have
-/// thousands of both.
+/// Where each column of stored rows is, indexed by id and by name: tables may have thousands of
+/// columns.
 #[derive(Debug)]
 pub struct StoredPlaces<'a> {
     stored: &'a Fields,
@@ -86,7 +87,7 @@ struct Named {
 }
 
 impl<'a> StoredPlaces<'a> {
-    /// Those of `stored`. Of several that have the same id the first is meant.
+    /// The places of the columns `stored`. Of several columns with one id the first counts.
     #[must_use]
     pub fn of(stored: &'a Fields) -> Self {
         let (mut by_id, mut by_narrow_id) = (HashMap::new(), HashMap::new());
@@ -98,7 +99,8 @@ impl<'a> StoredPlaces<'a> {
                 .entry(field.name().as_str())
                 .and_modify(|named| named.without_id = named.without_id.or(without_id))
                 .or_insert(Named { first: place, without_id });
-            // An SSTable gives `_tombstone` the next free id, which the table may give to a column later.
+            // An SSTable gives `_tombstone` the next free id, which the table may give to a column
+            // later.
             let Some(id) = id.filter(|_| field.name() != TOMBSTONE) else { continue };
             by_id.entry(id).or_insert(place);
             if let Some(narrow) = narrow_id(field) {
@@ -108,9 +110,10 @@ impl<'a> StoredPlaces<'a> {
         Self { stored, by_id, by_narrow_id, by_name }
     }
 
-    /// The place of the column `field` of the table: of the same id, or where there is none of that of one of
-    /// the two widened. Rows of the wide one never come to the narrow one; that they are the same column
-    /// makes it an error and not a null. By name only where an id is missing.
+    /// The place of the stored column that is the table's column `field`: by the same id, else by
+    /// an id before or after a widening, else by name where an id is missing. A stored wide column
+    /// is found for a narrow one of the table too: its values do not fit, and a null in their place
+    /// would hide the error.
     #[must_use]
     pub fn find(&self, field: &Field) -> Option<usize> {
         let named = self.by_name.get(field.name().as_str());
@@ -130,7 +133,7 @@ impl<'a> StoredPlaces<'a> {
         let narrow_id = narrow_id(field);
         let narrow = narrow_id.and_then(|narrow| self.by_id.get(&narrow));
         let narrow = narrow.filter(|place| is_widening(of(place), field.data_type()));
-        // Widened once more, after a version of before was restored.
+        // Widened once more, after a version before the first widening was restored.
         let twin = narrow_id.and_then(|narrow| self.by_narrow_id.get(&narrow));
         let twin = twin.filter(|place| of(place) == field.data_type());
         let wide = self.by_narrow_id.get(&id);
@@ -151,7 +154,7 @@ enum Origin {
     Stored(usize, Way),
     /// The rows are older than the column.
     Null,
-    /// The rows are older than deletes: none of them is one.
+    /// The rows are older than the column of tombstones: no row deletes its key.
     Live,
 }
 
@@ -224,8 +227,8 @@ impl Reconcile {
     }
 }
 
-/// Refuses a table whose primary key is not that of stored rows: whoever wrote them told them
-/// apart by it, and so must whoever reads them. Both schemas are whole.
+/// Refuses a table whose primary key differs from the key of stored rows: writers and readers must
+/// identify rows by the same key. Both schemas are complete.
 ///
 /// # Errors
 /// An input error that names the column.
@@ -236,7 +239,7 @@ pub fn refuse_other_key(stored: &Schema, table: &Schema) -> Result<()> {
         let is_same = |field: &Arc<Field>| field_id(field) == Some(id) && is_key(field);
         if !table.fields().iter().any(is_same) {
             return Err(Error::input(format!(
-                "column '{}' is the primary key of stored rows and no key of the table any more; \
+                "column '{}' is in the primary key of stored rows and not in the key of the table; \
                  a key never changes",
                 key.name()
             )));
@@ -285,7 +288,7 @@ fn way(stored: &DataType, table: &DataType) -> Option<Way> {
     }
 }
 
-/// Text stays text and bytes stay bytes, however their lengths are kept.
+/// Whether both types are text, or both bytes, with lengths stored in another way.
 fn is_other_layout(stored: &DataType, table: &DataType) -> bool {
     use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
     let text = |of: &DataType| matches!(of, Utf8 | LargeUtf8 | Utf8View);

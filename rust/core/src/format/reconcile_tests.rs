@@ -49,7 +49,7 @@ fn a_name_that_is_used_again_shows_no_value_of_the_column_that_had_it() {
 }
 
 #[test]
-fn the_id_that_a_run_gave_to_its_tombstones_may_belong_to_a_column_now() {
+fn the_id_that_an_sstable_gave_to_its_tombstones_may_belong_to_a_column_now() {
     let table = schema(vec![field(1, "v", DataType::Int32), field(2, "flag", DataType::Boolean)]);
     let tombstones: ArrayRef = Arc::new(BooleanArray::from(vec![true]));
     let stored = vec![
@@ -107,7 +107,7 @@ fn integers_and_floats_widen_and_nothing_else_changes_its_type() {
 fn a_widened_column_finds_the_rows_of_the_narrow_one_and_never_the_other_way() {
     let mut wide = field(5, "after", DataType::Int64);
     let narrow = field(1, "before", DataType::Int32);
-    // The second as marks were before they had the column's own id.
+    // The second as earlier versions wrote it, without the column's own id.
     for mark in [widened_mark(1, 5), "1".to_owned()] {
         wide.metadata_mut().insert(WIDENED_FROM.to_owned(), mark);
         let table = schema(vec![wide.clone()]);
@@ -172,7 +172,7 @@ fn the_mark_of_another_tables_widening_moves_no_column() {
 }
 
 #[test]
-fn rows_without_ids_are_told_by_name() {
+fn rows_without_ids_are_matched_by_name() {
     let table = schema(vec![field(1, "v", DataType::Int32), field(2, "w", DataType::Int32)]);
     let stored = vec![
         (Field::new("w", DataType::Int32, true), int32s(&[2])),
@@ -183,7 +183,7 @@ fn rows_without_ids_are_told_by_name() {
 }
 
 #[test]
-fn children_of_structs_in_lists_are_told_by_id_too() {
+fn children_of_structs_in_lists_are_matched_by_id_too() {
     let old = Fields::from(vec![field(3, "a", DataType::Int32), field(4, "b", DataType::Int32)]);
     let new = Fields::from(vec![field(4, "a", DataType::Int64), field(5, "c", DataType::Utf8)]);
     let list = |children: &Fields| {

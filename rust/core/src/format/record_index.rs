@@ -1,8 +1,8 @@
-//! What one run of the record index covers: a small file that publishes the run.
+//! What one sorted run of the record index covers: a small file that publishes the run.
 //!
 //! Owns: the message (the field numbers are the format) and its Rust value.
-//! Does not own: the pages of a run, which are a Lance B-tree, or whether what it says still
-//! holds for a version of the base table.
+//! Does not own: the pages of a run, which are a Lance B-tree, or whether the run is still valid
+//! for a version of the base table.
 
 use prost::Message;
 
@@ -10,22 +10,23 @@ use super::framed_file::{self, Framed};
 use super::paths;
 use crate::types::Result;
 
-/// Bytes of a file of pages that have a checksum of their own; the last block of a file may be shorter.
+/// Bytes of a file of pages that have a checksum of their own; the last block of a file may be
+/// shorter.
 pub const PAGE_BLOCK_BYTES: usize = 65_536;
 
-/// A run of the record index. Never changes once it is written.
+/// A sorted run of the record index. Never changes once it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordIndexRun {
-    /// The version of the base table that it was made of. For people: what holds is decided by
-    /// the fragments.
+    /// The version of the base table that it was made of. For information only: the fragments
+    /// decide what is valid.
     pub base_version: u64,
     /// Field ids of the key columns in primary-key order.
     pub key_fields: Vec<i32>,
     /// Entries in its pages, one for each row of each fragment, deleted ones included.
     pub entries: u64,
-    /// What it covers; none for a run that only says that the table has a record index.
+    /// What it covers; empty in a run that only records that the table has a record index.
     pub fragments: Vec<IndexedFragment>,
-    /// Its files of pages; none of an earlier version's run, whose pages are believed.
+    /// Its files of pages; empty in a run of an earlier version, whose pages are read unverified.
     pub page_files: Vec<PageFile>,
 }
 
@@ -147,7 +148,7 @@ struct PageFileMessage {
 impl Framed for RunMessage {
     const MAGIC: &'static [u8; 8] = b"lmemridx";
     const FORMAT: u32 = 1;
-    const WHAT: &'static str = "a run of the record index";
+    const WHAT: &'static str = "a sorted run of the record index";
 
     fn format(&self) -> u32 {
         self.format
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_only_says_that_there_is_an_index_reads_back() {
+    fn a_run_that_only_records_that_there_is_an_index_reads_back() {
         let empty = RecordIndexRun::default();
         assert_eq!(RecordIndexRun::decode(&empty.encode(), "x").unwrap(), empty);
     }

@@ -22,14 +22,15 @@ use crate::types::{Error, KeyBlock, Result, TypeName};
 
 /// Bytes that a key index takes for a row, beside its encoded key.
 const INDEX_BYTES_PER_ROW: usize = 48;
-/// Bytes that a batch takes beside its values, and each of its arrays, about: of a put of one row
-/// they are the most.
+/// Approximate bytes that a batch, and each of its arrays, takes beside the values. They dominate a
+/// put of one row.
 const BATCH_BYTES: usize = 256;
 const ARRAY_BYTES: usize = 256;
 
 /// The trailing column of stored rows: true for a row that deletes its key.
 pub const TOMBSTONE: &str = "_tombstone";
-/// Columns that Lance adds to what it reads: no table that has one of its own can be read.
+/// Columns that Lance adds to what it reads: a table that has such a column of its own is
+/// unreadable.
 const OF_LANCE: [&str; 5] =
     ["_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"];
 
@@ -38,7 +39,7 @@ const OF_LANCE: [&str; 5] =
 pub struct RowSchema {
     logical: SchemaRef,
     storage: SchemaRef,
-    /// The storage schema as rows may come that are still to be checked for nulls.
+    /// The storage schema with every field nullable, for rows that are not checked for nulls yet.
     nullable: SchemaRef,
     key: KeyEncoder,
 }
@@ -57,8 +58,8 @@ pub struct AcceptedRows {
 }
 
 impl AcceptedRows {
-    /// What these rows cost a MemTable: themselves, what holds them, and where there is a key its
-    /// copy and its place in the key index.
+    /// What these rows cost a MemTable: the rows, the arrays that hold them, and with a primary key
+    /// its encoded copy and its slot in the key index.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let arrays: usize = self.batch.schema_ref().fields().iter().map(|it| arrays_of(it)).sum();
@@ -185,10 +186,10 @@ impl RowSchema {
     ) -> Result<AcceptedRows> {
         if deletes.len() != batch.num_rows() || deletes.null_count() > 0 {
             return Err(Error::input(format!(
-                "one true or false a row says what is deleted: {} rows, {} values, {} nulls",
-                batch.num_rows(),
+                "deletes needs one true or false per row: got {} values ({} null) for {} rows",
                 deletes.len(),
-                deletes.null_count()
+                deletes.null_count(),
+                batch.num_rows()
             )));
         }
         match deletes.true_count() {
@@ -367,7 +368,7 @@ impl RowSchema {
         } else if !is_key && from == &DataType::Float64 && to.is_integer() {
             whole_numbers(array, field)?
         } else {
-            // A cast says of a null only that there is one.
+            // The error of a cast names no row of a null, so look for it.
             lossless_cast(array, field).map_err(|error| {
                 null_part(array.data_type(), array).map_or(error, |part| part_is_null(name, part))
             })?
@@ -384,12 +385,12 @@ impl RowSchema {
         Ok(array)
     }
 
-    /// Accepted columns, none of which names more values than a reader would take.
+    /// Accepted columns, unless one has more zero-width values than a reader accepts.
     fn accepted(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
         if let Some(place) = columns.iter().position(|column| shows_too_many(column)) {
             return Err(Error::input(format!(
-                "column '{}' has more than {MOST} values that hold nothing in one batch; write fewer \
-                 rows at a time",
+                "column '{}' has more than {MOST} zero-width values (null type, empty structs) in \
+                 one batch; write fewer rows at a time",
                 self.storage.field(place).name()
             )));
         }
@@ -407,8 +408,8 @@ impl RowSchema {
     }
 }
 
-/// What pandas calls the column that it makes of an index without a name, such as that of rows
-/// which were filtered. Where a table has no such column, nobody meant one.
+/// Whether pandas gives this name to the column of an index without a name, such as the index of
+/// filtered rows. Where the table has no such column, it is ignored.
 fn is_unnamed_index(name: &str) -> bool {
     let number = name.strip_prefix("__index_level_").and_then(|it| it.strip_suffix("__"));
     number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))

@@ -322,8 +322,8 @@ fn an_integer_column_takes_doubles_that_are_all_whole() {
     let n = rows.column_by_name("n").unwrap();
     assert_eq!(n.to_data(), Int32Array::from(vec![Some(7), None]).to_data());
     for (value, reason) in [
-        (1.5, "row 1 has 1.5, which is no whole number"),
-        (f64::NAN, "row 1 has NaN, which is no whole number"),
+        (1.5, "row 1 has 1.5, which is not a whole number"),
+        (f64::NAN, "row 1 has NaN, which is not a whole number"),
         (3e9, "row 1 has 3000000000, which is out of range"),
         (9_007_199_254_740_992.0, "row 1 has 9007199254740992, which a double may have rounded"),
     ] {

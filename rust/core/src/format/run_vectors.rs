@@ -1,8 +1,8 @@
 //! The deletion vectors that one SSTable gives to older rows: a small file beside the SSTable.
 //!
 //! Owns: the message (the field numbers are the format) and its Rust value.
-//! Does not own: the bitmaps, which are bytes here, or whether what it says still holds for a
-//! version of the base table.
+//! Does not own: the bitmaps, which are bytes here, or whether they are still valid for a version
+//! of the base table.
 
 use prost::Message;
 
@@ -12,11 +12,11 @@ use crate::types::Result;
 /// Rows that one SSTable supersedes or deletes, by position. Never changes once it is written.
 ///
 /// A source that is listed is covered: *all* of its rows that have a key of the SSTable are in its
-/// vector. Of a source that is not listed the file says nothing.
+/// vector. A source that is not listed is not covered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SsTableVectors {
-    /// The version of the base table that was looked at. For people: what holds is decided by
-    /// the fragments.
+    /// The version of the base table that was looked at. For information only: the fragments decide
+    /// what is valid.
     pub base_version: u64,
     /// Field ids of the key columns in primary-key order.
     pub key_fields: Vec<i32>,

@@ -1,7 +1,7 @@
 //! Which shard a row belongs to: the sharding transforms of the specification.
 //!
 //! Owns: the transforms `bucket` and `unsharded`, bit for bit as lance 14.0.2 computes them.
-//! Does not own: which shard UUID stands for a bucket; the shard manifests say that.
+//! Does not own: which shard UUID stands for a bucket; the shard manifests record that.
 //!
 //! The hash is Murmur3 (32 bits, seed 0) as Iceberg and Lance use it, except that the bytes of
 //! an incomplete last word are mixed one by one as signed bytes, as Spark does. No published
@@ -56,9 +56,9 @@ impl Sharding {
         }
     }
 
-    /// What a shard's manifest says of the sharding under which its rows were put: the same for
-    /// shardings that route alike. `field_id` is the Lance field of the column, which keeps it when
-    /// it is renamed.
+    /// What a shard manifest records about the sharding under which its rows were put: equal for
+    /// shardings that route alike. `field_id` is the Lance field of the column, which a rename
+    /// keeps.
     #[must_use]
     pub fn record(&self, field_id: Option<i32>) -> String {
         match (self.shards(), field_id) {
@@ -128,8 +128,11 @@ impl Sharding {
                 let array = batch.column_by_name(column).ok_or_else(|| {
                     Error::input(format!("sharding column '{column}' is missing"))
                 })?;
-                let buckets = i32::try_from(*buckets)
-                    .map_err(|_| Error::input(format!("{buckets} buckets are too many")))?;
+                let buckets = i32::try_from(*buckets).map_err(|_| {
+                    Error::input(format!(
+                        "the number of buckets must be 1 to {MAX_BUCKETS}, got {buckets}"
+                    ))
+                })?;
                 let hashes = hashes(array, column)?;
                 Ok(hashes.into_iter().map(|hash| (hash & i32::MAX) % buckets).collect())
             }
@@ -156,7 +159,7 @@ const fn is_bucket_type(data_type: &DataType) -> bool {
     )
 }
 
-/// The hash of every value; that of null is the seed, 0.
+/// The hash of every value; a null hashes to the seed, 0.
 fn hashes(array: &ArrayRef, column: &str) -> Result<Vec<i32>> {
     macro_rules! as_int {
         ($type:ty) => {{

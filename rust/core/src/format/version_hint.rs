@@ -1,7 +1,8 @@
 //! `version_hint.json`: where to begin to look for the newest manifest of a shard.
 //!
 //! Owns: the text, as lance 14.0.2 writes it.
-//! Does not own: what is newest, which only the manifests say: a hint may be old, missing or wrong.
+//! Does not own: which version is newest. Only the manifests decide that: a hint may be old,
+//! missing or wrong.
 
 use crate::types::ManifestVersion;
 
@@ -11,7 +12,7 @@ pub fn encode(version: ManifestVersion) -> String {
     format!("{{\"version\":{version}}}")
 }
 
-/// The version that the bytes of the file name; `None` where they name none, which costs a listing.
+/// The version in the bytes of the file; `None` where they hold no number, which costs a listing.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<ManifestVersion> {
     let text = std::str::from_utf8(bytes).ok()?;

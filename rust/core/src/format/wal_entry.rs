@@ -1,4 +1,4 @@
-//! A WAL entry: one Arrow IPC stream, followed by what other readers skip.
+//! A WAL entry: one Arrow IPC stream, followed by a trailer that other readers skip.
 //!
 //! Owns: encoding, decoding and the recognition of damage.
 //! Does not own: the bytes behind the stream ([`wal_trailer`]), or fencing decisions.
@@ -30,7 +30,7 @@ const GENERATION: &str = "generation";
 const FENCE_SENTINEL: &str = "fence_sentinel";
 /// Bytes of rows that are encoded at a time.
 const PIECE_BYTES: usize = 64 << 20;
-/// Bytes of a stream beside its rows, about, and those that fill up the buffers of one array.
+/// Approximate bytes of a stream beside its rows, and of the padding of one array's buffers.
 const HEAD_BYTES: usize = 4_096;
 const FILL_BYTES: usize = 256;
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -52,8 +52,9 @@ pub struct WalEntry {
 }
 
 impl WalEntry {
-    /// Whether it is a fence of lance. Such a one may come late, behind entries of a later claim: lance looks
-    /// for a free place and does not ask whose entries it passes. It holds nothing, so nothing is lost.
+    /// Whether it is a fence sentinel of lance. It may come late, behind entries of a later claim:
+    /// lance takes the next free position and does not check whose entries it passes. It has no
+    /// rows, so nothing is lost.
     #[must_use]
     pub fn is_fence_of_lance(&self) -> bool {
         self.batches.is_empty() && self.place.is_none()
@@ -126,7 +127,7 @@ fn encode_stream(
     writer.into_inner().map_err(failed)
 }
 
-/// Bytes of an encoded batch, about and rather more: a buffer that is too small by a little is copied
+/// Bytes of an encoded batch, estimated from above: a buffer that is slightly too small is copied
 /// into one of twice its size.
 fn encoded_bytes(batch: &RecordBatch) -> usize {
     let arrays: usize = batch.schema_ref().fields().iter().map(|it| arrays_of(it)).sum();
@@ -134,8 +135,8 @@ fn encoded_bytes(batch: &RecordBatch) -> usize {
     payload_bytes(batch) + arrays * (batch.num_rows().div_ceil(8) + FILL_BYTES)
 }
 
-/// The rows of `batch` in batches of about `most` bytes. The encoder makes a copy of each before it is
-/// written: of a large put's rows that would be as much memory again.
+/// The rows of `batch` in batches of about `most` bytes. The encoder copies each batch before it
+/// writes it: a copy of a large put would take as much memory again.
 fn pieces(batch: &RecordBatch, most: usize) -> Vec<RecordBatch> {
     let (rows, bytes) = (batch.num_rows(), payload_bytes(batch));
     let shares = |field: &FieldRef| shares_buffers(field.data_type());
@@ -165,12 +166,12 @@ fn shares_buffers(data_type: &DataType) -> bool {
 /// Reads the entry of `place` without copying its buffers.
 ///
 /// # Errors
-/// As [`decode`], and "misplaced" where it says that it belongs elsewhere.
+/// As [`decode`], and "misplaced" where it records another address.
 pub fn decode_at(bytes: &Bytes, place: LogAddress) -> Result<WalEntry> {
     let entry = decode(bytes, &place.to_string())?;
     match entry.place {
         Some(own) if own != place && !mutant!("B19-place") => {
-            Err(Error::corrupt(place.to_string(), "misplaced", format!("it is {own}")))
+            Err(Error::corrupt(place.to_string(), "misplaced", format!("the object holds {own}")))
         }
         _ => Ok(entry),
     }
@@ -196,22 +197,26 @@ pub fn decode(bytes: &Bytes, what: &str) -> Result<WalEntry> {
     decode_stream(split, what)
 }
 
-/// Reads what a damaged entry says, past its checksum, for a person who has to decide.
+/// Reads a damaged entry without verifying its checksum, for a report to the operator.
 ///
 /// # Errors
-/// Damage that leaves nothing to say.
+/// Damage that leaves nothing to report.
 pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
     decode_stream(wal_trailer::split_unchecked(bytes, what), what)
 }
 
 /// Schema and batches of an IPC stream.
 ///
-/// The reader of arrow panics on some damaged streams. An entry that lance wrote has no checksum
-/// that would keep them from it, so a panic is damage like an error.
+/// Arrow's reader panics on some damaged streams. Entries of lance have no checksum that would
+/// catch them before, so a panic is damage like an error.
 fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let undecodable = |error| Error::corrupt(what, "undecodable", error);
     if has_compressed(&stream) {
-        return Err(Error::corrupt(what, "undecodable", "its buffers are compressed"));
+        return Err(Error::corrupt(
+            what,
+            "undecodable",
+            "its buffers are compressed, which no writer of WAL entries does",
+        ));
     }
     let read = AssertUnwindSafe(|| {
         let mut decoder = StreamDecoder::new();
@@ -220,7 +225,7 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         while !buffer.is_empty() {
             match decoder.decode(&mut buffer).map_err(undecodable)? {
                 Some(batch) if names_too_many(&batch) => {
-                    let why = "more values than its bytes hold";
+                    let why = "a batch declares more values than its bytes hold";
                     return Err(Error::corrupt(what, "undecodable", why));
                 }
                 Some(batch) => batches.push(batch),
@@ -235,18 +240,18 @@ fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>
         Ok((schema, batches))
     });
     catch_unwind(read)
-        .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "its stream is not valid")))
+        .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "the Arrow decoder panicked")))
 }
 
-/// Whether rows or values that hold nothing are too many: what a table has and they lack would be
-/// made for any number of them.
+/// Whether the batch declares too many zero-width rows or values: a reader would allocate missing
+/// columns of the table for any number of them.
 fn names_too_many(batch: &RecordBatch) -> bool {
     let rows = batch.num_rows() > 0 && !holds_rows(batch.schema_ref());
     rows || batch.columns().iter().any(|column| brings_too_many(column))
 }
 
-/// Whether a batch or a dictionary of the stream is compressed, which no writer of entries does. Such a
-/// buffer says how large it will be, and the decoder asks for that much memory, whatever it is.
+/// Whether a batch or a dictionary of the stream is compressed, which no writer of entries does. A
+/// compressed buffer declares its full size, and the decoder allocates that size unchecked.
 fn has_compressed(stream: &[u8]) -> bool {
     let mut rest = stream;
     while let Some((message, after)) = split_message(rest) {
@@ -260,7 +265,8 @@ fn has_compressed(stream: &[u8]) -> bool {
     false
 }
 
-/// The next message, and what is behind its body. `None` at the end, and at damage, which the decoder names.
+/// The next message, and the rest behind its body. `None` at the end and at damage, which the
+/// decoder reports.
 fn split_message(stream: &[u8]) -> Option<(Message<'_>, &[u8])> {
     let (mut length, mut rest) = stream.split_first_chunk::<4>()?;
     if length == &CONTINUATION {
@@ -283,8 +289,9 @@ fn decode_stream(entry: wal_trailer::Split, what: &str) -> Result<WalEntry> {
         })?;
         Ok(Some(parsed))
     };
-    let writer_epoch = number(WRITER_EPOCH)?
-        .ok_or_else(|| Error::corrupt(what, "no writer epoch", "schema metadata lacks it"))?;
+    let writer_epoch = number(WRITER_EPOCH)?.ok_or_else(|| {
+        Error::corrupt(what, "no writer epoch", "the schema metadata lacks writer_epoch")
+    })?;
     Ok(WalEntry {
         writer_epoch: WriterEpoch(writer_epoch),
         generation: number(GENERATION)?.map(Generation),
@@ -294,7 +301,7 @@ fn decode_stream(entry: wal_trailer::Split, what: &str) -> Result<WalEntry> {
     })
 }
 
-/// The batches with a schema that no longer carries what the entry says about itself.
+/// The batches with a schema without the entry's own metadata.
 fn without_entry_metadata(batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
     let Some(first) = batches.first() else { return batches };
     let mut metadata = first.schema_ref().metadata().clone();
@@ -390,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_reads_back_with_its_marks_and_the_rows_do_not_carry_them() {
+    fn an_entry_reads_back_with_its_transaction_ids_and_the_rows_do_not_carry_them() {
         let mut txns = Txns::default();
         txns.record("query: \u{e9}", -3);
         txns.record("b", i64::MAX);
@@ -408,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_in_the_place_of_another_says_which_one_it_is() {
+    fn an_entry_in_the_place_of_another_names_the_place_that_it_records() {
         let other_shard = ShardId::from_u128(12);
         for place in [
             LogAddress { position: WalPosition(6), ..PLACE },
@@ -416,7 +423,7 @@ mod tests {
         ] {
             let error = decode_at(&entry(), place).unwrap_err().to_string();
             assert!(
-                error.contains("misplaced") && error.contains(&format!("it is {PLACE}")),
+                error.contains("misplaced") && error.contains(&format!("holds {PLACE}")),
                 "{error}"
             );
             assert!(error.contains(&place.to_string()), "{error}");
@@ -424,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_the_golden_file_and_those_of_before_entries_had_a_place_are_read() {
+    fn the_bytes_are_those_of_the_golden_file_and_older_bytes_without_a_place_are_read() {
         let mut txns = Txns::default();
         txns.record("stream", 4);
         let rows = [batch(&[1, 2])];
@@ -455,7 +462,7 @@ mod tests {
         let mut damaged = bytes.to_vec();
         damaged[bytes.len() - 5..].fill(0);
         let error = decode(&damaged.into(), "e").unwrap_err().to_string();
-        assert!(error.contains("checksum") && error.contains("its length is 0"), "{error}");
+        assert!(error.contains("checksum") && error.contains("records 0 bytes"), "{error}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! What stands behind the stream of a WAL entry: the transaction ids of its rows, its place, a checksum.
+//! The trailer behind the stream of a WAL entry: transaction ids of its rows, its place, a
+//! checksum.
 //!
 //! Owns: these bytes and their checks.
 //! Does not own: the stream, or what becomes of an entry that stands in another's place.
 //!
-//! Layout, numbers little-endian: the transaction ids if there are some; the shard's 16 bytes, the position and
-//! the magic `lmempos1`; the magic `lmemcrc1`, CRC-32 (IEEE) of all before it and the stream's length
-//! modulo 2^32. Before entries had a place, they ended with the magic `lmemcrc1` and what is behind it alone.
+//! Layout, numbers little-endian: the transaction ids if there are some; the shard's 16 bytes, the
+//! position and the magic `lmempos1`; the magic `lmemcrc1`, CRC-32 (IEEE) of all bytes before it
+//! and the stream's length modulo 2^32. Entries of earlier versions have no place: behind the
+//! transaction ids comes the magic `lmemcrc1`.
 
 use std::fmt;
 
@@ -48,8 +50,8 @@ pub(super) struct Split {
 
 /// Puts the trailer behind the stream in `bytes`.
 ///
-/// In the metadata of the stream's schema its words would keep lance from replaying the entry: it compares
-/// schemas. Behind the stream no Arrow reader looks.
+/// In the metadata of the stream's schema the same fields would keep lance from replaying the
+/// entry, because lance compares schemas. No Arrow reader looks behind the stream.
 pub(super) fn append(bytes: &mut Vec<u8>, txns: &Txns, place: LogAddress) {
     let length = low_word(bytes.len());
     append_txns(bytes, txns);
@@ -81,26 +83,28 @@ fn low_word(number: usize) -> u32 {
     u32::try_from(number & 0xffff_ffff).unwrap_or_default()
 }
 
-/// The parts of an entry whose checksum and length are right, or which has none; `what` names it in errors.
+/// The parts of an entry, its checksum and length verified where it has them; `what` names the
+/// entry in errors.
 ///
-/// The length stands behind all that the checksum is of, so it is compared by itself.
+/// The checksum does not cover the length, so the length is compared by itself.
 ///
 /// # Errors
 /// Damage.
 pub(super) fn split(bytes: &Bytes, what: &str) -> Result<Split> {
-    // What is shorter than a checksum has none, whatever it begins with.
+    // Bytes that do not end in a checksum are an entry of lance, or are cut short.
     let Some((body, stored, length)) = split_checksum(bytes) else {
         return Ok(Split { stream: bytes.clone(), txns: Txns::default(), place: None });
     };
     let computed = crc32fast::hash(&body);
     if stored != computed && !mutant!("B19-checksum") {
-        let detail = format!("stored {stored:08x}, computed {computed:08x}");
+        let detail = format!("expected {stored:08x}, found {computed:08x}");
         return Err(Error::corrupt(what, "checksum", detail));
     }
     let (body, place) = split_place(body);
     let (stream, txns) = split_txns(body, what)?;
     if length != low_word(stream.len()) {
-        let detail = format!("its length is {length}, that of its stream {}", stream.len());
+        let detail =
+            format!("the trailer records {length} bytes of stream, found {}", stream.len());
         return Err(Error::corrupt(what, "checksum", detail));
     }
     Ok(Split { stream, txns, place })

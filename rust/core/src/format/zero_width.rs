@@ -1,7 +1,8 @@
-//! Values of types that hold nothing, such as null: a few bytes may name any number of them.
+//! Zero-width values (`Null`, empty structs): a few bytes can declare billions, so they are
+//! limited.
 //!
-//! Owns: which types those are, and how many such values a column may have in one batch.
-//! Does not own: what a writer or a reader is told.
+//! Owns: which types have such values, and how many of them a column may have in one batch.
+//! Does not own: the errors of writers and readers.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
@@ -9,12 +10,12 @@ use arrow_schema::{DataType, Schema};
 
 use super::size::span;
 
-/// Values that hold nothing, of one column in one put: a reader whose table has grown a part since
-/// makes as many values of that.
+/// Most zero-width values of one column in one put. A reader whose table has got another part since
+/// allocates as many values of that part.
 pub(super) const MOST: usize = 1 << 24;
 
-/// Whether a row takes at least a bit, in the tombstone or another column: then the decoder has seen that there
-/// are as many as the batch says.
+/// Whether a row takes at least a bit, in the tombstone or another column: then the decoder has
+/// verified the number of rows that the batch declares.
 pub(super) fn holds_rows(schema: &Schema) -> bool {
     schema.fields().iter().any(|field| holds_values(field.data_type()))
 }
@@ -28,12 +29,12 @@ fn holds_values(of: &DataType) -> bool {
     }
 }
 
-/// Whether the lists of `rows` show too many values that hold nothing.
+/// Whether the lists of `rows` show too many zero-width values.
 pub(super) fn shows_too_many(rows: &dyn Array) -> bool {
     has_too_many(rows, |_, shown| shown)
 }
 
-/// Whether the lists of `rows` come with too many values that hold nothing, shown or not.
+/// Whether the lists of `rows` come with too many zero-width values, shown or not.
 pub(super) fn brings_too_many(rows: &dyn Array) -> bool {
     has_too_many(rows, |values, _| values.len())
 }
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_what_holds_nothing_are_bounded_at_any_depth() {
+    fn lists_of_zero_width_values_are_bounded_at_any_depth() {
         let structs = |count| Arc::new(StructArray::new_empty_fields(count, None)) as ArrayRef;
         for values in [nulls, structs] {
             assert!(!shows_too_many(&list(values(MOST), MOST)));

@@ -4,7 +4,7 @@
 //! Does not own: durability and visibility (the shard derives both), or the WAL.
 //!
 //! Reading order: `rows`, `index`, `view`. One writer pushes under the shard's lock; the keys
-//! of what was pushed are indexed by whoever needs them first: the putter, a background task, a
+//! of what was pushed are indexed by the first thread that needs them: a put, a background task, a
 //! reader or the flush. A reader takes a [`MemTableView`], which never changes afterwards.
 
 mod index;
@@ -54,7 +54,7 @@ pub struct MemTable {
     layout: MemTableLayout,
     rows: Rows,
     index: Box<dyn KeyIndex>,
-    /// Batches in the index; its lock makes the one thread that may insert.
+    /// Batches in the index; its lock admits one inserting thread at a time.
     indexing: Mutex<usize>,
     indexed: AtomicUsize,
     bytes: AtomicUsize,
@@ -94,8 +94,8 @@ impl MemTable {
     }
 
     /// Appends `batch`, which takes `bytes` of memory, and returns how many batches there are
-    /// then. Its keys are indexed later, see [`Self::index_through`]; `keys` are they, where
-    /// somebody has encoded them.
+    /// then. Its keys are indexed later, see [`Self::index_through`]; `keys` holds them where they
+    /// are encoded already.
     ///
     /// The caller is the only writer.
     ///
@@ -166,7 +166,7 @@ impl MemTable {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The first `batches` batches as they are for ever.
+    /// An immutable view of the first `batches` batches.
     #[must_use]
     pub fn view(self: &Arc<Self>, batches: usize) -> MemTableView {
         MemTableView::new(self.clone(), batches.min(self.rows.batches()))

@@ -1,4 +1,4 @@
-//! One reader's picture of a MemTable.
+//! One reader's view of a MemTable.
 //!
 //! Owns: the prefix of batches that the reader may see, and the choice of the newest row a key.
 //! Does not own: other sources of the same keys.
@@ -34,7 +34,7 @@ impl MemTableView {
         self.memtable.generation()
     }
 
-    /// Tells this MemTable from every other one of this process, of any shard and generation.
+    /// Identifies this MemTable among all MemTables of this process, of any shard and generation.
     #[must_use]
     pub fn memtable_id(&self) -> u64 {
         self.memtable.id

@@ -41,8 +41,8 @@ const READS: usize = 8;
 pub struct ShardIdentity {
     /// The shard.
     pub shard_id: ShardId,
-    /// The table's sharding and this shard's ordinal in it; `None` for a manual shard, whose
-    /// rows only the caller knows.
+    /// The table's sharding and this shard's ordinal in it; `None` for a manual shard, whose rows
+    /// the caller alone chooses.
     pub routing: Option<(Sharding, i32)>,
     /// The [`Sharding::record`] of the table; `None` for a manual shard.
     pub sharding: Option<String>,
@@ -57,7 +57,7 @@ impl ShardIdentity {
             return Ok(());
         }
         Err(Error::input(format!(
-            "shard {} holds bucket {own}, the table's sharding has {}",
+            "shard {} holds bucket {own}, the table's sharding has only {} buckets",
             self.shard_id,
             sharding.shards()
         )))
@@ -66,16 +66,17 @@ impl ShardIdentity {
     /// Records in the manifest of a claim under which sharding the rows of this job are put.
     ///
     /// # Errors
-    /// An input error where it records another one: rows of both would hold a key in two shards.
+    /// An input error where it records another sharding: rows of both could hold a key in two
+    /// shards.
     fn record_in(&self, claimed: &mut ShardManifest) -> Result<()> {
         match (&claimed.sharding, &self.sharding) {
             (Some(there), Some(own)) if there != own => Err(Error::input(format!(
-                "shard {} is one of the sharding {there}, this job routes by {own}",
+                "shard {} belongs to the sharding {there}, this job routes by {own}",
                 self.shard_id
             ))),
             (Some(there), None) => Err(Error::input(format!(
-                "shard {} is one of the sharding {there}, and the table's index has none: this job \
-                 would take keys of other shards",
+                "shard {} belongs to the sharding {there}, and the table's index has none: this \
+                 job would accept keys of other shards",
                 self.shard_id
             ))),
             (None, Some(own)) => {
@@ -125,8 +126,8 @@ impl ShardWriter {
         Self::open_by(store, identity, source, sink, config, None).await
     }
 
-    /// As [`Self::open`], for a write of one put: a claim that another process has just made is left
-    /// alone until its rows are in the log, as `turn` says.
+    /// As [`Self::open`], for a write of one put: a claim that another process has just made is
+    /// left alone until its rows are in the log, under the rules of `turn`.
     ///
     /// # Errors
     /// As [`Self::open`]; retry where the turn does not come within the time of `turn`.
@@ -168,7 +169,7 @@ impl ShardWriter {
         let epoch = manifest.writer_epoch;
         let appender = WalAppender::fence(store, manifests.clone(), &manifest, &config).await?;
         let rest = recovery.finish(&manifest, appender.sentinel(), source.as_ref(), schema).await;
-        // A later claim explains whatever the log has become.
+        // A later claim explains any state of the log, so it is reported first.
         manifests.check_fenced(epoch).await?;
         let (rest, schema) = rest?;
         let txns = JobTxns::recovered(&manifest, &rest);
@@ -228,7 +229,7 @@ impl Recovery {
         Self { store, manifest, tail, replay }
     }
 
-    /// Reads what is there, and writes nothing.
+    /// Reads the log as it is, and writes nothing.
     ///
     /// An incumbent that flushes meanwhile covers entries, whose files may then go away or be
     /// repaired: what looked like damage counts only while the manifest stands still.
@@ -275,10 +276,10 @@ impl Recovery {
     }
 
     /// Adds what the incumbent appended meanwhile, up to our `sentinel`, and forgets what it
-    /// flushed: `manifest` is that of our claim, and the incumbent writes no later one.
+    /// flushed: `manifest` is the version of our claim, and the incumbent writes no later version.
     ///
-    /// Rows of columns that `schema` does not have may be of newer ones: their writer was
-    /// fenced, so what the table has now is at least as new, and the log is read again under it.
+    /// Rows with columns that `schema` lacks may have a newer schema. Their writer is fenced, so
+    /// the table's schema is at least as new now, and the log is read again under it.
     async fn finish(
         mut self,
         manifest: &Arc<ShardManifest>,
@@ -318,7 +319,7 @@ impl Recovery {
     }
 }
 
-/// What a writer must not do: the log has these rows.
+/// The mutant `B11`: recovered rows are appended once more, although the log has them.
 fn append_again(queue: &WalQueue, state: &ShardState) {
     for live in state.memtables() {
         let generation = live.memtable.generation();

@@ -2,8 +2,8 @@
 //!
 //! Owns: their place in the order of generations, and that all of them appear at once, together
 //! with their transaction id.
-//! Does not own: writing an SSTable. The writer of these needed no claim, because an SSTable that no
-//! manifest lists means nothing.
+//! Does not own: writing an SSTable. That needs no claim, because an SSTable that no manifest lists
+//! is invisible.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,13 @@ use crate::format::{AcceptedRows, RowSchema, ShardManifest, SsTable};
 use crate::memtable::{MemTable, MemTableView};
 use crate::types::{Generation, Result, Standing, Txn, Txns, WriterConfig};
 
-/// An SSTable to link, and what its shard remembers of that, so that a link that is repeated does nothing,
-/// also where a compaction has taken the SSTable out of the manifest meanwhile. SSTables may share a transaction id.
+/// An SSTable to ingest, and the transaction id that its shard records for it. A repeated ingest
+/// does nothing, also where a compaction has removed the SSTable from the manifest meanwhile.
+/// SSTables may share a transaction id.
 pub type IngestedSsTable = (SsTable, Txn);
 
 /// Rows of an SSTable that no manifest lists yet, as a sink takes them; their generation is 0 until
-/// the SSTable is linked.
+/// the SSTable is ingested.
 #[must_use]
 pub fn unlisted_rows(
     schema: &RowSchema,
@@ -40,15 +41,16 @@ pub fn unlisted_rows(
 
 impl ShardWriter {
     /// Takes `sstables` into the shard, in their order and newer than every row in it, and ends the
-    /// job. Returns the folders of those that it listed: none where their transaction ids say that this was done
-    /// before, or all of them are there.
+    /// job. Returns the folders of the SSTables that it listed: no folder where their transaction
+    /// ids are recorded already, or where all of the SSTables are listed.
     ///
-    /// Rows in the log are flushed first: their generation is below those of the SSTables. One
-    /// manifest version then lists all SSTables and the transaction ids.
+    /// Rows in the log are flushed first: their generation is below the generations of the
+    /// SSTables. One manifest version then lists all SSTables and the transaction ids.
     ///
     /// # Errors
-    /// Fenced, or why the flush or the manifest could not be written; the SSTables are then either
-    /// all listed or none is. Stale where a newer version than a transaction's is written.
+    /// Fenced, or why the flush or the manifest could not be written; then either all of the
+    /// SSTables are listed or no SSTable is. Stale where a newer version than a transaction's is
+    /// written.
     pub async fn link(&self, sstables: &[IngestedSsTable]) -> Result<Vec<String>> {
         let shared = &self.shared;
         {
@@ -57,7 +59,8 @@ impl ShardWriter {
             shared.closed.store(true, Ordering::Release);
         }
         let linked = self.link_closed(sstables).await;
-        // Without it a put whose transaction id made this call needless might not be durable yet.
+        // A put with the same transaction id may have made this call needless: the close waits
+        // until that put is durable.
         let closed = self.close(false).await;
         match linked {
             Ok(linked) if linked.is_empty() => closed.map(|()| linked),
@@ -73,7 +76,8 @@ impl ShardWriter {
         }
         shared.log.drain().await?;
         shared.flush_all().await?;
-        // SSTables of an older call may be listed, without the transaction ids of this one: those are recorded now.
+        // SSTables of an older call may be listed without the transaction ids of this call, which
+        // are recorded now.
         let listed = shared.state().manifest.clone();
         let to_list: Vec<_> =
             sstables.iter().filter(|(sstable, _)| !listed.lists(&sstable.path)).collect();
@@ -84,8 +88,8 @@ impl ShardWriter {
         let now = expiry(&shared.flusher.manifests, &listed.txns).await;
         let change = |manifest: &mut ShardManifest| {
             for (sstable, txn) in &to_list {
-                // An earlier attempt landed although its answer was lost; a compaction may have
-                // taken its SSTables out since.
+                // An earlier attempt may have landed with its answer lost; a compaction may have
+                // removed its SSTables since.
                 if manifest.lists(&sstable.path) || manifest.txns.standing(txn) != Standing::New {
                     continue;
                 }
@@ -107,7 +111,7 @@ impl ShardWriter {
     }
 }
 
-/// Those of `sstables` that the shard does not remember.
+/// The SSTables whose transaction ids the shard has not recorded.
 fn new_sstables<'a>(
     shared: &Shared,
     sstables: &'a [IngestedSsTable],

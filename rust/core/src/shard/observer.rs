@@ -1,6 +1,7 @@
-//! What a task beside a job may know of it without keeping it alive.
+//! A weak observer of a job, for a task beside it.
 //!
-//! Owns: the wait for the next flush, and the newest manifest for a job whose SSTables were compacted.
+//! Owns: the wait for the next flush, and the newest manifest for a job whose SSTables were
+//! compacted.
 //! Does not own: what such a task does. It never claims the shard and never holds a lock of the
 //! put path for longer than a swap.
 
@@ -12,7 +13,7 @@ use super::flush::FlushProgress;
 use super::writer::{ShardWriter, Shared};
 use crate::types::{Result, ShardId};
 
-/// A look at a running job from a task beside it. The job ends as if it were not there.
+/// Observes a running job from a task beside it. It does not keep the job alive.
 #[derive(Debug)]
 pub struct JobWatch {
     shard_id: ShardId,
@@ -21,7 +22,7 @@ pub struct JobWatch {
 }
 
 impl ShardWriter {
-    /// A look at this job.
+    /// An observer of this job.
     #[must_use]
     pub fn watch(&self) -> JobWatch {
         let (shard_id, shared) = (self.shard_id(), Arc::downgrade(&self.shared));
@@ -41,15 +42,15 @@ impl JobWatch {
         self.flushes.changed().await.is_ok() && !self.flushes.borrow_and_update().ended
     }
 
-    /// Flushed generations that wait for compaction as the job knows them; `None` once it has
-    /// ended.
+    /// Flushed generations that wait for compaction, in the job's newest manifest; `None` once it
+    /// has ended.
     #[must_use]
     pub fn uncompacted_generations(&self) -> Option<usize> {
         let shared = self.running()?;
         Some(shared.state().manifest.sstables.len())
     }
 
-    /// The same after a look at the newest manifest, which compactors change.
+    /// The same, after reading the newest manifest, which compactors change.
     ///
     /// # Errors
     /// A storage error.
@@ -65,7 +66,7 @@ impl JobWatch {
 }
 
 impl Shared {
-    /// Lets the job know what compactors did to the shard manifest beside it.
+    /// Takes over the changes that compactors made to the shard manifest beside the job.
     ///
     /// # Errors
     /// A storage error; fenced where a later claim took the shard, which stops the job.
@@ -77,7 +78,8 @@ impl Shared {
         }
         let _placing = self.placing.lock();
         let state = self.state();
-        // Across a flush of ours the flush brings the manifest, and who looked later may be here first.
+        // A flush of this job publishes its own manifest, and a later read may have arrived here
+        // first.
         let is_next = manifest.current_generation == state.manifest.current_generation
             && manifest.version > state.manifest.version;
         if is_next {

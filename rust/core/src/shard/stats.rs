@@ -1,6 +1,6 @@
 //! Counters of one job.
 //!
-//! Owns: what a person reads to judge a job.
+//! Owns: what an operator reads to judge a job.
 //! Does not own: decisions; nothing reads a counter to decide.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +44,7 @@ pub struct JobStats {
     pub active_generation: Generation,
     /// Rows in the active MemTable.
     pub active_rows: u64,
-    /// Puts whose rows those are; who claims the shard next reads about as many WAL entries.
+    /// Puts that brought those rows; the next claim of the shard reads about as many WAL entries.
     pub active_batches: u64,
     /// MemTables that wait for their flush.
     pub frozen_memtables: u64,
@@ -103,7 +103,7 @@ pub(super) fn count(counter: &AtomicU64, amount: usize) {
     counter.fetch_add(amount as u64, Ordering::Relaxed);
 }
 
-/// A wait that is longer counts as this: an hour, for which a histogram takes less than 200 KiB.
+/// A longer wait counts as this: one hour, up to which a histogram takes less than 200 KiB.
 const LONGEST_US: u64 = 3_600_000_000;
 
 /// How long something took, each time, to three digits.
@@ -117,7 +117,8 @@ impl Waits {
             *waits = Histogram::new(3).ok();
         }
         if let Some(waits) = waits.as_mut() {
-            // Not `saturating_record`, which never makes room: it would count every longer wait as 2 us.
+            // Not `saturating_record`, which never makes room: it would count every longer wait as
+            // 2 us.
             let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             let _ = waits.record(time.min(LONGEST_US));
         }
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_of_any_length_are_told_to_three_digits() {
+    fn waits_of_any_length_are_recorded_to_three_digits() {
         let waits = Waits::default();
         assert_eq!(waits.quantile_us(0.5), 0);
         let times = [1, 2_048, 50_000, 1_500_000, 60_000_000, u64::MAX];
@@ -143,8 +144,8 @@ mod tests {
         }
         for (nth, micros) in (1_u32..).zip(times) {
             let expected = micros.min(LONGEST_US);
-            let told = waits.quantile_us(f64::from(nth) / 6.0 - 0.01);
-            assert!(told.abs_diff(expected) <= expected / 1000, "{told} is not {expected}");
+            let found = waits.quantile_us(f64::from(nth) / 6.0 - 0.01);
+            assert!(found.abs_diff(expected) <= expected / 1000, "{found} is not {expected}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a background task: whoever waits for the task learns of it.
+//! The guard of a background task: its end wakes every caller that waits for the task.
 //!
 //! Owns: the answer that waiters get when a task panics or its runtime shuts down.
 //! Does not own: errors that a task reports itself.

@@ -1,9 +1,9 @@
-//! Transaction ids of one shard: what is recorded, by whom it is asked, and when it is kept for good.
+//! Transaction ids of one shard: those that a job holds, and those that any process can read.
 //!
-//! Owns: the transaction ids that a job knows, those of each generation that is not flushed, and reading
-//! them without a claim.
-//! Does not own: the bytes. An entry of the log carries the transaction ids of its rows; the manifest
-//! version that lists a generation carries the transaction ids of the generation's rows.
+//! Owns: the transaction ids that a job holds, by generation until the flush, and reading them
+//! without a claim.
+//! Does not own: the bytes. An entry of the log carries the transaction ids of its rows; the
+//! manifest version that lists a generation carries the transaction ids of the generation's rows.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -18,16 +18,16 @@ use super::recover::Replayed;
 /// How often a read starts again because the owner flushed meanwhile.
 const READS: usize = 8;
 
-/// The transaction ids that a job knows.
+/// The transaction ids that a job holds.
 #[derive(Debug, Default)]
 pub(super) struct JobTxns {
     recorded: Txns,
-    /// Of rows whose generation the manifest does not list.
+    /// The transaction ids of rows whose generation the manifest does not list.
     unflushed: BTreeMap<Generation, Txns>,
 }
 
 impl JobTxns {
-    /// What the manifest and the log hold when a job begins.
+    /// The transaction ids in the manifest and in the log when a job begins.
     pub fn recovered(manifest: &ShardManifest, memtables: &[Replayed]) -> Self {
         let mut txns = Self { recorded: manifest.txns.clone(), unflushed: BTreeMap::new() };
         for replayed in memtables.iter().filter(|replayed| !replayed.txns.is_empty()) {
@@ -62,7 +62,7 @@ impl JobTxns {
         self.unflushed.get(&generation).cloned().unwrap_or_default()
     }
 
-    /// Lets go of what the manifest has from now on, and of what it has forgotten, `now` where
+    /// Drops what the manifest records from now on, and what it has forgotten. `now` is given where
     /// names have expired.
     pub fn flushed(&mut self, generation: Generation, now: Option<SystemTime>) {
         let mut kept = self.unflushed.remove(&generation).unwrap_or_default();
@@ -71,7 +71,7 @@ impl JobTxns {
     }
 }
 
-/// Whether the write of `txn` is still to be done where `recorded` is.
+/// Whether the write of `txn` is still to be done in a shard that has recorded `recorded`.
 ///
 /// # Errors
 /// Stale where a newer version is written.
@@ -88,9 +88,9 @@ pub fn is_new(recorded: &Txns, shard: ShardId, txn: &Txn) -> Result<bool> {
     }
 }
 
-/// Lets the newest version of every application be written once more: one that was overtaken is over,
-/// but of the newest some rows may be missing. The shard goes on to remember the SSTables that it
-/// ingested without a transaction id.
+/// Lets the newest version of every application be written once more: older versions are over, but
+/// rows of the newest may be missing. The shard still remembers the SSTables that it ingested
+/// without a transaction id.
 pub(super) fn take_back_newest(txns: &mut Txns) {
     txns.take_back_newest(|app_id| !names_sstable(app_id));
 }
@@ -100,9 +100,9 @@ fn names_sstable(app_id: &str) -> bool {
     once_name(app_id).is_some_and(|folder| folder.ends_with("_gen_0"))
 }
 
-/// The time by which applications in `recorded` have expired; `None` where none has, or where no
-/// clock tells. The clock of this process tells only whether the store's is worth a request: a
-/// process whose clock is ahead takes no transaction id from another writer.
+/// The time by which applications in `recorded` have expired; `None` where no application has, or
+/// where the store's clock cannot be read. The clock of this process decides only whether to read
+/// the store's, so a process whose clock is ahead removes no transaction id of another writer.
 #[expect(clippy::disallowed_methods, reason = "the clock of the store decides")]
 pub(super) async fn expiry(manifests: &ManifestStore, recorded: &Txns) -> Option<SystemTime> {
     if !recorded.may_expire(SystemTime::now()) {

@@ -4,10 +4,10 @@
 //! fenced is in the log.
 //! Does not own: repeating a write that was fenced, or the queue of one process (the caller's).
 //!
-//! A claim fences the one before it. Two processes that claim for each put would go on fencing each
-//! other before either has written. Whether a claim is still to be written for is seen in the log: its
-//! rows are there, or they are not. A claim whose rows are there is superseded without harm. One
-//! without rows is waited for while it is young, and of those that wait, one compare-and-swap of the
+//! A claim fences the claim before it. Two processes that claim for each put would go on fencing
+//! each other before either has written. The log shows whether a claim has written: its rows are
+//! there, or they are not. A claim whose rows are there is superseded without harm. A claim without
+//! rows is waited for while it is young. Of the callers that wait, one compare-and-swap of the
 //! manifest lets exactly one through.
 
 use std::hash::{BuildHasher, RandomState};
@@ -21,23 +21,24 @@ use crate::format::{LogAddress, ShardManifest, paths, wal_entry};
 use crate::store::{ManifestStore, Store};
 use crate::types::{Error, ManifestVersion, MaxBytes, Result, ShardId, WalPosition, WriterEpoch};
 
-/// A look at a claim that is waited for comes so often at first.
+/// Pause between two looks at a claim that is waited for, at first.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);
-/// And so often where the claim takes its time.
+/// The same pause later.
 const LONG_PAUSE: Duration = Duration::from_millis(50);
-/// How long the looks stay short.
+/// How long the short pause applies.
 const SHORT_PHASE: Duration = Duration::from_millis(250);
-/// Claims of others after which a caller that waits takes the shard from the next one: each of them
-/// was faster by chance.
+/// Claims of other processes after which a waiting caller takes the shard from the next one: it has
+/// lost each race by chance.
 const PATIENCE: u64 = 32;
 
 /// How a write of one put meets the claims of other processes.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimTurn {
-    /// The newest claim of this process, which nothing is in the way of: its writes stand in a queue.
+    /// The newest claim of this process. It needs no wait: the writes of a process stand in one
+    /// queue.
     pub claimed_here: Option<WriterEpoch>,
-    /// Whether other processes claim the shard too. Then this process lets them go first after a turn of
-    /// its own.
+    /// Whether other processes claim the shard too. Then this process lets them go first after a
+    /// turn of its own.
     pub crowded: bool,
     /// How long a claim without rows is left alone, from when it was made.
     pub grace: Duration,
@@ -55,9 +56,9 @@ struct Incumbent {
     version: ManifestVersion,
     /// When it was seen first.
     seen: Instant,
-    /// When it is not young any more.
+    /// When it is no longer young.
     old_at: Instant,
-    /// Whether the log shows its rows where a flush has covered them.
+    /// Whether its rows are in the log, in the part that a flush has covered.
     flushed: bool,
 }
 
@@ -108,7 +109,7 @@ impl ClaimTurn {
         }
     }
 
-    /// Whether the newest claim has nothing more to do that a claim of ours would undo.
+    /// Whether a claim of ours would stop no write of the newest claim.
     fn has_written(&self, recovery: &Recovery) -> bool {
         let epoch = recovery.manifest().writer_epoch;
         epoch == WriterEpoch(0)
@@ -116,8 +117,8 @@ impl ClaimTurn {
             || recovery.author() == Some(epoch)
     }
 
-    /// A claim whose rows are not in the part of the log that a replay reads; `known` is what the
-    /// last look saw.
+    /// Looks at a claim whose rows are not in the part of the log that a replay reads; `known` is
+    /// the result of the last look.
     async fn look_at(
         &self,
         store: &Store,
@@ -137,7 +138,7 @@ impl ClaimTurn {
         let left = self.grace.saturating_sub(age.unwrap_or_default());
         let position = manifest.replay_after_wal_entry_position;
         let covered = PlannedEntry { shard_id, position, epoch };
-        // What stands there is no part of the log any more, and may be damaged.
+        // The covered entry is no part of the log any more, and may be damaged.
         let flushed = !left.is_zero()
             && position > WalPosition(0)
             && matches!(covered.standing(store).await, Ok(EntryStanding::Written));
@@ -157,10 +158,11 @@ impl Incumbent {
     }
 }
 
-/// Waits for a time of chance up to `most`: callers that wait for the same thing come apart.
+/// Sleeps for a random time up to `most` (jitter), so that callers that wait for the same claim
+/// spread out.
 async fn pause(most: Duration) {
     let most_us = u64::try_from(most.as_micros()).unwrap_or(u64::MAX).max(1);
-    // Children of a fork have the keys of their parent.
+    // Forked children inherit the random keys of their parent, so the process id is hashed too.
     let drawn = RandomState::new().hash_one((std::process::id(), std::time::Instant::now()));
     #[expect(
         clippy::disallowed_methods,
@@ -187,16 +189,16 @@ pub enum EntryStanding {
     Written,
     /// Another entry has its position, so it is not in the log and never will be.
     Lost,
-    /// Nothing stands there: it may still come, or it was there and a collector removed it.
+    /// No entry has its position: it may still come, or a collector removed it.
     Absent,
 }
 
 impl PlannedEntry {
-    /// What the log says of the entry. A position is written once, so the two answers that are certain
-    /// stay so, as long as no collector removes entries: for a day at least.
+    /// What became of the entry. A position is written once, so `Written` and `Lost` stay true as
+    /// long as no collector removes entries: for a day at least.
     ///
-    /// An entry that is there is a part of the log: it stands right behind the fence of its writer, and
-    /// a successor's fence is behind it.
+    /// An entry that is there is a part of the log: it stands right behind the fence of its writer,
+    /// and a successor's fence is behind it.
     ///
     /// # Errors
     /// A storage error; damage of what stands there.

@@ -1,9 +1,9 @@
 //! Whether the thread that polls may wait for a disk.
 //!
-//! Owns: the mark of such a thread. Short calls of the file system are then made where they are
-//! asked for; handing one to another thread and back costs ten times the call.
-//! Does not own: which threads are marked. A worker of a runtime must not be; who calls from
-//! outside and waits for the result anyway may.
+//! Owns: the flag of such a thread. There short file-system calls run inline; handing one to
+//! another thread and back costs ten times the call.
+//! Does not own: which threads are flagged. A worker of a runtime must not be; a thread outside of
+//! it that waits for the result anyway may.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ thread_local! {
 
 /// Runs `work`, as a rule the poll of a future, on a thread that may wait for a disk.
 pub fn waiting_here<T>(work: impl FnOnce() -> T) -> T {
-    let _txn = Txn(MAY_WAIT.replace(true));
+    let _restore = Restore(MAY_WAIT.replace(true));
     work()
 }
 
@@ -23,10 +23,10 @@ pub fn may_wait_here() -> bool {
     MAY_WAIT.get()
 }
 
-/// Puts back what was there before, whatever ends the work.
-struct Txn(bool);
+/// Restores the former flag, also when the work panics.
+struct Restore(bool);
 
-impl Drop for Txn {
+impl Drop for Restore {
     fn drop(&mut self) {
         MAY_WAIT.set(self.0);
     }

@@ -15,8 +15,9 @@ use crate::types::Result;
 /// Two clocks at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
-    /// The clock of this process, after the object was written. A write that took long, or a machine
-    /// that was suspended in it, makes it later, so an early clock of the store is never missed.
+    /// The clock of this process, after the object was written. A write that took long, or a
+    /// machine that was suspended in it, makes it later, so an early clock of the store is never
+    /// missed.
     pub local: SystemTime,
     /// The time that the store gave to the object.
     pub stored: SystemTime,
@@ -49,8 +50,8 @@ impl ClockReading {
 }
 
 impl Store {
-    /// Reads both clocks. A local disk takes its time from the system of the process that writes, and
-    /// then both readings come from one clock.
+    /// Reads both clocks. A local disk takes its time from the system of the process that writes,
+    /// and then both readings come from one clock.
     ///
     /// # Errors
     /// A storage error.

@@ -1,10 +1,11 @@
-//! Changes of a store that come to their end although whoever asked for them is gone.
+//! Changes of a store that complete although the task that asked for them was cancelled.
 //!
-//! Owns: which changes a piece of work has on their way, and when none is any more.
-//! Does not own: the changes. Each is one step that is done or not; none has to be followed by another.
+//! Owns: which changes of a piece of work are in flight, and the wait for their end.
+//! Does not own: the changes. Each is a single step that happens or not; no change needs another
+//! one to follow it.
 //!
-//! A write to a local disk runs on a thread that no cancelled task takes along. Who cancels work and
-//! then says that it does nothing any more has to wait for those.
+//! A write to a local disk runs on a blocking thread, which cancellation does not stop. A caller
+//! that cancels work and then reports it as stopped has to wait for these changes first.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -15,23 +16,23 @@ tokio::task_local! {
     static OF: Changes;
 }
 
-/// The changes of some work. Clones count the same ones.
+/// The changes of some work. Clones share one count.
 #[derive(Clone, Debug, Default)]
 pub struct Changes(Arc<RwLock<()>>);
 
 impl Changes {
-    /// Does `work`, whose changes are counted.
+    /// Runs `work` and counts its changes.
     pub async fn of<F: Future>(&self, work: F) -> F::Output {
         OF.scope(self.clone(), work).await
     }
 
-    /// Returns when none is on its way, also of work that was cancelled.
+    /// Returns once no change is in flight, those of cancelled work included.
     pub async fn ended(&self) {
         drop(self.0.write().await);
     }
 }
 
-/// Makes a change: on a task that nobody aborts, where the work that asks for it is counted.
+/// Makes a change. Inside of counted work it runs on a task of its own, which is never aborted.
 pub async fn change<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let Ok(changes) = OF.try_with(Clone::clone) else { return work.await };
     let on_its_way = changes.0.read_owned().await;

@@ -1,7 +1,7 @@
 //! How long ago something was, by two clocks.
 //!
-//! Owns: a reading of both, and the longer of the two times since. One clock is set back and
-//! forward by people and servers; the other stands still while the machine is suspended.
+//! Owns: a reading of both clocks, and the longer of the two elapsed times. The calendar can be set
+//! back and forward; the monotonic clock stands still while the machine is suspended.
 //! Does not own: how old is too old.
 
 use std::time::{Duration, SystemTime};
@@ -23,11 +23,11 @@ impl Moment {
         Self { running: Instant::now(), calendar: SystemTime::now() }
     }
 
-    /// The time since, by the clock that says more.
+    /// The elapsed time, by the clock that shows more.
     #[must_use]
     pub fn age(self) -> Duration {
         let now = Self::now();
-        // A calendar that was set back says nothing.
+        // A calendar that was set back shows no elapsed time.
         let calendar = now.calendar.duration_since(self.calendar).unwrap_or_default();
         now.running.duration_since(self.running).max(calendar)
     }

@@ -1,7 +1,7 @@
-//! Listing with sizes and ages, for who removes what nobody needs.
+//! Listing with sizes and ages, for the collection of garbage.
 //!
 //! Owns: everything below a folder, with the time of its last change.
-//! Does not own: what may go.
+//! Does not own: what may be removed.
 
 use std::time::{Duration, SystemTime};
 
@@ -56,10 +56,10 @@ impl Store {
             .map_err(|error| failed(format!("listing {folder}"), &error))
     }
 
-    /// How long ago an object was written, by this machine's calendar and the storage's; nothing where
-    /// the storage is ahead. `None` where the object is not there.
+    /// The age of an object: this machine's calendar minus the storage's time of the write, zero
+    /// where the storage is ahead. `None` for an object that is absent.
     ///
-    /// Two machines' calendars differ: only for choices that are right either way.
+    /// Calendars of two machines differ. Use the age only where either decision is correct.
     ///
     /// # Errors
     /// A storage error.

@@ -1,10 +1,10 @@
-//! A local disk without the object store: on a thread that may wait for it.
+//! A local disk without the object store, on a thread that may wait for it.
 //!
 //! Owns: whole files, names in one folder, and whether a file exists, below a table's root; new
-//! files in a folder that is there, which get their name when they are whole; that nothing but a
-//! regular file, or a folder, is ever opened.
-//! Does not own: other writes, or names that the object store spells otherwise than the disk
-//! does: those are left to it.
+//! files in an existing folder, which get their name once they are whole; that only regular files
+//! and folders are ever opened.
+//! Does not own: other writes, or names that the object store and the disk spell differently: both
+//! are left to the object store.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,7 +21,7 @@ use crate::types::MaxBytes;
 pub(super) struct LocalFolder {
     root: PathBuf,
     fsync: bool,
-    /// Whether no file that was made without a name has failed to get one.
+    /// Whether files are made without a name; false once such a file could not be named.
     names_late: AtomicBool,
 }
 
@@ -31,8 +31,8 @@ impl LocalFolder {
     }
 
     /// Creates a file with these bytes in one step, or changes nothing; `None` where its folder is
-    /// missing. With `fsync` the bytes are on disk before anybody can see the file, and its name is
-    /// before the call returns.
+    /// missing. With `fsync` the bytes are on disk before a reader can see the file, and the name
+    /// is on disk before the call returns.
     pub fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<Option<Created>> {
         let names_late = self.names_late.load(Ordering::Relaxed);
         if let Some(unnamed) = names_late.then(|| Unnamed::beside(path)).flatten() {
@@ -46,7 +46,7 @@ impl LocalFolder {
         self.create_staged(path, bytes)
     }
 
-    /// As the object store does it: under another name, until it is whole.
+    /// Creates the file as the object store does: under a staging name until it is whole.
     fn create_staged(&self, path: &Path, bytes: &[u8]) -> io::Result<Option<Created>> {
         let (file, staged) = match staged(path) {
             Ok(staged) => staged,
@@ -54,7 +54,7 @@ impl LocalFolder {
             Err(error) => return Err(error),
         };
         let linked = self.fill(&file, bytes).and_then(|()| fs::hard_link(&staged, path));
-        // A name that stays says nothing: it is none of an object.
+        // A staging name that stays behind is harmless: no listing shows it.
         drop(fs::remove_file(&staged));
         match linked {
             Ok(()) => self.sync_folder(path).map(|()| Some(Created::Yes)),
@@ -70,7 +70,7 @@ impl LocalFolder {
         if self.fsync { file.sync_all() } else { Ok(()) }
     }
 
-    /// Syncs a file and its name, where this is what files are.
+    /// Syncs a file and its name, if this folder syncs its files.
     pub fn sync(&self, path: &Path) -> io::Result<()> {
         if self.fsync {
             let Some((file, _)) = open_file(path)? else {
@@ -83,7 +83,7 @@ impl LocalFolder {
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         match path.parent() {
-            // Elsewhere a folder cannot be opened, and names are on disk with their files.
+            // Outside of Unix a folder cannot be opened, and names are on disk with their files.
             Some(folder) if self.fsync && cfg!(unix) => File::open(folder)?.sync_all(),
             _ => Ok(()),
         }
@@ -110,7 +110,7 @@ struct Unnamed {
 enum Named {
     Yes,
     Taken,
-    /// Here a file that was made without a name gets none.
+    /// This file system gives no name to a file that was made without one.
     Impossible,
 }
 
@@ -125,7 +125,7 @@ impl Unnamed {
         file.ok().map(|file| Self { file })
     }
 
-    /// The name is given through the process's own view of its open files.
+    /// Links the name to the open file through `/proc/self/fd`, which needs no privilege.
     #[cfg(target_os = "linux")]
     fn name(&self, path: &Path) -> Named {
         use std::os::fd::AsRawFd;
@@ -166,32 +166,32 @@ fn staged(path: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// What became of the read of a whole file.
+/// Outcome of reading a whole file.
 #[derive(Debug)]
 pub(super) enum FileRead {
     Absent,
     Whole(Bytes),
-    /// It has so many bytes, and none was read.
+    /// The size of a file above the limit; no byte was read.
     TooLarge(u64),
-    /// Something else than a file that can be opened, and why.
+    /// Why it is not a file that can be opened.
     NoFile(String),
 }
 
-/// What stands in the place of a file whose kind is not looked at more closely.
+/// What a path holds that is not a regular file.
 pub(super) const NO_REGULAR_FILE: &str = "it is a folder, a pipe, a socket or a device";
 
-/// Links that lead to each other; the standard library has no stable name for it.
+/// A cycle of symbolic links; the standard library has no stable `ErrorKind` for it.
 const ELOOP: i32 = if cfg!(target_os = "linux") { 40 } else { 62 };
 
-/// Whether an error of the file system means that no file can be read under a name, however often it
-/// is tried: a link that leads to itself, a name that no file can have, a folder.
+/// Whether an error of the file system means that no file can be read under a name, however often
+/// it is tried: a link that leads to itself, a name that no file can have, a folder.
 #[must_use]
 pub fn is_no_file(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::IsADirectory | ErrorKind::InvalidFilename)
         || (cfg!(unix) && error.raw_os_error() == Some(ELOOP))
 }
 
-/// The bytes of a file, `most` of them.
+/// Reads a file of at most `most` bytes.
 pub(super) fn read(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
     match read_whole(path, most) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(FileRead::Absent),
@@ -216,11 +216,11 @@ fn read_whole(path: &Path, most: MaxBytes) -> io::Result<FileRead> {
     Ok(FileRead::Whole(bytes.into()))
 }
 
-/// Opens a file to read it, and says its length; `None` for a pipe, a socket or a device, which is not
-/// opened: the open of a pipe waits for its other end, and that of a device can do anything.
+/// Opens a file for reading and returns its length. `None` for a pipe, a socket or a device, which
+/// is not opened: opening a pipe waits for its other end, and opening a device can have any effect.
 ///
 /// # Errors
-/// An error of the file system; that it is a folder is one.
+/// An error of the file system; `IsADirectory` for a folder.
 pub fn open_file(path: &Path) -> io::Result<Option<(File, u64)>> {
     let found = fs::metadata(path)?;
     if found.is_dir() {
@@ -244,7 +244,8 @@ pub fn open_to_sync(path: &Path) -> io::Result<Option<File>> {
     if found.is_file() || found.is_dir() { open_at_once(path).map(Some) } else { Ok(None) }
 }
 
-/// Opens what was a file or a folder a moment ago, and does not wait where it is a pipe meanwhile.
+/// Opens what was a file or a folder a moment ago. `O_NONBLOCK` keeps the open from waiting if the
+/// path has become a pipe.
 fn open_at_once(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -258,7 +259,7 @@ fn open_at_once(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Whether something has the name `path`, be it a file or not: whoever reads it is told.
+/// Whether anything exists at `path`, a file or not: the read of a path that is no file fails.
 pub(super) fn exists(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(_) => Ok(true),
@@ -268,8 +269,8 @@ pub(super) fn exists(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Names in `folder`, less files that are still being written. A folder that has the name of a file is
-/// among them: whoever reads it is told.
+/// Names in `folder`, without files that are still being written. A folder that has the name of a
+/// file is among them, so that the read of it fails.
 pub(super) fn file_names(folder: &Path) -> io::Result<Vec<String>> {
     names(folder, |name, _| Ok(!name.contains('#')))
 }
@@ -354,7 +355,7 @@ mod tests {
         for name in ["socket", "loop", "device", "folder"] {
             let found = read(&at(name), MaxBytes::NOTE).unwrap();
             assert!(matches!(found, FileRead::NoFile(_)), "{name}: {found:?}");
-            assert!(exists(&at(name)).unwrap(), "{name}: its reader is told");
+            assert!(exists(&at(name)).unwrap(), "{name}: its read must fail");
         }
         assert_eq!(folder_names(place.path()).unwrap(), ["folder"]);
         for (name, is_synced) in [("socket", false), ("device", false), ("folder", true)] {

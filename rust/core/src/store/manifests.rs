@@ -1,7 +1,7 @@
 //! The versioned manifests of one shard: newest version, creation, claim, update.
 //!
 //! Owns: the compare-and-swap over gap-free version files, and the version hint.
-//! Does not own: what a manifest says beyond epoch and version.
+//! Does not own: what a manifest records beyond epoch and version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::types::{Error, Generation, ManifestVersion, MaxBytes, Result, ShardId
 
 const ATTEMPTS: usize = 16;
 
-/// A remembered manifest is looked for again after this time, by whichever clock went on. A
-/// collector removes versions only after a day, so the slot behind a version that is remembered is
-/// free only where it was never written.
+/// How long a remembered manifest is used, by the clock that shows more time. A collector removes
+/// versions only after a day, so within this time a free slot behind a remembered version was never
+/// written.
 const REMEMBERED: Duration = Duration::from_mins(10);
 
-/// Who wrote a version, as far as its writer can tell.
+/// Outcome of the write of a version, as far as its writer can tell.
 enum Landed {
-    /// This handle.
+    /// This handle wrote it.
     Ours,
-    /// Somebody wrote the same bytes: this handle, whose answer was lost, or one that wanted
-    /// exactly the same.
+    /// The stored bytes are the same: of this handle, whose answer was lost, or of another one that
+    /// made exactly the same change.
     Equal,
     /// Another change came first.
     Foreign,
 }
 
-/// Most versions that are looked for at once, whatever a table's settings say.
+/// Most versions that are looked for at once, whatever the settings of a table.
 const MOST_AT_ONCE: u64 = 256;
 
 /// Reads and writes the manifest versions of one shard.
@@ -109,7 +109,7 @@ impl ManifestStore {
                 }
                 (None, None) if newest == ManifestVersion(0) => return Ok(None),
                 (None, None) => {
-                    let reason = "a listed manifest version is gone";
+                    let reason = "the listing shows this version, and it is gone";
                     return Err(Error::corrupt(path, "missing", reason));
                 }
             }
@@ -128,8 +128,8 @@ impl ManifestStore {
         self.initialize_from(Generation(1), shard_spec_id, values, None).await
     }
 
-    /// Creates the shard, whose generations start at `first` and whose rows are put under `sharding`,
-    /// or returns it where it exists with the same identity.
+    /// Creates the shard, whose generations start at `first` and whose rows are put under
+    /// `sharding`, or returns it where it exists with the same identity.
     ///
     /// # Errors
     /// An input error where the shard exists under another specification or value.
@@ -185,11 +185,11 @@ impl ManifestStore {
         self.claim_with(|_| Ok(())).await
     }
 
-    /// As [`Self::claim`], with a `change` of the version that the claim writes. It may run again after
-    /// a lost race; where it fails, nothing is written and nobody is fenced.
+    /// As [`Self::claim`], with a `change` of the version that the claim writes. It may run again
+    /// after a lost race; where it fails, nothing is written and no writer is fenced.
     ///
     /// # Errors
-    /// As [`Self::claim`], and what `change` says.
+    /// As [`Self::claim`], and the error of `change`.
     pub async fn claim_with(
         &self,
         change: impl Fn(&mut ShardManifest) -> Result<()> + Send,
@@ -197,11 +197,12 @@ impl ManifestStore {
         self.claim_from(None, change).await
     }
 
-    /// As [`Self::claim_with`], where `seen` is still the epoch of the newest claim: a claim that was made
-    /// since, or is made at the same moment, is left alone.
+    /// As [`Self::claim_with`], where `seen` is still the epoch of the newest claim: a claim that
+    /// was made since, or is made at the same moment, is left alone.
     ///
     /// # Errors
-    /// As [`Self::claim_with`]; fenced, with no other writer fenced, where another claim was faster.
+    /// As [`Self::claim_with`]; fenced, with no other writer fenced, where another claim was
+    /// faster.
     pub async fn claim_after(
         &self,
         seen: WriterEpoch,
@@ -229,10 +230,10 @@ impl ManifestStore {
             change(&mut claimed)?;
             current = match self.try_write(&claimed).await? {
                 Landed::Ours => return Ok(Arc::new(claimed)),
-                // The same bytes may be those of another process, which then holds that epoch.
+                // Another process may have written the same bytes, and then holds that epoch.
                 Landed::Equal if seen.is_some() => return Err(self.fenced(target, target)),
-                // Two claims of one epoch have the same bytes, and only one may hold it: leave
-                // that epoch to nobody and take the next.
+                // Two claims of one epoch have the same bytes, and only one may hold it: skip that
+                // epoch and take the next.
                 Landed::Equal => {
                     target = target.next();
                     Arc::new(claimed)
@@ -288,6 +289,7 @@ impl ManifestStore {
             Some((manifest, _)) => manifest,
             None => self.existing().await?,
         };
+        // Compare-and-swap: only one writer creates the next version, the others start from it.
         for _ in 0..ATTEMPTS {
             if let Some(local) = local
                 && current.writer_epoch > local
@@ -309,7 +311,8 @@ impl ManifestStore {
         Err(self.contended("updating"))
     }
 
-    /// Whether `manifest` became its version, whoever of those that wanted it wrote it.
+    /// Whether `manifest` became its version, written by this handle or by another one that made
+    /// the same change.
     async fn is_written(&self, manifest: &ShardManifest) -> Result<bool> {
         Ok(!matches!(self.try_write(manifest).await?, Landed::Foreign))
     }
@@ -318,13 +321,13 @@ impl ManifestStore {
     async fn try_write(&self, manifest: &ShardManifest) -> Result<Landed> {
         let path = paths::manifest(self.shard_id, manifest.version);
         let bytes = Bytes::from(manifest.encode());
-        // What nobody would read must not be written.
+        // Readers refuse a larger manifest, so it must not be written.
         if bytes.len() as u64 > MaxBytes::MANIFEST.get() {
             return Err(Error::input(format!(
-                "{path} would have {} bytes, and a shard manifest has at most {}: compact the \
-                 table, or write with fewer application ids",
-                bytes.len(),
-                MaxBytes::MANIFEST.get()
+                "a shard manifest is limited to {} bytes, {path} would have {}; compact the table, \
+                 or write with fewer application ids",
+                MaxBytes::MANIFEST.get(),
+                bytes.len()
             )));
         }
         let begun = Moment::now();
@@ -332,7 +335,7 @@ impl ManifestStore {
         let landed = match created {
             Ok(Created::Yes) => Landed::Ours,
             // The write may have landed although its answer was lost, to us or to a storage
-            // client that repeats requests: the bytes tell.
+            // client that repeats requests: the stored bytes decide.
             unsure => match (self.store.get(&path, MaxBytes::MANIFEST).await?, unsure) {
                 (Some(stored), _) if stored == bytes => Landed::Equal,
                 (None, Err(error)) => return Err(error),
@@ -365,7 +368,7 @@ impl ManifestStore {
         *self.last.lock() = Some((manifest, seen));
     }
 
-    /// Lets the next look start at the hint or a listing, as that of a handle which knows nothing.
+    /// Drops the remembered manifest, so that the next look starts at the hint or a listing.
     pub fn forget(&self) {
         *self.last.lock() = None;
     }
@@ -388,7 +391,7 @@ impl ManifestStore {
         let path = paths::manifest(self.shard_id, version);
         let bytes = self.store.get(&path, MaxBytes::MANIFEST).await?;
         let bytes =
-            bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version is gone"))?;
+            bytes.ok_or_else(|| Error::corrupt(&path, "missing", "this version was removed"))?;
         self.decode(version, &bytes, &path)
     }
 
@@ -398,7 +401,7 @@ impl ManifestStore {
             return Err(Error::corrupt(
                 path,
                 "misplaced",
-                format!("holds version {} of shard {}", manifest.version, manifest.shard_id),
+                format!("it holds version {} of shard {}", manifest.version, manifest.shard_id),
             ));
         }
         Ok(manifest)
@@ -412,8 +415,7 @@ impl ManifestStore {
         }
     }
 
-    /// The last of the versions behind `newest` that follow each other, as far as one look at
-    /// `width` of them goes.
+    /// The last version of the gap-free sequence behind `newest`, among the next `width` versions.
     async fn later_than(
         &self,
         newest: ManifestVersion,
@@ -425,8 +427,8 @@ impl ManifestStore {
             .collect();
         let checks = candidates.iter().map(|version| self.version_exists(*version));
         let found = try_join_all(checks).await?;
-        let run = found.iter().take_while(|exists| **exists).count();
-        Ok(run.checked_sub(1).map(|last| candidates[last]))
+        let consecutive = found.iter().take_while(|exists| **exists).count();
+        Ok(consecutive.checked_sub(1).map(|last| candidates[last]))
     }
 
     async fn listed_version(&self) -> Result<ManifestVersion> {
@@ -453,7 +455,7 @@ impl ManifestStore {
         }
     }
 
-    /// The error of the writer of epoch `local`, where the shard is that of `stored`.
+    /// The error of the writer of epoch `local`, where epoch `stored` owns the shard.
     pub(crate) const fn fenced(&self, local: WriterEpoch, stored: WriterEpoch) -> Error {
         Error::Fenced { shard: self.shard_id, local, stored }
     }
@@ -516,7 +518,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shard_is_created_once_whoever_asks_first() {
+    async fn a_shard_is_created_once_whichever_handle_asks_first() {
         let (first, second) = manifests();
         let value = BTreeMap::from([("bucket".to_owned(), vec![1, 0, 0, 0])]);
         first.initialize(1, value.clone()).await.unwrap();
@@ -550,7 +552,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handle_that_slept_for_days_believes_no_slot_that_a_collector_has_freed() {
+    async fn a_handle_that_slept_for_days_trusts_no_slot_that_a_collector_has_freed() {
         let (first, second) = manifests();
         first.initialize(1, BTreeMap::new()).await.unwrap();
         let old = first.claim().await.unwrap().writer_epoch;

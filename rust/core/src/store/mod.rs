@@ -2,7 +2,7 @@
 //!
 //! Owns: the table's root in a store, and the few operations that the engine needs, each with
 //! the atomicity that it relies on; the versioned shard manifests built from them; what an error
-//! of a store may say; changes that outlive whoever asked for them.
+//! of a store may show; changes that outlive a cancelled caller.
 //! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
 
 mod blocking;
@@ -42,13 +42,13 @@ use crate::format::paths;
 use crate::types::{Error, MaxBytes, Result};
 use local::{FileRead, LocalFolder};
 
-/// The kind of damage of what stands in the place of a file and is none.
+/// The kind of damage of a path that holds no regular file.
 pub const NO_FILE: &str = "no file";
 
-/// How the walk through a folder calls a link to a folder above.
+/// The message of a folder walk that meets a symbolic link to a parent folder.
 const LINKS_IN_A_CIRCLE: &str = "File system loop found";
 
-/// What a task reads from a disk before another thread has to wake up for it.
+/// Most files that one task reads from a local disk before another thread is woken for the rest.
 const LOCAL_READS_OF_A_TASK: usize = 4;
 
 /// Whether a put-if-absent created the object.
@@ -56,7 +56,7 @@ const LOCAL_READS_OF_A_TASK: usize = 4;
 pub enum Created {
     /// The object is new, with exactly these bytes.
     Yes,
-    /// Something was there before and is unchanged.
+    /// An object was there before and is unchanged.
     AlreadyExists,
 }
 
@@ -64,7 +64,7 @@ pub enum Created {
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
-    /// The same objects, without waiting for a disk: for what may be lost.
+    /// The same objects, without fsync: for objects that may be lost.
     unsynced: Arc<dyn ObjectStore>,
     root: Path,
     /// The same root on a local disk, whose files are read without the detour.
@@ -142,7 +142,7 @@ impl Store {
         }
     }
 
-    /// Creates an object under a name that nobody else draws: one that is there with the same bytes is this one,
+    /// Creates an object under a random name. An object there with the same bytes is this one,
     /// whose answer was lost.
     ///
     /// # Errors
@@ -154,12 +154,11 @@ impl Store {
         if self.get(path, most).await?.as_ref() == Some(&bytes) {
             return Ok(());
         }
-        Err(Error::Internal(format!("{path} was there already")))
+        Err(Error::Internal(format!("{path} exists already, with different content")))
     }
 
-    /// [`Self::put_if_absent`] into a folder that is there; `None` where a local disk has none, and
-    /// then nothing is made. On the calling thread where that may wait for a local disk: then it is
-    /// done at once.
+    /// [`Self::put_if_absent`] into an existing folder; `None`, with nothing created, where a local
+    /// disk has no such folder. Runs inline on a thread that may wait for a local disk.
     ///
     /// # Errors
     /// As [`Self::put_if_absent`].
@@ -171,7 +170,8 @@ impl Store {
         looked("creating", path, move || local.create(&file, &bytes)).await
     }
 
-    /// Sees to it that an object that somebody created, maybe not to the end, survives a power cut.
+    /// Makes an existing object survive a power cut, even if the call that created it failed
+    /// half-way.
     ///
     /// # Errors
     /// A storage error.
@@ -185,7 +185,7 @@ impl Store {
     /// engine rests on that, and some servers that speak S3's protocol ignore the condition.
     ///
     /// # Errors
-    /// An input error where the store replaced the object, or lets nobody write here; a storage
+    /// An input error where the store replaced the object, or permits no write here; a storage
     /// error.
     pub async fn prove_conditional_put(&self) -> Result<()> {
         let bytes = Bytes::from_static(b"lancemem: the store creates this object once\n");
@@ -194,7 +194,7 @@ impl Store {
             match self.create(paths::CREATED_ONCE, bytes.clone()).await {
                 Ok(Created::Yes) => {}
                 Ok(Created::AlreadyExists) => return Ok(()),
-                // No passing fault: who repeats the call repeats it for ever.
+                // Not transient: every retry would fail in the same way.
                 Err(
                     error @ (object_store::Error::NotFound { .. }
                     | object_store::Error::PermissionDenied { .. }
@@ -234,10 +234,10 @@ impl Store {
         written.map(|_| ()).map_err(|error| failed(format!("writing {path}"), &error))
     }
 
-    /// The bytes of an object, `most` of them; `None` where there is none.
+    /// The bytes of an object of at most `most` bytes; `None` for an object that is absent.
     ///
     /// # Errors
-    /// A storage error; damage where it has more.
+    /// A storage error; damage for a larger object.
     pub async fn get(&self, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
         if let Some(file) = self.local_path(path) {
             let read = on_disk("reading", path, move || local::read(&file, most)).await?;
@@ -247,7 +247,7 @@ impl Store {
         found.bytes().await.map(Some).map_err(|error| failed(format!("reading {path}"), &error))
     }
 
-    /// An object that a request finds, and its bytes on their way, `most` of them.
+    /// Requests an object of at most `most` bytes, whose body is still to be read.
     async fn find(&self, path: &str, most: MaxBytes) -> Result<Option<GetResult>> {
         match self.inner.get(&self.at(path)).await {
             Ok(found) => most.check(path, found.meta.size).map(|()| Some(found)),
@@ -333,8 +333,8 @@ impl Store {
         }
     }
 
-    /// File names of the objects directly in `folder`, in no order; on a local disk also those of folders, which
-    /// may stand in the place of a file.
+    /// File names of the objects directly in `folder`, in no order; on a local disk also the names
+    /// of folders, which may stand in the place of a file.
     ///
     /// # Errors
     /// A storage error.
@@ -391,7 +391,7 @@ impl Store {
     }
 }
 
-/// The bytes of a file that may have been read.
+/// The bytes of a file, from the outcome of its read.
 fn whole(read: FileRead, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
     match read {
         FileRead::Absent => Ok(None),
@@ -401,7 +401,7 @@ fn whole(read: FileRead, path: &str, most: MaxBytes) -> Result<Option<Bytes>> {
     }
 }
 
-/// Runs a short call of the file system where it holds up nothing but its caller.
+/// Runs a short file-system call, inline where the calling thread may wait for a disk.
 async fn looked<T: Send + 'static>(
     verb: &str,
     path: &str,
@@ -425,7 +425,7 @@ async fn on_disk<T: Send + 'static>(
     }
 }
 
-/// An error of the file system: damage where no call that is repeated can have another end.
+/// A file-system error: damage where no retry can succeed.
 fn of_disk(verb: &str, path: &str, error: &io::Error) -> Error {
     if is_no_file(error) {
         return Error::corrupt(path, NO_FILE, error);
@@ -433,8 +433,8 @@ fn of_disk(verb: &str, path: &str, error: &io::Error) -> Error {
     Error::storage(format!("{verb} {path}"), error)
 }
 
-/// A storage error in the store's own words, less what they must not show; damage, as [`of_disk`] has
-/// it, of what `action` names behind its verb.
+/// A storage error with the store's message, without secrets. Damage, as in [`of_disk`], of the
+/// path that follows the verb of `action`.
 fn failed(action: String, error: &object_store::Error) -> Error {
     let text = error.to_string();
     let text = scrub(&text);
@@ -552,7 +552,7 @@ mod tests {
         assert_eq!(names[..2], ["b", "c"]);
         let folder = store.get("a/c", MaxBytes::NOTE).await.unwrap_err().to_string();
         assert!(folder.starts_with("a/c is damaged (no file)"), "{folder}");
-        assert!(store.exists("a/c").await.unwrap(), "or nobody would learn of it");
+        assert!(store.exists("a/c").await.unwrap(), "or no reader would report it");
     }
 
     #[tokio::test]

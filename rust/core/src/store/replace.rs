@@ -1,7 +1,7 @@
-//! An object in the place of one that was read.
+//! Replacing an object that was read.
 //!
-//! Owns: that nothing is replaced but what was seen, as far as the store can promise it.
-//! Does not own: why somebody replaces an object; nobody but a repair does.
+//! Owns: that only the version that was read is replaced, as far as the store can promise it.
+//! Does not own: why an object is replaced; only a repair does so.
 
 use bytes::Bytes;
 use object_store::{PutMode, PutOptions, UpdateVersion};
@@ -14,7 +14,8 @@ use crate::types::{MaxBytes, Result};
 pub struct Seen {
     /// Its bytes.
     pub bytes: Bytes,
-    /// What the store calls this version of it; `None` where it has no name, as on a local disk.
+    /// The store's name of this version, such as an ETag; `None` where it has none, as on a local
+    /// disk.
     version: Option<UpdateVersion>,
 }
 
@@ -37,8 +38,9 @@ impl Store {
         Ok(Some(Seen { bytes, version }))
     }
 
-    /// Writes `bytes` in the place of what was `seen`; false where that is not there any more. A
-    /// local disk, and a server without conditions on a write, look once more and then write.
+    /// Writes `bytes` in the place of the `seen` version; false if the object is not that version
+    /// any more. A local disk, and a server without conditional writes, compare once more and then
+    /// write: that is not atomic.
     ///
     /// # Errors
     /// A storage error; the object may or may not be replaced then.

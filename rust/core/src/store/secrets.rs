@@ -1,8 +1,8 @@
 //! Values that no message may show: keys and tokens of an object store.
 //!
-//! Owns: the values that this process was given, and a text without them, however a server spells
-//! them. A store's own words can carry them: S3 answers an expired token with that token.
-//! Does not own: which settings are secret; who takes them says so.
+//! Owns: the values that this process was given, and their removal from a text, in every spelling
+//! that servers use. A store's message can carry them: S3 answers an expired token with that token.
+//! Does not own: which settings are secret; the code that takes a secret calls [`hide`].
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ const SHOWN: &str = "******";
 /// Values that are hidden at most, the newest: a process that lives for months is given a new token
 /// every hour.
 const MOST: usize = 4_000;
-/// How often escapes are undone: of a text in an answer that is quoted in another one.
+/// How many layers of escapes are undone: an answer may quote another answer.
 const MOST_ESCAPED: usize = 3;
 /// Characters of the longest name or number in an entity.
 const LONGEST_ENTITY: usize = 8;
@@ -34,7 +34,7 @@ static HIDDEN: PerProcess<RwLock<VecDeque<Secret>>> = PerProcess::new(RwLock::de
 #[derive(Clone)]
 struct Secret {
     value: String,
-    /// In base64, at each of the three places that it can have in what is encoded.
+    /// In base64, at each of the three byte alignments that it can have in the encoded text.
     base64: Vec<String>,
     /// In hexadecimal, with small letters.
     hex: String,
@@ -60,7 +60,7 @@ impl Secret {
     }
 }
 
-/// What base64 makes of `value` behind so many other bytes, without the characters that depend on its
+/// The base64 of `value` behind `before` bytes, without the characters that depend on its
 /// neighbours.
 fn base64_within(value: &[u8], before: usize, alphabet: &[u8; 64]) -> String {
     let bytes: Vec<u8> = std::iter::repeat_n(0, before).chain(value.iter().copied()).collect();
@@ -74,8 +74,8 @@ fn base64_within(value: &[u8], before: usize, alphabet: &[u8; 64]) -> String {
         .collect()
 }
 
-/// Keeps `value` out of every text that [`scrub`] returns from now on, also in base64, in hexadecimal, and
-/// with any of its characters escaped as in addresses, in XML or in JSON.
+/// Keeps `value` out of every text that [`scrub`] returns from now on, also in base64, in
+/// hexadecimal, and with any of its characters escaped as in addresses, in XML or in JSON.
 pub fn hide(value: &str) {
     if value.len() < SHORTEST {
         return;
@@ -127,8 +127,8 @@ fn without(text: &str, mut places: Vec<Range<usize>>) -> Cow<'_, str> {
 /// A text some of whose escapes were undone.
 struct Read<'a> {
     text: Cow<'a, str>,
-    /// Where each of its bytes begins in the text as it came, and where that ends; nothing where it is
-    /// that text.
+    /// For each byte its offset in the original text, then the end of that text; empty for the
+    /// original text itself.
     origins: Vec<usize>,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Read<'a> {
         self.origins.get(at).copied().unwrap_or(at)
     }
 
-    /// Adds where hidden values are, in the text as it came.
+    /// Adds the ranges of hidden values in the original text.
     fn find(&self, hidden: &VecDeque<Secret>, places: &mut Vec<Range<usize>>) {
         let small = self.text.to_ascii_lowercase();
         let mut add = |text: &str, spelling: &str| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Error, Result};
 
-/// Several buffers are under way at once, and an encoder holds what it reads and what it makes.
+/// Several buffers are in use at once, and an encoder holds both its input and its output.
 const BUFFERS_IN_BUDGET: usize = 32;
 
 /// The structure that finds the newest row of a key in a MemTable.
@@ -75,15 +75,15 @@ pub struct WriterConfig {
     /// How long a put waits for that compaction before it fails.
     pub max_compaction_wait: Duration,
     /// How long the active MemTable may hold rows without a new put before it is flushed;
-    /// zero for ever.
+    /// zero means forever.
     pub idle_flush_interval: Duration,
     /// Whether a task beside the job compacts and collects.
     pub maintenance: bool,
     /// Flushed generations of the shard at which that task compacts at once.
     pub maintenance_generations: usize,
-    /// How long fewer generations wait for it.
+    /// How long fewer generations than that wait for a compaction.
     pub maintenance_interval: Duration,
-    /// How long garbage must have been of no use before it goes.
+    /// How long an object must have been garbage before it is removed.
     pub maintenance_older_than: Duration,
     /// Bytes a second that its compactions may read and write; 0 for no limit.
     pub maintenance_bytes_per_second: u64,
@@ -118,7 +118,8 @@ impl Default for WriterConfig {
 }
 
 impl WriterConfig {
-    /// The settings with those of `defaults` that this crate knows; other keys belong to others.
+    /// The settings, overridden by the keys of `defaults` that this crate defines. Other keys
+    /// belong to other programs and are skipped.
     ///
     /// # Errors
     /// A known key with a value that does not parse is an input error that names the key.
@@ -214,8 +215,8 @@ impl WriterConfig {
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Bytes that one copy of rows on their way to storage may take, a WAL entry or a page of a
-    /// run: `wanted`, or less where the budget of the job is small.
+    /// Size of one buffer of rows on the way to storage, a WAL entry or a page of an SSTable:
+    /// `wanted`, or less where the job's memory budget is small.
     #[must_use]
     pub fn buffer_bytes(&self, wanted: usize) -> usize {
         wanted.min((self.max_unflushed_memtable_bytes / BUFFERS_IN_BUDGET).max(1))

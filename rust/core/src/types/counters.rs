@@ -1,4 +1,4 @@
-//! Newtypes for every counter, each saying whether it starts at 0 or 1.
+//! Newtypes for every counter; the comment of each states whether it starts at 0 or 1.
 //!
 //! Owns: the counters and their successor rule.
 //! Does not own: where a counter is persisted or who may advance it.
@@ -40,7 +40,7 @@ counter! {
     Generation
 }
 counter! {
-    /// Fencing token of a shard's writer. 0 means that nobody has claimed the shard yet.
+    /// Fencing token of a shard's writer. 0 before the first claim.
     WriterEpoch
 }
 counter! {

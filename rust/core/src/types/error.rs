@@ -20,9 +20,9 @@ pub enum ErrorKind {
     Stale,
     /// This job cannot go on: close it, open a new one, which replays what was durable.
     Reopen,
-    /// A passing fault of the storage: call again.
+    /// A transient fault, mostly of the storage: retry.
     Retry,
-    /// Stored bytes are damaged or missing: nothing was skipped, a person has to look.
+    /// Stored bytes are damaged or missing. Nothing was skipped; an operator has to repair.
     Corruption,
     /// A defect of lancemem: report it.
     Internal,
@@ -57,12 +57,12 @@ pub enum Error {
     /// A newer version of the same application is written.
     #[error(
         "version {version} of application '{app_id}' comes too late for shard {shard}: \
-         version {recorded} is written already, so this one must not be written again"
+         version {recorded} is written already; do not repeat this write"
     )]
     Stale {
         /// The shard.
         shard: ShardId,
-        /// Whose versions.
+        /// The application.
         app_id: String,
         /// The version that was to be written.
         version: i64,
@@ -70,22 +70,24 @@ pub enum Error {
         recorded: i64,
     },
     /// A write could not be made durable, so memory and storage may differ.
-    #[error("job of shard {shard} stopped: {reason}; start a new job, it replays what is durable")]
+    #[error(
+        "job of shard {shard} stopped: {reason}; start a new job, which replays the durable rows"
+    )]
     Poisoned {
         /// The shard of the job.
         shard: ShardId,
         /// What failed.
         reason: String,
     },
-    /// A job that another process runs does not answer for its rows any more.
+    /// A remote job serves its rows no more.
     #[error(
-        "the job of shard {shard} at {location} shows no rows any more: {reason}; read without it, \
-         or connect to the one that runs"
+        "the remote job of shard {shard} at {location} serves no rows any more: {reason}; read \
+         without it, or connect to the job that runs now"
     )]
     Gone {
         /// The shard of the job.
         shard: ShardId,
-        /// Where it was offered.
+        /// Where it was served.
         location: String,
         /// Why.
         reason: String,
@@ -96,10 +98,10 @@ pub enum Error {
         /// The shard of the job.
         shard: ShardId,
     },
-    /// Flushed generations pile up because nobody compacts them.
+    /// More flushed generations wait for compaction than the shard may leave.
     #[error(
-        "shard {shard} has {generations} generations that wait for compaction, its limit is \
-         {limit}; compact the table, or raise max_uncompacted_generations"
+        "shard {shard} has {generations} uncompacted generations, its limit is {limit}; compact \
+         the table, or raise max_uncompacted_generations"
     )]
     Backlog {
         /// The shard.
@@ -109,10 +111,10 @@ pub enum Error {
         /// How many may wait.
         limit: usize,
     },
-    /// Other writers had the shard for as long as a call waits.
+    /// Other writers held the shard until the call gave up.
     #[error(
-        "shard {shard} was taken by other writers for {seconds} s, and nothing of this call is written \
-         in it; call again, or let one job (start_job) write what many calls do now"
+        "other writers held shard {shard} for {seconds} s, and no row of this call is written \
+         there; retry, or write through one job (start_job) instead of many calls"
     )]
     Crowded {
         /// The shard.
@@ -125,10 +127,10 @@ pub enum Error {
     Storage {
         /// What was attempted, with the path relative to the table.
         action: String,
-        /// The storage's own words.
+        /// The message of the storage.
         reason: String,
     },
-    /// Stored bytes are not what a writer can have left.
+    /// Stored bytes that no writer can have left there.
     #[error("{what} is damaged ({kind}): {detail}")]
     Corrupt {
         /// The file or position, relative to the table.
@@ -165,7 +167,7 @@ impl Error {
         Self::InvalidInput(message.into())
     }
 
-    /// A storage failure of `action`, in the storage's own words.
+    /// A storage failure of `action`, with the storage's message.
     pub fn storage(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Storage { action: action.into(), reason: reason.to_string() }
     }

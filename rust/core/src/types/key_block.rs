@@ -85,7 +85,7 @@ impl KeyBlock {
         self.bytes.extend_from_slice(&other.bytes);
     }
 
-    /// Lets go of memory that no key takes.
+    /// Releases unused capacity.
     pub fn shrink_to_fit(&mut self) {
         self.bytes.shrink_to_fit();
         if let Lengths::Ends(ends) = &mut self.lengths {
@@ -117,7 +117,7 @@ impl KeyBlock {
         }
     }
 
-    /// Whether every key is above the one before it.
+    /// Whether the keys rise strictly.
     #[must_use]
     pub fn rise(&self) -> bool {
         match &self.lengths {
@@ -164,7 +164,8 @@ impl KeyBlock {
     }
 }
 
-/// Whether all keys of one number rise. Compared as numbers: a call for each would take longer.
+/// Whether keys of one number each rise strictly. They are compared as integers, because comparing
+/// byte slices costs a call per key.
 fn rise(keys: &[[u8; NUMBER_WIDTH]]) -> bool {
     let number = |[tag, bytes @ ..]: &[u8; NUMBER_WIDTH]| (*tag, u64::from_be_bytes(*bytes));
     keys.iter().zip(keys.iter().skip(1)).all(|(before, key)| number(before) < number(key))

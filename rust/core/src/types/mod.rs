@@ -1,7 +1,8 @@
-//! Words of the engine as types: counters, freshness, keys, settings and errors; a static that no fork inherits.
+//! Words of the engine as types: counters, freshness, keys, settings and errors; a static that no
+//! fork inherits.
 //!
 //! Owns: values without behaviour that every other module shares.
-//! Does not own: I/O, locks, clocks, or anything that knows how a value is stored.
+//! Does not own: I/O, locks, clocks, or how a value is stored.
 
 mod config;
 mod counters;

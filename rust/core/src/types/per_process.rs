@@ -1,7 +1,7 @@
 //! A value that each process has for itself, however it came to be.
 //!
-//! Owns: that a child of a fork finds a new value. What it inherits may be a lock that another thread
-//! of its parent held, or a count that nobody there gives back.
+//! Owns: that a forked child gets a new value. The inherited one may be a lock that another thread
+//! of the parent held, or a count that no thread of the child gives back.
 //! Does not own: handles, which refuse another process.
 
 use std::process;
@@ -19,7 +19,7 @@ pub struct PerProcess<T> {
 struct Of<T> {
     pid: u32,
     value: T,
-    /// That of a child, in the child's memory.
+    /// The value of a forked child, in the child's memory.
     next: OnceLock<Box<Of<T>>>,
 }
 

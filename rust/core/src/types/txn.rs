@@ -1,6 +1,7 @@
 //! Transaction ids: which version of an application's data a shard holds already.
 //!
-//! Owns: the comparison of a write's transaction id with those recorded, and how long a transaction id is kept.
+//! Owns: the comparison of a write's transaction id with the recorded ones, and how long a
+//! transaction id is kept.
 //! Does not own: where transaction ids are stored, or what an application counts.
 
 use std::collections::BTreeMap;
@@ -8,16 +9,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Error, Result};
 
-/// Applications whose name starts so write one version and are then over.
+/// Prefix of applications that write one version and then end.
 pub const ONCE: &str = "once:";
-/// How many of those a shard remembers. Their names sort by age.
+/// How many applications that write once a shard remembers. Their names sort by age.
 const ONCE_KEPT: usize = 128;
-/// After which no task of such a write comes any more, nor a link of a staged SSTable.
+/// Age after which neither a task of such a write nor the ingest of a staged SSTable can still
+/// come.
 const ONCE_AGE: Duration = Duration::from_hours(14 * 24);
 const NAME_BYTES: usize = 256;
 
-/// Says of a write that it is version `version` of what `app_id` writes, all of it that
-/// belongs to one shard. Versions of an application only go up.
+/// Identifies a write as version `version` of application `app_id`, with all rows of that version
+/// that belong to one shard. Versions of an application only rise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
     app_id: String,
@@ -56,11 +58,11 @@ impl Txn {
 /// How a write's transaction id stands to those that a shard has recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing, or an older version: write.
+    /// No version is recorded, or an older one: write.
     New,
-    /// The same version: it is written already.
+    /// The same version is recorded: it is written already.
     Recorded,
-    /// A newer version, this one: the write comes too late.
+    /// This newer version is recorded: the write comes too late.
     Stale(i64),
 }
 
@@ -85,7 +87,7 @@ impl Txns {
         }
     }
 
-    /// Adds a version; an older one than that recorded changes nothing.
+    /// Adds a version; a version older than the recorded one changes nothing.
     pub fn record(&mut self, app_id: &str, version: i64) {
         let recorded = self.0.entry(app_id.to_owned()).or_insert(version);
         *recorded = version.max(*recorded);
@@ -98,9 +100,9 @@ impl Txns {
         }
     }
 
-    /// Forgets the oldest of the applications that write once where there are many, and those that
-    /// have expired `now`, but none of `brought`: by the clock of its writer a transaction id may be older than
-    /// all others when it comes.
+    /// Forgets applications that write once: the oldest where there are many, and those that have
+    /// expired `now`. Keeps all of `brought`: a writer's clock may be slow, so that its transaction
+    /// id is older than all others when it arrives.
     pub fn forget_old(&mut self, brought: &Self, now: Option<SystemTime>) {
         if let Some(now) = now {
             self.expire(now, brought);
@@ -125,7 +127,8 @@ impl Txns {
         self.0.retain(|app_id, _| brought.0.contains_key(app_id) || !is_expired(app_id, now));
     }
 
-    /// Makes the newest version of every application that `is_meant` new again, and only that.
+    /// Lets the newest version of every application that `is_meant` be written once more, and no
+    /// older version.
     pub fn take_back_newest(&mut self, is_meant: impl Fn(&str) -> bool) {
         self.0.retain(|app_id, version| {
             if !is_meant(app_id) {
@@ -189,7 +192,7 @@ mod tests {
         UNIX_EPOCH + Duration::from_hours(500_000)
     }
 
-    /// As a write, or a link of a staged SSTable, names itself.
+    /// As a write, or the ingest of a staged SSTable, names itself.
     fn once(hours_ago: u64) -> String {
         let written = now().checked_sub(Duration::from_hours(hours_ago)).unwrap();
         once_app_id(written.duration_since(UNIX_EPOCH).unwrap(), "00c0ffee")
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_new_recorded_or_stale_by_the_newest_version_of_its_application() {
+    fn a_transaction_id_is_new_recorded_or_stale_by_the_newest_version_of_its_application() {
         let mut txns = Txns::default();
         txns.record("query", 7);
         txns.record("query", 5);
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_comes_with_an_old_name_is_not_forgotten_as_it_comes() {
+    fn a_transaction_id_that_comes_with_an_old_name_is_not_forgotten_as_it_comes() {
         let mut txns = Txns::default();
         for number in 10..10 + ONCE_KEPT {
             txns.record(&format!("{ONCE}{number:08}"), 0);
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_without_a_name_is_refused() {
+    fn a_transaction_id_without_a_name_is_refused() {
         assert!(Txn::new("", 1).is_err());
         assert!(Txn::new("x".repeat(257), 1).is_err());
     }

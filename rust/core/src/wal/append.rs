@@ -1,6 +1,6 @@
 //! Appending entries as the owner of a shard.
 //!
-//! Owns: the next position, retries, and telling a lost answer from a lost shard.
+//! Owns: the next position, retries, and the distinction of a lost answer from a lost shard.
 //! Does not own: which rows share an entry.
 
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::types::{
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Attempts at one position of a sentinel that met a conflict and left nothing.
 const CONFLICTS: usize = 16;
-/// An append is an acknowledgement only on a proof of ownership that is younger than this.
+/// An append is acknowledged only with a proof of ownership that is younger than this.
 ///
-/// What fences a writer is the sentinel in the slot of its next entry, and a collector removes
+/// A writer is fenced by the sentinel in the slot of its next entry, and a collector removes
 /// sentinels after a week: a writer that slept longer would find that slot free.
 const PROVEN: Duration = Duration::from_hours(24);
-/// A writer that appends asks so often whether the shard was claimed. It may append faster than the
-/// claim's sentinel is tried at one position after the other, and would learn of it by its next flush.
-/// It asks again after an append that took so long.
+/// How often a writer that appends checks whether the shard was claimed, also after an append that
+/// took this long. A claim tries its sentinel at one position after the other. A writer that
+/// appends faster would otherwise learn of the claim only from its next flush.
 const ASKED: Duration = Duration::from_secs(10);
-const CONFLICT: &str = "the store reports a conflict, and nothing stands there";
+const CONFLICT: &str = "the store reports a write conflict, and no object exists there";
 
 /// The single appender of a claimed shard.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct WalAppender {
     next: WalPosition,
     /// A time at which no later claim existed.
     proven: Moment,
-    /// When it was last asked whether there is one.
+    /// When the writer last checked whether there is one.
     asked: Moment,
     retries: usize,
     first_pause: Duration,
@@ -91,12 +91,12 @@ impl WalAppender {
         self.sentinel
     }
 
-    /// Makes `batches`, and with them `transactions`, durable as one entry and returns its position.
+    /// Makes `batches`, and with them `txns`, durable as one entry and returns its position.
     ///
     /// # Errors
-    /// Fenced where the position belongs to a successor, or where this call learned that the shard was
-    /// claimed: the entry may exist, and is not acknowledged. Poisoned where the storage went on
-    /// failing: the entry may exist too, so the caller must stop rather than write it again.
+    /// Fenced where the position belongs to a successor, or where this call learned that the shard
+    /// was claimed: the entry may exist, and is not acknowledged. Poisoned where the storage went
+    /// on failing: the entry may exist too, so the caller must stop rather than write it again.
     pub async fn append(
         &mut self,
         batches: &[RecordBatch],
@@ -114,7 +114,7 @@ impl WalAppender {
         } else {
             self.asked = begun;
             let (manifests, epoch) = (self.manifests.clone(), self.epoch);
-            // At the same time, so that the question costs no round trip of its own.
+            // At the same time, so that the check costs no round trip of its own.
             let (appended, answer) =
                 join(self.append_entry(bytes), manifests.check_fenced(epoch)).await;
             refuse_fenced(answer)?;
@@ -141,14 +141,14 @@ impl WalAppender {
                 Err(error @ (Error::Fenced { .. } | Error::Poisoned { .. })) => return Err(error),
                 Err(error) => error,
             };
-            // In an outage this check fails too, which says nothing about the shard.
+            // In an outage this check fails too, which proves nothing about the shard.
             if let Err(fenced @ Error::Fenced { .. }) =
                 self.manifests.check_fenced(self.epoch).await
             {
                 return Err(fenced);
             }
             if attempt == self.retries {
-                return Err(self.poisoned(&format!("{error}, {attempt} retries")));
+                return Err(self.poisoned(&format!("{error}, after {attempt} retries")));
             }
             #[expect(
                 clippy::disallowed_methods,
@@ -160,17 +160,18 @@ impl WalAppender {
         Err(self.poisoned("no attempt was made"))
     }
 
-    /// Puts the entry, and where something stands there already decides whose it is: ours,
-    /// after an answer that we or the storage client lost, or a successor's.
+    /// Puts the entry. Where an object stands there already, decides whose it is: ours, after an
+    /// answer that this process or the storage client lost, or a successor's.
     ///
     /// Equal bytes are proof: they carry our epoch, and an epoch has one appender.
     async fn attempt(&self, path: &str, bytes: &Bytes) -> Result<()> {
         match self.store.put_if_absent_here(path, bytes.clone()).await? {
             Some(Created::Yes) => return Ok(()),
             Some(Created::AlreadyExists) => {}
-            // Our sentinel stood there. A folder made anew would be nobody's, or a stranger's.
+            // The folder held our sentinel. A new folder would belong to no table, or to another
+            // one.
             None => {
-                return Err(self.poisoned("the folder of its log is gone, and the table with it"));
+                return Err(self.poisoned("the WAL folder is gone, and the table with it"));
             }
         }
         match self.store.get(path, MaxBytes::LOG_ENTRY).await? {
@@ -180,11 +181,12 @@ impl WalAppender {
             }
             Some(_) => {}
             None if mutant!("B6") => {}
-            // S3 answers 409 where two writes met and either may have failed: nobody has it yet.
+            // S3 answers 409 where two writes met and either may have failed: the slot is still
+            // free.
             None => return Err(Error::storage(format!("creating {path}"), CONFLICT)),
         }
         self.manifests.check_fenced(self.epoch).await?;
-        Err(self.poisoned("its next WAL position holds a foreign entry under the same epoch"))
+        Err(self.poisoned("another entry with the same writer epoch stands at this position"))
     }
 
     /// After the put and not before it: a claim in between has put its sentinel or will.
@@ -214,9 +216,9 @@ impl WalAppender {
 }
 
 /// Refuses to acknowledge an entry once its writer has learned of a later claim. The entry usually
-/// stands before the fence of that claim, and a successor then reads it; but only the fence proves that,
-/// and a collector whose clock is wrong may have removed the fence. Where the storage did not answer,
-/// the entry counts: a fence that stands would have refused it.
+/// stands before the fence of that claim, and a successor then reads it; but only the fence proves
+/// that, and a collector whose clock is wrong may have removed the fence. Where the storage did not
+/// answer, the entry counts: a fence that stands would have refused it.
 fn refuse_fenced(answer: Result<()>) -> Result<()> {
     match answer {
         Err(fenced @ Error::Fenced { .. }) => Err(fenced),
@@ -312,7 +314,7 @@ mod tests {
         old.asked = old.asked.before_a_sleep_of(ASKED);
         let place = paths::wal_entry(SHARD, old.next);
         assert_fenced(append(&mut old).await);
-        assert!(store.exists(&place).await.unwrap(), "nothing stood in its way");
+        assert!(store.exists(&place).await.unwrap(), "no fence stood in its way");
     }
 
     #[tokio::test]

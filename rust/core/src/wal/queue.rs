@@ -50,15 +50,15 @@ pub struct WalQueue {
     arrived: Notify,
     urgent: Notify,
     durable: Mutex<Durable>,
-    /// Who waits, by the number of batches that have to be durable first. An append wakes whom it
-    /// served and nobody else: with many producers the others would come only to wait again.
+    /// The waiting callers, by the number of batches that have to be durable first. An append wakes
+    /// only those it served: with many producers the others would wake only to wait again.
     waiting: Mutex<BTreeMap<u64, Vec<oneshot::Sender<()>>>>,
     max_bytes: usize,
 }
 
 impl WalQueue {
-    /// A queue that asks for an append once `max_bytes` wait, and gives an entry no more batches
-    /// than reach that size: the copy that an entry is stays small.
+    /// A queue that asks for an append once `max_bytes` wait, and that fills an entry only until it
+    /// reaches that size, because an entry is a copy of its rows in memory.
     #[must_use]
     pub fn new(max_bytes: usize) -> Self {
         Self {
@@ -91,8 +91,8 @@ impl WalQueue {
         pending.queued
     }
 
-    /// Asks for an append now; somebody waits for it. What was taken is on its way already, and
-    /// what comes later is not meant.
+    /// Asks for an append now, because a caller waits for it. Applies to the batches that are
+    /// queued, not to those that were taken already or come later.
     pub fn hurry(&self) {
         let mut pending = self.pending.lock();
         if !pending.batches.is_empty() {
@@ -115,7 +115,7 @@ impl WalQueue {
         self.pending.lock().queued
     }
 
-    /// Bytes of the batches that nobody has taken yet.
+    /// Bytes of the batches that are not taken yet.
     pub fn waiting_bytes(&self) -> usize {
         self.pending.lock().bytes
     }
@@ -142,7 +142,8 @@ impl WalQueue {
         }
     }
 
-    /// Returns when what is queued now is asked for; an older call that was met does not count.
+    /// Returns once an append of the batches queued now is asked for. A notification of an earlier
+    /// call that is served already does not count.
     async fn urgent_group(&self) {
         loop {
             self.urgent.notified().await;
@@ -152,8 +153,8 @@ impl WalQueue {
         }
     }
 
-    /// The batches of the next entry, all of one generation; none where others took them. The
-    /// caller appends them before anybody takes the next ones.
+    /// The batches of the next entry, all of one generation; empty where another thread took them.
+    /// The caller appends them before any thread takes the next ones.
     pub fn take_group(&self) -> Vec<Queued> {
         let mut pending = self.pending.lock();
         let Some(generation) = pending.batches.front().map(|queued| queued.generation) else {
@@ -173,7 +174,7 @@ impl WalQueue {
         let group: Vec<Queued> = pending.batches.drain(..end).collect();
         let taken: usize = group.iter().map(|queued| queued.bytes).sum();
         pending.bytes = pending.bytes.saturating_sub(taken);
-        // What is left belongs to the next entry; whoever hurried may wait for that part.
+        // What is left belongs to the next entry; the caller that hurried may wait for that part.
         pending.urgent = pending.urgent && (pending.closed || !pending.batches.is_empty());
         group
     }
@@ -239,7 +240,7 @@ impl WalQueue {
                 waiting.entry(batches).or_default().push(sender);
                 served
             };
-            // An end without a word is the same as a word: what counts is looked at again.
+            // A dropped sender counts like a message: the loop checks the state again.
             let _ = served.await;
         }
     }

@@ -89,7 +89,7 @@ const fn at(first: WalPosition, place: usize) -> WalPosition {
     WalPosition(first.get() + place as u64)
 }
 
-/// Damage that the store has seen, by the entry's name.
+/// Damage that the store reported, under the name of the entry.
 fn named<T>(shard_id: ShardId, position: WalPosition, read: Result<T>) -> Result<T> {
     read.map_err(|error| match error {
         Error::Corrupt { kind, detail, .. } => {
@@ -111,7 +111,7 @@ fn loaded<T>(
     })
 }
 
-/// The reads of one task, which ends when nobody waits for it any more.
+/// The reads of one task, which is aborted when this is dropped.
 struct Reads<T> {
     shard_id: ShardId,
     first: WalPosition,
@@ -129,7 +129,7 @@ impl<T> Future for Reads<T> {
 }
 
 impl<T> Reads<T> {
-    /// What a task is that did not come to its end.
+    /// The results of a task that did not finish.
     fn unread(&self, error: &JoinError) -> Vec<Result<T>> {
         let unread = |place| {
             let what = entry_name(self.shard_id, at(self.first, place));

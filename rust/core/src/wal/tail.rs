@@ -1,7 +1,7 @@
 //! Reading entries in order, with nothing skipped.
 //!
-//! Owns: the incremental read of a shard's log by anybody, owner or not.
-//! Does not own: the decision which generations are flushed already, or what becomes of rows.
+//! Owns: the incremental read of a shard's log, by its owner and by any other process.
+//! Does not own: the decision which generations are flushed already, or the use of the rows.
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ pub struct WalTail {
     shard_id: ShardId,
     next: WalPosition,
     newest_epoch: WriterEpoch,
-    /// Whether a listing has shown that nothing stands behind the first gap.
+    /// Whether a listing has shown that no entry stands behind the first gap.
     gap_checked: bool,
 }
 
@@ -49,7 +49,7 @@ impl WalTail {
     }
 
     /// Whether a listing has shown once where the log ends. A later read asks for the next entry
-    /// only, and that it is absent means two things: nobody wrote it, or it is collected.
+    /// only. Its absence has two possible causes: it was never written, or it was collected.
     #[must_use]
     pub const fn was_listed(&self) -> bool {
         self.gap_checked
@@ -63,7 +63,8 @@ impl WalTail {
         highest_position(&self.store, self.shard_id).await
     }
 
-    /// Goes on behind `covered`, if this tail is not that far: a flush holds what is skipped.
+    /// Goes on behind `covered`, if this tail is not that far: an SSTable has the rows that are
+    /// skipped.
     pub fn skip_covered(&mut self, covered: WalPosition) {
         self.next = self.next.max(covered.next());
     }
@@ -144,9 +145,9 @@ impl WalTail {
         self.read_below(end, end, prepare, take).await
     }
 
-    /// Reads every entry through `last`, which [`Self::last_entry`] gave: each one that is absent is
-    /// a hole. What was appended after the listing is left to the next read. Who knows the end
-    /// asks for nothing behind it, and asks once.
+    /// Reads every entry through `last`, which [`Self::last_entry`] returned: each one that is
+    /// absent is a hole. Entries that were appended after the listing are left to the next read.
+    /// With the end given, the read requests nothing behind it and needs no second listing.
     ///
     /// # Errors
     /// As [`Self::read_new`].
@@ -225,7 +226,7 @@ impl WalTail {
         Ok(())
     }
 
-    /// A writer appends in order, so the gap may have been filled since we looked.
+    /// A writer appends in order, so the gap may have been filled since it was read.
     async fn refuse_hole(&self, later: WalPosition) -> Result<()> {
         if self.store.exists(&paths::wal_entry(self.shard_id, self.next)).await? {
             return Ok(());
@@ -242,7 +243,7 @@ impl WalTail {
     }
 }
 
-/// Refuses an entry of an older epoch than one before it: its writer was fenced by then.
+/// Refuses an entry of an older epoch than an entry before it: its writer was fenced already.
 pub fn check_epoch(
     shard_id: ShardId,
     position: WalPosition,
@@ -255,7 +256,7 @@ pub fn check_epoch(
     Err(Error::corrupt(
         entry_name(shard_id, position),
         "epoch goes back",
-        format!("epoch {epoch} after {newest}"),
+        format!("writer epoch {epoch} follows epoch {newest}"),
     ))
 }
 

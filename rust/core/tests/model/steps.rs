@@ -18,10 +18,10 @@ const STEPS: usize = 200;
 pub enum Step {
     Put(Vec<(i64, i64)>),
     Delete(Vec<i64>),
-    /// Keys are looked up one by one, some that nobody has put among them.
+    /// Keys are looked up one by one, some that no put wrote among them.
     Get(Vec<i64>),
     Flush,
-    /// The base table takes over the oldest SSTables, so many, and the manifest lists them no more.
+    /// The base table takes over so many of the oldest SSTables, and the manifest drops them.
     Compact {
         sstables: usize,
         then: Drain,
@@ -46,13 +46,13 @@ pub enum Step {
 pub enum Drain {
     /// It ends there; a later one drains.
     Not,
-    /// The job learns of it by its next flush.
+    /// It drains; the job learns of that by its next flush.
     Beside,
-    /// The job is told.
+    /// It drains and notifies the job.
     AndTell,
 }
 
-/// Lives of exactly [`STEPS`] steps; `nulls` of ten values are none.
+/// Lives of exactly [`STEPS`] steps; `nulls` of ten values are null.
 pub fn steps(nulls: u32) -> impl Strategy<Value = Vec<Step>> {
     let key = -6_i64..12;
     let value = prop_oneof![10 - nulls => -1000_i64..1000, nulls => Just(NULL)];

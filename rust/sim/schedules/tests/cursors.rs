@@ -44,7 +44,7 @@ fn values(batch: &RecordBatch) -> Vec<i64> {
     batch.column(0).as_primitive::<Int64Type>().values().to_vec()
 }
 
-/// A view is a map of the rows that it holds, whoever has indexed them.
+/// A view is a map of the rows that it holds, whichever thread has indexed them.
 fn check(view: &MemTableView) {
     let keys: Vec<i64> = view.batches().flat_map(values).collect();
     for key in 0..4_i64 {

@@ -30,7 +30,7 @@ use object_store::memory::InMemory;
 const PUTTERS: i64 = 3;
 const PUTS: i64 = 2;
 
-/// Runs are only counted: their rows are those of the MemTable that was there before.
+/// SSTables are only counted: they have the rows of the MemTable before them.
 #[derive(Debug, Default)]
 struct Counting {
     runs: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Who works beside the owner: two collectors and a compactor.
+//! The actors beside the owner: two collectors and a compactor.
 //!
 //! Owns: which entries a collector removes and when, and the two halves of a compaction.
 //! Does not own: clocks. What a collector does with sentinels is the rule of
@@ -14,9 +14,9 @@ const SLOW_COLLECTOR: usize = COLLECTOR + 1;
 const COMPACTOR: usize = COLLECTOR + 2;
 
 impl State {
-    /// One collector removes at once what it finds. One that goes by an older manifest removes
-    /// less, so neither remembers a manifest. A second one decides now and removes later, whatever
-    /// stands there then.
+    /// One collector removes at once what it finds. The second one decides now and removes later,
+    /// whatever stands there then. Neither remembers a manifest: with an older one it would only
+    /// remove less.
     pub(super) fn collector_steps(&self, protocol: Protocol, steps: &mut Vec<Step>) {
         let mut step = |who, does, next| steps.push(Step { who, does, next: Box::new(next) });
         let removing = self.removing;

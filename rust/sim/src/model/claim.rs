@@ -12,7 +12,7 @@ impl State {
         let mutant = protocol.mutant;
         let mut step = |does, next: Self| steps.push(Step { who: it, does, next: Box::new(next) });
         match self.writers[it] {
-            // Who begins next is the first of those that have not.
+            // The next writer to begin is the first that has not begun.
             Writer::Idle if it > 0 && self.writers[it - 1] == Writer::Idle => {}
             Writer::Idle if protocol.reads_first => {
                 let (covered, generation) = (self.covered, self.generation);
@@ -22,7 +22,7 @@ impl State {
             Writer::Looked { covered, generation } => {
                 match self.read(Recovered::behind(covered), self.highest() + 1, generation) {
                     Ok(found) => step("reads the log", self.with(it, Writer::Read(found))),
-                    // What is missing was flushed meanwhile, and a newer manifest says so.
+                    // The missing entries were flushed meanwhile, as a newer manifest records.
                     Err(_) if self.covered > covered => {
                         step("looks again", self.with(it, Writer::Idle));
                     }
@@ -52,7 +52,7 @@ impl State {
                     Ok(found) => {
                         step("replays", self.with(it, Writer::Replayed { sentinel, found }));
                     }
-                    // A later claim explains whatever the log has become.
+                    // A later claim explains any state of the log.
                     Err(_) if self.epoch > self.epochs[it] => {
                         step("is fenced while it replays", self.ended(it));
                     }

@@ -1,7 +1,7 @@
 //! The log of the machine, and the one way in which it is read.
 //!
 //! Owns: slots, and MemTables rebuilt from them: nothing missing, nothing out of its order.
-//! Does not own: who reads, from where to where, or what becomes of an error.
+//! Does not own: which actor reads, from where to where, or what becomes of an error.
 
 use super::state::{MemTable, Promise, State, bit};
 
@@ -31,7 +31,7 @@ pub(super) struct Recovered {
 }
 
 impl Recovered {
-    /// Nothing is read yet, and what `covered` covers will not be.
+    /// Nothing is read yet, and the entries that `covered` covers will be skipped.
     pub fn behind(covered: u8) -> Self {
         Self { last: covered, ..Self::default() }
     }
@@ -40,8 +40,8 @@ impl Recovered {
         self.older.writes | self.newest.writes
     }
 
-    /// Forgets generations below `current`, and passes over what else `covered` covers: their rows
-    /// are in runs.
+    /// Forgets generations below `current`, and skips the other entries that `covered` covers:
+    /// their rows are in SSTables.
     pub fn without_flushed(mut self, current: u8, covered: u8) -> Self {
         if self.generation <= current {
             self.older = MemTable::default();
@@ -59,7 +59,7 @@ impl Recovered {
             return Err(Promise::P6);
         }
         if self.newest.writes != 0 && generation != self.generation {
-            // A third generation never is: the oldest is flushed before another is frozen.
+            // There is no third generation: the oldest is flushed before another is frozen.
             if generation < self.generation || self.older.writes != 0 {
                 return Err(Promise::P2);
             }

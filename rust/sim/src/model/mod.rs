@@ -1,16 +1,16 @@
 //! The protocol of one shard as a small machine, of which every reachable state is visited.
 //!
 //! Owns: how large the machine is, which bug is in it, and the walk over its states.
-//! Does not own: its steps (`claim`, `owner`, `beside`), what a state holds and what of it would
-//! break a promise (`state`, `log`), or the code that takes those steps; `life` runs it, on a
+//! Does not own: its steps (`claim`, `owner`, `beside`), what a state holds and which states break
+//! a promise (`state`, `log`), or the code that takes those steps. `life` runs that code, on a
 //! sample of its orders.
 //!
-//! A step is what storage makes atomic: one put-if-absent, one listing, one swap of the manifest.
-//! A put may land at any later time, and whoever takes no further step has crashed, so neither
-//! needs a step of its own. Nor does an attempt that changed nothing, whatever it was answered: the
-//! writer stands where it stood, and tries again. So any number of lost answers and of conflicts
-//! is in every walk. Writes are bits of a set. Writers that have not begun are alike: of states that
-//! differ in nothing but who is who, one is visited.
+//! A step is what storage makes atomic: one put-if-absent, one listing, one swap of the manifest. A
+//! put may land at any later time, and an actor that takes no further step has crashed, so neither
+//! needs a step of its own. Nor does an attempt that changed nothing, whatever its answer: the
+//! writer's state is unchanged, and it tries again. So any number of lost answers and of conflicts
+//! is in every walk. Writes are bits of a set. Writers that have not begun are alike (symmetry
+//! reduction): of states that differ only in the numbers of writers, one is visited.
 
 mod beside;
 mod claim;
@@ -54,15 +54,15 @@ pub struct Protocol {
     pub queued: u8,
     /// Whether an open reads the log before it claims too, as the core does.
     pub reads_first: bool,
-    /// Whether there is, beside a collector that removes at once what it finds, a second one that
-    /// removes later what it has decided on, whatever stands there then.
+    /// Whether there is a second collector, beside the one that removes at once what it finds. The
+    /// second removes later what it has decided on, whatever stands there then.
     pub slow_collector: bool,
-    /// A bug of the catalogue, or nothing.
+    /// A bug of the catalogue; empty for a machine without a bug.
     pub mutant: &'static str,
 }
 
 impl Protocol {
-    /// The smallest machine with so many writers and so many writes of each.
+    /// The smallest machine with this number of writers and this number of writes of each.
     #[must_use]
     pub const fn new(writers: usize, writes: u8) -> Self {
         Self { writers, writes, queued: 0, reads_first: false, slow_collector: false, mutant: "" }
@@ -134,7 +134,7 @@ impl Model for Protocol {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        // One for all of them, which reads the log of a state once.
+        // One property for all promises, so that the log of a state is read once.
         vec![Property::always("no promise is broken", |_, state: &State| state.breaks().is_none())]
     }
 }

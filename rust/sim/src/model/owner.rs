@@ -1,8 +1,8 @@
-//! The steps of a writer that has the shard, or believes so: place, append, acknowledge, freeze,
-//! flush.
+//! The steps of a writer that owns the shard, or has not noticed its loss: place, append,
+//! acknowledge, freeze, flush.
 //!
 //! Owns: what becomes of an answer that is lost, and which rows an acknowledgement waits for.
-//! Does not own: how the writer got the shard, or who takes it.
+//! Does not own: how the writer got the shard, or which writer takes it.
 
 use super::log::Slot;
 use super::state::{MOST_WRITERS, MemTable, Open, Promise, SLOTS, State, Writer, bit, write_of};
@@ -45,7 +45,7 @@ impl State {
         }
         step("appends", self.sent(it, Open { asked: false, ..open }));
         if mutant == "B6" {
-            // 409, and nothing stands there: who tries again stands where it stood.
+            // 409, and no entry stands there: a retry starts from the same state.
             step("takes a conflict for a foreign entry", self.ended(it));
         }
     }
@@ -76,12 +76,12 @@ impl State {
                 let moved = Open { next: open.next + 1, sent: false, ..open };
                 step("goes on behind its entry", self.with(it, Writer::Open(moved)));
             }
-            // It recognises its entry, and stands where it stood.
+            // It recognises its entry, and its state is unchanged.
             _ => {}
         }
     }
 
-    /// The entry of the oldest write that is not known to stand in the log.
+    /// The entry of the oldest write that the writer does not know to be in the log.
     fn entry(&self, it: usize, open: Open) -> Slot {
         let write = write_of(it, open.done);
         let is_active = open.active.writes & bit(write) != 0;

@@ -1,6 +1,6 @@
-//! What the steps read and change, and what of it would break a promise.
+//! The state that the steps read and change, and the states that break a promise.
 //!
-//! Owns: the state of storage and of every actor, as small as it can be told.
+//! Owns: the state of storage and of every actor, in its smallest form.
 //! Does not own: how the log is read (`log`), or the steps.
 
 use super::log::{Recovered, Slot};
@@ -38,7 +38,7 @@ pub(super) struct MemTable {
     pub last: u8,
 }
 
-/// What a claim goes by: the manifest that it made, and what the open has read before it.
+/// What a claim is based on: the manifest that it made, and what the open has read before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Claim {
     pub covered: u8,
@@ -50,7 +50,7 @@ pub(super) struct Claim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Open {
     pub next: u8,
-    /// Writes that stand in a MemTable, and those of them that are known to stand in the log.
+    /// Writes in a MemTable, and the subset that the writer knows to be in the log.
     pub placed: u8,
     pub done: u8,
     /// The next write stands in the log, and its answer has not arrived.
@@ -98,7 +98,8 @@ pub(super) enum Writer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) log: [Slot; SLOTS],
-    /// The manifest: its owner, the generation that is flushed next, the last entry of those before.
+    /// The manifest: its owner, the generation that is flushed next, the last entry of the
+    /// generations before it.
     pub(super) epoch: u8,
     pub(super) generation: u8,
     pub(super) covered: u8,
@@ -108,13 +109,13 @@ pub struct State {
     pub(super) epochs: [u8; MOST_WRITERS],
     /// What each writer found when it opened, with the tables below it.
     pub(super) found: [Option<Writes>; MOST_WRITERS],
-    /// The position that the slow collector is about to remove; 0 where it has none.
+    /// The position that the slow collector is about to remove; 0 where there is no such position.
     pub(super) removing: u8,
     pub(super) compacting: Option<Writes>,
     pub(super) acked: Writes,
     /// Writers that slept longer than the sentinel that fenced them stood.
     pub(super) stale: [bool; MOST_WRITERS],
-    /// What a step broke that the state does not show.
+    /// A promise that a step broke without a trace in the state.
     pub(super) broken: Option<Promise>,
 }
 
@@ -138,7 +139,7 @@ impl Promise {
             Self::P4 => "P4: no answer after a successor opened",
             Self::P6 => "P6: nothing is there twice",
             Self::P7 => "P7: the log has no hole",
-            Self::Cause => "nobody ends unless somebody claimed",
+            Self::Cause => "no writer ends unless another one claimed",
         }
     }
 }
@@ -189,14 +190,15 @@ impl State {
         next
     }
 
-    /// The same, where that writer stops for good. A claim that came after its own is the only cause.
+    /// The same, where that writer stops for good. A claim that came after its own is the only
+    /// cause.
     pub(super) fn ended(&self, writer: usize) -> Self {
         let mut next = self.with(writer, Writer::Dead);
         next.stale[writer] = false;
         if self.is_succeeded(writer) { next } else { next.breaking(Promise::Cause) }
     }
 
-    /// Whether somebody claimed after that writer.
+    /// Whether another writer claimed after that writer.
     pub(super) fn is_succeeded(&self, writer: usize) -> bool {
         self.epochs.iter().any(|epoch| *epoch > self.epochs[writer])
     }

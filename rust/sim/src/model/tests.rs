@@ -12,9 +12,9 @@ const A_SOAK: Duration = Duration::from_mins(30);
 
 /// Three writers with a write each, and everything else that the machine can do.
 const THREE_WRITERS: Protocol = whole(3, 1, 1);
-/// The same of two writers with two writes each, of which both may wait for the log.
+/// The same with two writers of two writes each, both of which may wait for the log.
 const TWO_WRITERS: Protocol = whole(2, 2, 2);
-/// Two with one, enough for most steps.
+/// Two writers with one write each, enough for most steps.
 const SMALL: Protocol = whole(2, 1, 1);
 /// Three writers with a write each, and nothing else.
 const BARE: Protocol = Protocol::new(3, 1);
@@ -104,16 +104,16 @@ fn the_model_finds_each_bug_that_is_put_into_it() {
     }
 }
 
-/// The other half of B4. What such a replay finds too much is a successor's, whose claim the check
-/// of the epoch behind the replay has not overlooked.
+/// The other half of B4. The surplus entries of such a replay are a successor's, and the check of
+/// the epoch behind the replay sees that successor's claim.
 #[test]
-fn a_replay_that_reads_on_behind_its_sentinel_shows_nobody_what_it_found() {
+fn a_replay_that_reads_on_behind_its_sentinel_shows_no_reader_what_it_found() {
     for protocol in [SMALL, BARE] {
         keeps_every_promise(Protocol { mutant: "B4-behind", ..protocol }, LONGEST, 1_000);
     }
 }
 
-/// A machine in which nobody could take over or collect would keep every promise as well.
+/// A machine in which no writer could take over or collect would keep every promise as well.
 #[test]
 fn every_step_is_taken() {
     let mut taken = BTreeSet::new();

@@ -13,9 +13,9 @@
 //! A key keeps its slot; a newer row of it replaces the position, after the link from the new
 //! row to the old one was published. A reader that is bounded to fewer rows follows the links
 //! back. A table that grows is rebuilt beside the old one, so a reader of the old one still finds
-//! every row that it may see. Old tables stay until the index goes: together they are no larger
-//! than the last one, and so a reader takes no lock and counts no reference, which readers on
-//! other cores would have to wait for.
+//! every row that it may see. Old tables stay until the index is dropped: together they are no
+//! larger than the last one. So a reader takes no lock and counts no reference, and readers on
+//! different cores do not contend for a cache line.
 //!
 //! Keys that rise from the first row on stay out of the table. The first one that does not brings
 //! all of them into it.
@@ -41,7 +41,7 @@ const FIRST_SLOTS: usize = if cfg!(lancemem_schedules) { 1 << 2 } else { 1 << 10
 /// No earlier row has this key.
 const NONE: u32 = u32::MAX;
 
-/// What is known of one row.
+/// The entry of one row in the chain of its key.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     /// The row that this one superseded.
@@ -87,7 +87,8 @@ impl Slots {
 
     /// The slot where `found` accepts the position, or the free one where such a key belongs.
     fn find(&self, hash: u32, mut found: impl FnMut(u32) -> bool) -> (usize, Option<u32>) {
-        // A table of one slot would need a shift by all 32 bits; the first one has more.
+        // Linear probing. At most half of the slots are taken, so the loop meets a free one.
+        // A table of one slot would need a shift by all 32 bits; the first table has more slots.
         let mut at = (hash >> self.shift) as usize;
         loop {
             let slot = self.slots[at].load(Ordering::Acquire);
@@ -138,8 +139,8 @@ impl HashIndex {
         rows.key(RowSlot { batch, row: row as usize - rows.get(batch).first_row })
     }
 
-    /// Bytes at the start of a key that tell nothing apart: mostly one, which says that the
-    /// value is not null, as it is in every primary key.
+    /// Length of the prefix that all keys share and that sorting may skip: 1 where every key begins
+    /// with the tag of a value that is not null, else 0.
     fn shared_first_byte(&self, rows: &Rows, limit: usize) -> usize {
         let first = |row| self.key(rows, row).first().copied();
         let all_the_same = (0..position(limit)).all(|row| first(row) == Some(1));

@@ -1,7 +1,7 @@
 //! The key index of a MemTable: the seam, and the two structures behind it.
 //!
 //! Owns: what an index must answer. Every answer is bounded by a row count, so that a reader
-//! sees the index as it was when it took its view, whatever is inserted later.
+//! sees the index as of the moment when it took its view, whatever is inserted later.
 //! Does not own: rows and their keys, which the MemTable lends to every call.
 //!
 //! Measured against each other in `benches/put.rs`; docs/decisions/0006 has the choice.

@@ -1,4 +1,5 @@
-//! Keys that rise strictly from the first row of a MemTable on: time series, counters, sorted loads.
+//! Keys that rise strictly from the first row of a MemTable on: time series, counters, sorted
+//! loads.
 //!
 //! Owns: whether they still rise, and finding a key among them by bisection.
 //! Does not own: what becomes of them when one does not rise; the index that holds this does that.
@@ -26,7 +27,8 @@ pub(super) struct Rising {
 }
 
 impl Rising {
-    /// Whether all keys rise with those of `batch`, the next one. One thread asks at a time.
+    /// Whether all keys still rise with the keys of the next batch, `batch`. One thread asks at a
+    /// time.
     pub fn goes_on(&self, rows: &Rows, batch: usize) -> bool {
         if self.ended.load(Ordering::Relaxed) {
             return false;
@@ -43,7 +45,7 @@ impl Rising {
         goes_on
     }
 
-    /// Says that all rows are in another structure now.
+    /// Records that all rows are in another structure now.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }

@@ -26,7 +26,8 @@ struct Entry {
 pub struct SkipListIndex(SkipMap<Entry, ()>);
 
 impl SkipListIndex {
-    /// What a list with one entry a key does, and what readers of older positions would miss.
+    /// The mutant `B20-list`: a list with one entry per key, in which readers of older positions
+    /// find nothing.
     fn remove_older(&self, entry: &Entry) {
         let older = self.0.lower_bound(Bound::Excluded(entry));
         if let Some(older) = older.filter(|older| older.key().key == entry.key) {
@@ -81,17 +82,17 @@ impl KeyIndex for SkipListIndex {
 
     fn rows_by_key(&self, _rows: &Rows, limit: usize) -> Vec<u32> {
         let mut sorted = Vec::with_capacity(limit);
-        let mut run_start = 0;
+        let mut key_start = 0;
         let mut previous: Option<KeyBytes> = None;
         self.visit(limit, |key, position| {
             if previous.as_ref() != Some(key) {
-                sorted[run_start..].reverse();
-                run_start = sorted.len();
+                sorted[key_start..].reverse();
+                key_start = sorted.len();
                 previous = Some(key.clone());
             }
             sorted.push(position);
         });
-        sorted[run_start..].reverse();
+        sorted[key_start..].reverse();
         sorted
     }
 }

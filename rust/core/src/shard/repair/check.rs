@@ -1,4 +1,4 @@
-//! Looking at every entry that a replay would read, and at those behind the first damage.
+//! The check of every entry that a replay would read, and of those behind the first damage.
 //!
 //! Owns: the walk over the log and the rules of a replay, applied without stopping.
 //! Does not own: any write.
@@ -74,7 +74,7 @@ pub(super) async fn inspect(
     })
 }
 
-/// An entry of which nothing is known but its damage.
+/// The finding of an entry that could not be read.
 fn unread(position: WalPosition, error: Error) -> WalFinding {
     WalFinding {
         position,
@@ -88,7 +88,7 @@ fn unread(position: WalPosition, error: Error) -> WalFinding {
     }
 }
 
-/// What an entry is by itself.
+/// The finding of one entry, without regard to those before it.
 fn look(shard_id: ShardId, position: WalPosition, bytes: Option<Bytes>) -> WalFinding {
     let what = entry_name(shard_id, position);
     let Some(bytes) = bytes else {
@@ -123,7 +123,7 @@ fn look(shard_id: ShardId, position: WalPosition, bytes: Option<Bytes>) -> WalFi
     finding
 }
 
-/// The Arrow decoder panics on some bytes that are none of its.
+/// The Arrow decoder panics on some invalid bytes.
 fn guarded(what: &str, decode: impl FnOnce() -> Result<WalEntry>) -> Result<WalEntry> {
     catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(Error::corrupt(what, "undecodable", "the decoder panicked")))
@@ -136,7 +136,7 @@ fn damage(error: Error) -> WalDamage {
     }
 }
 
-/// What a replay has come to: neither epochs nor generations go back.
+/// The state of a replay: neither epochs nor generations go back.
 struct Order {
     shard_id: ShardId,
     current: Generation,

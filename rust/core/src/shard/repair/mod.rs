@@ -1,7 +1,7 @@
 //! A damaged log: what is wrong with it, and the way to go on without the part that is lost.
 //!
-//! Owns: the report that a person decides by; `check`, which writes nothing, `truncate`, which drops
-//! exactly what it was told to, and `retire`, which fences a shard that holds nothing.
+//! Owns: the report that an operator decides by; `check`, which writes nothing, `truncate`, which
+//! drops the log from the given position on, and `retire`, which fences a shard without rows.
 //! Does not own: the decision, or rows that a running job still has in memory.
 
 mod check;
@@ -19,13 +19,13 @@ use crate::types::{Generation, ShardId, WalPosition, WriterEpoch};
 pub struct WalReport {
     /// The shard.
     pub shard_id: ShardId,
-    /// The manifest covers the entries up to this one; nobody reads them any more.
+    /// The manifest covers the entries up to this one; no replay reads them any more.
     pub replay_after_wal_position: WalPosition,
-    /// The highest position; what was looked at ends there.
+    /// The highest position, where the check ends.
     pub last_wal_position: WalPosition,
-    /// The epoch of the shard: its owner's, or that of the cut.
+    /// The epoch of the shard: of its owner, or of the truncation.
     pub writer_epoch: WriterEpoch,
-    /// By position: from the first damage on, or everything that a cut dropped.
+    /// By position: from the first damage on, or everything that a truncation dropped.
     pub findings: Vec<WalFinding>,
 }
 
@@ -46,21 +46,21 @@ pub struct WalFinding {
     pub damage: Option<WalDamage>,
     /// Size of the object; 0 where there is none.
     pub bytes: u64,
-    /// Its rows, where it can be decoded; none in a fence sentinel. Of a damaged entry this and
-    /// the next two are what it says, true or not.
+    /// Its rows, where it can be decoded; 0 in a fence sentinel. In a damaged entry this and the
+    /// next two values are unverified.
     pub rows: Option<u64>,
     /// Generation of its rows, where it names one.
     pub generation: Option<Generation>,
     /// Epoch of its writer, where it can be decoded.
     pub writer_epoch: Option<WriterEpoch>,
-    /// Where a cut put its bytes, relative to the table.
+    /// Where a truncation copied its bytes, relative to the table.
     pub copy: Option<String>,
     /// Whether it may have come late (`WalEntry::is_fence_of_lance`).
     is_fence_of_lance: bool,
 }
 
 impl WalFinding {
-    /// Whether nothing is lost without it: an intact entry without rows.
+    /// Whether no row is lost without it: an intact entry without rows.
     fn is_sentinel(&self) -> bool {
         self.damage.is_none() && self.rows == Some(0)
     }

@@ -1,8 +1,8 @@
-//! Taking a shard from whoever may still write it, where it holds no row that is owed to anybody.
+//! Taking a shard without rows from any process that may still write to it.
 //!
-//! Owns: that nothing is in its log or its SSTables, the fence that keeps it so, and what the shard says
-//! of itself from then on.
-//! Does not own: why the shard is not wanted any more as it was.
+//! Owns: the check that its log and its SSTables hold no row, the fence that keeps them so, and the
+//! sharding that the shard records from then on.
+//! Does not own: why the shard gets another sharding.
 
 use std::sync::Arc;
 
@@ -14,23 +14,24 @@ use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Result, WriterConfig};
 use crate::wal::{WalAppender, highest_position};
 
-/// How often a shard is taken where others take it at the same time.
+/// How often a shard is taken where other processes take it at the same time.
 const ATTEMPTS: usize = 8;
 
-/// Fences the writer of a shard without rows, which is one of `sharding` from then on.
+/// Fences the writer of a shard without rows, which belongs to `sharding` from then on.
 ///
-/// Where it was one of another, rows of one transaction id may have gone to other shards than now: the newest
-/// version of each application can be written once more.
+/// Where it belonged to another sharding, rows of one transaction id may have gone to other shards
+/// than now. So the newest version of each application can be written once more.
 ///
 /// # Errors
-/// An input error where the shard lists runs or its log has rows, also such as came until the fence
-/// stood, or damage: they are left as they are. Fenced where another claim came; a storage error.
+/// An input error where the shard lists SSTables, or where its log has damage or rows, those that
+/// came until the fence stood included. They are left as they are. Fenced where another claim came;
+/// a storage error.
 pub async fn retire(store: &Store, manifests: &Arc<ManifestStore>, sharding: &str) -> Result<()> {
     retire_where(store, manifests, sharding, |_| Ok(())).await
 }
 
-/// As [`retire`], where the shard names another sharding; it is left alone where it does not, or
-/// somebody else was faster.
+/// As [`retire`], where the shard records another sharding. It is left alone where it does not, or
+/// where another process was faster.
 ///
 /// # Errors
 /// As [`retire`].
@@ -43,7 +44,10 @@ pub async fn take_over(
         if is_of_another(manifest, sharding) {
             return Ok(());
         }
-        Err(Error::input(format!("shard {} is one of {sharding}", manifest.shard_id)))
+        Err(Error::input(format!(
+            "shard {} belongs to the sharding {sharding} already",
+            manifest.shard_id
+        )))
     };
     let mut attempt = 1;
     loop {
@@ -73,8 +77,8 @@ fn is_of_another(manifest: &ShardManifest, sharding: &str) -> bool {
     manifest.sharding.as_ref().is_some_and(|there| there != sharding)
 }
 
-/// What is refused no more where somebody else made the shard one of `sharding` meanwhile: its rows are
-/// of that one.
+/// The result `done`, or success where another process gave the shard to `sharding` meanwhile: then
+/// its rows are routed by that sharding.
 async fn unless_own(manifests: &ManifestStore, sharding: &str, done: Result<()>) -> Result<()> {
     let Err(Error::InvalidInput(_) | Error::Fenced { .. }) = &done else { return done };
     if is_of_another(&*manifests.existing().await?, sharding) { done } else { Ok(()) }
@@ -92,7 +96,8 @@ async fn retire_where(
     let fence = WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
     refuse_rows(&manifest, &inspect(store, &manifest, fence.sentinel()).await?)?;
     if manifest.sharding.as_deref() != Some(sharding) {
-        // Not with the claim: rows that came until the fence stood are still of the other sharding.
+        // Not with the claim: rows that came until the fence stood were routed by the other
+        // sharding.
         let change = |manifest: &mut ShardManifest| {
             manifest.sharding = Some(sharding.to_owned());
             take_back_newest(&mut manifest.txns);
@@ -115,7 +120,8 @@ fn refuse_rows(manifest: &ShardManifest, log: &WalReport) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "shard {} lists {sstables} SSTables and has {entries} entries with rows in its log",
+        "shard {} is not empty: it lists {sstables} SSTables, and {entries} entries of its log \
+         have rows or are damaged",
         manifest.shard_id
     )))
 }

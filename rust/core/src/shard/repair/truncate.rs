@@ -1,12 +1,13 @@
 //! Dropping the end of a log, from one position on, so that the shard opens again.
 //!
-//! Owns: what may be cut, and the order of writes that a crash can stop anywhere.
-//! Does not own: which position; a person names one that `check` reported.
+//! Owns: what may be truncated, and the order of writes that a crash can stop anywhere.
+//! Does not own: which position; an operator names one that `check` reported.
 //!
-//! The order: claim, fence behind the highest entry, then from there down to the position, for
-//! each entry a copy and then a sentinel of our epoch in its place. The damage goes last, so a
-//! cut that stopped half-way leaves a log that is still refused, in which epochs never go back.
-//! No position becomes free: a writer that slept through the cut finds its next one used up.
+//! The order: claim, fence behind the highest entry, then from there down to the position, for each
+//! entry a copy and then a sentinel of our epoch in its place. The damage is replaced last, so a
+//! truncation that stopped half-way leaves a log that is still refused, in which epochs never go
+//! back. No position becomes free: a writer that slept through the truncation finds its next one
+//! used up.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ use crate::wal::{WalAppender, entry_name};
 ///
 /// # Errors
 /// An input error, with nothing written, where `from` is covered by the manifest, an entry
-/// before it is damaged, or none behind it is. After any other error the cut may be half done:
-/// call again.
+/// before it is damaged, or no entry from there on is. After any other error the truncation may be
+/// half done: call again.
 pub async fn truncate_wal(
     store: &Store,
     manifests: &Arc<ManifestStore>,
@@ -41,9 +42,10 @@ pub async fn truncate_wal(
     refuse(&report, from)?;
     report.findings.retain(|finding| finding.position >= from);
 
-    let cut = Truncation { store, manifests, shard_id, epoch };
+    let truncation = Truncation { store, manifests, shard_id, epoch };
     for finding in report.findings.iter_mut().rev() {
-        cut.drop_entry(finding).await.map_err(|error| half_done(error, shard_id, from))?;
+        let dropped = truncation.drop_entry(finding).await;
+        dropped.map_err(|error| half_done(error, shard_id, from))?;
     }
     manifests.check_fenced(epoch).await?;
     Ok(report)
@@ -73,14 +75,14 @@ fn refuse(report: &WalReport, from: WalPosition) -> Result<()> {
 fn refuse_uncopied(report: &WalReport, from: WalPosition) -> Result<()> {
     let mut dropped = report.findings.iter().filter(|finding| finding.position >= from);
     let uncopied = dropped.find_map(|finding| match finding.damage.as_ref()?.kind {
-        MaxBytes::TOO_LARGE => Some((finding.position, "too large to be copied before")),
-        NO_FILE => Some((finding.position, "no file that could be copied before")),
+        MaxBytes::TOO_LARGE => Some((finding.position, "too large to be copied")),
+        NO_FILE => Some((finding.position, "not a file that can be copied")),
         _ => None,
     });
     let Some((position, why)) = uncopied else { return Ok(()) };
     Err(Error::input(format!(
-        "{} cannot be truncated: {} is {why}; move it elsewhere, and call again where the log is still \
-         damaged then",
+        "{} cannot be truncated: {} is {why}; move it elsewhere, and call again if the log is \
+         still damaged",
         entry_name(report.shard_id, from),
         paths::wal_entry(report.shard_id, position)
     )))
@@ -109,7 +111,8 @@ struct Truncation<'a> {
 impl Truncation<'_> {
     /// Puts the sentinel in the place of an entry, which is copied before.
     async fn drop_entry(&self, finding: &mut WalFinding) -> Result<()> {
-        // Nobody can open the shard before the cut is complete, but somebody may cut it too.
+        // No process can open the shard before the truncation is complete, but another truncation
+        // may run.
         self.manifests.check_fenced(self.epoch).await?;
         let place = LogAddress { shard_id: self.shard_id, position: finding.position };
         let sentinel = wal_entry::encode_sentinel(place, self.epoch)?;
@@ -122,7 +125,7 @@ impl Truncation<'_> {
                 if !finding.is_sentinel() {
                     finding.copy = Some(self.copy(finding.position, seen.bytes.clone()).await?);
                 }
-                // Without a condition a cut that slept here would undo what a later one did.
+                // Without a condition a truncation that slept here would undo a later one.
                 if !self.store.replace(&path, &seen, sentinel.clone()).await?
                     && self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref() != Some(&sentinel)
                 {
@@ -146,12 +149,15 @@ impl Truncation<'_> {
         if self.store.put_if_absent(&path, bytes.clone()).await? == Created::AlreadyExists
             && self.store.get(&path, MaxBytes::LOG_ENTRY).await?.as_ref() != Some(&bytes)
         {
-            return Err(Error::storage(format!("creating {path}"), "other bytes stand there"));
+            return Err(Error::storage(
+                format!("creating {path}"),
+                "the object exists with different content",
+            ));
         }
         Ok(path)
     }
 
-    /// Nobody but another cut replaces an entry.
+    /// Only another truncation replaces an entry.
     fn changed(&self, position: WalPosition) -> Error {
         Error::storage(
             format!("replacing {}", entry_name(self.shard_id, position)),
@@ -163,7 +169,7 @@ impl Truncation<'_> {
     fn appeared(&self, position: WalPosition) -> Error {
         Error::storage(
             format!("filling the hole at {}", entry_name(self.shard_id, position)),
-            "the entry came meanwhile; check the log again",
+            "another process wrote the entry meanwhile; verify the log again",
         )
     }
 }
