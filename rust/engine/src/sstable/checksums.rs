@@ -68,7 +68,7 @@ impl FileSum {
     /// That of the file at `path` in the SSTable at `folder`, read back.
     pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
         let sum = sum_file(store, path, Summing::default()).await?;
-        let sum = sum.map_err(|kind| Error::io(format!("{path}, just written: {kind}")))?;
+        let sum = sum.map_err(|kind| Error::io(format!("reading back {path}: {kind}")))?;
         Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
     }
 
@@ -201,8 +201,8 @@ impl Compared {
         };
         let detail = match kind {
             MaxBytes::TOO_LARGE | CUT_SHORT => OTHER_SIZE,
-            NO_FILE => "nothing but a file can be read",
-            _ => "other bytes than were written",
+            NO_FILE => "only a regular file can be read",
+            _ => "file does not match the checksum that the SSTable manifest records",
         };
         Err(lancemem_core::Error::corrupt(format!("{file} of {name}"), kind, detail))
     }

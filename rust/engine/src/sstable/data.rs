@@ -77,7 +77,8 @@ pub(super) async fn write_data(
     let size = NonZero::new(written.size_bytes);
     let mut fragment = Fragment::new(FRAGMENT);
     fragment.physical_rows = usize::try_from(written.num_rows).ok();
-    let crc32 = *sum.get().ok_or_else(|| Error::internal("a data file was not closed"))?;
+    let not_closed = || Error::internal(format!("data file {name} was not closed"));
+    let crc32 = *sum.get().ok_or_else(not_closed)?;
     let sum = FileSum { file: format!("{FOLDER}/{name}"), crc32 };
     let file = DataFile::new(name, ids, columns, context.storage_version, size, None);
     fragment.files.push(file);
@@ -109,7 +110,8 @@ fn pieces(batch: &RecordBatch, most_bytes: usize) -> impl Iterator<Item = Record
 /// Field ids, and the file's column of each.
 fn columns_of(writer: &FileWriter) -> Result<(Vec<i32>, Vec<i32>)> {
     let signed = |number: u32| {
-        i32::try_from(number).map_err(|_| Error::internal(format!("field or column {number}")))
+        let too_large = |_| Error::internal(format!("field or column {number} exceeds 2^31 - 1"));
+        i32::try_from(number).map_err(too_large)
     };
     let pairs = writer.field_id_to_column_indices();
     let ids = pairs.iter().map(|(id, _)| signed(*id)).collect::<Result<_>>()?;
@@ -162,7 +164,7 @@ async fn write_converted(
     let mut fragments = Box::pin(builder.write_fragments(rows)).await?;
     match (fragments.pop(), fragments.pop()) {
         (Some(fragment), None) => Ok(Fragment { id: FRAGMENT, ..fragment }),
-        _ => Err(Error::internal(format!("{uri} was not written as one fragment"))),
+        _ => Err(Error::internal(format!("SSTable {uri} was not written as one fragment"))),
     }
 }
 

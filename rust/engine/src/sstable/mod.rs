@@ -126,7 +126,7 @@ impl SsTableContext {
     pub async fn new(base: &Dataset, shard_id: Uuid) -> Result<Self> {
         if base.schema().field(TOMBSTONE).is_some() {
             return Err(Error::invalid_input(format!(
-                "table {} has a column with the reserved name '{TOMBSTONE}'",
+                "table {} has a column with the reserved name '{TOMBSTONE}'; rename the column",
                 base.uri()
             )));
         }

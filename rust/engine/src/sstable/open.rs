@@ -70,7 +70,7 @@ fn refuse_elsewhere(sstable: &Dataset) -> Result<()> {
     if manifest.base_paths.is_empty() && !manifest.fragments.iter().any(is_elsewhere) {
         return Ok(());
     }
-    let what = "it has files that are not in its own folder";
+    let what = "the manifest names files outside the SSTable's folder";
     Err(Error::corrupt_file(sstable.manifest_location().path.clone(), what))
 }
 
@@ -88,12 +88,12 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ve
     };
     let damaged = |what: &str| Error::corrupt_file(file.clone(), what);
     let message = ManifestFile::of(&bytes).map(|file| file.message);
-    let message = message.ok_or_else(|| damaged("it is not a whole manifest"))?;
+    let message = message.ok_or_else(|| damaged("the manifest file is incomplete"))?;
     let unsealed = match checksummed::unseal(message, path) {
         Ok(unsealed) => unsealed,
-        Err(_) if context.verifies => return Err(damaged("its checksum is that of other bytes")),
+        Err(_) if context.verifies => return Err(damaged("checksum mismatch in the manifest")),
         Err(error) => {
-            tracing::warn!(%error, "the manifest of an SSTable is damaged, and read all the same");
+            tracing::warn!(%error, "checksum mismatch in the manifest of an SSTable is ignored");
             return Ok(None);
         }
     };
@@ -160,7 +160,7 @@ impl CommitHandler for OnlyVersion {
         _: ManifestNamingScheme,
         _: Option<Transaction>,
     ) -> std::result::Result<ManifestLocation, CommitError> {
-        Err(CommitError::OtherError(Error::not_supported("an SSTable never changes")))
+        Err(CommitError::OtherError(Error::not_supported("an SSTable is immutable")))
     }
 }
 

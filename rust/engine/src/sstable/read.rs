@@ -103,7 +103,7 @@ impl KeyIndex {
     pub async fn newest(&self, key: ScalarValue) -> Result<Option<u32>> {
         let found = self.0.search(&SargableQuery::Equals(key), &NoOpMetricsCollector).await?;
         let SearchResult::Exact(rows) = found else {
-            return Err(Error::internal("a key index gave rows that are not exact"));
+            return Err(Error::internal("the key index of an SSTable gave an inexact answer"));
         };
         // Superseded rows are in the index as well; the last row of a key is its newest.
         let rows = rows.true_rows();
@@ -111,7 +111,7 @@ impl KeyIndex {
         newest
             .map(|row| {
                 u32::try_from(row).map_err(|_| {
-                    Error::internal(format!("row {row} of a key index is outside its SSTable"))
+                    Error::internal(format!("row {row} in the key index of an SSTable is >= 2^32"))
                 })
             })
             .transpose()

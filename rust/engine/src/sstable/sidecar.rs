@@ -120,7 +120,7 @@ impl PageMaker {
         let mut superseded = pages.superseded;
         superseded.sort_unstable();
         RoaringBitmap::from_sorted_iter(superseded)
-            .map_err(|error| Error::internal(format!("superseded positions: {error}")))
+            .map_err(|error| Error::internal(format!("superseded row positions: {error}")))
     }
 
     /// Sends the next page: `values` ascend, and follow those of the page before. Every page but the
@@ -137,7 +137,7 @@ impl PageMaker {
 
     fn send(&self, page: RecordBatch) -> Result<()> {
         // The index has failed, and its error is the one to tell.
-        let gone = |_| Error::internal("the writer of the key index has ended before its pages");
+        let gone = |_| Error::internal("the key index writer ended before its last page");
         self.pages.blocking_send(page).map_err(gone)
     }
 }
@@ -167,7 +167,7 @@ impl<'a> KeyPages<'a> {
         }
         if sorted_rows.len() != rows {
             return Err(Error::internal(format!(
-                "{} sorted positions were given for {rows} rows",
+                "expected {rows} sorted row positions, got {}",
                 sorted_rows.len()
             )));
         }
@@ -201,7 +201,7 @@ impl<'a> KeyPages<'a> {
                 let position = *position as usize;
                 if position >= self.rows {
                     return Err(Error::internal(format!(
-                        "row position {position} is not one of {} rows",
+                        "row position {position} is out of range for {} rows",
                         self.rows
                     )));
                 }

@@ -91,9 +91,9 @@ pub async fn write_sstable(
         futures::try_join!(async { rows_written.await? }, async { keys.await? })?;
     if fragment.physical_rows != usize::try_from(rows).ok() {
         return Err(Error::internal(format!(
-            "{:?} of {rows} rows were written to {}",
-            fragment.physical_rows,
-            context.uri(&path)
+            "SSTable {}: expected {rows} written rows, found {:?}",
+            context.uri(&path),
+            fragment.physical_rows
         )));
     }
     fragment.deletion_file = keys.deletion_file;
@@ -116,7 +116,10 @@ async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<
             return Ok(path);
         }
     }
-    Err(Error::internal(format!("each of {DRAWS} random names of an SSTable is taken")))
+    Err(Error::internal(format!(
+        "all {DRAWS} random folder names for generation {generation} exist in {}",
+        context.shard_uri
+    )))
 }
 
 /// The number of rows, if they can be one SSTable of the schema.
@@ -143,7 +146,9 @@ fn check_input(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<u64> {
     let rows: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
     // Positions and deletion vectors have 32 bits.
     if rows == 0 || rows > u64::from(u32::MAX) {
-        return Err(Error::invalid_input(format!("an SSTable cannot have {rows} rows")));
+        return Err(Error::invalid_input(format!(
+            "an SSTable is limited to 1 to 2^32 - 1 rows, got {rows} rows"
+        )));
     }
     Ok(rows)
 }
@@ -264,7 +269,8 @@ async fn write_manifest(
     let encoded = ObjectStore::memory();
     write_manifest_file_to_path(&encoded, &mut manifest, None, &path, None).await?;
     let bytes = encoded.inner.get(&path).await?.bytes().await?;
-    let file = sealed(&bytes).ok_or_else(|| Error::internal("lance wrote no manifest"))?;
+    let unreadable = || Error::internal("the manifest file that lance encoded has no message");
+    let file = sealed(&bytes).ok_or_else(unreadable)?;
     context.object_store.put(&path, &file).await?;
     Ok(())
 }
