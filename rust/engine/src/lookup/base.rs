@@ -290,12 +290,12 @@ async fn search(
 ) -> Result<RowLocations> {
     let found = segment.search(query, &NoOpMetricsCollector).await.in_base(ACTION)?;
     let SearchResult::Exact(rows) = found else {
-        return Err(Error::Internal("a B-tree gave rows that are not exact".to_owned()));
+        return Err(Error::Internal("the index on the key gave an inexact answer".to_owned()));
     };
     let rows = rows.true_rows();
     let addresses = rows
         .row_addrs()
-        .ok_or_else(|| Error::Internal("a B-tree gave whole fragments for a key".to_owned()))?;
+        .ok_or_else(|| Error::Internal("the index on the key gave whole fragments".to_owned()))?;
     let places = addresses.map(|address| {
         let (fragment, offset) = split(u64::from(address));
         (row, fragment, offset)
@@ -328,7 +328,7 @@ async fn by_scan(
         let keys = KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch);
         let addresses = batch
             .column_by_name(ROW_ADDR)
-            .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
+            .ok_or_else(|| Error::Internal(format!("{ACTION}: column {ROW_ADDR} was not read")))?
             .as_primitive::<UInt64Type>();
         for (key, address) in keys.iter().zip(addresses.values()) {
             if let Some(row) = wanted.row_of(key) {

@@ -131,7 +131,7 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
         let name = field.name();
         let column = batch
             .column_by_name(name)
-            .ok_or_else(|| Error::Internal(format!("{action}: no column {name}")))?;
+            .ok_or_else(|| Error::Internal(format!("{action}: column '{name}' was not read")))?;
         if column.data_type() == field.data_type() {
             return Ok(column.clone());
         }
@@ -188,9 +188,9 @@ async fn take_batch(
     };
     if rows.num_rows() != offsets.len() {
         return Err(LanceError::internal(format!(
-            "{} of {} rows were read of fragment {fragment}",
-            rows.num_rows(),
-            offsets.len()
+            "fragment {fragment}: expected {} rows, read {}",
+            offsets.len(),
+            rows.num_rows()
         )));
     }
     Ok(rows)

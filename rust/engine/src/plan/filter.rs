@@ -341,7 +341,7 @@ fn refuse_long_text(sql: &str) -> Result<()> {
         is_negated = matches!(&word, Token::Word(word) if word.value.eq_ignore_ascii_case("not"));
         if nots > MOST_NOTS {
             return Err(Error::input(format!(
-                "the filter has more than {MOST_NOTS} conditions in NOT ( ) inside of each other"
+                "the filter nests more than {MOST_NOTS} conditions in NOT ( ); write opposite ones"
             )));
         }
     }

@@ -49,7 +49,7 @@ pub fn parse(session: &SessionContext, schema: &DFSchema, sql: &str) -> PlanResu
         return Err(error);
     }
     let expression = state.create_logical_expr_from_sql_expr(parsed, schema)?;
-    let txn = |part| {
+    let marked = |part| {
         // A decimal of another origin is still a cast here.
         let Expr::Literal(
             value @ (ScalarValue::Decimal128(..) | ScalarValue::Decimal256(..)),
@@ -58,10 +58,10 @@ pub fn parse(session: &SessionContext, schema: &DFSchema, sql: &str) -> PlanResu
         else {
             return Ok(Transformed::no(part));
         };
-        let txn = BTreeMap::from([(OPEN.to_owned(), String::new())]);
-        Ok(Transformed::yes(Expr::Literal(value, Some(FieldMetadata::from(txn)))))
+        let metadata = BTreeMap::from([(OPEN.to_owned(), String::new())]);
+        Ok(Transformed::yes(Expr::Literal(value, Some(FieldMetadata::from(metadata)))))
     };
-    Ok(expression.transform_up(txn)?.data)
+    Ok(expression.transform_up(marked)?.data)
 }
 
 /// The text of a number that no decimal has: of more than 76 digits.
@@ -324,7 +324,7 @@ fn is_open(expression: &Expr) -> bool {
 
 fn is_marked(expression: &Expr) -> bool {
     match expression {
-        Expr::Literal(_, Some(txn)) => txn.inner().contains_key(OPEN),
+        Expr::Literal(_, Some(metadata)) => metadata.inner().contains_key(OPEN),
         Expr::Negative(of) => is_marked(of),
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             is_exact_arithmetic(*op) && (is_marked(left) || is_marked(right))
@@ -341,8 +341,8 @@ fn constant(expression: &Expr) -> Option<ScalarValue> {
 
 fn constant_digits(expression: &Expr) -> Option<(i256, i16)> {
     match expression {
-        Expr::Literal(value, txn) => {
-            let is_open = txn.as_ref().is_some_and(|txn| txn.inner().contains_key(OPEN));
+        Expr::Literal(value, metadata) => {
+            let is_open = metadata.as_ref().is_some_and(|it| it.inner().contains_key(OPEN));
             (is_open || value.data_type().is_integer()).then(|| digits_of(value)).flatten()
         }
         Expr::Negative(of) => {
@@ -391,9 +391,9 @@ fn double_if_open(expression: Expr) -> PlanResult<Transformed<Expr>> {
 /// The expression with a `float64` for each open number.
 fn doubles(expression: Expr) -> PlanResult<Expr> {
     let double = |part| match part {
-        Expr::Literal(value, Some(txn)) if txn.inner().contains_key(OPEN) => {
+        Expr::Literal(value, Some(metadata)) if metadata.inner().contains_key(OPEN) => {
             let number = nearest_double(&value).ok_or_else(|| {
-                DataFusionError::Plan(format!("the number {value} has no float64"))
+                DataFusionError::Plan(format!("the number {value} cannot be read as a float64"))
             })?;
             Ok(Transformed::yes(lit(number)))
         }

@@ -23,10 +23,10 @@ impl ReadPart {
     /// An input error where there is no such part.
     pub fn new(index: usize, of: usize) -> Result<Self> {
         if index >= of {
-            return Err(Error::input(format!("there is no part {index} of {of}")));
+            return Err(Error::input(format!("no part {index} of {of}; parts count from 0")));
         }
         if of > MOST_PARTS {
-            return Err(Error::input(format!("a read has at most {MOST_PARTS} parts, not {of}")));
+            return Err(Error::input(format!("a read is limited to {MOST_PARTS} parts, got {of}")));
         }
         Ok(Self { index, of })
     }

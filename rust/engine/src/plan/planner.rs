@@ -311,13 +311,13 @@ impl<'a> Planner<'a> {
         if self.whole.is_some() || !is_enough || !is_there {
             return Ok(None);
         }
-        let txns = !matches!(newest, Newest::ByPosition { .. });
+        let with_tombstones = !matches!(newest, Newest::ByPosition { .. });
         let rows = SsTableKeysScan::try_new(
             sstable.clone(),
             key.clone(),
             &self.snapshot.schema,
             &names,
-            txns,
+            with_tombstones,
         );
         Ok(Some(Arc::new(LeafExec::new(rows.context(PLANNING)?))))
     }

@@ -138,7 +138,7 @@ impl Rows {
         let columns = self.schema.fields().iter().map(column).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
-            .map_err(|error| Error::Internal(format!("giving the keys of an SSTable: {error}")))
+            .map_err(|error| Error::Internal(format!("reading the keys of an SSTable: {error}")))
     }
 
     fn tombstones(&self, places: Range<usize>) -> BooleanArray {

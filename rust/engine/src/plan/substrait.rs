@@ -93,7 +93,7 @@ pub async fn parse(session: &SessionContext, schema: &SchemaRef, message: &[u8])
         return Err(refused(&format!("it has {found} expressions, expected one")));
     };
     let Some(ExprType::Expression(expression)) = &reference.expr_type else {
-        return Err(refused(&"it is no scalar expression"));
+        return Err(refused(&"it is not a scalar expression"));
     };
     let columns = columns_of(schema, message.base_schema.as_ref())?;
     let extensions = Extensions::try_from(&message.extensions).map_err(|error| refused(&error))?;
@@ -287,7 +287,7 @@ fn literal(value: &mut Literal) -> Result<()> {
         | LiteralType::Date(_)
         | LiteralType::PrecisionTimestamp(_)
         | LiteralType::PrecisionTimestampTz(_) => {}
-        _ => return Err(refused(&"a constant of a type that is not taken")),
+        _ => return Err(refused(&"a constant of an unsupported type")),
     }
     Ok(())
 }
@@ -309,7 +309,7 @@ fn of_arrow(own: &UserDefined) -> Result<(LiteralType, u32)> {
             let number = u64::decode(bytes).map_err(|error| refused(&error))?;
             Ok((LiteralType::I64(number.cast_signed()), UNSIGNED_INTEGER_TYPE_VARIATION_REF))
         }
-        _ => Err(refused(&"a constant of a type that is not taken")),
+        _ => Err(refused(&"a constant of an unsupported type")),
     }
 }
 
@@ -328,7 +328,7 @@ fn simple_type(of: Option<&Type>) -> Result<()> {
         | Kind::PrecisionTimestamp(_)
         | Kind::PrecisionTimestampTz(_) => Ok(()),
         Kind::Decimal(decimal) => decimal_digits(decimal.precision, decimal.scale),
-        _ => Err(refused(&"a type that is not taken")),
+        _ => Err(refused(&"an unsupported type")),
     }
 }
 
@@ -336,7 +336,7 @@ fn decimal_digits(precision: i32, scale: i32) -> Result<()> {
     if (1..=MAX_DECIMAL_DIGITS).contains(&precision) && (0..=precision).contains(&scale) {
         return Ok(());
     }
-    Err(refused(&format!("decimal({precision}, {scale})")))
+    Err(refused(&format!("decimal({precision}, {scale}) is out of range")))
 }
 
 /// `CASE WHEN x IS NOT NULL THEN x IN (..) END`, which is how `DuckDB` says `x IN (..)` to pyarrow,

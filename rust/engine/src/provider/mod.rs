@@ -79,7 +79,13 @@ impl TableSource {
     ) -> Result<ScanRequest, Error> {
         let name = |index: &usize| -> Result<String, Error> {
             let field = self.schema.fields().get(*index);
-            let field = field.ok_or_else(|| Error::input(format!("no column {index}")))?;
+            let field = field.ok_or_else(|| {
+                let columns = self.schema.fields().len();
+                Error::input(format!(
+                    "table {} has {columns} columns, no {index}",
+                    self.table.uri()
+                ))
+            })?;
             Ok(field.name().clone())
         };
         let all: Vec<usize> = (0..self.schema.fields().len()).collect();

@@ -120,7 +120,7 @@ impl NewPages {
     /// Removes what was written. Best effort: a collection takes what is left.
     pub async fn remove(&self) {
         if let Err(error) = self.store.remove_dir_all(self.folder.clone()).await {
-            tracing::debug!(folder = %self.folder, %error, "pages of no run were not removed");
+            tracing::debug!(folder = %self.folder, %error, "unpublished pages were not removed");
         }
     }
 }
@@ -147,7 +147,11 @@ pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Re
         });
     }
     if u32::try_from(rows.keys.len()).is_err() {
-        return Err(Error::input("a fragment of more than 2^32 rows cannot be indexed"));
+        return Err(Error::input(format!(
+            "a run of the record index is limited to 2^32 - 1 rows, got {}; rewrite the base table \
+             in smaller fragments",
+            rows.keys.len()
+        )));
     }
     let Some(first) = rows.batches.first() else {
         return Ok(pages.into_run(covered, Vec::new()));
@@ -191,7 +195,7 @@ pub async fn link_file(
     }
     let page_files = linked_files(&pages, FileSum::of_key_index(sstable), &files).await?;
     let Some(page_files) = page_files else {
-        tracing::warn!(run = %old, "the key index of an SSTable is damaged; its keys are read anew");
+        tracing::warn!(folder = %old, "checksum mismatch in the key index of an SSTable; not linked");
         pages.remove().await;
         return Ok(None);
     };
@@ -302,7 +306,7 @@ async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows)
 
 fn address_half(fragment: u64) -> Result<u32> {
     u32::try_from(fragment)
-        .map_err(|_| Error::Internal(format!("fragment {fragment} of the base table")))
+        .map_err(|_| Error::Internal(format!("fragment id {fragment} exceeds 2^32 - 1")))
 }
 
 fn pages_of(base: &Dataset, name: &str) -> Path {

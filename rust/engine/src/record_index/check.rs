@@ -16,6 +16,7 @@ use lancemem_core::types::{KeyBlock, Result};
 use super::RecordIndexReport;
 use super::key_columns::{column_batches, fragment_of};
 use super::open::{OpenRun, RecordIndex, split};
+use super::pages::LOOKUP;
 use crate::errors::{BaseContext, without_path};
 
 const ACTION: &str = "checking the record index";
@@ -73,7 +74,7 @@ pub async fn check(
         let found = found.get(&id).copied().unwrap_or_default();
         if found != wanted {
             report.damage.push(format!(
-                "fragment {id}: the {} entries that were read of it are not those of its {} rows",
+                "fragment {id}: its {} entries do not match the keys of its {} rows",
                 found.rows, wanted.rows
             ));
         }
@@ -98,7 +99,7 @@ async fn walk(
     {
         let bounds = (!keys.is_empty()).then(|| (keys.get(0), keys.get(keys.len() - 1)));
         if bounds != Some(pages.bounds(number)) || keys.len() != addresses.len() {
-            return Err(format!("page {number} is not the one that its lookup file describes"));
+            return Err(format!("page {number} does not match its bounds in {LOOKUP}"));
         }
         if !ascends(&keys, &addresses, last.as_ref()) {
             return Err(format!("page {number} is not in key order"));
@@ -114,7 +115,7 @@ async fn walk(
         number += 1;
     }
     if entries != run.run.entries {
-        return Err(format!("it has {entries} entries and should have {}", run.run.entries));
+        return Err(format!("expected {} entries, found {entries}", run.run.entries));
     }
     Ok(())
 }

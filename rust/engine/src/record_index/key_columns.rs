@@ -46,7 +46,10 @@ pub fn has_keys_of(fragment: &Fragment, key_ids: &[i32], rows: u64, files: &[Str
 /// An internal error where it has none.
 pub fn fragment_of(base: &Dataset, id: u64) -> Result<FileFragment> {
     let fragment = usize::try_from(id).ok().and_then(|id| base.get_fragment(id));
-    fragment.ok_or_else(|| Error::Internal(format!("no fragment {id} in the base table")))
+    fragment.ok_or_else(|| {
+        let version = base.version().version;
+        Error::Internal(format!("version {version} of the base table has no fragment {id}"))
+    })
 }
 
 /// Some columns of all rows of a fragment's files, deleted ones included, in their order.

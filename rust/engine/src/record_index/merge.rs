@@ -68,7 +68,9 @@ pub async fn merge(
         [name] => base.schema().field(name).map(lance_core::datatypes::Field::data_type),
         _ => Some(DataType::Binary),
     };
-    let value_type = value_type.ok_or_else(|| Error::Internal(format!("{ACTION}: no key")))?;
+    let value_type = value_type.ok_or_else(|| {
+        Error::Internal(format!("{ACTION}: the base table has no key column '{}'", key.join(", ")))
+    })?;
     let pages_at_once = (PAGES_AT_ONCE / inputs.len().max(1)).clamp(1, PAGES_OF_AN_INPUT);
     let mut receivers = Vec::with_capacity(inputs.len());
     let mut feeds = Vec::with_capacity(inputs.len());
@@ -170,12 +172,12 @@ impl Feed {
             }
         }
         if entries != run.run.entries {
-            let what = format!("it has {entries} entries and should have {}", run.run.entries);
+            let what = format!("expected {} entries, found {entries}", run.run.entries);
             return Err(damaged(&run.name, &what));
         }
         if let Some(it) = self.served.values().find(|it| it.found != it.rows) {
             let Served { fragment, rows, found } = it;
-            let what = format!("it has {found} entries of the {rows} rows of fragment {fragment}");
+            let what = format!("expected {rows} entries of fragment {fragment}, found {found}");
             return Err(damaged(&run.name, &what));
         }
         let _ = to.send(Fed::End).await;
@@ -186,14 +188,19 @@ impl Feed {
     fn of_use(&mut self, page: Page, run: &str) -> LanceResult<Entries> {
         let Page { keys, values, addresses } = page;
         if *values.data_type() != self.value_type {
-            return Err(damaged(run, "its keys have another type than the base table's"));
+            let what =
+                format!("expected keys of type {}, found {}", self.value_type, values.data_type());
+            return Err(damaged(run, &what));
         }
         let mut rows: Vec<(usize, u64)> = Vec::with_capacity(addresses.len());
         for (row, address) in addresses.into_iter().enumerate() {
             let (in_sstable, offset) = split(address);
             let Some(served) = self.served.get_mut(&in_sstable) else { continue };
             if u64::from(offset) >= served.rows {
-                return Err(damaged(run, "it has a row that its fragment does not have"));
+                let (fragment, end) = (served.fragment, served.rows);
+                let what =
+                    format!("row {offset} is out of range for fragment {fragment} of {end} rows");
+                return Err(damaged(run, &what));
             }
             served.found += 1;
             let address = (u64::from(served.fragment) << 32) | u64::from(offset);
@@ -202,7 +209,7 @@ impl Feed {
                 None => self.last.as_ref().map(|(key, address)| (key.as_slice(), *address)),
             };
             if last.is_some_and(|last| last >= (keys.get(row), address)) {
-                return Err(damaged(run, "its entries are not in key order"));
+                return Err(damaged(run, "entries are not in key order"));
             }
             rows.push((row, address));
         }

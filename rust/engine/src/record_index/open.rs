@@ -117,7 +117,10 @@ impl OpenRun {
         work: impl Future<Output = LanceResult<T>>,
     ) -> LanceResult<T> {
         let done = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
-            Err(LanceError::corrupt_file_named(&self.name, "its pages cannot be read"))
+            Err(LanceError::corrupt_file_named(
+                &self.name,
+                "the pages of the run cannot be decoded",
+            ))
         });
         match (done, self.damage.get()) {
             (Err(_), Some(what)) => Err(LanceError::corrupt_file(self.folder.clone(), what)),
@@ -170,7 +173,7 @@ impl IndexRuns {
         match self.published(base).await {
             Ok(runs) => RecordIndex::new(base, key, &runs.unwrap_or_default()),
             Err(error) => {
-                tracing::warn!(table = base.uri(), %error, "lookups do without the record index");
+                tracing::warn!(table = base.uri(), %error, "lookups go on without the record index");
                 RecordIndex::default()
             }
         }
@@ -333,7 +336,7 @@ impl RecordIndex {
 
     /// Asks nothing of this index any more.
     pub fn give_up(&self, error: &Error) {
-        tracing::warn!(%error, "the record index cannot be read; lookups do without it");
+        tracing::warn!(%error, "the record index cannot be read; lookups go on without it");
         self.given_up.store(true, Ordering::Relaxed);
     }
 }
@@ -350,7 +353,9 @@ impl Serving {
                 let run = &self.run.name;
                 return Err(LanceError::corrupt_file_named(
                     "page_data.lance",
-                    format!("run {run} has row {offset} of the {rows} rows of fragment {fragment}"),
+                    format!(
+                        "run {run}: row {offset} is out of range for fragment {fragment} of {rows} rows"
+                    ),
                 ));
             }
             places.push((key, *fragment, offset));
@@ -385,7 +390,7 @@ async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Opt
     let bytes = match read_whole(store, &path, MaxBytes::MANIFEST).await {
         Ok(bytes) => bytes,
         Err(error @ lance_core::Error::CorruptFile { .. }) => {
-            tracing::warn!(%error, "a run of the record index is left out");
+            tracing::warn!(%error, "a damaged run of the record index is skipped");
             return Ok(None);
         }
         // Somebody has replaced it meanwhile.
@@ -400,7 +405,7 @@ async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Opt
             Ok(Some(Arc::new(OpenRun { name, run, store, folder, pages, damage, compared })))
         }
         Err(error) => {
-            tracing::warn!(%error, "a run of the record index is left out");
+            tracing::warn!(%error, "a damaged run of the record index is skipped");
             Ok(None)
         }
     }

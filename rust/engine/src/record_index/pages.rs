@@ -78,12 +78,14 @@ impl Pages {
         let (lookup, reader) =
             futures::try_join!(files.open_index_file(LOOKUP), files.open_index_file(PAGES))?;
         let page_rows = lookup.schema().metadata.get(PAGE_ROWS).and_then(|rows| rows.parse().ok());
-        let page_rows = page_rows.filter(|rows| *rows > 0).ok_or_else(|| damaged("page size"))?;
+        let no_page_rows = || damaged(&format!("no valid {PAGE_ROWS} in {LOOKUP}"));
+        let page_rows = page_rows.filter(|rows| *rows > 0).ok_or_else(no_page_rows)?;
         let pages = lookup.read_range(0..lookup.num_rows(), None).await?;
         let numbers = column(&pages, NUMBER)?;
-        let numbers = numbers.as_primitive_opt::<UInt32Type>().ok_or_else(|| damaged(NUMBER))?;
+        let numbers = numbers.as_primitive_opt::<UInt32Type>();
+        let numbers = numbers.ok_or_else(|| other_type(NUMBER))?;
         if !numbers.values().iter().zip(0..).all(|(number, place)| *number == place) {
-            return Err(damaged("the order of its pages"));
+            return Err(damaged("page numbers are not consecutive"));
         }
         let encoded = columns > 1;
         let first = keys_of(&column(&pages, FIRST)?, encoded)?;
@@ -132,7 +134,8 @@ impl Pages {
         let values = column(page, VALUES)?;
         let (keys, addresses) = (keys_of(&values, self.encoded)?, addresses_of(page)?.to_vec());
         if keys.len() != addresses.len() {
-            return Err(damaged("the number of its addresses"));
+            let what = format!("a page has {} keys and {} addresses", keys.len(), addresses.len());
+            return Err(damaged(&what));
         }
         Ok(Page { keys, values, addresses })
     }
@@ -180,7 +183,8 @@ impl Pages {
         let numbers: Vec<u64> = pages.iter().map(|touched| touched.page).collect();
         let batches = self.reader.read_record_batches(&numbers, self.page_rows).await?;
         if batches.len() != pages.len() {
-            return Err(damaged("the number of its pages"));
+            let (expected, found) = (pages.len(), batches.len());
+            return Err(damaged(&format!("expected {expected} pages, found {found}")));
         }
         Ok(batches.into_iter().zip(pages.iter().map(|touched| touched.keys.clone())).collect())
     }
@@ -229,23 +233,22 @@ fn lower_bound(values: &KeyBlock, from: usize, key: &[u8]) -> usize {
 }
 
 fn column(batch: &RecordBatch, name: &str) -> Result<ArrayRef> {
-    batch.column_by_name(name).cloned().ok_or_else(|| damaged(name))
+    batch.column_by_name(name).cloned().ok_or_else(|| no_column(name))
 }
 
 fn addresses_of(page: &RecordBatch) -> Result<&[u64]> {
-    let addresses = page.column_by_name(ADDRESSES).ok_or_else(|| damaged(ADDRESSES))?;
-    let addresses = addresses.as_primitive_opt::<UInt64Type>().ok_or_else(|| damaged(ADDRESSES))?;
-    Ok(addresses.values())
+    let addresses = page.column_by_name(ADDRESSES).ok_or_else(|| no_column(ADDRESSES))?;
+    let addresses = addresses.as_primitive_opt::<UInt64Type>();
+    Ok(addresses.ok_or_else(|| other_type(ADDRESSES))?.values())
 }
 
 /// The encoded keys of a column of values.
 fn keys_of(values: &ArrayRef, encoded: bool) -> Result<KeyBlock> {
     if values.null_count() > 0 {
-        return Err(damaged("a key that is null"));
+        return Err(damaged("a key is null"));
     }
     if encoded {
-        let values =
-            values.as_binary_opt::<i32>().ok_or_else(|| damaged("the type of its keys"))?;
+        let values = values.as_binary_opt::<i32>().ok_or_else(|| other_type(VALUES))?;
         let mut keys = KeyBlock::with_capacity(values.len(), values.value_data().len());
         for value in values.iter().flatten() {
             keys.push_with(|bytes| bytes.extend_from_slice(value));
@@ -258,6 +261,14 @@ fn keys_of(values: &ArrayRef, encoded: bool) -> Result<KeyBlock> {
         .map_err(|error| Error::invalid_input(error.to_string()))?;
     let batch = RecordBatch::try_new(schema, vec![values.clone()])?;
     Ok(encoder.encode_block(&batch))
+}
+
+fn no_column(name: &str) -> Error {
+    damaged(&format!("column '{name}' is missing"))
+}
+
+fn other_type(name: &str) -> Error {
+    damaged(&format!("column '{name}' has another type"))
 }
 
 fn damaged(what: &str) -> Error {

@@ -69,7 +69,8 @@ pub async fn verified(
     let mut opened = Vec::with_capacity(files.len());
     for file in files {
         if !paths::is_plain_component(&file.name) {
-            return Err(LanceError::corrupt_file(folder.clone(), "a path outside its folder"));
+            let what = format!("file name '{}' leads outside the folder of the run", file.name);
+            return Err(LanceError::corrupt_file(folder.clone(), what));
         }
         let path = folder.clone().join(file.name.as_str());
         if let Some(what) = size_damage(store, &path, file.bytes) {
@@ -113,13 +114,15 @@ impl VerifiedFiles {
         let found = self.files.iter().find(|file| file.path == *location);
         found.ok_or_else(|| Error::NotFound {
             path: location.to_string(),
-            source: "the run of the record index has no such file".into(),
+            source: "the run of the record index lists no such file".into(),
         })
     }
 
     async fn read(&self, file: &VerifiedFile, range: &Range<u64>) -> Result<Bytes> {
-        let (blocks, inside) = widened(range, file.file.bytes)
-            .ok_or_else(|| failed(format!("{}: no bytes {range:?}", file.file.name)))?;
+        let (blocks, inside) = widened(range, file.file.bytes).ok_or_else(|| {
+            let PageFile { name, bytes, .. } = &file.file;
+            failed(format!("{name}: range {range:?} is out of bounds for {bytes} bytes"))
+        })?;
         let bytes = file.reader.get_range(blocks.clone()).await?;
         let first = blocks.start / PAGE_BLOCK_BYTES;
         if let Some(what) = damage_in(&file.file, &bytes, blocks.len(), first) {
@@ -149,7 +152,7 @@ fn widened(range: &Range<u64>, bytes: u64) -> Option<(Range<usize>, Range<usize>
 fn damage_in(file: &PageFile, read: &[u8], expected: usize, first: usize) -> Option<String> {
     let name = &file.name;
     if read.len() != expected {
-        return Some(format!("{name}: cut short"));
+        return Some(format!("{name}: cut short: expected {expected} bytes, found {}", read.len()));
     }
     read.chunks(PAGE_BLOCK_BYTES).zip(first..).find_map(|(block, number)| {
         let (found, recorded) = (crc32fast::hash(block), file.blocks.get(number));
@@ -169,7 +172,7 @@ fn failed(what: String) -> Error {
 }
 
 fn read_only<T>() -> Result<T> {
-    Err(failed("only reads ranges of files".to_owned()))
+    Err(failed("the store of verified files is read-only".to_owned()))
 }
 
 impl fmt::Display for VerifiedFiles {
@@ -286,7 +289,8 @@ mod tests {
             found.starts_with("pages: checksum mismatch in the block at byte 65536"),
             "{found}"
         );
-        assert_eq!(damage_in(&file, &bytes[..5], 100, 0).unwrap(), "pages: cut short");
+        let found = damage_in(&file, &bytes[..5], 100, 0).unwrap();
+        assert_eq!(found, "pages: cut short: expected 100 bytes, found 5");
         assert!(damage_in(&file, &bytes, bytes.len(), 1).is_some(), "blocks of another place");
     }
 }

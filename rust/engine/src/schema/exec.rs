@@ -127,7 +127,7 @@ fn with_extra(
     let mut arrays: Vec<ArrayRef> = brought.columns().to_vec();
     for name in extra {
         let column = batch.column_by_name(name);
-        let missing = || DataFusionError::Internal(format!("column {name} was not read"));
+        let missing = || DataFusionError::Internal(format!("column '{name}' was not read"));
         arrays.push(column.ok_or_else(missing)?.clone());
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

@@ -64,7 +64,7 @@ impl TableSchema {
 fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
     use ConcreteFileVersion::{V1, V2_0, V2_1};
     let is_map = |it: &DataType| matches!(it, DataType::Map(_, _));
-    refuse_in_formats(base, &[V1, V2_0, V2_1], is_map, "maps, which file format 2.2 stores")
+    refuse_in_formats(base, &[V1, V2_0, V2_1], is_map, "maps, which need file format 2.2")
 }
 
 /// Refuses to enable a table with structs in a format that cannot store a null one, such as a tombstone
@@ -78,8 +78,8 @@ pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
     refuse_maps_of_old_formats(base)?;
     if base.manifest().data_storage_format.lance_file_format() == V1 {
         return Err(Error::input(format!(
-            "table {}: its files are of Lance's first version, which writes a null of a number as 0 and \
-             an empty text as null; write it again with data_storage_version='stable'",
+            "table {}: its files have Lance's first file format, which writes a null of a number as 0 \
+             and an empty text as null; write it again with data_storage_version='stable'",
             base.uri()
         )));
     }
@@ -88,15 +88,10 @@ pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
         base,
         &[V2_0, V2_1],
         is_empty,
-        "values of no bytes, which file format 2.2 stores",
+        "values of no bytes, which need file format 2.2",
     )?;
     let is_struct = |it: &DataType| matches!(it, DataType::Struct(_));
-    refuse_in_formats(
-        base,
-        &[V1, V2_0],
-        is_struct,
-        "structs, of which file format 2.1 stores nulls",
-    )
+    refuse_in_formats(base, &[V1, V2_0], is_struct, "structs, whose nulls need file format 2.1")
 }
 
 fn refuse_in_formats(
@@ -113,7 +108,8 @@ fn refuse_in_formats(
         return Ok(());
     };
     Err(Error::input(format!(
-        "table {}: column '{}' has {what} and that of this table, {format}, does not",
+        "table {}: column '{}' has {what}, but the table has file format {format}; write the table \
+         again with a newer data_storage_version",
         base.uri(),
         column.name,
     )))

@@ -145,8 +145,9 @@ impl BaseCache {
 
 impl BaseFragment {
     fn new(fragment: &Fragment, keys: Arc<FragmentKeys>) -> Result<Self> {
-        let id = u32::try_from(fragment.id)
-            .map_err(|_| Error::Internal(format!("fragment {} of the base table", fragment.id)))?;
+        let id = u32::try_from(fragment.id).map_err(|_| {
+            Error::Internal(format!("fragment id {} exceeds 2^32 - 1", fragment.id))
+        })?;
         // Unknown in tables of old writers; such a fragment counts as too large for memory.
         let rows = fragment.physical_rows.map_or(u64::MAX, |rows| rows as u64);
         Ok(Self { id, rows, has_overlays: !fragment.overlays.is_empty(), keys })

@@ -96,7 +96,7 @@ impl RowReaders {
         }
         parts.extend(try_join_all(others).await?);
         let Some(first) = parts.first() else {
-            return Err(Error::internal("no offsets to read rows at"));
+            return Err(Error::internal(format!("no row offsets for fragment {fragment}")));
         };
         if parts.len() == 1 {
             return Ok(first.clone());
@@ -118,7 +118,9 @@ impl RowReaders {
             return Ok(known);
         }
         let file = dataset.get_fragment(fragment as usize);
-        let file = file.ok_or_else(|| Error::internal(format!("no fragment {fragment}")))?;
+        let file = file.ok_or_else(|| {
+            Error::internal(format!("dataset {} has no fragment {fragment}", dataset.uri()))
+        })?;
         let opened = Arc::new(self.open(dataset, &file, columns, thread).await?);
         let mut open = self.open.lock();
         if open.len() >= READERS {
@@ -152,7 +154,7 @@ impl RowReaders {
             schedulers: Default::default(),
         });
         let Some(known) = schedulers.get_mut(thread) else {
-            return Err(Error::internal(format!("thread {thread} of {THREADS} reads rows")));
+            return Err(Error::internal(format!("reader {thread} is not below {THREADS}")));
         };
         if let Some(known) = known {
             return Ok(known.clone());
@@ -188,6 +190,6 @@ fn take_on_thread(
     let taking = tokio::task::spawn_blocking(take);
     async move {
         let taken = taking.await;
-        taken.map_err(|error| Error::internal(format!("reading rows by offset ended: {error}")))?
+        taken.map_err(|error| Error::internal(format!("reading rows by offset: {error}")))?
     }
 }

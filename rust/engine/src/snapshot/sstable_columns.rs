@@ -82,14 +82,14 @@ fn note_tombstones(
     first: u32,
     name: &str,
 ) -> Result<()> {
-    let txns = batch
+    let column = batch
         .column_by_name(TOMBSTONE)
         .ok_or_else(|| Error::Internal(format!("{name} was read without {TOMBSTONE}")))?
         .as_boolean_opt()
         .ok_or_else(|| {
-            Error::corrupt(name, "misshapen", format!("{TOMBSTONE} is no column of booleans"))
+            Error::corrupt(name, "misshapen", format!("column {TOMBSTONE} is not boolean"))
         })?;
-    for row in txns.values().set_indices() {
+    for row in column.values().set_indices() {
         tombstones.insert(first + position(row, name)?);
     }
     Ok(())
@@ -101,13 +101,13 @@ fn note_tombstones(
 /// A storage error, or damage.
 pub(super) async fn read_hidden(sstable: &Dataset, name: &str) -> Result<(u64, RoaringBitmap)> {
     let Some((fragment, hidden)) = rows_of(sstable, name).await? else {
-        return Err(Error::corrupt(name, "misshapen", "no fragment, an SSTable has one"));
+        return Err(Error::corrupt(name, "misshapen", "expected one fragment, found none"));
     };
     let rows = fragment.physical_rows().await.in_sstable(name)? as u64;
     let hidden = hidden.map_or_else(RoaringBitmap::new, |hidden| RoaringBitmap::from(&*hidden));
     match hidden.max() {
         Some(last) if u64::from(last) >= rows => {
-            let found = format!("its row {last} of {rows} is deleted");
+            let found = format!("its deletion vector has row {last} of {rows}");
             Err(Error::corrupt(name, "misshapen", found))
         }
         _ => Ok((rows, hidden)),
@@ -122,11 +122,11 @@ async fn rows_of(
     let mut fragments = sstable.get_fragments();
     let Some(fragment) = fragments.pop() else { return Ok(None) };
     if fragment.metadata().files.is_empty() {
-        return Err(Error::corrupt(name, "misshapen", "its fragment has no file"));
+        return Err(Error::corrupt(name, "misshapen", "the fragment has no file"));
     }
     if !fragments.is_empty() || fragment.id() != 0 {
         let found = format!(
-            "{} fragments up to {}, an SSTable has one",
+            "expected one fragment with id 0, found {}, the last with id {}",
             fragments.len() + 1,
             fragment.id()
         );
@@ -147,5 +147,5 @@ fn without(
 }
 
 fn position(row: usize, name: &str) -> Result<u32> {
-    u32::try_from(row).map_err(|_| Error::Internal(format!("row {row} of {name}")))
+    u32::try_from(row).map_err(|_| Error::Internal(format!("{name}: row {row} exceeds 2^32 - 1")))
 }

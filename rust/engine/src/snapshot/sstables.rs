@@ -181,7 +181,7 @@ impl SsTableHandle {
         match no_file(&self.dataset).await.context(&name)? {
             None => Ok(()),
             Some(DamagedFile { file, kind }) => {
-                let detail = "it is a folder, a pipe, a socket, a device or a link to itself";
+                let detail = "found a folder, a pipe, a socket, a device or a link to itself";
                 Err(Error::corrupt(format!("{file} of {name}"), kind, detail))
             }
         }
@@ -284,7 +284,7 @@ pub(super) async fn with_table(
 /// What is made on a thread of its own, because it takes a while.
 async fn on_thread<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let made = tokio::task::spawn_blocking(make).await;
-    made.map_err(|error| Error::Internal(format!("building a table of keys: {error}")))
+    made.map_err(|error| Error::Internal(format!("building a hash table of keys: {error}")))
 }
 
 /// Reads what tells where columns lie in the files of a dataset, so that lance has it at hand, and

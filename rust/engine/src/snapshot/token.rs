@@ -54,7 +54,7 @@ impl FromStr for SnapshotToken {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let refused = || Error::input(format!("'{text}' does not name a snapshot"));
+        let refused = || Error::input(format!("'{text}' is not the token of a snapshot"));
         let mut parts = text.split('/');
         let base_version = parts.next().and_then(|part| part.parse().ok()).ok_or_else(refused)?;
         let shards = parts.map(|part| shard_token(part).ok_or_else(refused));
@@ -106,7 +106,7 @@ mod tests {
         let (short, long) = (format!("1/{ID}:1"), format!("1/{ID}:1:2:3"));
         for text in ["", "x", "1/", "1/abc:1:1", &short, &long, "-1", &twice] {
             let error = text.parse::<SnapshotToken>().unwrap_err().to_string();
-            assert!(error.contains("does not name a snapshot"), "{error}");
+            assert!(error.contains("is not the token of a snapshot"), "{error}");
         }
     }
 }
