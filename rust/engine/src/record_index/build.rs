@@ -195,7 +195,7 @@ pub async fn link_file(
     }
     let page_files = linked_files(&pages, FileSum::of_key_index(sstable), &files).await?;
     let Some(page_files) = page_files else {
-        tracing::warn!(folder = %old, "checksum mismatch in the key index of an SSTable; not linked");
+        tracing::warn!(folder = %old, "checksum mismatch in a key index; its pages are not linked");
         pages.remove().await;
         return Ok(None);
     };

@@ -173,7 +173,8 @@ impl IndexRuns {
         match self.published(base).await {
             Ok(runs) => RecordIndex::new(base, key, &runs.unwrap_or_default()),
             Err(error) => {
-                tracing::warn!(table = base.uri(), %error, "lookups go on without the record index");
+                let table = base.uri();
+                tracing::warn!(table, %error, "lookups go on without the record index");
                 RecordIndex::default()
             }
         }
@@ -354,7 +355,8 @@ impl Serving {
                 return Err(LanceError::corrupt_file_named(
                     "page_data.lance",
                     format!(
-                        "run {run}: row {offset} is out of range for fragment {fragment} of {rows} rows"
+                        "run {run}: row {offset} is out of range for fragment {fragment} of {rows} \
+                         rows"
                     ),
                 ));
             }

@@ -78,8 +78,8 @@ pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
     refuse_maps_of_old_formats(base)?;
     if base.manifest().data_storage_format.lance_file_format() == V1 {
         return Err(Error::input(format!(
-            "table {}: its files have Lance's first file format, which writes a null of a number as 0 \
-             and an empty text as null; write it again with data_storage_version='stable'",
+            "table {}: its files have Lance's first file format, which writes a null of a number as \
+             0 and an empty text as null; write it again with data_storage_version='stable'",
             base.uri()
         )));
     }
@@ -137,8 +137,8 @@ pub fn key_of(base: &Dataset) -> Result<Vec<String>> {
         let path = schema.field_ancestry_by_id(field.id).unwrap_or_default();
         let path: Vec<&str> = path.iter().map(|part| part.name.as_str()).collect();
         let error = format!(
-            "the primary key names '{}', a part of the column '{}', and a key consists of whole columns; \
-             make a table in which that part is a column",
+            "the primary key names '{}', a part of the column '{}', and a key consists of whole \
+             columns; make a table in which that part is a column",
             path.join("."),
             path.first().unwrap_or(&"")
         );
