@@ -160,7 +160,7 @@ impl RowReaders {
         if let Some(known) = known {
             return Ok(known.clone());
         }
-        // With the scheme `file` Lance would open files itself; with `memory` it uses the store.
+        // Of a `file` URI Lance opens files itself; of a `memory` URI it reads through this store.
         let scheme = "memory:///".parse().map_err(|error| Error::internal(format!("{error}")))?;
         let store = ObjectStore::new(
             files.clone(),

@@ -1,8 +1,8 @@
-//! What a merge needs of every row of an SSTable: its key, and whether it only deletes.
+//! The columns of an SSTable that a merge needs: keys and tombstones.
 //!
-//! Owns: reading both from the SSTable's data file, by row position and without the rows that the SSTable's
-//! own deletion vector hides, and which those are.
-//! Does not own: how long they stay in memory (`cache`).
+//! Owns: reading both from the SSTable's data file, by row position, without the rows that the
+//! SSTable's own deletion vector hides; and reading that deletion vector.
+//! Does not own: how long keys and tombstones stay in memory (`cache`).
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use super::SsTableKeys;
 use crate::errors::{Context, SsTableErrors};
 use crate::record_index::column_batches;
 
-/// The keys of `sstable`, named `name` in errors, and the rows that only delete: who compares keys asks
-/// for those next, and a second look at the file costs more than the column.
+/// The keys of `sstable`, named `name` in errors, and its tombstones. A merge that compares keys reads
+/// the tombstones next, and a second read of the file costs more than the column.
 ///
 /// # Errors
 /// A storage error, or damage.
@@ -56,7 +56,7 @@ pub(super) async fn read_keys(
     Ok((SsTableKeys::new(keys, shown), tombstones))
 }
 
-/// Positions of the rows of `sstable` that only delete.
+/// Row positions of the tombstones of `sstable`.
 ///
 /// # Errors
 /// A storage error, or damage.
@@ -75,7 +75,7 @@ pub(super) async fn read_tombstones(sstable: &Dataset, name: &str) -> Result<Roa
     Ok(tombstones)
 }
 
-/// Notes those of `batch`, whose first row is row `first` of the SSTable.
+/// Adds the tombstones of `batch`, whose first row is row `first` of the SSTable.
 fn note_tombstones(
     tombstones: &mut RoaringBitmap,
     batch: &RecordBatch,
@@ -95,7 +95,7 @@ fn note_tombstones(
     Ok(())
 }
 
-/// Rows of the data file of `sstable`, and positions of those that are hidden.
+/// Number of rows in the data file of `sstable`, and positions of the hidden ones.
 ///
 /// # Errors
 /// A storage error, or damage.
@@ -114,7 +114,7 @@ pub(super) async fn read_hidden(sstable: &Dataset, name: &str) -> Result<(u64, R
     }
 }
 
-/// The fragment of an SSTable, and the rows of it that are hidden; nothing for an SSTable without rows.
+/// The fragment of an SSTable and its hidden rows; `None` for an SSTable without rows.
 async fn rows_of(
     sstable: &Dataset,
     name: &str,
