@@ -3,7 +3,7 @@
 //! Owns: the order of its files (everything that the manifest names, then the manifest), what is
 //! written at the same time, its schema and field ids, and its manifest.
 //! Does not own: the data file, the key index and the bloom filter (`data`, `sidecar`, `bloom`),
-//! or retries: a failed attempt leaves its folder to the collector, the next one takes another.
+//! or retries: the collector removes the folder of a failed attempt, and a retry uses a new folder.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -35,16 +35,16 @@ use super::data::{self, FRAGMENT};
 use super::open::sealed;
 use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
 
-/// How many names are drawn for an SSTable.
+/// Most random names that are drawn for an SSTable.
 const DRAWS: usize = 8;
 
-/// The one version of an SSTable.
+/// The only version of an SSTable.
 pub(super) const VERSION: u64 = 1;
 
-/// The key of an SSTable's manifest configuration under which the sharding is that sent its rows there.
+/// The key of the manifest configuration that stores the sharding that routed the rows to the shard.
 const ROUTED_BY: &str = "lancemem.sharding";
 
-/// The sharding that an SSTable names.
+/// The sharding that the manifest of an SSTable records.
 #[must_use]
 pub fn routed_by(sstable: &Dataset) -> Option<&str> {
     sstable.config().get(ROUTED_BY).map(String::as_str)
@@ -52,13 +52,12 @@ pub fn routed_by(sstable: &Dataset) -> Option<&str> {
 
 /// Writes the rows of one frozen MemTable as the SSTable `generation`, in a folder of a new name.
 ///
-/// When this returns, the SSTable is complete, can be opened, and on a local disk is durable, unless
-/// the context says that it need not be. No
-/// reader sees it before a shard manifest lists it.
+/// When this returns, the SSTable is complete and can be opened. On a local disk it is durable, unless
+/// `fsync` is off in the context. No reader sees it before a shard manifest lists it.
 ///
 /// # Errors
 /// An error of the object store, or an input error for rows that do not have the storage schema.
-/// What was written before an error stays behind and is named by nothing.
+/// Files that were written before an error stay behind; no manifest lists them.
 pub async fn write_sstable(
     context: &SsTableContext,
     generation: Generation,
@@ -73,7 +72,7 @@ pub async fn write_sstable(
     // `_tombstone`, the only one without, gets the id after the largest.
     let schema = Schema::try_from(arrow_schema.as_ref())?;
 
-    // Tasks, so that they share no thread: one encodes rows while the other hashes keys.
+    // Separate tasks, so that encoding rows and hashing keys run in parallel.
     let (batches, key_batches) = (input.batches.clone(), keys.clone());
     let sizes =
         SpawnedTask::spawn_blocking(move || (memory_bytes(&batches), key_bytes(&key_batches)));
@@ -105,8 +104,8 @@ pub async fn write_sstable(
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
 }
 
-/// The name of a folder in which nothing is: of 32 random bits, so that where there are many SSTables some are drawn
-/// again in the end.
+/// The name of an empty folder. It has 32 random bits, so with many SSTables a name can be drawn twice;
+/// then another one is drawn.
 async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<String> {
     for _ in 0..DRAWS {
         let path = paths::sstable_folder(data::random_number()?, generation);
@@ -122,16 +121,16 @@ async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<
     )))
 }
 
-/// The number of rows, if they can be one SSTable of the schema.
+/// The number of rows, after checking that they can form an SSTable of the schema.
 fn check_input(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<u64> {
     let mut fitting: Option<SchemaRef> = None;
     for batch in batches {
-        // Almost always the same schema as that of the batch before, and then nothing to compare.
+        // Almost always the very schema of the previous batch, and then there is nothing to compare.
         let have = batch.schema_ref();
         if fitting.as_ref().is_some_and(|fitting| Arc::ptr_eq(fitting, have)) {
             continue;
         }
-        // Metadata may differ: rows that were replayed carry that of the log.
+        // Metadata may differ: replayed rows carry the metadata of the log.
         let fits = have.fields().len() == schema.fields().len()
             && have.fields().iter().zip(schema.fields()).all(|(have, want)| {
                 have.name() == want.name() && have.data_type().equals_datatype(want.data_type())
@@ -169,12 +168,13 @@ fn key_batches(input: &SsTableInput) -> Result<Vec<RecordBatch>> {
     input.batches.iter().map(|batch| Ok(batch.project(&columns)?)).collect()
 }
 
-/// What follows from the keys alone, written, and the files that are durable already.
+/// The files that follow from the keys alone.
 struct WrittenKeys {
     deletion_file: Option<DeletionFile>,
     filter_checksum: u32,
-    /// Those of the other files.
+    /// Checksums of the other files.
     sums: Vec<FileSum>,
+    /// The files that are durable already.
     synced: Vec<PathBuf>,
 }
 
@@ -217,7 +217,7 @@ async fn write_keys(
         let files: Vec<Path> = file.into_iter().chain([filter]).collect();
         Ok((deletion_file, checksum, sums, sync::sync_files(&context, &files).await?))
     };
-    // Boxed: the futures of lance are large, and a caller's would hold all of theirs.
+    // Boxed: lance's futures are large, and the caller's future would contain them.
     let written = futures::try_join!(Box::pin(index), Box::pin(rest))?;
     let ((index_sums, index), (deletion_file, filter_checksum, sums, rest)) = written;
     let (sums, synced) = ([index_sums, sums].concat(), [index, rest].concat());
@@ -239,10 +239,10 @@ async fn write_filter(context: &SsTableContext, folder: &Path, filter: Vec<u8>) 
     Ok(path)
 }
 
-/// Writes the manifest by hand: lance keeps the ids of a given schema only inside its own crate.
+/// Writes the manifest by hand: only lance's own crate can create a dataset with given field ids.
 ///
 /// There is no transaction, as in the manifest that lance rewrites to add the deletion vector. Lance
-/// encodes it, and its message is sealed then.
+/// encodes the manifest into memory; its message is then checksummed and stored.
 async fn write_manifest(
     context: &SsTableContext,
     folder: &Path,
@@ -275,13 +275,13 @@ async fn write_manifest(
     Ok(())
 }
 
-/// The time of a manifest, which people see in the list of a dataset's versions.
+/// The timestamp of a manifest, shown in the list of a dataset's versions.
 #[expect(clippy::disallowed_methods, reason = "a label for people; nothing decides by it")]
 fn nanoseconds_now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
 }
 
-/// What lance adds to the size of each batch.
+/// The constant that lance adds to the size of each batch.
 const BATCH_BYTES: u64 = size_of::<RecordBatch>() as u64;
 
 fn memory_bytes(batches: &[RecordBatch]) -> u64 {
