@@ -144,7 +144,7 @@ async fn an_arm_that_ends_twice_does_not_stand_for_one_that_never_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_scans_of_one_pinned_view_agree() {
+async fn two_scans_of_one_snapshot_agree() {
     let (_folder, table) = board().await;
     let snapshot = table.snapshot(Consistency::Durable, &[]).await.unwrap();
     let session = registered(TableSource::of_snapshot(table.clone(), snapshot));

@@ -1,8 +1,8 @@
-//! The record index beside the base table, entry by entry.
+//! The check of the record index against the base table, entry by entry.
 //!
-//! Owns: what makes an index right: every page in its order and within its bounds, and for each
-//! covered fragment exactly one entry a row, with the row's key.
-//! Does not own: repair: a run that is wrong is built again.
+//! Owns: the invariants of an index: every page in key order and within its bounds, and for each
+//! covered fragment exactly one entry for each row, with the row's key.
+//! Does not own: repair: a damaged run is built again.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -23,7 +23,8 @@ const ACTION: &str = "checking the record index";
 /// Pages that are read ahead.
 const PAGES_AHEAD: usize = 8;
 
-/// Rows of a fragment without their order: how many, and a sum over all of them.
+/// An order-independent fingerprint of the rows of a fragment: their number, and the wrapping sum of
+/// a hash of key and offset. Index and fragment are read in different orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     rows: u64,
@@ -40,10 +41,10 @@ impl Sum {
     }
 }
 
-/// Compares every entry of `sstables` that answers for a fragment of `base` with the fragment's rows.
+/// Compares every entry of `runs` that serves a fragment of `base` with the fragment's rows.
 ///
 /// # Errors
-/// A storage error of the base table. What cannot be read of the index is damage.
+/// A storage error of the base table. Pages of the index that cannot be read are reported as damage.
 pub async fn check(
     base: &Dataset,
     key: &[String],
@@ -82,7 +83,8 @@ pub async fn check(
     Ok(report)
 }
 
-/// Adds what a run says of the fragments that it answers for; else what is wrong with its pages.
+/// Adds the entries of a run to the fingerprints of the fragments that it serves; else the damage of
+/// its pages.
 async fn walk(
     index: &RecordIndex,
     run: &OpenRun,

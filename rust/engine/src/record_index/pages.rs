@@ -1,6 +1,6 @@
-//! The pages of one run: keys in their order with the addresses of their rows.
+//! The pages of one run: keys in key order with the addresses of their rows.
 //!
-//! Owns: which pages may have a key, reading only those, and the join of two sorted lists of
+//! Owns: which pages may have a key, reading only those, and the merge join of two sorted lists of
 //! encoded keys.
 //! Does not own: what an address means at a version of the base table (`open`).
 
@@ -33,14 +33,14 @@ const NUMBER: &str = "page_idx";
 const PAGE_ROWS: &str = "batch_size";
 /// Pages that are read in one call, which merges neighbours into few requests.
 const PAGES_AT_ONCE: usize = 32;
-/// Such calls that run at the same time.
+/// Concurrent calls of that kind.
 const READS_AHEAD: usize = 4;
 
-/// One page: encoded keys, the same as they are stored, and the address of each.
+/// One page: its keys, encoded and as stored, and the address of each.
 pub struct Page {
     /// The encoded keys.
     pub keys: KeyBlock,
-    /// The keys as the page has them.
+    /// The keys as the page stores them.
     pub values: ArrayRef,
     /// Their addresses.
     pub addresses: Vec<u64>,
@@ -50,7 +50,7 @@ pub struct Page {
 pub struct Pages {
     reader: Arc<dyn IndexReader>,
     page_rows: u64,
-    /// Whether the values are encoded keys already, as those of several columns are.
+    /// Whether the stored values are encoded keys, as for a key of several columns.
     encoded: bool,
     first: KeyBlock,
     last: KeyBlock,
@@ -62,17 +62,17 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// A page that may have some keys, which stand at these places of the sorted keys.
+/// A page that may have some keys, and the range of these in the sorted keys.
 struct Touched {
     page: u64,
     keys: Range<usize>,
 }
 
 impl Pages {
-    /// Opens the pages in `folder`, of a key of `schema_rules` columns.
+    /// Opens the pages in `folder`, for a key of `columns` columns.
     ///
     /// # Errors
-    /// A storage error, or files that are no index.
+    /// A storage error, or damage.
     pub async fn open(store: Arc<ObjectStore>, folder: Path, columns: usize) -> Result<Self> {
         let files = LanceIndexStore::new(store, folder, Arc::new(LanceCache::no_cache()));
         let (lookup, reader) =
@@ -98,7 +98,7 @@ impl Pages {
         self.first.len()
     }
 
-    /// Every entry of a key of `keys`, which ascend: place of the key, address.
+    /// Every entry of a key of `keys`, which ascend: index of the key, address.
     ///
     /// # Errors
     /// A storage error.
@@ -116,14 +116,14 @@ impl Pages {
         Ok(found)
     }
 
-    /// Every page in its order, for a check of all.
+    /// The page `number`, for a check of all pages.
     pub async fn page(&self, number: usize) -> Result<(KeyBlock, Vec<u64>)> {
         let page = self.reader.read_record_batch(number as u64, self.page_rows).await?;
         let Page { keys, addresses, .. } = self.decoded(&page)?;
         Ok((keys, addresses))
     }
 
-    /// The pages `numbers`, whole and in their order, for a merge.
+    /// The whole pages `numbers`, in order, for a merge.
     pub async fn range(&self, numbers: Range<usize>) -> Result<Vec<Page>> {
         let numbers: Vec<u64> = numbers.map(|number| number as u64).collect();
         let pages = self.reader.read_record_batches(&numbers, self.page_rows).await?;
@@ -140,7 +140,7 @@ impl Pages {
         Ok(Page { keys, values, addresses })
     }
 
-    /// First and last key of a page, as the lookup file has them.
+    /// First and last key of a page, as the lookup file records them.
     pub fn bounds(&self, number: usize) -> (&[u8], &[u8]) {
         (self.first.get(number), self.last.get(number))
     }
@@ -159,13 +159,13 @@ impl Pages {
             if start < end {
                 touched.push(Touched { page: page as u64, keys: start..end });
             }
-            // A key may go on in the next page.
+            // The entries of a key may continue in the next page.
             rest = start;
         }
         touched
     }
 
-    /// The first page that may have `key` or a higher one.
+    /// The first page that may have `key` or a greater one, by binary search.
     fn first_page_from(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -213,7 +213,8 @@ impl Pages {
     }
 }
 
-/// The first place from `from` on whose key is not below `key`; near ones are found fastest.
+/// The first index from `from` on whose key is not less than `key`. Exponential search: near indexes
+/// are found fastest, because consecutive keys of a call often lie close together.
 fn lower_bound(values: &KeyBlock, from: usize, key: &[u8]) -> usize {
     let (mut low, mut step) = (from, 1);
     while low + step < values.len() && values.get(low + step) < key {

@@ -52,7 +52,7 @@ pub(super) async fn sync_files(context: &SsTableContext, files: &[Path]) -> Resu
 
 /// Makes everything below `folder` durable, and the entry of `folder` in its parent. The files
 /// `synced` are durable already and skipped.
-pub(super) async fn sync_run(
+pub(super) async fn sync_sstable(
     context: &SsTableContext,
     folder: &Path,
     synced: &[PathBuf],

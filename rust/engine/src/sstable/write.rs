@@ -98,7 +98,7 @@ pub async fn write_sstable(
     fragment.deletion_file = keys.deletion_file;
     let sums: Vec<FileSum> = sums.into_iter().chain(keys.sums).collect();
     write_manifest(context, &folder, schema, fragment, keys.filter_checksum, &sums).await?;
-    sync::sync_run(context, &folder, &keys.synced).await?;
+    sync::sync_sstable(context, &folder, &keys.synced).await?;
 
     let (in_memory_bytes, primary_key_bytes) = sizes.await?;
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
