@@ -186,8 +186,8 @@ impl Ways {
         Ok(())
     }
 
-    /// A fragment with a duplicate key is scanned: its keys in memory do not tell a deleted row from
-    /// a live one.
+    /// A fragment with a duplicate key is scanned: its keys in memory do not tell a deleted row
+    /// from a live one.
     fn add(&mut self, fragment: u32, keys: Arc<SsTableKeys>) {
         if keys.is_unique() {
             self.in_memory.push((fragment, keys));

@@ -52,8 +52,8 @@ impl FoundRows {
     }
 }
 
-/// Prefetched answers of the base table, for a lookup of the same keys and columns in a snapshot over
-/// the same base version. On a remote store this search overlaps with reading the shards.
+/// Prefetched answers of the base table, for a lookup of the same keys and columns in a snapshot
+/// over the same base version. On a remote store this search overlaps with reading the shards.
 pub struct Ahead {
     version: u64,
     answers: Vec<Answers>,

@@ -61,8 +61,8 @@ impl Pieces {
         Ok(FoundRows { rows, missing, keys: wanted.batch.clone() })
     }
 
-    /// The rows `taken` for the rows `found` of the call, split in halves where they are too large for
-    /// one batch.
+    /// The rows `taken` for the rows `found` of the call, split in halves where they are too large
+    /// for one batch.
     fn gather(
         &self,
         columns: &Columns,

@@ -1,6 +1,7 @@
 //! Lookups in SSTables.
 //!
-//! Owns: whether an SSTable's filter, its keys in memory or its key index is searched, and the rows.
+//! Owns: whether an SSTable's filter, its keys in memory or its key index is searched, and the
+//! rows.
 //! Does not own: which SSTables have a trusted filter (`sstable`), or their caches (`snapshot`).
 
 use std::cmp::Reverse;
@@ -114,8 +115,8 @@ pub(super) async fn rows(columns: &Columns, found: Vec<InSsTable>) -> Result<Vec
     Ok(all(reads.collect()).await?.into_iter().flatten().collect())
 }
 
-/// Tombstones are read apart from the rows. To take some rows of a constant column, lance walks over
-/// all rows before them, and most SSTables have no tombstone.
+/// Tombstones are read apart from the rows. To take some rows of a constant column, lance walks
+/// over all rows before them, and most SSTables have no tombstone.
 async fn rows_of(columns: &Columns, found: InSsTable) -> Result<Vec<Answers>> {
     let InSsTable { sstable, mut rows } = found;
     if let Some(tombstones) = sstable.tombstones_in_memory() {

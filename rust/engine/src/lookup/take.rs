@@ -140,8 +140,8 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
     schema.fields().iter().map(column).collect()
 }
 
-/// The rows at `offsets` of a fragment, in several batches where their values are too large for one.
-/// `offsets` ascend, and none of their rows is deleted.
+/// The rows at `offsets` of a fragment, in several batches where their values are too large for
+/// one. `offsets` ascend, and none of their rows is deleted.
 pub(super) async fn take(
     readers: &RowReaders,
     dataset: &Dataset,

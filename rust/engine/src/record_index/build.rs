@@ -172,8 +172,9 @@ pub fn is_ours_to_link(sstable: &Dataset) -> bool {
     is_ours(sstable)
 }
 
-/// Makes the key index of `sstable` a run over `fragment`, the fragment that its data file became; `None`
-/// where its files do not match their checksums. Files are copied only where they cannot be linked.
+/// Makes the key index of `sstable` a run over `fragment`, the fragment that its data file became;
+/// `None` where its files do not match their checksums. Files are copied only where they cannot be
+/// linked.
 ///
 /// # Errors
 /// A storage error.
@@ -274,8 +275,9 @@ fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// The eight bytes after the first byte of an encoded key, as a big-endian number. The first byte is
-/// the null flag of the first column and equal in all keys. Nearly all comparisons end in this prefix.
+/// The eight bytes after the first byte of an encoded key, as a big-endian number. The first byte
+/// is the null tag of the first column and equal in all keys. Nearly all comparisons end in this
+/// prefix.
 pub(super) fn key_prefix(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     let known = key.get(1..).unwrap_or_default();

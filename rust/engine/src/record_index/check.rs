@@ -23,8 +23,8 @@ const ACTION: &str = "checking the record index";
 /// Pages that are read ahead.
 const PAGES_AHEAD: usize = 8;
 
-/// An order-independent fingerprint of the rows of a fragment: their number, and the wrapping sum of
-/// a hash of key and offset. Index and fragment are read in different orders.
+/// An order-independent fingerprint of the rows of a fragment: their number, and the wrapping sum
+/// of a hash of key and offset. Index and fragment are read in different orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     rows: u64,
@@ -44,7 +44,8 @@ impl Sum {
 /// Compares every entry of `runs` that serves a fragment of `base` with the fragment's rows.
 ///
 /// # Errors
-/// A storage error of the base table. Pages of the index that cannot be read are reported as damage.
+/// A storage error of the base table. Pages of the index that cannot be read are reported as
+/// damage.
 pub async fn check(
     base: &Dataset,
     key: &[String],
@@ -83,8 +84,8 @@ pub async fn check(
     Ok(report)
 }
 
-/// Adds the entries of a run to the fingerprints of the fragments that it serves; else the damage of
-/// its pages.
+/// Adds the entries of a run to the fingerprints of the fragments that it serves; else the damage
+/// of its pages.
 async fn walk(
     index: &RecordIndex,
     run: &OpenRun,

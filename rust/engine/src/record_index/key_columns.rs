@@ -30,8 +30,8 @@ pub fn key_files(fragment: &Fragment, key_ids: &[i32]) -> Vec<String> {
     files.map(|file| file.path.clone()).collect()
 }
 
-/// Whether a fragment still has the rows and keys, at the same positions, that a run recorded by their
-/// number and their files.
+/// Whether a fragment still has the rows and keys, at the same positions, that a run recorded by
+/// their number and their files.
 #[must_use]
 pub fn has_keys_of(fragment: &Fragment, key_ids: &[i32], rows: u64, files: &[String]) -> bool {
     fragment.overlays.is_empty()

@@ -1,7 +1,7 @@
 //! The choice of the runs of the record index that are merged: size-tiered compaction.
 //!
-//! Owns: the levels, each eight times as large as the one below, and the choice of the runs to merge:
-//! a full level, or one run of which most entries are dead.
+//! Owns: the levels, each eight times as large as the one below, and the choice of the runs to
+//! merge: a full level, or one run of which most entries are dead.
 //! Does not own: the merge itself (`merge`), or when it is due (`table`).
 
 use crate::sstable::PAGE_ROWS;

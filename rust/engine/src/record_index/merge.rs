@@ -1,8 +1,8 @@
 //! The k-way merge of runs of the record index, without reading the base table.
 //!
-//! Owns: the merge of their sorted pages, with a few pages of each run in memory; leaving out entries
-//! of fragments that are gone, or that another run serves; and the check that every other row
-//! occurs once.
+//! Owns: the merge of their sorted pages, with a few pages of each run in memory; leaving out
+//! entries of fragments that are gone, or that another run serves; and the check that every other
+//! row occurs once.
 //! Does not own: which runs are merged (`levels`), or which runs are removed after the new one is
 //! published (`table`).
 
@@ -56,7 +56,8 @@ struct Entries {
     rows: Vec<(usize, u64)>,
 }
 
-/// Merges `inputs` into one run, with the entries that serve in `index`, the record index of `base`.
+/// Merges `inputs` into one run, with the entries that serve in `index`, the record index of
+/// `base`.
 ///
 /// # Errors
 /// A storage error.
@@ -140,7 +141,8 @@ struct Feed {
 }
 
 impl Feed {
-    /// Reads all pages of `run` and sends their live entries to the merge; else the run and the error.
+    /// Reads all pages of `run` and sends their live entries to the merge; else the run and the
+    /// error.
     async fn all(
         self,
         run: &Arc<OpenRun>,
@@ -262,8 +264,8 @@ impl Head {
 /// The k-way merge, with a binary min-heap of the inputs by their next entry.
 struct Merge {
     inputs: Vec<Receiver<Fed>>,
-    /// The heap of the inputs that have not ended. Not `BinaryHeap`: advancing the first input changes
-    /// its entry in place, with one sift instead of a pop and a push.
+    /// The heap of the inputs that have not ended. Not `BinaryHeap`: advancing the first input
+    /// changes its entry in place, with one sift instead of a pop and a push.
     heads: Vec<(usize, Box<Head>)>,
     /// Arrays from which the values of the next page are taken.
     sources: Vec<ArrayRef>,

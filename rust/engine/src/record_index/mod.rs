@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Owns: sorted runs, which are immutable and built from base fragments or from the key index of an
-//! SSTable, and the search for keys in them. A run serves a fragment only where the base version has
-//! that fragment with the very files of which the run was built; its other entries are ignored.
+//! SSTable, and the search for keys in them. A run serves a fragment only where the base version
+//! has that fragment with the very files of which the run was built; its other entries are ignored.
 //! So neither a compaction by Lance nor any other commit can make an answer wrong, and without the
 //! folder lookups still work. Entries of deleted rows stay: the caller checks the deletion vector.
 //! Does not own: when runs are built (`table`), or the searches (`lookup`, `compaction`).

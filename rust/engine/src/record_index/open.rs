@@ -33,8 +33,8 @@ const ACTION: &str = "reading the record index";
 const AT_ONCE: usize = 8;
 /// Bytes that a found entry counts as read.
 const ENTRY_BYTES: usize = 16;
-/// Least rows of the covered fragments for each key of a search. With fewer, a search would read most
-/// pages, and the pages are twice as large as the key columns.
+/// Least rows of the covered fragments for each key of a search. With fewer, a search would read
+/// most pages, and the pages are twice as large as the key columns.
 const ROWS_A_KEY: usize = 8;
 
 /// A published run.
@@ -92,8 +92,8 @@ impl OpenRun {
         Ok(bytes)
     }
 
-    /// The same, for files of any size on a local disk whose blocks have no checksums. An object store
-    /// has checksums of its own.
+    /// The same, for files of any size on a local disk whose blocks have no checksums. An object
+    /// store has checksums of its own.
     async fn compare_before_use(&self) -> LanceResult<u64> {
         if self.has_blocks() || self.stamps().bytes().is_none() {
             return Ok(0);
@@ -110,8 +110,8 @@ impl OpenRun {
         files.map(|file| FileSum { file: file.name.clone(), crc32: file.crc32 })
     }
 
-    /// Lance's reader panics on some damaged files; the panic becomes an error of the index. Where a
-    /// block failed its checksum, the error names that block instead of what Lance reported.
+    /// Lance's reader panics on some damaged files; the panic becomes an error of the index. Where
+    /// a block failed its checksum, the error names that block instead of what Lance reported.
     pub(super) async fn unwinding<T>(
         &self,
         work: impl Future<Output = LanceResult<T>>,
@@ -138,7 +138,8 @@ pub struct IndexRuns {
 impl IndexRuns {
     /// The published runs of the table of `base`; `None` where it has no record index.
     ///
-    /// A damaged file is skipped with a warning: the fragments that it covers are looked up without it.
+    /// A damaged file is skipped with a warning: the fragments that it covers are looked up without
+    /// it.
     ///
     /// # Errors
     /// A storage error.
@@ -167,8 +168,8 @@ impl IndexRuns {
         Ok((!runs.is_empty()).then_some(runs))
     }
 
-    /// The coverage of `base` by the published runs. Empty where there is no index, or where it cannot
-    /// be read.
+    /// The coverage of `base` by the published runs. Empty where there is no index, or where it
+    /// cannot be read.
     pub async fn open(&self, base: &Dataset, key: &[String]) -> RecordIndex {
         match self.published(base).await {
             Ok(runs) => RecordIndex::new(base, key, &runs.unwrap_or_default()),
@@ -254,8 +255,8 @@ impl RecordIndex {
         self.by_fragment.len()
     }
 
-    /// The fragments that a run serves: from the upper half of an address in the run to the fragment,
-    /// and its rows.
+    /// The fragments that a run serves: from the upper half of an address in the run to the
+    /// fragment, and its rows.
     pub(super) fn served(&self, run: &str) -> Option<&HashMap<u32, (u32, u64)>> {
         let serving = self.runs.iter().find(|serving| serving.run.name == run)?;
         Some(&serving.fragments)
@@ -268,8 +269,8 @@ impl RecordIndex {
             .map(|serving| (&serving.run, serving.fragments.values().map(|(_, rows)| rows).sum()))
     }
 
-    /// The fragment of an entry of a serving run; `None` where the fragment is gone, or where another
-    /// run serves it.
+    /// The fragment of an entry of a serving run; `None` where the fragment is gone, or where
+    /// another run serves it.
     pub(super) fn fragment_of(&self, run: &str, in_sstable: u32) -> Option<u32> {
         self.served(run)?.get(&in_sstable).map(|(fragment, _)| *fragment)
     }
@@ -287,10 +288,10 @@ impl RecordIndex {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The rows of the covered fragments among `fragments` whose key is one of `keys`: `count` keys, in
-    /// any order. For callers that persist the rows, so the pages are compared with their checksums
-    /// first. `None` where reading the key columns costs less, or where the search failed and the
-    /// index is given up.
+    /// The rows of the covered fragments among `fragments` whose key is one of `keys`: `count`
+    /// keys, in any order. For callers that persist the rows, so the pages are compared with their
+    /// checksums first. `None` where reading the key columns costs less, or where the search failed
+    /// and the index is given up.
     pub async fn positions<'a>(
         &self,
         fragments: &[Fragment],

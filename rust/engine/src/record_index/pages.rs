@@ -213,8 +213,8 @@ impl Pages {
     }
 }
 
-/// The first index from `from` on whose key is not less than `key`. Exponential search: near indexes
-/// are found fastest, because consecutive keys of a call often lie close together.
+/// The first index from `from` on whose key is not less than `key`. Exponential search: near
+/// indexes are found fastest, because consecutive keys of a call often lie close together.
 fn lower_bound(values: &KeyBlock, from: usize, key: &[u8]) -> usize {
     let (mut low, mut step) = (from, 1);
     while low + step < values.len() && values.get(low + step) < key {

@@ -1,11 +1,11 @@
-//! The table's columns as they are now, and rows that were written under others.
+//! The table's present columns, and reconciling older rows with them.
 //!
 //! Owns: [`TableSchema`], the columns of one base version in every form that is needed;
-//! [`LatestBase`], the newest version that this process has seen and the refusal of changes
-//! that rows cannot follow; [`StoredColumns`], what is read of a source and how it comes to the
-//! table's columns; [`ReconcileExec`], the same as a plan node.
+//! [`LatestBase`], the newest version that this process has seen, and the refusal of schema changes
+//! that older rows cannot be reconciled with; [`StoredColumns`], the columns that are read from a
+//! source, and how they are reconciled; [`ReconcileExec`], the same as a plan node.
 //! Does not own: which columns are the same and which types widen, which the core decides for
-//! all of them (`lancemem_core::format::reconcile`).
+//! all of these (`lancemem_core::format::reconcile`).
 
 mod exec;
 mod latest;
@@ -32,9 +32,9 @@ pub use stored::StoredColumns;
 /// The columns of one base version.
 #[derive(Debug)]
 pub struct TableSchema {
-    /// As results have them.
+    /// The columns of results.
     pub columns: SchemaRef,
-    /// As rows are accepted and stored: with field ids.
+    /// The columns in which rows are accepted and stored, with field ids.
     pub rows: Arc<RowSchema>,
     /// The storage schema with the types of Lance's scans.
     plain_storage: SchemaRef,
@@ -59,27 +59,27 @@ impl TableSchema {
     }
 }
 
-/// Lance makes a table with maps in a format without them, and refuses its first rows: they would
-/// be acknowledged here, and no flush would ever succeed.
+/// Lance creates a table with maps in a format that cannot store them, and refuses only its first
+/// rows. Here these rows would be acknowledged, and no flush would ever succeed.
 fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
     use ConcreteFileVersion::{V1, V2_0, V2_1};
     let is_map = |it: &DataType| matches!(it, DataType::Map(_, _));
     refuse_in_formats(base, &[V1, V2_0, V2_1], is_map, "maps, which need file format 2.2")
 }
 
-/// Refuses to enable a table with structs in a format that cannot store a null one, such as a tombstone
-/// has: it would be acknowledged, and no flush would ever succeed.
+/// Refuses to enable a table with structs in a format that cannot store null structs. A tombstone
+/// has null structs: it would be acknowledged, and no flush would ever succeed.
 ///
 /// # Errors
 /// An input error that names the column.
 pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
     use ConcreteFileVersion::{V1, V2_0, V2_1};
-    // A map has structs inside, and is refused for what it is.
+    // First, so that the error names the map and not the structs inside it.
     refuse_maps_of_old_formats(base)?;
     if base.manifest().data_storage_format.lance_file_format() == V1 {
         return Err(Error::input(format!(
-            "table {}: its files have Lance's first file format, which writes a null of a number as \
-             0 and an empty text as null; write it again with data_storage_version='stable'",
+            "table {}: its files have Lance's first file format, which writes a null of a number \
+             as 0 and an empty text as null; write it again with data_storage_version='stable'",
             base.uri()
         )));
     }
@@ -147,7 +147,7 @@ pub fn key_of(base: &Dataset) -> Result<Vec<String>> {
     schema.unenforced_primary_key().into_iter().map(name_of).collect()
 }
 
-/// An input error that names the table as well.
+/// Adds the table to the text of an input error.
 pub fn in_table(uri: &str, error: Error) -> Error {
     match error {
         Error::InvalidInput(reason) => Error::InvalidInput(format!("table {uri}: {reason}")),

@@ -1,12 +1,13 @@
 //! Missing generations: flushed, but neither listed by the shard manifest nor compacted.
 //!
 //! Owns: the rule, as a pure function over a shard manifest and the progress of a base version.
-//! Does not own: the order of the reads, or what a missing generation means to the caller (`table`).
+//! Does not own: the order of the reads, or what a missing generation means to the caller
+//! (`table`).
 //!
-//! A flush raises the current generation and lists its SSTable in one manifest version. A compaction
-//! commits its progress to the base table first and takes the SSTables out of the manifest second.
-//! With a base version that was read after the manifest, every generation below the current one is
-//! therefore listed, or at or below the progress.
+//! A flush raises the current generation and lists its SSTable in one manifest version. A
+//! compaction commits its progress to the base table first and takes the SSTables out of the
+//! manifest second. With a base version that was read after the manifest, every generation below
+//! the current one is therefore listed, or at or below the progress.
 
 use std::fmt;
 

@@ -23,8 +23,8 @@ use super::SsTableKeys;
 use crate::errors::{Context, SsTableErrors};
 use crate::record_index::column_batches;
 
-/// The keys of `sstable`, named `name` in errors, and its tombstones. A merge that compares keys reads
-/// the tombstones next, and a second read of the file costs more than the column.
+/// The keys of `sstable`, named `name` in errors, and its tombstones. A merge that compares keys
+/// reads the tombstones next, and a second read of the file costs more than the column.
 ///
 /// # Errors
 /// A storage error, or damage.

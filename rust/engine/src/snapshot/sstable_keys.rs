@@ -16,8 +16,8 @@ use roaring::RoaringBitmap;
 
 /// The encoded keys of an SSTable's live rows, tombstones included, each once, by row position.
 ///
-/// A row that the SSTable's own deletion vector hides is left out: a later row of the SSTable has its
-/// key.
+/// A row that the SSTable's own deletion vector hides is left out: a later row of the SSTable has
+/// its key.
 #[derive(Debug)]
 pub struct SsTableKeys {
     keys: KeyBlock,
@@ -171,7 +171,8 @@ impl SsTableKeys {
         for (place, key) in (0..).zip(self.keys.iter()) {
             let is_key = |other: &u32| self.keys.get(*other as usize) == key;
             match places.entry(self.hash(key), is_key, hash_of) {
-                // A duplicate key: the writer of the SSTable hid too few rows. The later row is newer.
+                // A duplicate key: the writer of the SSTable hid too few rows. The later row is
+                // newer.
                 Entry::Occupied(mut earlier) => {
                     *earlier.get_mut() = place;
                     unique = false;
@@ -196,8 +197,8 @@ impl SsTableKeys {
     }
 }
 
-/// Bytes that hashbrown allocates for `keys` places: a power of two of slots, at most 7/8 full, each
-/// with a control byte, and one more group of control bytes.
+/// Bytes that hashbrown allocates for `keys` places: a power of two of slots, at most 7/8 full,
+/// each with a control byte, and one more group of control bytes.
 fn table_bytes(keys: usize) -> usize {
     if keys == 0 {
         return 0;

@@ -48,7 +48,8 @@ pub struct SsTableHandle {
     pub generation: Generation,
     /// Folder name inside the shard.
     pub path: String,
-    /// The SSTable as a Lance dataset; its deletion vector hides rows superseded inside the SSTable.
+    /// The SSTable as a Lance dataset; its deletion vector hides rows superseded inside the
+    /// SSTable.
     pub dataset: Arc<Dataset>,
     /// Its columns with their field ids: the table's columns when it was written.
     pub columns: SchemaRef,
@@ -74,7 +75,8 @@ pub struct SsTableHandle {
 }
 
 impl SsTableHandle {
-    /// The newest row of each key of the SSTable, tombstones included. Caches the tombstones as well.
+    /// The newest row of each key of the SSTable, tombstones included. Caches the tombstones as
+    /// well.
     ///
     /// # Errors
     /// A storage error while the key columns are read.
@@ -124,9 +126,9 @@ impl SsTableHandle {
         self.filter.get_or_read(read).await.map(Some)
     }
 
-    /// The key index for a lookup of `keys` keys, where it can be trusted and costs less than reading
-    /// all keys. A lookup reads one page for each key. Once lookups have read as many pages as a
-    /// quarter of the index, the keys are worth their memory, and the answer is `None`.
+    /// The key index for a lookup of `keys` keys, where it can be trusted and costs less than
+    /// reading all keys. A lookup reads one page for each key. Once lookups have read as many pages
+    /// as a quarter of the index, the keys are worth their memory, and the answer is `None`.
     ///
     /// # Errors
     /// A storage error, or damage.
@@ -146,8 +148,8 @@ impl SsTableHandle {
         self.index.get_or_read(read).await.map(Some)
     }
 
-    /// Compares all files of the SSTable with their checksums, where they lie on a local disk: an object
-    /// store has checksums of its own. An SSTable that lance wrote has no checksums.
+    /// Compares all files of the SSTable with their checksums, where they lie on a local disk: an
+    /// object store has checksums of its own. An SSTable that lance wrote has no checksums.
     ///
     /// # Errors
     /// Damage, with the file's name; a storage error.
@@ -174,8 +176,8 @@ impl SsTableHandle {
         Ok(Some(stamps))
     }
 
-    /// Refuses the SSTable where a data or deletion file is not a regular file. It does so even where
-    /// files are not compared, because opening a pipe could block forever.
+    /// Refuses the SSTable where a data or deletion file is not a regular file. It does so even
+    /// where files are not compared, because opening a pipe could block forever.
     async fn refuse_no_file(&self) -> Result<()> {
         let name = self.name();
         match no_file(&self.dataset).await.context(&name)? {
@@ -209,8 +211,8 @@ impl SsTableHandle {
         stamps(&self.dataset, files).await.context(&self.name())
     }
 
-    /// Whether everything cached of the SSTable was read after its files were compared, and the files
-    /// still have the stamps of that comparison.
+    /// Whether everything cached of the SSTable was read after its files were compared, and the
+    /// files still have the stamps of that comparison.
     fn is_as_compared(&self, now: &FileStamps) -> bool {
         self.compared.as_ref() == Some(now)
     }
@@ -395,8 +397,8 @@ impl SsTableCache {
         join_all(opens).await;
     }
 
-    /// The SSTable for a caller that persists what it reads from it, such as a compaction. Everything
-    /// cached of the returned handle was read after its files were compared.
+    /// The SSTable for a caller that persists what it reads from it, such as a compaction.
+    /// Everything cached of the returned handle was read after its files were compared.
     ///
     /// # Errors
     /// As [`Self::verified`].

@@ -25,7 +25,8 @@ pub(super) fn key_filter(keys: &[RecordBatch], distinct_keys: u64) -> Result<Vec
         })?;
     for batch in keys {
         let columns: Vec<usize> = (0..batch.num_columns()).collect();
-        // Superseded rows as well: their keys are present, and inserting a hash twice changes nothing.
+        // Superseded rows as well: their keys are present, and inserting a hash twice changes
+        // nothing.
         for row in 0..batch.num_rows() {
             filter.insert_hash(compute_pk_hash(batch, &columns, row));
         }
@@ -33,8 +34,8 @@ pub(super) fn key_filter(keys: &[RecordBatch], distinct_keys: u64) -> Result<Vec
     Ok(filter.to_bytes())
 }
 
-/// The key of the manifest configuration that stores the checksum of the filter. The file itself has
-/// no checksum, and one cleared bit would hide a row.
+/// The key of the manifest configuration that stores the checksum of the filter. The file itself
+/// has no checksum, and one cleared bit would hide a row.
 pub(super) const CHECKSUM: &str = "lancemem.bloom_filter_crc32";
 
 /// CRC-32 (IEEE) of the filter's bytes.
@@ -79,8 +80,8 @@ impl KeyFilter {
         Self::new(bytes)
     }
 
-    /// False where no row of the SSTable has the key at `row` of `keys`. `keys` is a batch of the key
-    /// columns only, in primary-key order and in the table's types.
+    /// False where no row of the SSTable has the key at `row` of `keys`. `keys` is a batch of the
+    /// key columns only, in primary-key order and in the table's types.
     #[must_use]
     pub fn may_hold(&self, keys: &RecordBatch, row: usize) -> bool {
         let columns: Vec<usize> = (0..keys.num_columns()).collect();

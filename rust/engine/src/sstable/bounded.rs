@@ -1,8 +1,8 @@
 //! Limits on files that could use more memory than their kind ever needs.
 //!
-//! Owns: bounded reads of whole files of an SSTable or of the record index; the check of the size of
-//! data files, which Lance reads whole where their manifest records a small size; and the refusal of
-//! anything but a regular file in the place of a file, which Lance would open.
+//! Owns: bounded reads of whole files of an SSTable or of the record index; the check of the size
+//! of data files, which Lance reads whole where their manifest records a small size; and the
+//! refusal of anything but a regular file in the place of a file, which Lance would open.
 //! Does not own: the bounds, or objects outside Lance's files (`lancemem_core::store`).
 
 use std::cmp::Ordering;
@@ -39,8 +39,8 @@ pub async fn read_whole(store: &ObjectStore, path: &Path, most: MaxBytes) -> Res
     }
 }
 
-/// Refuses anything but a regular file on a local disk: a folder, a pipe, a device, a link that leads
-/// to itself. Opening a pipe would block until another process opens its other end.
+/// Refuses anything but a regular file on a local disk: a folder, a pipe, a device, a link that
+/// leads to itself. Opening a pipe would block until another process opens its other end.
 ///
 /// # Errors
 /// Damage. A missing file, or one whose metadata cannot be read now, is left to the reader.
@@ -80,8 +80,8 @@ pub async fn no_file(sstable: &Dataset) -> Result<Option<DamagedFile>> {
     Ok(found.map(|path| DamagedFile { file: inside(&folder, &path), kind: NO_FILE }))
 }
 
-/// The first data file of `sstable` on a local disk whose size differs from the one that the manifest
-/// records.
+/// The first data file of `sstable` on a local disk whose size differs from the one that the
+/// manifest records.
 ///
 /// # Errors
 /// A storage error. A missing file is left to the reader that opens it.

@@ -1,9 +1,9 @@
 //! Checksums of the files of an SSTable, and of pages of the record index: Lance's own formats have
 //! none.
 //!
-//! Owns: where checksums are stored, how one is computed, and the comparison of files with them. The
-//! configuration of the SSTable's manifest stores the CRC-32 (IEEE) of each file. The manifest's own
-//! message is checksummed like a shard manifest.
+//! Owns: where checksums are stored, how one is computed, and the comparison of files with them.
+//! The configuration of the SSTable's manifest stores the CRC-32 (IEEE) of each file. The
+//! manifest's own message is checksummed like a shard manifest.
 //! Does not own: the check of the bloom filter, which every read of it makes (`bloom`), when files
 //! are compared, or what becomes of a damaged SSTable.
 
@@ -74,8 +74,8 @@ impl FileSum {
         Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
     }
 
-    /// The checksums of the files of a key index, as the manifest of its SSTable records them, by their
-    /// names in the index's folder. Reads no file; empty where the manifest records none.
+    /// The checksums of the files of a key index, as the manifest of its SSTable records them, by
+    /// their names in the index's folder. Reads no file; empty where the manifest records none.
     #[must_use]
     pub fn of_key_index(sstable: &Dataset) -> Vec<Self> {
         let sums = sums_of(sstable, SsTableFiles::Keys).into_iter();
@@ -185,8 +185,8 @@ pub struct Compared {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Data and deletion files without a checksum, by their paths inside the SSTable's folder: another
-    /// writer wrote them, or an earlier version.
+    /// Data and deletion files without a checksum, by their paths inside the SSTable's folder:
+    /// another writer wrote them, or an earlier version.
     pub unchecked: Vec<String>,
     /// Files that do not match their checksum.
     pub damaged: Vec<DamagedFile>,
@@ -244,7 +244,8 @@ struct Recorded {
     bytes: Option<u64>,
 }
 
-/// The sizes that the manifest of an SSTable records, by the file's path inside the SSTable's folder.
+/// The sizes that the manifest of an SSTable records, by the file's path inside the SSTable's
+/// folder.
 fn sizes_of(sstable: &Dataset) -> HashMap<String, u64> {
     let files = sstable.fragments().iter().flat_map(|fragment| &fragment.files);
     let sized = files.filter_map(|file| {
@@ -391,7 +392,8 @@ impl Summing {
     }
 }
 
-/// The running checksums of the blocks of a file, independent of how its bytes are split into reads.
+/// The running checksums of the blocks of a file, independent of how its bytes are split into
+/// reads.
 #[derive(Default)]
 struct Blocks {
     hasher: Hasher,
@@ -426,8 +428,8 @@ impl Blocks {
     }
 }
 
-/// The checksum of the whole file, or the kind of damage that shows without reading it to its end. A
-/// file whose size differs from the recorded one is not read. An outer error is a storage fault,
+/// The checksum of the whole file, or the kind of damage that shows without reading it to its end.
+/// A file whose size differs from the recorded one is not read. An outer error is a storage fault,
 /// which a retry may cure.
 async fn sum_file(
     store: &ObjectStore,
@@ -460,8 +462,8 @@ async fn sum_file(
     Ok(Ok(summing.finish()))
 }
 
-/// The kind of damage that the length of a file shows, where a size is recorded. An empty file is read
-/// all the same: it costs nothing, and the kind of damage is then "zero length".
+/// The kind of damage that the length of a file shows, where a size is recorded. An empty file is
+/// read all the same: it costs nothing, and the kind of damage is then "zero length".
 fn damage_of_length(length: u64, recorded: Option<u64>) -> Option<&'static str> {
     recorded.filter(|_| length > 0).and_then(|recorded| damage_of_size(length, recorded))
 }

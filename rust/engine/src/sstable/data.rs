@@ -98,8 +98,8 @@ async fn write_chunks(
     writer.finish().await
 }
 
-/// Pieces of at most about `most_bytes`: lance encodes one batch into one page, and a page is in memory
-/// twice.
+/// Pieces of at most about `most_bytes`: lance encodes one batch into one page, and a page is in
+/// memory twice.
 fn pieces(batch: &RecordBatch, most_bytes: usize) -> impl Iterator<Item = RecordBatch> {
     let rows = batch.num_rows();
     let count = window_bytes(batch).div_ceil(most_bytes).max(1);
@@ -179,8 +179,8 @@ pub fn data_file_name() -> Result<String> {
     Ok(format!("{spread:024b}{a:08x}{b:08x}{c:08x}{:02x}.lance", random_number()? & 0xff))
 }
 
-/// 32 random bits from the operating system. A generator in this process would repeat its numbers in
-/// each child of a fork, and two files with one name overwrite each other.
+/// 32 random bits from the operating system. A generator in this process would repeat its numbers
+/// in each child of a fork, and two files with one name overwrite each other.
 ///
 /// # Errors
 /// A storage error where the system provides none.

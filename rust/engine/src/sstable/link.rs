@@ -26,8 +26,8 @@ pub enum Linked {
     NotHere,
 }
 
-/// Gives the file `from` the second name `to` on a local disk, or copies it there. An existing file `to`
-/// is never replaced: it may be `from` itself.
+/// Gives the file `from` the second name `to` on a local disk, or copies it there. An existing file
+/// `to` is never replaced: it may be `from` itself.
 ///
 /// # Errors
 /// A storage error, also where `to` exists. Damage where `from` is not a regular file.

@@ -1,7 +1,7 @@
 //! A file on a local disk that is synced while it is written.
 //!
-//! Owns: the hand-over of blocks to a thread that writes them, and that syncs while the encoder works
-//! on the next page, so that little is left to sync at the end.
+//! Owns: the hand-over of blocks to a thread that writes them, and that syncs while the encoder
+//! works on the next page, so that little is left to sync at the end.
 //! Does not own: the last sync (`sync`, with all files of the SSTable), or the remains of a failed
 //! write.
 

@@ -4,8 +4,8 @@
 //! `{table}/_mem_wal/{shard}/{random}_gen_{generation}` with a Lance dataset at version 1 (one
 //! data file, the rows superseded inside the SSTable as its deletion vector), `bloom_filter.bin`
 //! and the key index `_pk_index/`, as lance 14.0.2 writes and reads them.
-//! Does not own: when a MemTable is flushed, the shard manifest that lists an SSTable, which SSTables
-//! a query reads, or their compaction and removal.
+//! Does not own: when a MemTable is flushed, the shard manifest that lists an SSTable, which
+//! SSTables a query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
 //! `sidecar`, `bloom`, `checksums`, `sync`, `link`, then `bounded`, `open` and `read`.
@@ -92,7 +92,8 @@ pub struct SsTableWritten {
 /// Lance's default buffer size of a column.
 pub const BUFFER_BYTES: usize = 8 << 20;
 
-/// The location of the SSTables of one shard, and the settings that they inherit from the base table.
+/// The location of the SSTables of one shard, and the settings that they inherit from the base
+/// table.
 #[derive(Clone)]
 pub struct SsTableContext {
     /// The base table's object store.
@@ -163,8 +164,8 @@ impl SsTableContext {
     /// The parameters that resolve [`Self::uri`] to the store that the base table uses.
     ///
     /// A store bound by `ObjectStoreParams::object_store` comes with one location, which every open
-    /// uses instead of its URI. Unchanged, the SSTable would be opened at the base table's location,
-    /// so the store is bound again to the SSTable's folder.
+    /// uses instead of its URI. Unchanged, the SSTable would be opened at the base table's
+    /// location, so the store is bound again to the SSTable's folder.
     fn store_params(&self, name: &str) -> Option<ObjectStoreParams> {
         let mut params = self.store_params.clone()?;
         #[expect(deprecated, reason = "a binding that others may still set")]
@@ -178,8 +179,8 @@ impl SsTableContext {
 /// The schema of MemTables, WAL entries and SSTables of a table with the schema `base`.
 ///
 /// The base table's columns with their field ids in the metadata key `lance:field_id`, then
-/// `_tombstone` (not null), which has no field id before an SSTable assigns one. Columns outside the
-/// key are nullable, because a tombstone has only its key.
+/// `_tombstone` (not null), which has no field id before an SSTable assigns one. Columns outside
+/// the key are nullable, because a tombstone has only its key.
 #[must_use]
 pub fn storage_schema(base: &Schema, key_columns: &[String]) -> SchemaRef {
     let with_tombstone = schema_with_tombstone(&arrow_schema_with_field_ids(base));

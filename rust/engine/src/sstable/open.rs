@@ -27,7 +27,8 @@ use super::bounded::read_whole;
 use super::read::LIBRARY;
 use super::write::VERSION;
 
-/// The footer of every file of Lance: the offset of its metadata, two version numbers, a magic word.
+/// The footer of every file of Lance: the offset of its metadata, two version numbers, a magic
+/// word.
 const FOOTER_BYTES: usize = 16;
 const MAGIC: &[u8] = b"LANC";
 
@@ -59,8 +60,8 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
     Ok(sstable)
 }
 
-/// Refuses an SSTable with files outside its folder, such as a shallow clone. Otherwise the writer of
-/// an SSTable could make its readers open any file that they may read.
+/// Refuses an SSTable with files outside its folder, such as a shallow clone. Otherwise the writer
+/// of an SSTable could make its readers open any file that they may read.
 fn refuse_elsewhere(sstable: &Dataset) -> Result<()> {
     let manifest = sstable.manifest();
     let is_elsewhere = |fragment: &Fragment| {
@@ -74,8 +75,8 @@ fn refuse_elsewhere(sstable: &Dataset) -> Result<()> {
     Err(Error::corrupt_file(sstable.manifest_location().path.clone(), what))
 }
 
-/// The encoded manifest of an SSTable that lancemem wrote; `None` where lance opens the dataset itself,
-/// and reports what is wrong with it.
+/// The encoded manifest of an SSTable that lancemem wrote; `None` where lance opens the dataset
+/// itself, and reports what is wrong with it.
 ///
 /// # Errors
 /// Damage: the file is not a manifest, or its message does not match its checksum.
@@ -118,14 +119,15 @@ impl<'a> ManifestFile<'a> {
         let start = usize::try_from(u64::from_le_bytes(*start)).ok()?;
         let (length, message) = body.get(start..)?.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-        // The message ends at the footer. Without this check a zeroed length would parse as an empty
-        // manifest, an SSTable without rows.
+        // The message ends at the footer. Without this check a zeroed length would parse as an
+        // empty manifest, an SSTable without rows.
         let is_whole = message.len() == length && rest.ends_with(MAGIC);
         is_whole.then_some(Self { before: &body[..start], message, footer })
     }
 }
 
-/// A manifest file with its message checksummed. Lance skips the checksum as unknown protobuf fields.
+/// A manifest file with its message checksummed. Lance skips the checksum as unknown protobuf
+/// fields.
 pub(super) fn sealed(file: &[u8]) -> Option<Vec<u8>> {
     let ManifestFile { before, message, footer } = ManifestFile::of(file)?;
     let message = checksummed::seal(message);

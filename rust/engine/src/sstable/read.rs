@@ -3,9 +3,9 @@
 //! Owns: which SSTables have a trusted filter and key index, and how both are opened.
 //! Does not own: how long they are cached, or when a lookup uses them.
 //!
-//! Both can report a key as absent, and a false negative would return an older row. SSTables of lance
-//! 14.0.2 have false negatives. Its bloom filter hashes only the null flags of key columns other
-//! than int32, int64, utf8 and binary, and its key index lacks rows that were not indexed yet
+//! Both can report a key as absent, and a false negative would return an older row. SSTables of
+//! lance 14.0.2 have false negatives. Its bloom filter hashes only the null flags of key columns
+//! other than int32, int64, utf8 and binary, and its key index lacks rows that were not indexed yet
 //! when the flush began. No specification defines the hash of the filter, so another version may
 //! use another hash. Hence both are trusted only where the SSTable's manifest names lancemem as the
 //! writer. For other SSTables the key columns are read.

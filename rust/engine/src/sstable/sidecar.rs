@@ -1,9 +1,9 @@
 //! `_pk_index/`: the keys of one SSTable as a lance B-tree. Readers probe it to learn whether the
 //! SSTable supersedes a row of an older one.
 //!
-//! Owns: the sorted pages that the index is built from. The index has every row position, superseded
-//! ones included; the pass over the sorted keys also finds the superseded positions. One key column
-//! keeps its type; several become one Binary value, the encoded key.
+//! Owns: the sorted pages that the index is built from. The index has every row position,
+//! superseded ones included; the pass over the sorted keys also finds the superseded positions. One
+//! key column keeps its type; several become one Binary value, the encoded key.
 //! Does not own: the index format, which is lance's, or the sort, which the MemTable did.
 
 use std::cmp::Ordering;
@@ -124,8 +124,8 @@ impl PageMaker {
             .map_err(|error| Error::internal(format!("superseded row positions: {error}")))
     }
 
-    /// Sends the next page: `values` ascend, and follow those of the page before. Every page but the
-    /// last has [`PAGE_ROWS`].
+    /// Sends the next page: `values` ascend, and follow those of the page before. Every page but
+    /// the last has [`PAGE_ROWS`].
     ///
     /// It blocks, so the caller runs it on a blocking thread.
     ///

@@ -111,8 +111,8 @@ async fn sync_names_above(root: PathBuf) -> Result<()> {
 }
 
 /// Syncs files and folders of a base table that other programs may write to. Files first, then
-/// folders, then the folder of versions; each step ends before the next begins. So a power cut never
-/// leaves the name of a version without its files.
+/// folders, then the folder of versions; each step ends before the next begins. So a power cut
+/// never leaves the name of a version without its files.
 async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
     let versions = root.join(VERSIONS);
     let (last, paths): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| *path == versions);
@@ -123,8 +123,8 @@ async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the files and indexes of `base` durable, except the ones of the older version `durable`, which
-/// are durable already.
+/// Makes the files and indexes of `base` durable, except the ones of the older version `durable`,
+/// which are durable already.
 ///
 /// # Errors
 /// An error of the file system.
@@ -190,8 +190,8 @@ pub fn files_of_fragments<'a>(
     })
 }
 
-/// Makes new files of a base table durable, then `root` and the folders that list the files. A version
-/// relies on these before its own name appears. Does nothing in an object store.
+/// Makes new files of a base table durable, then `root` and the folders that list the files. A
+/// version relies on these before its own name appears. Does nothing in an object store.
 ///
 /// # Errors
 /// An error of the file system.

@@ -41,7 +41,8 @@ const DRAWS: usize = 8;
 /// The only version of an SSTable.
 pub(super) const VERSION: u64 = 1;
 
-/// The key of the manifest configuration that stores the sharding that routed the rows to the shard.
+/// The key of the manifest configuration that stores the sharding that routed the rows to the
+/// shard.
 const ROUTED_BY: &str = "lancemem.sharding";
 
 /// The sharding that the manifest of an SSTable records.
@@ -52,8 +53,8 @@ pub fn routed_by(sstable: &Dataset) -> Option<&str> {
 
 /// Writes the rows of one frozen MemTable as the SSTable `generation`, in a folder of a new name.
 ///
-/// When this returns, the SSTable is complete and can be opened. On a local disk it is durable, unless
-/// `fsync` is off in the context. No reader sees it before a shard manifest lists it.
+/// When this returns, the SSTable is complete and can be opened. On a local disk it is durable,
+/// unless `fsync` is off in the context. No reader sees it before a shard manifest lists it.
 ///
 /// # Errors
 /// An error of the object store, or an input error for rows that do not have the storage schema.
@@ -104,8 +105,8 @@ pub async fn write_sstable(
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
 }
 
-/// The name of an empty folder. It has 32 random bits, so with many SSTables a name can be drawn twice;
-/// then another one is drawn.
+/// The name of an empty folder. It has 32 random bits, so with many SSTables a name can be drawn
+/// twice; then another one is drawn.
 async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<String> {
     for _ in 0..DRAWS {
         let path = paths::sstable_folder(data::random_number()?, generation);
@@ -125,7 +126,8 @@ async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<
 fn check_input(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<u64> {
     let mut fitting: Option<SchemaRef> = None;
     for batch in batches {
-        // Almost always the very schema of the previous batch, and then there is nothing to compare.
+        // Almost always the very schema of the previous batch, and then there is nothing to
+        // compare.
         let have = batch.schema_ref();
         if fitting.as_ref().is_some_and(|fitting| Arc::ptr_eq(fitting, have)) {
             continue;
@@ -241,8 +243,8 @@ async fn write_filter(context: &SsTableContext, folder: &Path, filter: Vec<u8>) 
 
 /// Writes the manifest by hand: only lance's own crate can create a dataset with given field ids.
 ///
-/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector. Lance
-/// encodes the manifest into memory; its message is then checksummed and stored.
+/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector.
+/// Lance encodes the manifest into memory; its message is then checksummed and stored.
 async fn write_manifest(
     context: &SsTableContext,
     folder: &Path,
