@@ -108,8 +108,7 @@ impl Filter {
 
     /// The conjuncts that cannot fail on any row, and the others.
     ///
-    /// The first part also runs on rows that a scan does not return: superseded rows and
-    /// tombstones.
+    /// The first part also runs on rows that a scan does not return: superseded ones, tombstones.
     #[must_use]
     pub fn split_fallible(&self) -> (Option<Expr>, Option<Self>) {
         let (safe, others): (Vec<&Expr>, Vec<&Expr>) =

@@ -29,15 +29,15 @@ const BATCH_BYTES: usize = 64 << 20;
 /// Reads the newest rows of one MemTable in arrival order.
 #[derive(Debug)]
 pub struct MemTableScan {
-    view: MemTableView,
+    memtable: MemTableView,
     columns: Arc<StoredColumns>,
 }
 
 impl MemTableScan {
     /// Reads the columns `columns` of the table, which the rows may have under an older schema.
     #[must_use]
-    pub fn new(view: MemTableView, columns: StoredColumns) -> Self {
-        Self { view, columns: Arc::new(columns) }
+    pub fn new(memtable: MemTableView, columns: StoredColumns) -> Self {
+        Self { memtable, columns: Arc::new(columns) }
     }
 }
 
@@ -48,8 +48,8 @@ impl fmt::Display for MemTableScan {
         write!(
             f,
             "generation={}, rows={}, columns=[{}]",
-            self.view.generation(),
-            self.view.rows(),
+            self.memtable.generation(),
+            self.memtable.rows(),
             names.join(", ")
         )
     }
@@ -63,7 +63,7 @@ impl Leaf for MemTableScan {
     }
 
     fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>> {
-        let mut rows = NewestBatches::new(self.view.clone(), self.columns.clone());
+        let mut rows = NewestBatches::new(self.memtable.clone(), self.columns.clone());
         let batches = std::iter::from_fn(move || {
             let _timer = metrics.elapsed_compute().timer();
             let batch = rows.next_batch().transpose()?;
@@ -75,7 +75,7 @@ impl Leaf for MemTableScan {
 
 /// The newest rows of a MemTable in batches of a useful size: a put may have one row, or a million.
 struct NewestBatches {
-    view: MemTableView,
+    memtable: MemTableView,
     columns: Arc<StoredColumns>,
     /// The next batch, and its next row: a large batch is output in slices.
     next: usize,
@@ -86,10 +86,10 @@ struct NewestBatches {
 }
 
 impl NewestBatches {
-    fn new(view: MemTableView, columns: Arc<StoredColumns>) -> Self {
+    fn new(memtable: MemTableView, columns: Arc<StoredColumns>) -> Self {
         let ready = BatchCoalescer::new(columns.schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { view, columns, next: 0, row: 0, ready, held_bytes: 0 }
+        Self { memtable, columns, next: 0, row: 0, ready, held_bytes: 0 }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -97,14 +97,14 @@ impl NewestBatches {
             if let Some(batch) = self.ready.next_completed_batch() {
                 return Ok(Some(batch));
             }
-            if self.next == self.view.batches().len() {
+            if self.next == self.memtable.batches().len() {
                 self.ready.finish_buffered_batch()?;
                 return Ok(self.ready.next_completed_batch());
             }
-            let batch = self.view.batch(self.next);
+            let batch = self.memtable.batch(self.next);
             let all = batch.num_rows();
             let rows = BATCH_ROWS.min(all - self.row);
-            let newest = self.view.newest_rows_of_batch(self.next).slice(self.row, rows);
+            let newest = self.memtable.newest_rows_of_batch(self.next).slice(self.row, rows);
             let brought = self.columns.bring(&batch.slice(self.row, rows)).map_err(external)?;
             let brought = with_null_parts(brought)?;
             self.push(brought, &newest)?;

@@ -37,8 +37,7 @@ impl ReadPart {
         self.of - 1 - place % self.of == self.index
     }
 
-    /// The base fragments of this part. Greedy: each fragment goes to the part with the fewest
-    /// rows.
+    /// The base fragments of this part. Greedy: each fragment goes to the part with fewest rows.
     pub(super) fn fragments(self, fragments: &[Fragment]) -> Vec<Fragment> {
         let mut rows = vec![0; self.of];
         let mut taken = Vec::new();

@@ -129,7 +129,7 @@ impl NewPages {
 /// empty; it only marks that the table has a record index.
 ///
 /// # Errors
-/// A storage error, or an input error for more than 2^32 rows.
+/// A storage error, or an input error for more than 2^32 - 1 rows.
 pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Result<NewRun> {
     let pages = NewPages::new(base, key).await?;
     let mut covered = Vec::with_capacity(fragments.len());

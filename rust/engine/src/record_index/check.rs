@@ -44,8 +44,7 @@ impl Sum {
 /// Compares every entry of `runs` that serves a fragment of `base` with the fragment's rows.
 ///
 /// # Errors
-/// A storage error of the base table. Pages of the index that cannot be read are reported as
-/// damage.
+/// A storage error of the base table. Unreadable pages of the index are reported as damage.
 pub async fn check(
     base: &Dataset,
     key: &[String],

@@ -56,8 +56,7 @@ struct Entries {
     rows: Vec<(usize, u64)>,
 }
 
-/// Merges `inputs` into one run, with the entries that serve in `index`, the record index of
-/// `base`.
+/// Merges `inputs` into one run, with their live entries in `index`, the record index of `base`.
 ///
 /// # Errors
 /// A storage error.
@@ -141,8 +140,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// Reads all pages of `run` and sends their live entries to the merge; else the run and the
-    /// error.
+    /// Reads all pages of `run` and sends their live entries to the merge; else run and error.
     async fn all(
         self,
         run: &Arc<OpenRun>,

@@ -146,8 +146,7 @@ fn widened(range: &Range<u64>, bytes: u64) -> Option<(Range<usize>, Range<usize>
     Some((blocks, size(range.start - from)?..size(end - from)?))
 }
 
-/// The first damage in `read`, the bytes of `file` from the block `first` on, `expected` bytes
-/// long.
+/// The first damage in `read`, the bytes of `file` from block `first` on, of `expected` length.
 fn damage_in(file: &PageFile, read: &[u8], expected: usize, first: usize) -> Option<String> {
     let name = &file.name;
     if read.len() != expected {

@@ -1,5 +1,4 @@
-//! The snapshot that one query reads: a base version and, per shard, the SSTables and rows above
-//! it.
+//! The snapshot of one query: a base version and, per shard, the SSTables and rows above it.
 //!
 //! Owns: [`Snapshot`], which is immutable, the open SSTables, and their cache in memory.
 //! Does not own: how a snapshot is gathered from storage and jobs (`table`), or how it is read.

@@ -171,8 +171,7 @@ impl SsTableKeys {
         for (place, key) in (0..).zip(self.keys.iter()) {
             let is_key = |other: &u32| self.keys.get(*other as usize) == key;
             match places.entry(self.hash(key), is_key, hash_of) {
-                // A duplicate key: the writer of the SSTable hid too few rows. The later row is
-                // newer.
+                // A duplicate key: the writer of the SSTable hid too few rows. The later row wins.
                 Entry::Occupied(mut earlier) => {
                     *earlier.get_mut() = place;
                     unique = false;

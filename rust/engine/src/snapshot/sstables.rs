@@ -75,8 +75,7 @@ pub struct SsTableHandle {
 }
 
 impl SsTableHandle {
-    /// The newest row of each key of the SSTable, tombstones included. Caches the tombstones as
-    /// well.
+    /// The newest row of each key of the SSTable, tombstones included. Caches the tombstones, too.
     ///
     /// # Errors
     /// A storage error while the key columns are read.

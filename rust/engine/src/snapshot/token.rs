@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! 12/9b2f...:7:103/04c1...:3:-    base version, then a shard each: its id, the version of its
-//!                                 manifest, and the WAL position behind the last entry that was
+//!                                 manifest, and the WAL position after the last entry that was
 //!                                 read, `-` where the log was not read
 //! ```
 

@@ -25,8 +25,7 @@ pub(super) fn key_filter(keys: &[RecordBatch], distinct_keys: u64) -> Result<Vec
         })?;
     for batch in keys {
         let columns: Vec<usize> = (0..batch.num_columns()).collect();
-        // Superseded rows as well: their keys are present, and inserting a hash twice changes
-        // nothing.
+        // Superseded rows as well: their keys are present, and inserting a hash is idempotent.
         for row in 0..batch.num_rows() {
             filter.insert_hash(compute_pk_hash(batch, &columns, row));
         }

@@ -1,5 +1,4 @@
-//! Checksums of the files of an SSTable, and of pages of the record index: Lance's own formats have
-//! none.
+//! Checksums of SSTable files and of record index pages: Lance's own formats have none.
 //!
 //! Owns: where checksums are stored, how one is computed, and the comparison of files with them.
 //! The configuration of the SSTable's manifest stores the CRC-32 (IEEE) of each file. The

@@ -39,7 +39,7 @@ pub struct PageStream {
     pages: Receiver<RecordBatch>,
 }
 
-/// Makes the pages on its own thread; see [`KeyPages::make_all`].
+/// Makes the pages on its own thread; see [`Self::make_all`].
 pub struct PageMaker {
     schema: SchemaRef,
     pages: Sender<RecordBatch>,
@@ -124,8 +124,8 @@ impl PageMaker {
             .map_err(|error| Error::internal(format!("superseded row positions: {error}")))
     }
 
-    /// Sends the next page: `values` ascend, and follow those of the page before. Every page but
-    /// the last has [`PAGE_ROWS`].
+    /// Sends the next page: `values` ascend, and follow the values of the previous page. Every page
+    /// but the last has [`PAGE_ROWS`].
     ///
     /// It blocks, so the caller runs it on a blocking thread.
     ///

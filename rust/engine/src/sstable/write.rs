@@ -126,8 +126,7 @@ async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<
 fn check_input(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<u64> {
     let mut fitting: Option<SchemaRef> = None;
     for batch in batches {
-        // Almost always the very schema of the previous batch, and then there is nothing to
-        // compare.
+        // Almost always the very schema of the previous batch, which needs no comparison.
         let have = batch.schema_ref();
         if fitting.as_ref().is_some_and(|fitting| Arc::ptr_eq(fitting, have)) {
             continue;

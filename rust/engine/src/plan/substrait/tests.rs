@@ -217,8 +217,7 @@ async fn damaged_messages_are_refused_or_understood_and_never_panic() {
     let whole = message(&condition).encode_to_vec();
     let session = SessionContext::new();
     let schema = schema();
-    // Every byte in turn, so that a failure can be repeated, with a few values that change its
-    // meaning.
+    // Every byte in turn, so that a failure can be repeated, with a few significant values.
     for index in 0..whole.len() {
         for change in [0x00, 0x01, 0x02, 0x7f, 0x80, 0xff] {
             let mut damaged = whole.clone();

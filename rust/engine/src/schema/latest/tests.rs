@@ -22,8 +22,7 @@ use object_store::path::Path;
 
 use super::*;
 
-/// Lists the newest version, then commits another one and cleans up the listed one before it is
-/// read.
+/// Lists the newest version, then commits another one and cleans up the listed one.
 #[derive(Debug)]
 struct CleanedUp {
     folder: PathBuf,
