@@ -107,7 +107,7 @@ pub(super) async fn read_hidden(sstable: &Dataset, name: &str) -> Result<(u64, R
     let hidden = hidden.map_or_else(RoaringBitmap::new, |hidden| RoaringBitmap::from(&*hidden));
     match hidden.max() {
         Some(last) if u64::from(last) >= rows => {
-            let found = format!("its deletion vector has row {last} of {rows}");
+            let found = format!("deletion vector has row {last}, the data file has {rows} rows");
             Err(Error::corrupt(name, "misshapen", found))
         }
         _ => Ok((rows, hidden)),

@@ -102,7 +102,8 @@ async fn a_deletion_file_with_rows_beyond_the_sstable_is_refused() {
     };
     foreign.commit(delete).await;
     let sstable = foreign.open().await.unwrap();
-    assert_names(&sstable.physical_and_hidden_rows().await.unwrap_err(), "row 3 of 3");
+    let error = sstable.physical_and_hidden_rows().await.unwrap_err();
+    assert_names(&error, "row 3, the data file has 3 rows");
 }
 
 #[tokio::test]
