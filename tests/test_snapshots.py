@@ -274,7 +274,7 @@ def test_a_cut_that_is_gone_or_was_never_there_is_refused(table: lancemem.Table)
         f"{base}/{shard}/{shard}",
     ):
         with pytest.raises(
-            lancemem.InvalidInputError, match=r"name a snapshot|cannot be read any more"
+            lancemem.InvalidInputError, match=r"token of a snapshot|cannot be read any more"
         ):
             table.snapshot(token=wrong)
     for level in ("flushed", "live"):

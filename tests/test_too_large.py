@@ -140,7 +140,7 @@ def test_a_data_file_of_a_run_is_told_by_its_size(full: lancemem.Table) -> None:
     stretch(path)
     name = f"data/{path.name} of SSTable {path.parents[1].name}"
     assert unnamed(name, opened(full).scan().to_table) == ""
-    with pytest.raises(lancemem.CorruptionError, match=r"\(too large\): its size is not the one"):
+    with pytest.raises(lancemem.CorruptionError, match=r"\(too large\): file size differs from"):
         opened(full).scan().to_table()
 
 

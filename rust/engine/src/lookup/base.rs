@@ -1,8 +1,8 @@
-//! Keys in the base table.
+//! Lookups in the base table.
 //!
-//! Owns: which fragments are asked through keys in memory, through the record index, through the
-//! scalar index on the key column, or by a scan; the deleted rows, which answer nothing.
-//! Does not own: what is kept of the base table (`snapshot`).
+//! Owns: which fragments are searched through keys in memory, through the record index, through the
+//! scalar index on the key column, or by a scan; and leaving out deleted rows.
+//! Does not own: the cache of the base table (`snapshot`).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -30,16 +30,17 @@ use crate::row_address::split_address;
 use crate::snapshot::{BaseFragment, OpenBase, Snapshot, SsTableKeys};
 
 const ACTION: &str = "looking up keys in the base table";
-/// Keys that are looked up in the index one by one, a page each. More share the pages.
+/// Most keys that are looked up in the index one by one, a page each. More keys share pages.
 const FEW_KEYS: usize = 16;
-/// Rows of a page of lance's index.
+/// Rows of a page of lance's B-tree index.
 const PAGE_ROWS: u64 = 4_096;
-/// Rows of fragments without an index whose keys are read into memory at the first lookup.
+/// A fragment without an index that has at most this many rows has its keys read into memory at the
+/// first lookup.
 const SMALL_ROWS: u64 = 65_536;
-/// Scans of a larger fragment after which its keys are.
+/// Scans of a larger fragment after which its keys are read into memory.
 const SCANS: u64 = 3;
 
-/// Where rows of the call may be: row of the call, fragment, offset.
+/// Candidate rows: row of the call, fragment, offset.
 type RowLocations = Vec<(u32, u32, u32)>;
 
 /// The rows of the base table that answer for the keys of `open`.
@@ -64,7 +65,7 @@ pub(super) async fn find(
     };
     let mut places = in_memory(&ways.in_memory, wanted, open);
     places.extend(recorded);
-    // The index tells which rows have any of many keys, but not which row has which.
+    // One search for many keys returns the rows of all of them, but not which row has which key.
     let by_key = !ways.index.is_empty() && open.len() > FEW_KEYS;
     if !ways.index.is_empty() {
         places.extend(in_index(&base, &ways.index, wanted, open).await?);
@@ -88,7 +89,7 @@ struct Reader<'a> {
     base: &'a OpenBase,
     wanted: &'a Wanted,
     columns: SourceColumns,
-    /// Whether the keys that are read say which row of the call a row answers.
+    /// Whether the keys of the rows that are read decide which row of the call they answer.
     by_key: bool,
 }
 
@@ -117,7 +118,7 @@ impl Reader<'_> {
         Ok(answers)
     }
 
-    /// What the rows that were taken answer: `rows`, unless their keys say.
+    /// The answers of the rows that were read: as `rows` pairs them, or by key where `by_key`.
     fn answers(&self, taken: &RecordBatch, rows: &[(u32, u32)]) -> Result<Answers> {
         let of = if self.by_key {
             let keys = KeyEncoder::new(taken.schema_ref(), &self.snapshot.key)?.encode_block(taken);
@@ -130,7 +131,7 @@ impl Reader<'_> {
     }
 }
 
-/// How the fragments of a base version are asked.
+/// How the fragments of a base version are searched.
 #[derive(Default)]
 struct Ways {
     in_memory: Vec<(u32, Arc<SsTableKeys>)>,
@@ -186,7 +187,8 @@ impl Ways {
         Ok(())
     }
 
-    /// A key that a fragment has twice, once deleted perhaps, is not told apart by its keys.
+    /// A fragment with a duplicate key is scanned: its keys in memory do not tell a deleted row
+    /// from a live one.
     fn add(&mut self, fragment: u32, keys: Arc<SsTableKeys>) {
         if keys.is_unique() {
             self.in_memory.push((fragment, keys));
@@ -205,8 +207,8 @@ fn rows(fragments: &[&BaseFragment]) -> u64 {
     fragments.iter().fold(0, |sum, fragment| sum.saturating_add(fragment.rows))
 }
 
-/// Lookups of many keys read most pages of the index. When they have read about as many as
-/// there are, the keys themselves are worth their memory.
+/// Lookups of many keys read most pages of the index. Once they have read about as many pages as
+/// the index has, the keys themselves are worth their memory.
 fn is_worth_memory(covered: &[&BaseFragment], keys: usize) -> bool {
     if keys <= FEW_KEYS {
         return false;
@@ -215,7 +217,7 @@ fn is_worth_memory(covered: &[&BaseFragment], keys: usize) -> bool {
     costs.min().is_some_and(|cost| cost >= rows(covered).div_ceil(PAGE_ROWS))
 }
 
-/// Bytes of a key in memory, about.
+/// Approximate bytes of a key in memory.
 fn bytes_a_row(snapshot: &Snapshot) -> u64 {
     let in_table = 10;
     let of_key: u64 = snapshot
@@ -242,7 +244,7 @@ fn in_memory(fragments: &[(u32, Arc<SsTableKeys>)], wanted: &Wanted, open: &[u32
     places
 }
 
-/// Rows out of the record index, of `fragments`.
+/// Rows of `fragments` that the record index finds.
 async fn in_record_index(
     base: &OpenBase,
     fragments: &HashSet<u32>,
@@ -260,8 +262,8 @@ async fn in_record_index(
     Ok(found.map(|(key, fragment, offset)| (rows[key as usize], fragment, offset)).collect())
 }
 
-/// Rows out of the index, of the fragments that it covers at this version. With many keys the
-/// row of the call is not known.
+/// Rows that the scalar index finds in the fragments that it covers at this version. With many keys
+/// the row of the call is not known, and 0 stands for it.
 async fn in_index(
     base: &OpenBase,
     covered: &HashSet<u32>,
@@ -283,7 +285,7 @@ async fn in_index(
     Ok(places)
 }
 
-/// The rows of a segment of the index that meet `query`, which the row `row` of the call asks.
+/// The rows of a segment of the index that meet `query`, for the row `row` of the call.
 async fn search(
     segment: &Arc<dyn ScalarIndex>,
     row: u32,
@@ -291,12 +293,12 @@ async fn search(
 ) -> Result<RowLocations> {
     let found = segment.search(query, &NoOpMetricsCollector).await.in_base(ACTION)?;
     let SearchResult::Exact(rows) = found else {
-        return Err(Error::Internal("a B-tree gave rows that are not exact".to_owned()));
+        return Err(Error::Internal("the index on the key gave an inexact answer".to_owned()));
     };
     let rows = rows.true_rows();
     let addresses = rows
         .row_addrs()
-        .ok_or_else(|| Error::Internal("a B-tree gave whole fragments for a key".to_owned()))?;
+        .ok_or_else(|| Error::Internal("the index on the key gave whole fragments".to_owned()))?;
     let places = addresses.map(|address| {
         let (fragment, offset) = split_address(u64::from(address));
         (row, fragment, offset)
@@ -304,7 +306,7 @@ async fn search(
     Ok(places.collect())
 }
 
-/// Reads the key columns of fragments and keeps nothing.
+/// Reads the key columns of fragments and caches nothing.
 async fn by_scan(
     snapshot: &Snapshot,
     fragments: &[u32],
@@ -324,7 +326,7 @@ async fn by_scan(
         let keys = KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch);
         let addresses = batch
             .column_by_name(ROW_ADDR)
-            .ok_or_else(|| Error::Internal("a scan gave no row addresses".to_owned()))?
+            .ok_or_else(|| Error::Internal(format!("{ACTION}: column {ROW_ADDR} was not read")))?
             .as_primitive::<UInt64Type>();
         for (key, address) in keys.iter().zip(addresses.values()) {
             if let Some(row) = wanted.row_of(key) {
@@ -333,14 +335,14 @@ async fn by_scan(
             }
         }
     }
-    // The condition lets keys through that another source has answered, and of a key of several
-    // columns some that nobody asked for.
+    // The condition is a superset: with one list for each key column it matches combinations that
+    // are not in the call, or that another source has answered.
     let open: HashSet<u32> = open.iter().copied().collect();
     places.retain(|(row, _, _)| open.contains(row));
     Ok(places)
 }
 
-/// A condition that every open key meets: one list of values a key column.
+/// A condition that every open key meets: one list of values for each key column.
 fn condition(wanted: &Wanted, open: &[u32]) -> Result<Option<Expr>> {
     let mut condition: Option<Expr> = None;
     let schema = wanted.batch.schema();

@@ -1,7 +1,7 @@
-//! Keys in MemTables.
+//! Lookups in MemTables.
 //!
 //! Owns: the search in the key indexes, newest MemTable first.
-//! Does not own: rows that lie on storage.
+//! Does not own: rows on storage.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::wanted::Wanted;
 use crate::errors::Context;
 use crate::snapshot::{Snapshot, Source};
 
-/// Answers what MemTables can answer; `open` keeps the rows of the call whose keys they lack.
+/// Answers the keys that MemTables have; `open` keeps the rows of the call whose keys they lack.
 pub(super) fn find(
     snapshot: &Snapshot,
     wanted: &Wanted,

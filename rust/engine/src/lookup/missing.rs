@@ -20,8 +20,8 @@ const MAX_NAMED_KEYS: usize = 5;
 const MAX_KEY_CHARS: usize = 100;
 
 impl FoundRows {
-    /// A row for each key of the call. The row of a missing key is null in all columns but those of
-    /// the key, so these columns are nullable in the result.
+    /// A row for each key of the call. The row of a missing key is null in all columns but the key
+    /// columns, so all other columns are nullable in the result.
     ///
     /// # Errors
     /// An internal error: Arrow cannot gather the rows.
@@ -93,7 +93,7 @@ fn fill(
     RecordBatch::try_new_with_options(schema, columns, &options)
 }
 
-/// The columns of `schema`, nullable but for those of the key.
+/// The columns of `schema`, nullable except the key columns.
 fn nullable(schema: &SchemaRef, keys: &RecordBatch) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| {
         if keys.column_by_name(field.name()).is_some() || field.is_nullable() {
@@ -105,7 +105,7 @@ fn nullable(schema: &SchemaRef, keys: &RecordBatch) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// A key as text: its value, or those of its columns in parentheses.
+/// A key as text: its value, or the values of its columns in parentheses.
 fn key_text(keys: &RecordBatch, row: usize) -> String {
     let values = keys.columns().iter().map(|column| {
         let text = array_value_to_string(column, row).unwrap_or_else(|_| "a value".to_owned());

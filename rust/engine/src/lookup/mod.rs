@@ -3,13 +3,13 @@
 //! ```text
 //!   MemTables      key index                                  newest first; the first source
 //!   SSTables       bloom filter, then keys in memory or       that has a key decides, and a
-//!                  the key index on storage                   tombstone means that it is missing
+//!                  the key index on storage                   tombstone means a missing key
 //!   base table     keys in memory, record index, scalar index,
 //!                  or a scan
 //! ```
 //!
 //! Owns: which source answers for each key of a call, and the rows in the order of the call.
-//! Does not own: what the snapshot contains (`snapshot`), or what is kept in memory of it.
+//! Does not own: what the snapshot contains, or its caches (`snapshot`).
 
 mod base;
 mod memory;
@@ -35,12 +35,12 @@ use wanted::Wanted;
 /// Rows found by key.
 #[derive(Clone, Debug)]
 pub struct FoundRows {
-    /// The rows, in the order of their keys in the call; a key that is there twice gives its row
-    /// twice. One batch, or several where the values of a column are too large for one.
+    /// The rows, in the order of their keys in the call; a key that the call names twice gives its
+    /// row twice. One batch, or several where the values of a column are too large for one batch.
     pub rows: Vec<RecordBatch>,
     /// Positions in the call of the keys that have no row.
     pub missing: Vec<usize>,
-    /// The keys of the call: nothing but the key columns, in primary-key order.
+    /// The keys of the call: only the key columns, in primary-key order.
     pub keys: RecordBatch,
 }
 
@@ -52,15 +52,15 @@ impl FoundRows {
     }
 }
 
-/// What the base table alone answers, for a lookup of the same keys and columns in a snapshot over the
-/// same version: who reads a far store finds that out while it waits for the shards.
+/// Prefetched answers of the base table, for a lookup of the same keys and columns in a snapshot
+/// over the same base version. On a remote store this search overlaps with reading the shards.
 pub struct Ahead {
     version: u64,
     answers: Vec<Answers>,
 }
 
 impl Ahead {
-    /// Asks the base table of `snapshot` for all keys.
+    /// Searches the base table of `snapshot` for all keys.
     ///
     /// # Errors
     /// As [`find`].
@@ -72,7 +72,7 @@ impl Ahead {
     }
 }
 
-/// Reads that run at the same time: a far store answers many as soon as one.
+/// Concurrent reads: on a remote store the latency of many equals that of one.
 const READS_AT_ONCE: usize = 64;
 
 /// Runs reads side by side; the results are in the order of the reads.
@@ -80,8 +80,8 @@ async fn all<T>(reads: Vec<BoxFuture<'_, Result<T>>>) -> Result<Vec<T>> {
     futures::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
 }
 
-/// The newest rows of the keys in `keys`, which has the snapshot's key columns in their types, with
-/// `schema_rules`.
+/// The newest rows of the keys in `keys`, with the columns `columns`. `keys` has the snapshot's key
+/// columns in their types.
 ///
 /// # Errors
 /// An input error for an unknown column or a snapshot without a primary key; a storage error.
@@ -93,7 +93,7 @@ pub async fn find(
     find_with(snapshot, keys, columns, ready(None)).await
 }
 
-/// The same, where `ahead` may have asked the base table already.
+/// The same, where `ahead` may have searched the base table already.
 ///
 /// # Errors
 /// As [`find`].
@@ -112,7 +112,7 @@ pub async fn find_with(
     let mut open = wanted.distinct();
     memory::find(snapshot, &wanted, &columns, &mut open, &mut pieces)?;
     if !open.is_empty() {
-        // What the base table will be asked for the rest is opened meanwhile.
+        // Meanwhile the indexes of the base table are opened for the keys that SSTables lack.
         let opened = snapshot.base_cache.open(&snapshot.base, &snapshot.key);
         let (in_sstables, _) =
             futures::try_join!(sstables::find(snapshot, &wanted, &mut open), opened)?;
@@ -122,7 +122,7 @@ pub async fn find_with(
                 None => base::find(snapshot, &wanted, &columns, &open).await,
             }
         };
-        // The base table has the most rows as a rule, which other threads may read meanwhile.
+        // Polled first: the base table usually has the most rows, and its threads start early.
         let (of_base, of_sstables) =
             futures::try_join!(of_base, sstables::rows(&columns, in_sstables))?;
         of_sstables.into_iter().chain(of_base).for_each(|rows| pieces.add(rows));

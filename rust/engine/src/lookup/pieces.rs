@@ -1,6 +1,6 @@
-//! The rows of an answer, where they were found.
+//! The answer of a lookup, gathered from its sources.
 //!
-//! Owns: which row of which batch answers for each key, and the result in the order of the call.
+//! Owns: which row of which batch answers each key, and the result in the order of the call.
 //! Does not own: the search.
 
 use arrow::compute::{interleave, take};
@@ -16,14 +16,14 @@ use crate::errors::Context;
 /// The columns of some rows that are not in the call, and the rows of the call that they answer.
 pub(super) struct Answers {
     pub columns: Vec<ArrayRef>,
-    /// Row of the call, row in `schema_rules`.
+    /// Row of the call, row in `columns`.
     pub of: Vec<(u32, usize)>,
 }
 
 /// All answers so far.
 pub(super) struct Pieces {
     batches: Vec<Vec<ArrayRef>>,
-    /// For each row of the call that stands for its key: batch and row.
+    /// Batch and row, by the row of the call that represents its key.
     places: Vec<Option<(usize, usize)>>,
 }
 
@@ -61,8 +61,8 @@ impl Pieces {
         Ok(FoundRows { rows, missing, keys: wanted.batch.clone() })
     }
 
-    /// The rows `taken` for the rows `found` of the call, in halves where they are too large for one
-    /// batch.
+    /// The rows `taken` for the rows `found` of the call, split in halves where they are too large
+    /// for one batch.
     fn gather(
         &self,
         columns: &Columns,

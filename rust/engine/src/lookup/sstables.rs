@@ -1,7 +1,8 @@
-//! Keys in SSTables.
+//! Lookups in SSTables.
 //!
-//! Owns: whether an SSTable's filter, its keys in memory or its key index is asked, and the rows.
-//! Does not own: what may be believed of an SSTable (`sstable`), or what is kept of it (`snapshot`).
+//! Owns: whether an SSTable's filter, its keys in memory or its key index is searched, and the
+//! rows.
+//! Does not own: which SSTables have a trusted filter (`sstable`), or their caches (`snapshot`).
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -24,14 +25,15 @@ pub(super) struct InSsTable {
     rows: Vec<(u32, u32)>,
 }
 
-/// What is known of an SSTable before it is its turn to answer.
+/// The result of searching one SSTable, before newer SSTables have taken their keys.
 enum Asked {
     InMemory(Arc<SsTableKeys>),
     /// The answers for all rows that were open, ascending.
     Answered(Vec<(u32, u32)>),
 }
 
-/// The SSTables that decide, and for which rows; `open` keeps the rows whose keys no SSTable has.
+/// The SSTables that answer, with the rows that they answer; `open` keeps the rows whose keys no
+/// SSTable has.
 pub(super) async fn find(
     snapshot: &Snapshot,
     wanted: &Wanted,
@@ -45,7 +47,7 @@ pub(super) async fn find(
         })
         .collect();
     sstables.sort_by_key(|(freshness, _)| Reverse(*freshness));
-    // All at once: on a store that is far away the time is that of one SSTable, not of all.
+    // All at once: on a remote store this takes the time of one SSTable, not the sum of all.
     let rows = &*open;
     let asks =
         sstables.iter().map(|(_, sstable)| ask(sstable, &snapshot.key, wanted, rows).boxed());
@@ -113,8 +115,8 @@ pub(super) async fn rows(columns: &Columns, found: Vec<InSsTable>) -> Result<Vec
     Ok(all(reads.collect()).await?.into_iter().flatten().collect())
 }
 
-/// Which rows only delete is read apart from the rows: to take some rows of a column that is the same
-/// in all of them, lance walks over those before them, and most SSTables delete nothing.
+/// Tombstones are read apart from the rows. To take some rows of a constant column, lance walks
+/// over all rows before them, and most SSTables have no tombstone.
 async fn rows_of(columns: &Columns, found: InSsTable) -> Result<Vec<Answers>> {
     let InSsTable { sstable, mut rows } = found;
     if let Some(tombstones) = sstable.tombstones_in_memory() {

@@ -1,7 +1,7 @@
 //! Rows of a Lance dataset by fragment and offset.
 //!
-//! Owns: the columns of an answer in each source, found by field id, and reading no others. The
-//! key columns are those of the call.
+//! Owns: the columns of an answer in each source, found by field id, and reading only these. Key
+//! columns are taken from the call, not read.
 //! Does not own: which rows are read.
 
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::errors::{Context, is_overflow};
 use crate::schema::{StoredColumns, TableSchema};
 use crate::snapshot::{MemTableView, RowReaders, Snapshot, SsTableHandle};
 
-/// Field metadata of types that Lance stores in another form than it gives.
+/// Field metadata of types whose stored form differs from the one that Lance returns.
 const EXTENSION: &str = "ARROW:extension:name";
 
 /// The columns of an answer.
 pub(super) struct Columns {
-    /// As the caller gets them.
+    /// The columns of the result.
     pub schema: SchemaRef,
-    /// For each of them where its values come from.
+    /// For each of them the origin of its values.
     pub origins: Vec<Origin>,
-    /// Those that are read.
+    /// The columns that are read.
     stored: SchemaRef,
     names: Vec<String>,
     table: Arc<TableSchema>,
@@ -37,18 +37,18 @@ pub(super) struct Columns {
 /// Where the values of a column come from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin {
-    /// This column of the call: whoever has found a key need not read it.
+    /// A column of the call: the values of a found key are known.
     Call(usize),
-    /// This one of the columns that are read.
+    /// A column that is read.
     Source(usize),
 }
 
 /// The same columns in one dataset.
 pub(super) struct SourceColumns {
     result: SchemaRef,
-    /// What is read.
+    /// The columns that are read.
     read: Arc<LanceSchema>,
-    /// What becomes of that in an SSTable of an older schema; `None` where the columns are the table's.
+    /// Reconciles them in an SSTable of an older schema; `None` where the columns are the table's.
     stored: Option<StoredColumns>,
 }
 
@@ -115,7 +115,7 @@ impl Columns {
 }
 
 impl SourceColumns {
-    /// What was read, as the caller gets it.
+    /// The columns of the result, from a batch that was read.
     pub fn result(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
         match &self.stored {
             Some(stored) => Ok(stored.bring(batch)?.columns().to_vec()),
@@ -131,7 +131,7 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
         let name = field.name();
         let column = batch
             .column_by_name(name)
-            .ok_or_else(|| Error::Internal(format!("{action}: no column {name}")))?;
+            .ok_or_else(|| Error::Internal(format!("{action}: column '{name}' was not read")))?;
         if column.data_type() == field.data_type() {
             return Ok(column.clone());
         }
@@ -140,8 +140,8 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
     schema.fields().iter().map(column).collect()
 }
 
-/// The rows at `offsets`, which ascend and are not deleted, of a fragment, in several batches where
-/// their values are too large for one.
+/// The rows at `offsets` of a fragment, in several batches where their values are too large for
+/// one. `offsets` ascend, and none of their rows is deleted.
 pub(super) async fn take(
     readers: &RowReaders,
     dataset: &Dataset,
@@ -181,16 +181,16 @@ async fn take_batch(
         let dataset = Arc::new(dataset.clone());
         let columns = ProjectionRequest::Schema(columns.read.clone());
         let columns = Arc::new(columns.into_projection_plan(dataset.clone())?);
-        // By address: with stable row ids an id is not where the row lies.
+        // By address: a stable row id is not the address of the row.
         TakeBuilder::try_new_from_addresses(dataset, addresses, columns)?.execute().await?
     } else {
         readers.take(dataset, fragment, offsets, &columns.read).await?
     };
     if rows.num_rows() != offsets.len() {
         return Err(LanceError::internal(format!(
-            "{} of {} rows were read of fragment {fragment}",
-            rows.num_rows(),
-            offsets.len()
+            "fragment {fragment}: expected {} rows, read {}",
+            offsets.len(),
+            rows.num_rows()
         )));
     }
     Ok(rows)

@@ -1,7 +1,7 @@
 //! The keys of one call.
 //!
-//! Owns: their encoded form, their values for indexes, and which rows of the call ask for the
-//! same key.
+//! Owns: their encoded form, their values for indexes, and which rows of the call have the same
+//! key.
 //! Does not own: answers.
 
 use arrow_array::RecordBatch;
@@ -12,11 +12,11 @@ use lancemem_core::types::Result;
 use crate::errors::Context;
 use crate::snapshot::SsTableKeys;
 
-/// The keys that a call asks for, by row of the call.
+/// The keys of a call, by row of the call.
 pub(super) struct Wanted {
-    /// Nothing but the key columns, in primary-key order.
+    /// Only the key columns, in primary-key order.
     pub batch: RecordBatch,
-    /// Also the way from a key to the last row of the call that asks for it.
+    /// The encoded keys, with the hash table from a key to the last row of the call that has it.
     keys: SsTableKeys,
 }
 
@@ -36,7 +36,7 @@ impl Wanted {
         self.keys.key(row as usize)
     }
 
-    /// The row that stands for all rows of a key; `None` for a key that nobody asked for.
+    /// The row that represents all rows of a key; `None` for a key that is not in the call.
     pub fn row_of(&self, key: &[u8]) -> Option<u32> {
         // Most calls ask for one key, which needs no table.
         if self.len() == 1 {
@@ -51,7 +51,7 @@ impl Wanted {
         rows.filter(|(row, (key, _))| self.row_of(key) == Some(*row)).map(|(row, _)| row).collect()
     }
 
-    /// The value of a row's key in an index: that of the only column, or the encoded key.
+    /// The value of a row's key in an index: the value of the only key column, or the encoded key.
     pub fn value(&self, row: u32) -> Result<ScalarValue> {
         match self.batch.columns() {
             [column] => ScalarValue::try_from_array(column, row as usize).context("reading a key"),

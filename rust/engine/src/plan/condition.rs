@@ -1,7 +1,7 @@
-//! A condition as a caller writes it.
+//! A condition in the form of the caller.
 //!
-//! Owns: the forms that are taken.
-//! Does not own: what they mean; each becomes a [`Filter`].
+//! Owns: the accepted forms.
+//! Does not own: their meaning; each becomes a [`Filter`].
 
 use arrow_schema::SchemaRef;
 use bytes::Bytes;

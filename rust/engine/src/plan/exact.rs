@@ -1,10 +1,11 @@
 //! Comparisons with constants of another type, by value.
 //!
-//! Owns: that neither side is rounded, cut or too large for the other's type: the constant becomes one of
-//! the value's own type, or the comparison one with the nearest below it. DataFusion casts both
-//! to a common type, which loses digits of numbers and parts of seconds, and fails on large values.
-//! Does not own: where a constant lies among the values of a type (`values`), or comparisons of two
-//! columns, but for decimals.
+//! Owns: comparisons without rounding, truncation or overflow. The constant becomes a constant of
+//! the value's own type, or the comparison becomes one with the nearest value below it. DataFusion
+//! casts both sides to a common type, which loses digits and parts of seconds, and fails on large
+//! values.
+//! Does not own: the position of a constant among the values of a type (`values`), or comparisons
+//! of two columns, except decimals.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ const UTC: &str = "UTC";
 const DIGITS_OF_128: u8 = 38;
 const DIGITS_OF_256: u8 = 76;
 
-/// The same condition, whose comparisons lose nothing when their types are made the same.
+/// The same condition, with comparisons that lose nothing when DataFusion coerces their types.
 pub fn exact(expression: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -> PlanResult<Expr> {
     let rewrite = |part| {
         let part = with_value(part, schema, simplifier);
@@ -38,9 +39,9 @@ pub fn exact(expression: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -
     Ok(expression.transform_up(rewrite)?.data)
 }
 
-/// A cast, a sum or a call of constants as the constant that it gives. One that fails stays, and the
-/// coercion of types names its fault.
-// Inlined, it would take its room on the stack at each level of a condition, as the next one.
+/// Constant folding: a cast, a sum or a call of constants becomes its value. An expression that
+/// fails stays, and the coercion of types reports its error.
+// Not inlined: its stack frame would count at each level of a condition. The same for `rewritten`.
 #[inline(never)]
 fn with_value(part: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -> Expr {
     if let Some(moment) = moment_of_text(&part) {
@@ -65,7 +66,7 @@ fn with_value(part: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -> Exp
     let is_now = matches!(&part, Expr::ScalarFunction(call) if call.func.name() == "now");
     let value = simplifier.coerce(part.clone(), schema).and_then(|part| simplifier.simplify(part));
     match value {
-        // An instant, whatever the session says of its zone.
+        // An instant, independent of the session's time zone.
         Ok(Expr::Literal(ScalarValue::TimestampNanosecond(now, None), _)) if is_now => {
             lit(ScalarValue::TimestampNanosecond(now, Some(UTC.into())))
         }
@@ -74,8 +75,8 @@ fn with_value(part: Expr, schema: &DFSchema, simplifier: &ExprSimplifier) -> Exp
     }
 }
 
-/// What `TIMESTAMP '..'` says: an instant where the text names a zone, and a time that no nanosecond
-/// reaches in a coarser unit.
+/// The value of `TIMESTAMP '..'`: an instant where the text names a zone, and in a coarser unit
+/// where the time does not fit in nanoseconds.
 fn moment_of_text(part: &Expr) -> Option<ScalarValue> {
     let Expr::Cast(Cast { expr, field }) = part else { return None };
     let Expr::Literal(text, _) = expr.as_ref() else { return None };
@@ -85,7 +86,7 @@ fn moment_of_text(part: &Expr) -> Option<ScalarValue> {
     moment(text, zone.as_ref())
 }
 
-/// A text as a time in the finest unit that has it.
+/// A text as a time, in the finest unit that can represent it.
 fn moment(text: &ScalarValue, zone: Option<&Arc<str>>) -> Option<ScalarValue> {
     let units = [TimeUnit::Nanosecond, TimeUnit::Microsecond, TimeUnit::Second];
     units.into_iter().find_map(|unit| {
@@ -139,7 +140,7 @@ fn rewritten(part: &Expr, schema: &DFSchema) -> Option<Expr> {
     }
 }
 
-/// `left op right` by value, where DataFusion's way would lose something.
+/// `left op right` by value, where DataFusion's coercion would lose something.
 fn compared(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<Expr> {
     let (value, op, constant) = match (constant(left), constant(right)) {
         (None, None) => return of_two_values(left, op, right, schema),
@@ -177,7 +178,7 @@ fn with_constant(
         return with_constant(value, of, op, constant);
     }
     if of.is_decimal() && constant.data_type().is_floating() {
-        // A float64 is no exact number: the two are compared as float64s.
+        // A float64 is not exact: the two are compared as float64s.
         return Some(binary_expr(double(value.clone()), op, lit(constant.clone())));
     }
     if *of == DataType::Float16 && constant.data_type().is_decimal() {
@@ -187,7 +188,7 @@ fn with_constant(
     Some(at_place(value, op, place))
 }
 
-/// The value that a cast was made of and its type, where the cast keeps every value.
+/// The operand of a cast and its type, where the cast keeps every value.
 fn uncast<'a>(value: &'a Expr, schema: &DFSchema) -> Option<(&'a Expr, DataType)> {
     let (Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })) = value else {
         return None;
@@ -205,8 +206,8 @@ fn is_number(of: &DataType) -> bool {
     of.is_integer() || of.is_decimal()
 }
 
-/// The place of a constant among the values of a type, where text and times without a zone mean what
-/// they mean beside such values.
+/// The position of a constant among the values of a type. Text and times without a zone are read as
+/// a comparison with such values reads them.
 fn placed(constant: &ScalarValue, of: &DataType) -> Option<ConstantPosition> {
     let is_text = constant.try_as_str().is_some();
     match (of, constant.data_type()) {
@@ -221,7 +222,7 @@ fn placed(constant: &ScalarValue, of: &DataType) -> Option<ConstantPosition> {
             place(&decimal_of(constant.try_as_str()??.trim())?, of)
         }
         (DataType::Timestamp(_, Some(zone)), DataType::Timestamp(unit, None)) => {
-            // The time of day in the zone of the column.
+            // A local time in the zone of the column.
             let here = constant.cast_to(&DataType::Timestamp(unit, Some(zone.clone()))).ok()?;
             place(&here, of)
         }
@@ -233,7 +234,7 @@ fn placed(constant: &ScalarValue, of: &DataType) -> Option<ConstantPosition> {
     }
 }
 
-/// `value op constant`, where the constant lies at `place` among the values.
+/// `value op constant`, where the constant is at `place` among the values.
 fn at_place(value: &Expr, op: Operator, place: ConstantPosition) -> Expr {
     let with = |op, bound| binary_expr(value.clone(), op, lit(bound));
     let place = match place {
@@ -270,8 +271,8 @@ fn double(value: Expr) -> Expr {
     Expr::Cast(Cast::new(Box::new(value), DataType::Float64))
 }
 
-/// A decimal beside a float is compared as `float64`, and two decimals that no one of 128 bits has in
-/// 256 bits.
+/// A decimal and a float are compared as `float64`. Two decimals are compared in 256 bits where no
+/// decimal of 128 bits has the digits of both.
 fn of_two_values(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<Expr> {
     let (left_type, right_type) = (left.get_type(schema).ok()?, right.get_type(schema).ok()?);
     if left_type.is_decimal() && right_type.is_floating() {
@@ -297,7 +298,7 @@ fn of_two_values(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> 
     Some(binary_expr(cast(left), op, cast(right)))
 }
 
-/// Digits before the point and behind it.
+/// Digits before and after the decimal point.
 fn digits(of: &DataType) -> Option<(u8, i8)> {
     Some(match of {
         DataType::Int8 | DataType::UInt8 => (3, 0),
@@ -339,7 +340,7 @@ fn listed(list: &InList, schema: &DFSchema) -> Option<Expr> {
             }
         }
     }
-    // What cannot be told apart here is DataFusion's, as a whole.
+    // No value of the list can be placed exactly: the whole list is left to DataFusion.
     if !is_exact && values.is_empty() && others.len() == list.len() {
         return None;
     }
@@ -359,7 +360,7 @@ fn listed(list: &InList, schema: &DFSchema) -> Option<Expr> {
     })
 }
 
-/// `CASE x WHEN y ..` compares as `CASE WHEN x = y ..`; and results of two zones get one.
+/// `CASE x WHEN y ..` compares as `CASE WHEN x = y ..`; results in several zones get one zone.
 fn of_case(case: &Case, schema: &DFSchema) -> Option<Expr> {
     let mut changed = case.clone();
     let mut is_changed = false;

@@ -1,4 +1,4 @@
-//! The caller's condition, and the part of it that may run before the choice by key.
+//! The caller's condition, and the part of it that may run before the merge by key.
 //!
 //! Owns: parsing, types, and the split into conjuncts that cannot fail and others.
 //! Does not own: where a condition runs.
@@ -29,20 +29,20 @@ use super::signed_zero::with_both_zeros;
 use super::{numerals, words};
 use crate::errors::{Context, from_datafusion};
 
-/// Operators that may follow each other without parentheses. DataFusion's passes go one call
-/// deeper for each, and a stack that overflows takes the process with it.
+/// Most operators in a chain without parentheses. DataFusion's passes recurse one call deeper for
+/// each, and a stack overflow aborts the process.
 const MOST_IN_A_CHAIN: usize = 1_000;
-/// How deep a condition may be: a chain, in as many parentheses as the parser takes.
+/// Most levels of a condition: a chain, inside as many parentheses as the parser accepts.
 const DEEPEST: usize = MOST_IN_A_CHAIN + 100;
-/// A chain of so many is made flat; the conditions of shorter ones stay in each other's order.
+/// Conditions from which a chain becomes a balanced tree; shorter chains keep their shape.
 const LONG_CHAIN: usize = 64;
-/// Words of SQL that may follow each other in the same way, where a sign counts as two: a comparison has
-/// three and what joins it to the next.
+/// Most words of SQL in such a chain, where a sign counts as two. A comparison has three of them,
+/// and the operator that joins it to the next is the fourth.
 const MOST_WORDS: usize = 4 * MOST_IN_A_CHAIN;
-/// `NOT (` inside of each other: the parser takes twice as long for one more.
+/// Most nested `NOT (`: the parser takes twice as long for each more.
 const MOST_NOTS: usize = 16;
 
-/// What arrow says of a time that a zone skips or has twice.
+/// Arrow's errors for a local time that a zone skips or has twice.
 const NO_SUCH_TIME: [&str; 2] =
     ["error computing timezone offset", "Cannot cast timezone to different timezone"];
 
@@ -71,7 +71,7 @@ impl Filter {
         Self::resolve(parsed, &Arc::new(schema), &action)
     }
 
-    /// A condition that is an expression already.
+    /// The filter of an expression of DataFusion.
     ///
     /// # Errors
     /// An input error where the types of `expression` do not fit.
@@ -108,7 +108,7 @@ impl Filter {
 
     /// The conjuncts that cannot fail on any row, and the others.
     ///
-    /// Rows that a scan does not give may meet the first ones: superseded rows, tombstones.
+    /// The first part also runs on rows that a scan does not return: superseded ones, tombstones.
     #[must_use]
     pub fn split_fallible(&self) -> (Option<Expr>, Option<Self>) {
         let (safe, others): (Vec<&Expr>, Vec<&Expr>) =
@@ -135,20 +135,20 @@ impl Filter {
     }
 }
 
-/// A condition that is null for every row has the type of null.
+/// Gives a condition of type null, which is null for every row, the type of booleans.
 fn of_boolean(expression: Expr, schema: &DFSchema) -> PlanResult<Expr> {
     let is_null = expression.get_type(schema)?.is_null();
     Ok(if is_null { Expr::Literal(ScalarValue::Boolean(None), None) } else { expression })
 }
 
 fn simplifier(schema: Arc<DFSchema>) -> ExprSimplifier {
-    // One time for all rows, as SQL has it.
+    // One time for all rows, as in SQL.
     let context = SimplifyContext::builder().with_schema(schema).with_current_time().build();
     ExprSimplifier::new(context)
 }
 
-/// The same condition. A cast of a column that keeps every value becomes one of the constant beside it, which
-/// an index can use.
+/// The same condition, simplified. A lossless cast of a column is moved to the constant that it is
+/// compared with, so that an index can be used.
 fn simplified(expression: Expr, schema: &DFSchema) -> PlanResult<Expr> {
     let hidden = hide(expression, schema)?;
     let simplifier = simplifier(Arc::new(hidden.schema.clone()));
@@ -156,15 +156,15 @@ fn simplified(expression: Expr, schema: &DFSchema) -> PlanResult<Expr> {
     hidden.show(simple)
 }
 
-/// `x IN (1, NULL)` is `x IN (1) OR NULL`, and so written. DataFusion's simplifier takes lists for
-/// sets and loses the null where it joins two of them.
+/// Rewrites `x IN (1, NULL)` as `x IN (1) OR NULL`. DataFusion's simplifier treats lists as sets,
+/// and loses the null where it combines two of them.
 fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> PlanResult<Expr> {
     let rewrite = |part| {
         let Expr::InList(mut list) = part else { return Ok(Transformed::no(part)) };
         let values = list.list.len();
         let mut known = Vec::with_capacity(values);
         for value in list.list {
-            // A null may be the result of something: of `NULL + 1`.
+            // A null may be the result of an expression, such as `NULL + 1`.
             let is_plain = matches!(value, Expr::Literal(..) | Expr::Column(_));
             let value = if is_plain { value } else { simplifier.simplify(value)? };
             if !matches!(&value, Expr::Literal(value, _) if value.is_null()) {
@@ -185,8 +185,8 @@ fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> Plan
     Ok(expression.transform_up(rewrite)?.data)
 }
 
-/// What DataFusion says of a condition is about the condition, also where it takes it for a defect of
-/// its own, as it does a parameter that nobody gave.
+/// The input error for an error of DataFusion about a condition. DataFusion reports some of them as
+/// internal errors, such as a parameter without a value.
 fn invalid(action: &str, error: &DataFusionError) -> Error {
     let text = match from_datafusion(action, error) {
         Error::Internal(text) | Error::InvalidInput(text) => text,
@@ -201,7 +201,7 @@ fn invalid(action: &str, error: &DataFusionError) -> Error {
     Error::InvalidInput(text)
 }
 
-/// Arithmetic that fails where a result does not fit: a number that wraps meets other conditions.
+/// Arithmetic that fails on overflow: a wrapped number would meet other conditions.
 fn checked(
     part: Arc<dyn PhysicalExpr>,
     schema: &SchemaRef,
@@ -222,8 +222,8 @@ fn checked(
     Ok(Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true))))
 }
 
-/// The same condition with long chains of AND and OR as flat as can be: they are as deep as they are long, and
-/// Lance looks for an index no deeper than 500.
+/// The same condition with long chains of AND and OR as balanced trees. A parsed chain is as deep
+/// as it is long, and Lance looks for an index at most 500 levels deep.
 fn flat(expression: Expr) -> PlanResult<Expr> {
     let flatten = |part| {
         let Expr::BinaryExpr(BinaryCondition { op: op @ (Operator::And | Operator::Or), .. }) =
@@ -242,12 +242,13 @@ fn flat(expression: Expr) -> PlanResult<Expr> {
     Ok(expression.transform_down(flatten)?.data)
 }
 
-/// All of these conditions as one, as flat as can be: DataFusion's own is as deep as they are many.
+/// All of these conditions, as a balanced tree: DataFusion's own conjunction is as deep as the
+/// number of conditions.
 pub(super) fn conjunction(conditions: Vec<Expr>) -> Option<Expr> {
     joined(conditions, Operator::And)
 }
 
-/// Any of these conditions.
+/// Any of these conditions, as a balanced tree.
 pub(super) fn either(conditions: Vec<Expr>) -> Option<Expr> {
     joined(conditions, Operator::Or)
 }
@@ -289,7 +290,7 @@ fn cannot_fail(expression: &Expr) -> bool {
     visited.is_ok() && safe
 }
 
-/// Of `NOT (b IS TRUE)` an index of Lance leaves out the rows in which b is null.
+/// For `NOT (b IS TRUE)` an index of Lance misses the rows in which b is null.
 fn asks_whether_a_column_is_true(expression: &Expr) -> bool {
     let asks = expression.exists(|part| {
         let (Expr::IsTrue(of) | Expr::IsFalse(of)) = part else { return Ok(false) };
@@ -316,10 +317,10 @@ fn columns_of(expression: &Expr) -> BTreeSet<String> {
     expression.column_refs().into_iter().map(|column| column.name.clone()).collect()
 }
 
-/// Refuses `a = 1 OR a = 2 OR ...` without end before it is parsed, which goes as deep. The parser
-/// itself bounds parentheses. What follows a comma begins anew.
+/// Refuses an overlong `a = 1 OR a = 2 OR ...` before it is parsed: the parser recurses as deep as
+/// the chain is long. The parser itself limits parentheses. A comma starts a new chain.
 fn refuse_long_text(sql: &str) -> Result<()> {
-    // What cannot be cut into words is for the parser to name.
+    // Text that cannot be tokenized is left to the parser, which reports the error.
     let words = Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap_or_default();
     let words = words.into_iter().filter(|word| !matches!(word, Token::Whitespace(_)));
     let (mut outside, mut here, mut nots, mut is_negated) = (Vec::new(), 0, 0, false);
@@ -341,15 +342,15 @@ fn refuse_long_text(sql: &str) -> Result<()> {
         is_negated = matches!(&word, Token::Word(word) if word.value.eq_ignore_ascii_case("not"));
         if nots > MOST_NOTS {
             return Err(Error::input(format!(
-                "the filter has more than {MOST_NOTS} conditions in NOT ( ) inside of each other"
+                "the filter nests more than {MOST_NOTS} conditions in NOT ( ); write opposite ones"
             )));
         }
     }
     Ok(())
 }
 
-/// A condition is of one row: what it says of others has no plan, and DataFusion's words for that are its own
-/// structures.
+/// Refuses expressions over several rows, such as aggregates. They have no plan in a filter, and
+/// DataFusion's errors for them print its internal structures.
 fn refuse_other_rows(expression: &Expr, action: &str) -> Result<()> {
     let mut found = None;
     let looked = expression.apply(|part| {
@@ -371,7 +372,7 @@ fn refuse_other_rows(expression: &Expr, action: &str) -> Result<()> {
     }
 }
 
-/// Refuses what is too deep, whoever wrote it.
+/// Refuses an expression that is nested too deep, in whatever form it arrived.
 fn refuse_deep(expression: &Expr) -> Result<()> {
     let mut open = vec![(expression, 0)];
     while let Some((expression, depth)) = open.pop() {

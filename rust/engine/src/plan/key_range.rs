@@ -1,8 +1,8 @@
-//! What a condition leaves of one column.
+//! The domain of one column under a condition.
 //!
-//! Owns: the values or the range that every row which meets a condition has in a column, out of
-//! comparisons with constants.
-//! Does not own: what is left out because of it (`prune`), or running the condition.
+//! Owns: the values or the range that a column has in every row that meets a condition, derived
+//! from comparisons with constants.
+//! Does not own: which sources are pruned because of it (`prune`), or running the condition.
 
 use arrow_schema::Field;
 use datafusion::common::ScalarValue;
@@ -19,7 +19,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// What `condition` leaves of `column`; `None` where that may be anything.
+    /// The domain of `column` under `condition`; `None` where it is not restricted.
     #[must_use]
     pub fn of(condition: &Expr, column: &Field) -> Option<Self> {
         match condition {
@@ -115,7 +115,7 @@ impl Domain {
     }
 }
 
-/// The better one of two bounds.
+/// The tighter one of two bounds.
 fn one_of(
     left: Option<ScalarValue>,
     right: Option<ScalarValue>,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_says_too_little_leaves_everything() {
+    fn a_condition_without_bounds_leaves_everything() {
         for sql in [
             "v = 3",
             "id = 1 OR v = 2",

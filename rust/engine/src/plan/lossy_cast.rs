@@ -1,7 +1,7 @@
-//! Casts that lose something, kept from a simplifier that takes a cast for a name of the same value.
+//! Lossy casts, hidden from a simplifier that treats every cast as lossless.
 //!
-//! Owns: which casts keep every value, and conditions in which the others stand as columns of their own while
-//! somebody simplifies. DataFusion turns `cast(x AS int) = 1` into `x = 1`, which is another condition
+//! Owns: which casts keep every value, and replacing the others by placeholder columns while the
+//! simplifier runs. DataFusion turns `cast(x AS int) = 1` into `x = 1`, which is another condition
 //! where x is 1.25.
 //! Does not own: the simplifier, or casts that a schema change needs.
 
@@ -13,17 +13,17 @@ use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, TryCast};
 
-/// A condition without casts that lose something.
+/// A condition without lossy casts.
 pub struct Hidden {
-    /// The condition, in which columns stand for them.
+    /// The condition, with placeholder columns for them.
     pub expression: Expr,
-    /// The schema with those columns.
+    /// The schema with the placeholder columns.
     pub schema: DFSchema,
-    /// What each of them stands for, which may have those before it inside.
+    /// The cast of each placeholder, which may contain earlier placeholders.
     casts: Vec<(Column, Expr)>,
 }
 
-/// Puts a column in the place of each cast in `expression` that loses something.
+/// Replaces each lossy cast in `expression` by a placeholder column.
 pub fn hide(expression: Expr, schema: &DFSchema) -> PlanResult<Hidden> {
     let (mut schema, mut casts) = (schema.clone(), Vec::new());
     let expression = expression.transform_up(|part| {
@@ -49,7 +49,7 @@ pub fn hide(expression: Expr, schema: &DFSchema) -> PlanResult<Hidden> {
 }
 
 impl Hidden {
-    /// The casts in `expression` again.
+    /// Replaces the placeholders in `expression` by their casts.
     pub fn show(self, expression: Expr) -> PlanResult<Expr> {
         let mut shown = expression;
         for (column, cast) in self.casts.into_iter().rev() {
@@ -63,31 +63,32 @@ impl Hidden {
     }
 }
 
-/// Whether values that differ still do after the cast, in the same order, and each has one.
+/// Whether the cast is lossless: total, injective and order-preserving. Casts from and to floats
+/// count as lossless, because DataFusion does not unwrap them.
 pub fn keeps_all(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::Dictionary(_, from), to) => keeps_all(from, to),
         (from, DataType::Dictionary(_, to)) => keeps_all(from, to),
         (DataType::Timestamp(from, from_zone), DataType::Timestamp(to, to_zone)) => {
-            // Elsewhere the time of day is another one.
+            // In a zone other than UTC the local time differs.
             let is_moved = from_zone.is_some() != to_zone.is_some();
             (!is_moved || from_zone.iter().chain(to_zone).all(|zone| is_utc(zone))) && from <= to
         }
         (DataType::Date32, DataType::Date64 | DataType::Timestamp(..)) => true,
-        // DataFusion divides by zero where it takes such a cast for a name of the same value.
+        // DataFusion divides by zero where it moves such a cast to the constant.
         (from, to) if has_negative_scale(from) || has_negative_scale(to) => false,
         (from, to) if is_text(from) => is_text(to),
         (from, to) if is_bytes(from) => is_bytes(to),
         (from, to) if from == to => true,
         (from, to) => match (digits(from), digits(to)) {
             (Some(from), Some(to)) => from.fit_in(&to),
-            // What DataFusion does not unwrap.
+            // Casts that DataFusion does not unwrap.
             _ => from.is_floating() || to.is_floating() || to.is_null() || from.is_null(),
         },
     }
 }
 
-/// Whether DataFusion, which takes such a cast for one of the constant beside it, shortens that.
+/// Whether DataFusion truncates the constant when it moves such a cast to it.
 fn changes_unit(from: &DataType, to: &DataType) -> bool {
     matches!((from, to), (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) if from != to)
 }
@@ -110,7 +111,7 @@ fn is_bytes(it: &DataType) -> bool {
     matches!(it, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
-/// What exact numbers of a type may be.
+/// The digits of an exact numeric type.
 struct Digits {
     /// Bits before the point, or decimal digits.
     whole: Whole,
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cast_keeps_all_where_every_value_has_one_of_its_own() {
+    fn a_cast_keeps_all_where_it_is_injective() {
         use DataType::{
             Date32, Decimal128, Float64, Int8, Int16, Int32, Int64, UInt8, UInt32, Utf8,
         };

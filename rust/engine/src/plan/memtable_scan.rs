@@ -1,6 +1,6 @@
 //! The leaf of a plan that reads rows in memory.
 //!
-//! Owns: the newest row of each key inside one MemTable view, batch by batch.
+//! Owns: the newest row of each key inside one MemTable of a snapshot, batch by batch.
 //! Does not own: other sources of the same key.
 
 use std::fmt;
@@ -21,23 +21,23 @@ use super::source_exec::Leaf;
 use crate::errors::external;
 use crate::schema::StoredColumns;
 
-/// Rows of a batch that leaves, as Lance's scans have it.
+/// Rows of an output batch, as in Lance's scans.
 const BATCH_ROWS: usize = 8192;
-/// Bytes of the rows of several puts that leave together, at most.
+/// Most bytes of the rows of several puts in one output batch.
 const BATCH_BYTES: usize = 64 << 20;
 
-/// Reads the newest rows of one view in arrival order.
+/// Reads the newest rows of one MemTable in arrival order.
 #[derive(Debug)]
 pub struct MemTableScan {
-    view: MemTableView,
+    memtable: MemTableView,
     columns: Arc<StoredColumns>,
 }
 
 impl MemTableScan {
-    /// Reads `schema_rules` of the table, which the rows may have under an older schema.
+    /// Reads the columns `columns` of the table, which the rows may have under an older schema.
     #[must_use]
-    pub fn new(view: MemTableView, columns: StoredColumns) -> Self {
-        Self { view, columns: Arc::new(columns) }
+    pub fn new(memtable: MemTableView, columns: StoredColumns) -> Self {
+        Self { memtable, columns: Arc::new(columns) }
     }
 }
 
@@ -48,8 +48,8 @@ impl fmt::Display for MemTableScan {
         write!(
             f,
             "generation={}, rows={}, columns=[{}]",
-            self.view.generation(),
-            self.view.rows(),
+            self.memtable.generation(),
+            self.memtable.rows(),
             names.join(", ")
         )
     }
@@ -63,7 +63,7 @@ impl Leaf for MemTableScan {
     }
 
     fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>> {
-        let mut rows = NewestBatches::new(self.view.clone(), self.columns.clone());
+        let mut rows = NewestBatches::new(self.memtable.clone(), self.columns.clone());
         let batches = std::iter::from_fn(move || {
             let _timer = metrics.elapsed_compute().timer();
             let batch = rows.next_batch().transpose()?;
@@ -73,23 +73,23 @@ impl Leaf for MemTableScan {
     }
 }
 
-/// The newest rows of a view in batches of a useful size: a put may have one row, or a million.
+/// The newest rows of a MemTable in batches of a useful size: a put may have one row, or a million.
 struct NewestBatches {
-    view: MemTableView,
+    memtable: MemTableView,
     columns: Arc<StoredColumns>,
-    /// The next batch, and the next row of it: a large one leaves in slices.
+    /// The next batch, and its next row: a large batch is output in slices.
     next: usize,
     row: usize,
     ready: BatchCoalescer,
-    /// Bytes of what `ready` holds, at most.
+    /// Upper bound of the bytes that `ready` holds.
     held_bytes: usize,
 }
 
 impl NewestBatches {
-    fn new(view: MemTableView, columns: Arc<StoredColumns>) -> Self {
+    fn new(memtable: MemTableView, columns: Arc<StoredColumns>) -> Self {
         let ready = BatchCoalescer::new(columns.schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { view, columns, next: 0, row: 0, ready, held_bytes: 0 }
+        Self { memtable, columns, next: 0, row: 0, ready, held_bytes: 0 }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -97,14 +97,14 @@ impl NewestBatches {
             if let Some(batch) = self.ready.next_completed_batch() {
                 return Ok(Some(batch));
             }
-            if self.next == self.view.batches().len() {
+            if self.next == self.memtable.batches().len() {
                 self.ready.finish_buffered_batch()?;
                 return Ok(self.ready.next_completed_batch());
             }
-            let batch = self.view.batch(self.next);
+            let batch = self.memtable.batch(self.next);
             let all = batch.num_rows();
             let rows = BATCH_ROWS.min(all - self.row);
-            let newest = self.view.newest_rows_of_batch(self.next).slice(self.row, rows);
+            let newest = self.memtable.newest_rows_of_batch(self.next).slice(self.row, rows);
             let brought = self.columns.bring(&batch.slice(self.row, rows)).map_err(external)?;
             let brought = with_null_parts(brought)?;
             self.push(brought, &newest)?;
@@ -117,7 +117,8 @@ impl NewestBatches {
 }
 
 impl NewestBatches {
-    /// What is gathered leaves before its values are more than one batch can have.
+    /// Adds the rows `newest` of `batch`. Gathered rows are output before they exceed the bytes of
+    /// one batch.
     fn push(&mut self, batch: RecordBatch, newest: &BooleanArray) -> PlanResult<()> {
         let bytes = payload_bytes(&batch);
         if self.held_bytes + bytes > BATCH_BYTES {
@@ -125,15 +126,15 @@ impl NewestBatches {
             self.held_bytes = 0;
         }
         self.ready.push_batch_with_filter(batch, newest)?;
-        // What is left of a batch that is complete is of the rows that came last.
+        // After a completed batch, only rows of the last push are left.
         let held = if self.ready.has_completed_batch() { 0 } else { self.held_bytes };
         self.held_bytes = held + bytes;
         Ok(())
     }
 }
 
-/// The batch with nulls for the parts of structs that are null. Beneath those stands whatever their
-/// producer left there, which a condition on a part would see; of a file Lance reads nulls.
+/// The batch with nulls in the children of null structs. Arrow leaves these children undefined, and
+/// a condition on a child would see them; from a file Lance reads nulls.
 fn with_null_parts(batch: RecordBatch) -> PlanResult<RecordBatch> {
     let is_struct = |column: &ArrayRef| matches!(column.data_type(), DataType::Struct(_));
     if !batch.columns().iter().any(is_struct) {

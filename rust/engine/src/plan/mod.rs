@@ -1,8 +1,8 @@
 //! From a snapshot and a request to a DataFusion plan.
 //!
-//! Owns: every decision about how a read is done; nobody else builds plan nodes.
-//! Does not own: what the snapshot contains (`snapshot`), which rows are shown (`visibility`), or when
-//! a plan runs (`table`).
+//! Owns: every decision about how a read is executed; no other module builds the plans of reads.
+//! Does not own: what the snapshot contains (`snapshot`), which rows are shown (`visibility`), or when a
+//! plan runs (`table`).
 
 mod condition;
 mod exact;

@@ -1,7 +1,7 @@
 //! Numbers with a point or an exponent in SQL text, such as `3.50` and `1e3`.
 //!
-//! Owns: their type. Beside decimals and integers such a number keeps the value that is written;
-//! everywhere else it is a `float64`, as DataFusion has it.
+//! Owns: their type. In an operation with decimals and integers such a number keeps its exact
+//! value; everywhere else it is a `float64`, as in DataFusion.
 //! Does not own: what a comparison of two types means (`exact`).
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Value, visit_expressions_
 use super::filter::{either, is_comparison};
 use super::values::{decimal, decimal_of, digits_of, nearest_double};
 
-/// What marks a number whose type is open.
+/// The metadata key of a literal whose type is open.
 const OPEN: &str = "lancemem.open_number";
 /// Digits of a decimal of 128 bits.
 const DIGITS_OF_128: i16 = 38;
@@ -31,7 +31,7 @@ const DIGITS_OF_128: i16 = 38;
 const OF_ONE_TYPE: &[&str] = &["coalesce", "nullif", "nvl", "nvl2", "greatest", "least"];
 
 /// The expression of a SQL text, in which the type of each number with a point is open. [`settle`]
-/// closes them.
+/// decides these types.
 pub fn parse(session: &SessionContext, schema: &DFSchema, sql: &str) -> PlanResult<Expr> {
     let state = session.state_ref();
     let state = state.read();
@@ -49,8 +49,8 @@ pub fn parse(session: &SessionContext, schema: &DFSchema, sql: &str) -> PlanResu
         return Err(error);
     }
     let expression = state.create_logical_expr_from_sql_expr(parsed, schema)?;
-    let txn = |part| {
-        // A decimal of another origin is still a cast here.
+    let marked = |part| {
+        // Decimals from casts are not literals yet.
         let Expr::Literal(
             value @ (ScalarValue::Decimal128(..) | ScalarValue::Decimal256(..)),
             None,
@@ -58,13 +58,13 @@ pub fn parse(session: &SessionContext, schema: &DFSchema, sql: &str) -> PlanResu
         else {
             return Ok(Transformed::no(part));
         };
-        let txn = BTreeMap::from([(OPEN.to_owned(), String::new())]);
-        Ok(Transformed::yes(Expr::Literal(value, Some(FieldMetadata::from(txn)))))
+        let metadata = BTreeMap::from([(OPEN.to_owned(), String::new())]);
+        Ok(Transformed::yes(Expr::Literal(value, Some(FieldMetadata::from(metadata)))))
     };
-    Ok(expression.transform_up(txn)?.data)
+    Ok(expression.transform_up(marked)?.data)
 }
 
-/// The text of a number that no decimal has: of more than 76 digits.
+/// The text of a number that no decimal can represent, with more than 76 digits.
 fn of_no_decimal(part: &SqlExpr) -> Option<String> {
     let SqlExpr::Value(value) = part else { return None };
     let Value::Number(text, _) = &value.value else { return None };
@@ -78,7 +78,7 @@ pub fn settle(expression: Expr, schema: &DFSchema) -> PlanResult<Expr> {
     doubles(settled)
 }
 
-// Inlined, it would take its room on the stack at each level of a condition.
+// Not inlined: its stack frame would count at each level of a condition.
 #[inline(never)]
 fn settle_part(part: Expr, schema: &DFSchema) -> PlanResult<Transformed<Expr>> {
     match part {
@@ -112,7 +112,7 @@ fn settle_part(part: Expr, schema: &DFSchema) -> PlanResult<Transformed<Expr>> {
     }
 }
 
-/// Of these the result has an exact value wherever the operands have one.
+/// Operators whose result is exact where the operands are.
 const fn is_exact_arithmetic(operator: Operator) -> bool {
     matches!(operator, Operator::Plus | Operator::Minus | Operator::Multiply)
 }
@@ -144,7 +144,8 @@ fn arithmetic(
     Ok(Transformed::yes(binary_expr(left, op, right)))
 }
 
-/// A decimal and a number of as few digits as it has, both so wide that no result is too large.
+/// A decimal and a number in types so wide that no result overflows. The number has as few digits
+/// as possible.
 fn beside_decimal(value: Expr, of: &DataType, op: Operator, number: &ScalarValue) -> (Expr, Expr) {
     let (Some((whole, scale)), Some((number_whole, number_scale))) =
         (digits(of), digits(&number.data_type()))
@@ -188,7 +189,7 @@ fn of_256(number: &ScalarValue) -> ScalarValue {
     }
 }
 
-/// Digits before the point and behind it.
+/// Digits before and after the decimal point.
 fn digits(of: &DataType) -> Option<(i16, i16)> {
     match of {
         DataType::Decimal32(precision, scale)
@@ -219,7 +220,7 @@ fn comparison(
     Ok(Transformed::yes(binary_expr(left, op, right)))
 }
 
-/// An open number with the type that it takes beside `other`.
+/// An open number with its type in a comparison with `other`.
 fn beside(number: Expr, other: &Expr, schema: &DFSchema) -> PlanResult<Expr> {
     let of = other.get_type(schema);
     if of.is_ok_and(|of| is_exact(&of)) { closed(number) } else { doubles(number) }
@@ -292,7 +293,7 @@ fn of_function(call: ScalarFunction, schema: &DFSchema) -> PlanResult<Transforme
     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func: call.func, args })))
 }
 
-/// Whether one of these values is a decimal, and none is a number that has no exact type.
+/// Whether one of these values is a decimal, and all others have an exact type or are null.
 fn has_decimals_only<'a>(values: impl Iterator<Item = &'a Expr>, schema: &DFSchema) -> bool {
     let mut has_decimal = false;
     for value in values.filter(|value| !is_open(value)) {
@@ -305,7 +306,7 @@ fn has_decimals_only<'a>(values: impl Iterator<Item = &'a Expr>, schema: &DFSche
     has_decimal
 }
 
-/// Whether a number beside such a value keeps its own.
+/// Whether a number in an operation with such a value keeps its exact value.
 fn is_exact(of: &DataType) -> bool {
     match of {
         DataType::Dictionary(_, of) => is_exact(of),
@@ -317,14 +318,14 @@ fn of_decimal(value: &Expr, schema: &DFSchema) -> Option<DataType> {
     value.get_type(schema).ok().filter(DataType::is_decimal)
 }
 
-/// Whether this is a number with a point, or exact arithmetic of constants of which one is.
+/// Whether this is a number with a point, or exact arithmetic of constants with such a number.
 fn is_open(expression: &Expr) -> bool {
     is_marked(expression) && constant(expression).is_some()
 }
 
 fn is_marked(expression: &Expr) -> bool {
     match expression {
-        Expr::Literal(_, Some(txn)) => txn.inner().contains_key(OPEN),
+        Expr::Literal(_, Some(metadata)) => metadata.inner().contains_key(OPEN),
         Expr::Negative(of) => is_marked(of),
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             is_exact_arithmetic(*op) && (is_marked(left) || is_marked(right))
@@ -333,7 +334,8 @@ fn is_marked(expression: &Expr) -> bool {
     }
 }
 
-/// The exact value of a constant number, as a decimal; `None` for other expressions and for one that is too long.
+/// The exact value of a constant number, as a decimal; `None` for other expressions and for a
+/// number with too many digits.
 fn constant(expression: &Expr) -> Option<ScalarValue> {
     let (digits, scale) = constant_digits(expression)?;
     decimal(digits, scale)
@@ -341,8 +343,8 @@ fn constant(expression: &Expr) -> Option<ScalarValue> {
 
 fn constant_digits(expression: &Expr) -> Option<(i256, i16)> {
     match expression {
-        Expr::Literal(value, txn) => {
-            let is_open = txn.as_ref().is_some_and(|txn| txn.inner().contains_key(OPEN));
+        Expr::Literal(value, metadata) => {
+            let is_open = metadata.as_ref().is_some_and(|it| it.inner().contains_key(OPEN));
             (is_open || value.data_type().is_integer()).then(|| digits_of(value)).flatten()
         }
         Expr::Negative(of) => {
@@ -373,7 +375,7 @@ fn behind(digits: i256, zeros: i16) -> Option<i256> {
     digits.checked_mul(i256::from_i128(10).checked_pow(u32::try_from(zeros).ok()?)?)
 }
 
-/// An open number as the decimal that it is.
+/// An open number as a decimal of its exact value.
 fn closed(number: Expr) -> PlanResult<Expr> {
     match constant(&number) {
         Some(number) => Ok(lit(number)),
@@ -391,9 +393,9 @@ fn double_if_open(expression: Expr) -> PlanResult<Transformed<Expr>> {
 /// The expression with a `float64` for each open number.
 fn doubles(expression: Expr) -> PlanResult<Expr> {
     let double = |part| match part {
-        Expr::Literal(value, Some(txn)) if txn.inner().contains_key(OPEN) => {
+        Expr::Literal(value, Some(metadata)) if metadata.inner().contains_key(OPEN) => {
             let number = nearest_double(&value).ok_or_else(|| {
-                DataFusionError::Plan(format!("the number {value} has no float64"))
+                DataFusionError::Plan(format!("the number {value} cannot be read as a float64"))
             })?;
             Ok(Transformed::yes(lit(number)))
         }

@@ -1,15 +1,15 @@
 //! A part of a scan, for readers that divide the work.
 //!
-//! Owns: which sources belong to which part. The parts of one snapshot have all its rows, each once.
+//! Owns: which sources belong to which part. Together the parts of a snapshot have each row once.
 //! Does not own: the snapshot that the parts share.
 
 use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
 
-/// More parts than any read has fragments worth a task; the rows of each are counted.
+/// Most parts of a read. The rows of each part are counted, so their number is limited.
 const MOST_PARTS: usize = 1 << 16;
 
-/// Part `record_index` of `of`, counted from 0.
+/// Part `index` of `of`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPart {
     index: usize,
@@ -17,27 +17,27 @@ pub struct ReadPart {
 }
 
 impl ReadPart {
-    /// Part `record_index` of `of` parts.
+    /// Part `index` of `of` parts.
     ///
     /// # Errors
-    /// An input error where there is no such part.
+    /// An input error where there is no such part, or where `of` is too large.
     pub fn new(index: usize, of: usize) -> Result<Self> {
         if index >= of {
-            return Err(Error::input(format!("there is no part {index} of {of}")));
+            return Err(Error::input(format!("no part {index} of {of}; parts count from 0")));
         }
         if of > MOST_PARTS {
-            return Err(Error::input(format!("a read has at most {MOST_PARTS} parts, not {of}")));
+            return Err(Error::input(format!("a read is limited to {MOST_PARTS} parts, got {of}")));
         }
         Ok(Self { index, of })
     }
 
-    /// Whether the source at `place` is in this part. What is above the base table goes to the
-    /// last parts first, because base fragments go to the first ones.
+    /// Whether the source at `place` is in this part. Sources above the base table are assigned
+    /// from the last part on, because base fragments are assigned from the first part on.
     pub(super) const fn has_source(self, place: usize) -> bool {
         self.of - 1 - place % self.of == self.index
     }
 
-    /// The base fragments of this part: as many rows in each part as whole fragments allow.
+    /// The base fragments of this part. Greedy: each fragment goes to the part with fewest rows.
     pub(super) fn fragments(self, fragments: &[Fragment]) -> Vec<Fragment> {
         let mut rows = vec![0; self.of];
         let mut taken = Vec::new();
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_divide_fragments_and_sources_without_a_rest() {
+    fn parts_have_each_fragment_and_source_once() {
         let fragments: Vec<_> = [90, 10, 30, 30, 20]
             .into_iter()
             .zip(0..)

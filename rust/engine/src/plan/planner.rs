@@ -9,17 +9,17 @@
 //!             Reconcile          an SSTable of an older schema only
 //!             Lance scan of the base or of an SSTable, or MemTableScan
 //!                                with the part of the condition that cannot fail
-//!             RunKeys            an SSTable of which only keys are asked for, out of memory
+//!             SsTableKeysScan    an SSTable of which only keys are read, out of memory
 //! ```
 //!
-//! A row is kept or not whatever the condition says, so a condition may run before that choice
-//! as well as after it; only one that could fail on a superseded row has to wait. Where an
-//! earlier scan of the same snapshot left its dead rows, rows are told by position and keys are not
-//! read; else they are told by key. A whole scan by key leaves the dead rows for the next one.
+//! Whether a row is the newest of its key does not depend on the condition. So a condition may run
+//! before or after the merge; only one that could fail on a superseded row has to run after it.
+//! Where an earlier scan of the same snapshot cached its dead rows, rows are chosen by position and
+//! keys are not read; otherwise by key. A whole scan by key caches the dead rows for the next one.
 //! A source whose keys cannot meet the condition has no arm, and is not compared with (`prune`).
 //!
-//! An SSTable whose columns are not the table's any more SSTables no condition itself: its names and
-//! types may mean something else.
+//! The scan of an SSTable with an older schema runs no condition: names and types in the condition
+//! may mean other columns there.
 //!
 //! Owns: the shape above. With nothing above the base table it is a plain Lance scan.
 //! Does not own: execution.
@@ -61,42 +61,42 @@ use crate::visibility::{
     KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedSsTable,
 };
 
-/// What errors name.
+/// The action that errors name.
 const PLANNING: &str = "planning a scan";
 
-/// Bytes that a batch of narrow rows may have, and its rows.
+/// Most bytes of a batch of narrow rows, and the bounds of its number of rows.
 const BATCH_BYTES: usize = 1 << 20;
 const LEAST_BATCH_ROWS: usize = 8_192;
 const MOST_BATCH_ROWS: usize = 32_768;
-/// What a value of no fixed width is taken for.
+/// Assumed bytes of a value of variable width.
 const VARIABLE_BYTES: u64 = 64;
 
-/// What a scan asks for, resolved.
+/// The request of a scan, with its condition resolved.
 #[derive(Clone, Debug, Default)]
 pub struct ScanRequest {
-    /// Columns of the result, in order; all where absent, none to count rows.
+    /// Columns of the result, in order. `None` for all columns, an empty list to count rows.
     pub columns: Option<Vec<String>>,
     /// The condition.
     pub filter: Option<Filter>,
-    /// Rows to leave out first.
+    /// Rows to skip first.
     pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
-    /// Which part of the rows, all of them where absent. Offset and limit count within the part.
+    /// The part of the rows; `None` for all rows. Offset and limit count within the part.
     pub part: Option<ReadPart>,
 }
 
-/// How a scan runs.
+/// The plan of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanPlan {
-    /// The nodes.
+    /// The root node.
     pub plan: Arc<dyn ExecutionPlan>,
-    /// The sources that it leaves out.
+    /// The sources that are pruned.
     pub pruned: Vec<Pruned>,
 }
 
-/// A session whose SQL keeps the case of names, as Arrow and Lance do, and the digits of numbers, and
-/// in which `now()` and `TIMESTAMPTZ` are instants.
+/// A session whose SQL keeps the case of names, as Arrow and Lance do, and all digits of numbers.
+/// In it `now()` and `TIMESTAMPTZ` are instants.
 pub fn session() -> SessionContext {
     let config = SessionConfig::new()
         .set_bool("datafusion.sql_parser.enable_ident_normalization", false)
@@ -124,7 +124,7 @@ pub async fn plan_scan(
             continue;
         }
         match source {
-            Source::SsTable(sstable) => match planner.run(arm, sstable).await? {
+            Source::SsTable(sstable) => match planner.sstable(arm, sstable).await? {
                 Some(planned) => arms.push(planned),
                 None => pruned.push(Pruned::superseded(arm - 1, sstable)),
             },
@@ -155,19 +155,19 @@ fn is_left_out(pruned: &[Pruned], request: &ScanRequest, place: usize) -> bool {
 /// Rows in files, as [`Planner::scan`] reads them.
 struct Stored<'a> {
     dataset: &'a Dataset,
-    /// `None` for all.
+    /// `None` for all fragments.
     fragments: Option<Vec<Fragment>>,
     /// Bytes of a row in memory, where they are known.
     row_bytes: Option<u64>,
 }
 
-/// What all arms of one plan have in common.
+/// The state that all arms of one plan share.
 struct Planner<'a> {
     session: &'a SessionContext,
     snapshot: &'a Snapshot,
     /// Whether any source above the base table is left.
     is_base_only: bool,
-    /// The part of the condition that sources run themselves, and what is left of it.
+    /// The part of the condition that sources run themselves, and the rest of it.
     pushed: Option<Expr>,
     rest: Option<Filter>,
     whole: Option<Filter>,
@@ -175,7 +175,7 @@ struct Planner<'a> {
     part: Option<ReadPart>,
     known: Option<KnownRows>,
     choice: Arc<LazyChoice>,
-    /// The choice among rows in memory; `None` where there are none.
+    /// The choice among rows in memory; `None` where no rows are in memory.
     memory: Option<Arc<LazyChoice>>,
     recorder: Option<Arc<MaskRecorder>>,
     turns: Turns,
@@ -230,7 +230,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Nothing where no fragment of the base is to be read.
+    /// The arm of the base table; `None` where no fragment need be read.
     async fn base(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let is_never_replaced = self.snapshot.key.is_empty() || self.is_base_only;
         let newest = if is_never_replaced || (mutant!("B18") && self.whole.is_some()) {
@@ -250,8 +250,8 @@ impl<'a> Planner<'a> {
         self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
     }
 
-    /// Nothing where every row is known to be superseded.
-    async fn run(
+    /// The arm of an SSTable; `None` where every row is known to be superseded.
+    async fn sstable(
         &self,
         arm: usize,
         sstable: &Arc<SsTableHandle>,
@@ -297,8 +297,8 @@ impl<'a> Planner<'a> {
         self.finished(arm, Arc::new(scan), newest, scanned, whole).map(Some)
     }
 
-    /// The rows of `sstable` out of memory, where keys are all that is asked for and are there, or will
-    /// be: a whole scan by key needs those of every SSTable.
+    /// The rows of `sstable` out of memory, where only key columns are read and the keys are
+    /// cached, or will be: a whole scan by key reads the keys of every SSTable.
     fn keys_of(
         &self,
         sstable: &Arc<SsTableHandle>,
@@ -311,13 +311,13 @@ impl<'a> Planner<'a> {
         if self.whole.is_some() || !is_enough || !is_there {
             return Ok(None);
         }
-        let txns = !matches!(newest, Newest::ByPosition { .. });
+        let with_tombstones = !matches!(newest, Newest::ByPosition { .. });
         let rows = SsTableKeysScan::try_new(
             sstable.clone(),
             key.clone(),
             &self.snapshot.schema,
             &names,
-            txns,
+            with_tombstones,
         );
         Ok(Some(Arc::new(LeafExec::new(rows.context(PLANNING)?))))
     }
@@ -342,12 +342,12 @@ impl<'a> Planner<'a> {
         self.finished(arm, scan, newest, None, self.whole.as_ref())
     }
 
-    /// The newest source of its shard has only newest rows.
+    /// Whether the source has only newest rows, as the newest source of a shard does.
     fn has_newest_rows(&self, arm: usize) -> bool {
         self.snapshot.key.is_empty() || self.snapshot.is_newest_source(arm - 1)
     }
 
-    /// By what the keys of all SSTables say of this one.
+    /// The choice for an SSTable, by the keys of all SSTables.
     fn in_sstable(&self, arm: usize, sstable: &SsTableHandle) -> Newest {
         if self.has_newest_rows(arm) {
             return Newest::All;
@@ -360,14 +360,14 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// By position, where the dead rows of the source are known: it is the arm `arm` of the snapshot,
-    /// and the one at `place` of the base and its SSTables.
+    /// The choice by position, where the dead rows of the source are known. The source is the arm
+    /// `arm` of the snapshot, and has the index `place` among the base table and the SSTables.
     fn by_position(&self, arm: usize, place: usize) -> Option<Newest> {
         Some(match self.known.as_ref()? {
             KnownRows::Exact(mask) => Newest::ByPosition { dead: mask.arm(arm), above: None },
             KnownRows::Flushed(mask) => {
                 let is_base = arm == 0;
-                // Then no addresses need be read.
+                // Without flushed dead rows, no row addresses need be read.
                 if let Some(choice) = self.memory.clone()
                     && is_base
                     && mask.arm(0).is_empty()
@@ -385,7 +385,8 @@ impl<'a> Planner<'a> {
         Newest::ByKey { choice: self.choice.clone(), freshness, key: self.snapshot.key.clone() }
     }
 
-    /// A Lance scan of the columns `read` and of what tells newest rows.
+    /// A Lance scan of the columns `read`, with row addresses where the choice of newest rows needs
+    /// them.
     async fn scan(
         &self,
         of: Stored<'_>,
@@ -401,15 +402,15 @@ impl<'a> Planner<'a> {
         }
         let rows = batch_rows(&self.snapshot.schema, read);
         set_batches(&mut scanner, dataset, read, rows, row_bytes);
-        // Lance gives no rows to count where it reads no column.
+        // Lance returns no rows to count where it reads no column.
         let by_position = matches!(newest, Newest::ByPosition { .. } | Newest::InSsTable { .. });
         if read.is_empty() || self.recorder.is_some() || by_position {
             scanner.with_row_address();
         }
         if let Some(pushed) = pushed {
             scanner.filter_expr(pushed.clone());
-            // Lance 14.0.2 panics where it takes rows of a legacy file with their addresses, as it
-            // does behind a scalar index.
+            // Behind a scalar index, Lance 14.0.2 takes rows with their addresses, and panics there
+            // for a legacy file.
             if dataset.manifest().data_storage_format.version == ConcreteFileVersion::V1 {
                 scanner.use_scalar_index(false);
             }
@@ -417,7 +418,7 @@ impl<'a> Planner<'a> {
         scanner.create_plan().await
     }
 
-    /// The steps above the scan of a source, with what of the condition is left to them.
+    /// The nodes above the scan of a source, with the rest of the condition.
     fn finished(
         &self,
         arm: usize,
@@ -462,7 +463,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The fragments of `partition` that have a row which `latest` may keep; `None` for all of `dataset`.
+/// The fragments of `part` that have a row that `newest` may keep; `None` for all of `dataset`.
 fn fragments_to_read(
     dataset: &Dataset,
     newest: &Newest,
@@ -476,8 +477,8 @@ fn fragments_to_read(
     (read.len() < all.len()).then_some(read)
 }
 
-/// The columns `names` of a dataset. Lance's own projection by name compares each with all before it
-/// and takes seconds for thousands.
+/// The columns `names` of a dataset. Lance's own projection by name compares each with all before
+/// it and takes seconds for thousands.
 fn columns_of(dataset: &Dataset, names: &[String]) -> lance_core::Result<LanceSchema> {
     let schema = dataset.schema();
     let fields: HashMap<&str, &LanceField> =
@@ -490,20 +491,20 @@ fn columns_of(dataset: &Dataset, names: &[String]) -> lance_core::Result<LanceSc
     Ok(LanceSchema { fields, metadata: schema.metadata.clone() })
 }
 
-/// Rows of a batch of these columns: as many as Lance reads by itself, more of narrow ones, because
-/// each batch costs about as much as a thousand keys.
+/// Rows of a batch of these columns: Lance's default, or more for narrow rows, because each batch
+/// costs about as much as a thousand keys.
 fn batch_rows(schema: &Schema, names: &[String]) -> usize {
     let row = width_of_columns(schema, names).saturating_add(size_of::<u64>());
     (BATCH_BYTES / row).clamp(LEAST_BATCH_ROWS, MOST_BATCH_ROWS)
 }
 
-/// Bytes of these columns of a row, about.
+/// Approximate bytes of these columns of a row.
 fn width_of_columns(schema: &Schema, names: &[String]) -> usize {
     let fields = names.iter().filter_map(|name| schema.field_with_name(name).ok());
     fields.map(|field| width_of(field.data_type())).fold(0, usize::saturating_add)
 }
 
-/// Bytes of a value, about.
+/// Approximate bytes of a value.
 fn width_of(of: &DataType) -> usize {
     bytes_of(of, Some(VARIABLE_BYTES)).and_then(|it| it.try_into().ok()).unwrap_or(usize::MAX)
 }

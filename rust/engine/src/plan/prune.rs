@@ -1,14 +1,14 @@
-//! Sources above the base table that a scan need not look at.
+//! Pruning of sources above the base table.
 //!
-//! Owns: [`prune`], which finds them by the condition on the key: a shard whose bucket holds no
-//! such key, an SSTable or a MemTable that has none.
-//! Does not own: what a condition leaves of a column (`key_range`), or the plan.
+//! Owns: [`prune`], which finds the sources without a key that meets the condition: a shard whose
+//! bucket holds no such key, an SSTable or a MemTable that has no such key.
+//! Does not own: the domain of a column under a condition (`key_range`), or the plan.
 //!
-//! Only the key is asked. A source without any key that meets the condition has neither a row of
-//! the result nor a newer row for one, so it is left out twice: as a source, and from the keys
-//! that older sources are compared with. By any other column the first would be true and the
-//! second false: the newer row of a key may fail a condition that the older one meets. An SSTable's
-//! keys include its tombstones, so a deleted key keeps the SSTable that deletes it.
+//! Only conditions on the key prune. A source without a key that meets the condition has neither a
+//! row of the result nor a newer row for one. So it is left out twice: as a source, and from the
+//! keys that older sources are compared with. For any other column only the first would hold: the
+//! newer row of a key may fail a condition that the older row meets. An SSTable's keys include its
+//! tombstones, so an SSTable that deletes a matching key is not pruned.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,10 +28,10 @@ use crate::errors::Context;
 use crate::snapshot::{MemTableView, Snapshot, SnapshotShard, Source, SsTableHandle};
 
 const ACTION: &str = "planning a scan";
-/// Most keys that each source is asked for.
+/// Most keys that each source is probed for.
 const KEYS: usize = 1_000;
 
-/// A source that is left out, and why.
+/// A pruned source, and the reason.
 #[derive(Clone, Debug)]
 pub struct Pruned {
     /// Its place in [`Snapshot::sources`].
@@ -85,14 +85,14 @@ fn name(shard_id: ShardId, source: &Source<'_>) -> String {
     }
 }
 
-/// What a condition leaves of the key.
+/// The keys that may meet a condition.
 struct KeyCondition {
-    /// The only keys that meet it, where it names them.
+    /// The only keys that meet it, where it lists them.
     keys: Option<(RecordBatch, KeyBlock)>,
     /// Bounds of the encoded first key column.
     low: Option<Vec<u8>>,
     high: Option<Vec<u8>>,
-    /// The buckets that hold those keys.
+    /// The buckets that hold these keys.
     buckets: Option<HashSet<i32>>,
 }
 
@@ -155,7 +155,8 @@ impl KeyCondition {
     }
 
     /// Whether a key between `least` and `greatest` may have its first column within the bounds.
-    /// A column's encoding is a prefix of the key's and of no other value's.
+    /// The encoding of the first column is a prefix of the encoded key. It is prefix-free: no
+    /// encoded value is a prefix of another value's.
     fn meets_range(&self, least: &[u8], greatest: &[u8]) -> bool {
         self.low.as_deref().is_none_or(|low| greatest >= low)
             && self.high.as_deref().is_none_or(|high| least <= high || least.starts_with(high))
@@ -168,7 +169,8 @@ fn key_fields(snapshot: &Snapshot) -> Option<Vec<Field>> {
     (!fields.is_empty()).then_some(fields)
 }
 
-/// Every key that the domains leave, where each leaves values and they are not too many.
+/// Every key in the product of the domains, where each domain lists values and the product is
+/// small.
 fn exact_keys(
     fields: &[Field],
     domains: &[Option<Domain>],

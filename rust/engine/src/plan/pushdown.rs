@@ -1,6 +1,6 @@
-//! What a scan can do for a foreign planner.
+//! Filter pushdown for a foreign planner.
 //!
-//! Owns: which conditions a scan runs itself, to the last row.
+//! Owns: which conditions a scan runs itself, exactly.
 //! Does not own: where in the scan they run, which [`Filter`] and the planner decide.
 
 use arrow_schema::{DataType, SchemaRef};
@@ -14,8 +14,8 @@ use lancemem_core::types::Result;
 use super::Filter;
 use super::filter::conjunction;
 
-/// Whether a scan gives exactly the rows that meet `condition`. A function that this process does
-/// not know, or one that gives another answer each time, stays where it was called.
+/// Whether a scan can return exactly the rows that meet `condition`. Functions that are unknown in
+/// this process, and volatile ones, stay with the foreign planner.
 #[must_use]
 pub fn takes(session: &SessionContext, schema: &SchemaRef, condition: &Expr) -> bool {
     let condition = unnormalize_col(condition.clone());
@@ -24,7 +24,7 @@ pub fn takes(session: &SessionContext, schema: &SchemaRef, condition: &Expr) -> 
         && Filter::new(schema, condition).is_ok_and(|filter| is_boolean(schema, &filter))
 }
 
-/// The conditions that a scan takes, as one.
+/// The conditions that a scan takes, as one filter.
 ///
 /// # Errors
 /// An input error where types do not fit.
@@ -44,7 +44,7 @@ fn knows_every_part(session: &SessionContext, condition: &Expr) -> bool {
     let mut known = true;
     let visited = condition.apply(|part| {
         known &= match part {
-            // Of the same name, another engine may have its own, or one that only it can call.
+            // Under the same name another engine may have a function of its own.
             Expr::ScalarFunction(call) => {
                 let own = state.scalar_functions().get(call.name());
                 own.is_some_and(|own| own.as_ref() == call.func.as_ref())

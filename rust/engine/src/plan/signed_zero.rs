@@ -1,8 +1,8 @@
 //! The two zeros of a floating-point number.
 //!
-//! Owns: that a comparison with a constant takes 0.0 and -0.0 for the same number, as SQL and
-//! Lance's scans do. Arrow's kernels put -0.0 below 0.0, so without this a flush, which moves
-//! rows from the one to the other, would change what a condition means.
+//! Owns: comparisons with a constant in which 0.0 and -0.0 are the same number, as in SQL and in
+//! Lance's scans. Arrow's kernels order -0.0 below 0.0. A flush moves rows from Arrow's comparison
+//! to Lance's, so without this rewrite it would change the result of a condition.
 //! Does not own: comparisons of two columns.
 
 use datafusion::common::ScalarValue;
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 
 use super::filter::is_comparison;
 
-/// The same condition with every zero written so that both zeros meet it or neither does.
+/// The same condition, rewritten so that both zeros meet it or neither does.
 pub fn with_both_zeros(expression: Expr) -> PlanResult<Expr> {
     Ok(expression.transform_up(|part| Ok(rewrite(part)))?.data)
 }

@@ -1,7 +1,7 @@
 //! The plan node around a source of rows that is not Lance's.
 //!
-//! Owns: what all such nodes have in common: no input, one stream, metrics, a line of the plan's text.
-//! Does not own: the rows, which are those of a [`Leaf`] (`memtable_scan`, `sstable_keys_scan`).
+//! Owns: the common part of such nodes: no input, one stream, metrics, a line of the plan's text.
+//! Does not own: the rows, which a [`Leaf`] produces (`memtable_scan`, `sstable_keys_scan`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::BoxStream;
 
-/// A source of rows. What it displays stands behind its name in the plan's text.
+/// A source of rows. The plan's text shows its name, then its `Display`.
 pub trait Leaf: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// The name of its node.
     const NAME: &'static str;
@@ -27,7 +27,7 @@ pub trait Leaf: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// The columns of its rows.
     fn schema(&self) -> SchemaRef;
 
-    /// Its rows, counted in `metrics`. May be asked for again.
+    /// Its rows, counted in `metrics`. May be called again.
     fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>>;
 }
 
@@ -40,7 +40,7 @@ pub struct LeafExec<L> {
 }
 
 impl<L: Leaf> LeafExec<L> {
-    /// The node of `source_exec`.
+    /// The node of `leaf`.
     #[must_use]
     pub fn new(leaf: L) -> Self {
         let properties = Arc::new(PlanProperties::new(

@@ -1,8 +1,8 @@
-//! The leaf of a plan that gives the keys of an SSTable out of memory.
+//! The leaf of a plan that reads the keys of an SSTable out of memory.
 //!
-//! Owns: the rows of an SSTable in batches, where nothing but key columns is asked for: keys, positions,
-//! and which rows only delete. A scan by key has them in memory anyway, and whoever reads the SSTable's
-//! file as well pays for a second look.
+//! Owns: the rows of an SSTable in batches, where only key columns are read: keys, positions and
+//! tombstones. A scan by key has them in memory anyway, so reading the SSTable's file as well would
+//! be a second read.
 //! Does not own: which of the rows are the newest of their key.
 
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::snapshot::{SsTableHandle, SsTableKeys};
 /// Rows of a batch.
 const BATCH_ROWS: usize = 32_768;
 
-/// Gives the rows of one SSTable, by position, with those of its key columns that are asked for.
+/// Reads the rows of one SSTable, by position, with the requested key columns.
 #[derive(Debug)]
 pub struct SsTableKeysScan {
     sstable: Arc<SsTableHandle>,
@@ -38,8 +38,8 @@ pub struct SsTableKeysScan {
 }
 
 impl SsTableKeysScan {
-    /// The columns `names` of `table`, which are key columns, of the rows of `sstable`; then each row's
-    /// address, and `with_tombstones` whether it only deletes.
+    /// The columns `names` of `table`, which are key columns, of the rows of `sstable`; then the
+    /// address of each row and, `with_tombstones`, whether it is a tombstone.
     ///
     /// # Errors
     /// An internal error for a column that `table` does not have.
@@ -61,7 +61,7 @@ impl SsTableKeysScan {
         Ok(Self { sstable, key, types, schema: Arc::new(Schema::new(fields)) })
     }
 
-    /// What makes the batches, once keys and tombstones are in memory.
+    /// The rows, once keys and tombstones are in memory.
     fn rows(&self) -> impl Future<Output = Result<Rows>> + Send + 'static {
         let (sstable, key) = (self.sstable.clone(), self.key.clone());
         let (types, schema) = (self.types.clone(), self.schema.clone());
@@ -138,7 +138,7 @@ impl Rows {
         let columns = self.schema.fields().iter().map(column).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
-            .map_err(|error| Error::Internal(format!("giving the keys of an SSTable: {error}")))
+            .map_err(|error| Error::Internal(format!("reading the keys of an SSTable: {error}")))
     }
 
     fn tombstones(&self, places: Range<usize>) -> BooleanArray {

@@ -1,8 +1,8 @@
 //! Conditions that arrive as Substrait: one expression over flat columns.
 //!
-//! Owns: what is let through to the translator. The message comes from outside, so everything
-//! that the translator takes for granted is checked first: sizes, indexes, required parts,
-//! functions. What pyarrow writes differently is brought into the common form.
+//! Owns: which messages reach the translator. The message is untrusted, so everything that the
+//! translator assumes is checked first: sizes, indexes, required parts, functions. Forms that only
+//! pyarrow writes are rewritten into the common form.
 //! Does not own: the translation, which is `datafusion-substrait`'s, or types, which `filter`
 //! resolves against the table.
 
@@ -36,15 +36,15 @@ use prost::Message;
 
 use super::Filter;
 
-/// Bytes of the largest message that is read.
+/// Most bytes of a message.
 const MAX_BYTES: usize = 4 << 20;
-/// Parts of the largest expression that is translated. How deep they may lie is bounded by the
-/// decoder: a hundred messages, about thirty operators.
+/// Most parts of an expression. The decoder limits their depth: a hundred messages, about thirty
+/// operators.
 const MAX_PARTS: usize = 100_000;
 /// Digits of a decimal of 128 bits.
 const MAX_DECIMAL_DIGITS: i32 = 38;
 
-/// Functions with one meaning on both sides, and how many arguments each takes.
+/// Functions with the same meaning in Substrait and here, with their least and most arguments.
 const FUNCTIONS: &[(&str, usize, usize)] = &[
     ("equal", 2, 2),
     ("not_equal", 2, 2),
@@ -71,7 +71,7 @@ const FUNCTIONS: &[(&str, usize, usize)] = &[
     ("starts_with", 2, 2),
 ];
 
-/// Options that say what is done here anyway.
+/// Options that request what is done here anyway.
 const OPTIONS: &[(&str, &str)] = &[
     ("case_sensitivity", "CASE_SENSITIVE"),
     ("overflow", "SILENT"),
@@ -82,7 +82,7 @@ const OPTIONS: &[(&str, &str)] = &[
 /// The condition of a Substrait `ExtendedExpression` that has one expression.
 ///
 /// # Errors
-/// An input error that says which part is not taken.
+/// An input error that names the unsupported part.
 pub async fn parse(session: &SessionContext, schema: &SchemaRef, message: &[u8]) -> Result<Filter> {
     if message.len() > MAX_BYTES {
         return Err(refused(&format!("it has {} bytes, at most {MAX_BYTES}", message.len())));
@@ -93,7 +93,7 @@ pub async fn parse(session: &SessionContext, schema: &SchemaRef, message: &[u8])
         return Err(refused(&format!("it has {found} expressions, expected one")));
     };
     let Some(ExprType::Expression(expression)) = &reference.expr_type else {
-        return Err(refused(&"it is no scalar expression"));
+        return Err(refused(&"it is not a scalar expression"));
     };
     let columns = columns_of(schema, message.base_schema.as_ref())?;
     let extensions = Extensions::try_from(&message.extensions).map_err(|error| refused(&error))?;
@@ -120,8 +120,8 @@ fn refused(reason: &impl ToString) -> Error {
     ))
 }
 
-/// The table's columns in the order in which the message counts them. Its types are left aside:
-/// what matters are those of the table.
+/// The table's columns in the order in which the message counts them. The message's types are
+/// ignored: the table's types decide.
 fn columns_of(schema: &Schema, named: Option<&NamedStruct>) -> Result<DFSchema> {
     let named = named.ok_or_else(|| refused(&"it has no schema"))?;
     let types = named.r#struct.as_ref().map_or(0, |fields| fields.types.len());
@@ -135,7 +135,7 @@ fn columns_of(schema: &Schema, named: Option<&NamedStruct>) -> Result<DFSchema> 
     Schema::new(fields).to_dfschema().map_err(|error| refused(&error))
 }
 
-/// Lets through what the translator can take without harm.
+/// The check of an expression before the translator sees it.
 struct Gate<'a> {
     columns: usize,
     extensions: &'a Extensions,
@@ -246,12 +246,12 @@ fn missing(what: &str) -> Error {
     refused(&format!("a required part is missing: {what}"))
 }
 
-/// Checks a constant; the forms that only pyarrow writes become the common ones.
+/// Checks a constant, and rewrites forms that only pyarrow writes into the common form.
 #[expect(deprecated, reason = "pyarrow writes timestamps in the old form")]
 fn literal(value: &mut Literal) -> Result<()> {
     let content = value.literal_type.as_ref().ok_or_else(|| missing("constant"))?;
     match content {
-        // Old timestamps are microseconds, whatever the translator makes of them.
+        // Old timestamps are microseconds; the translator may read them in another unit.
         LiteralType::Timestamp(micros) => {
             let micros = PrecisionTimestamp { precision: 6, value: *micros };
             value.literal_type = Some(LiteralType::PrecisionTimestamp(micros));
@@ -287,13 +287,13 @@ fn literal(value: &mut Literal) -> Result<()> {
         | LiteralType::Date(_)
         | LiteralType::PrecisionTimestamp(_)
         | LiteralType::PrecisionTimestampTz(_) => {}
-        _ => return Err(refused(&"a constant of a type that is not taken")),
+        _ => return Err(refused(&"a constant of an unsupported type")),
     }
     Ok(())
 }
 
-/// A constant of a type that Arrow added to Substrait: unsigned integers and large text. They
-/// come in the messages that Protobuf has for single values.
+/// A constant of a type that Arrow added to Substrait: unsigned integers and large text. They are
+/// encoded in Protobuf's wrapper messages for single values.
 fn of_arrow(own: &UserDefined) -> Result<(LiteralType, u32)> {
     let Some(Val::Value(value)) = &own.val else { return Err(missing("constant")) };
     let bytes: &[u8] = value.value.as_ref();
@@ -309,7 +309,7 @@ fn of_arrow(own: &UserDefined) -> Result<(LiteralType, u32)> {
             let number = u64::decode(bytes).map_err(|error| refused(&error))?;
             Ok((LiteralType::I64(number.cast_signed()), UNSIGNED_INTEGER_TYPE_VARIATION_REF))
         }
-        _ => Err(refused(&"a constant of a type that is not taken")),
+        _ => Err(refused(&"a constant of an unsupported type")),
     }
 }
 
@@ -328,7 +328,7 @@ fn simple_type(of: Option<&Type>) -> Result<()> {
         | Kind::PrecisionTimestamp(_)
         | Kind::PrecisionTimestampTz(_) => Ok(()),
         Kind::Decimal(decimal) => decimal_digits(decimal.precision, decimal.scale),
-        _ => Err(refused(&"a type that is not taken")),
+        _ => Err(refused(&"an unsupported type")),
     }
 }
 
@@ -336,11 +336,12 @@ fn decimal_digits(precision: i32, scale: i32) -> Result<()> {
     if (1..=MAX_DECIMAL_DIGITS).contains(&precision) && (0..=precision).contains(&scale) {
         return Ok(());
     }
-    Err(refused(&format!("decimal({precision}, {scale})")))
+    Err(refused(&format!("decimal({precision}, {scale}) is out of range")))
 }
 
-/// `CASE WHEN x IS NOT NULL THEN x IN (..) END`, which is how `DuckDB` says `x IN (..)` to pyarrow,
-/// where IN knows no null. Here it does, so the plain form means the same and can be pushed down.
+/// Rewrites `CASE WHEN x IS NOT NULL THEN x IN (..) END` as `x IN (..)`. `DuckDB` writes the first
+/// form for pyarrow, whose IN has no nulls. Here IN has SQL's nulls, so the plain form means the
+/// same and can be pushed down.
 #[expect(clippy::unnecessary_wraps, reason = "the form that a walk over expressions calls")]
 fn plain_in(expression: Expr) -> datafusion::common::Result<Transformed<Expr>> {
     if let Expr::Case(case) = &expression

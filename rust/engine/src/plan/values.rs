@@ -1,8 +1,8 @@
-//! Where a constant lies among the values of another type.
+//! The position of a constant among the values of another type.
 //!
-//! Owns: that it is found without a loss: a number among decimals, integers or float32s, an instant
-//! among times of another unit or among dates; and the exact value of a number in text.
-//! Does not own: what a comparison becomes because of it (`exact`).
+//! Owns: finding the position without loss: a number among decimals, integers or float32s, an
+//! instant among times of another unit or among dates; and the exact value of a number in text.
+//! Does not own: the comparison that follows from it (`exact`).
 
 use arrow_buffer::i256;
 use arrow_schema::{DataType, TimeUnit};
@@ -14,26 +14,27 @@ const MAX_DIGITS: u8 = 76;
 const DIGITS_OF_128: u8 = 38;
 const SECONDS_A_DAY: i128 = 86_400;
 
-/// The place of a constant among the values of a type.
+/// The position of a constant among the values of a type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConstantPosition {
-    /// It is this one.
+    /// The constant equals this value.
     At(ScalarValue),
-    /// It is greater than this one and less than the next.
+    /// The constant is greater than this value and less than the next one.
     Above(ScalarValue),
-    /// It is less than all.
+    /// The constant is less than all values.
     First,
-    /// It is greater than all.
+    /// The constant is greater than all values.
     Last,
 }
 
-/// The place of `constant` among the values of `of`; `None` where the two cannot be compared exactly.
+/// The position of `constant` among the values of `of`; `None` where the two cannot be compared
+/// exactly.
 ///
-/// Of two times both have a zone or neither has one.
+/// For times, either both have a zone or neither has one.
 pub fn place(constant: &ScalarValue, of: &DataType) -> Option<ConstantPosition> {
     match of {
         DataType::Float32 => return among_singles(nearest_double(constant)?),
-        // As every engine has it, a number beside float64s is the nearest of them.
+        // As in every engine, a number compared with float64s is the nearest float64.
         DataType::Float64 => {
             return Some(ConstantPosition::At(ScalarValue::Float64(Some(nearest_double(
                 constant,
@@ -61,7 +62,7 @@ pub fn place(constant: &ScalarValue, of: &DataType) -> Option<ConstantPosition> 
     grid.place(floor, is_whole && is_step, of)
 }
 
-/// Whether [`place`] knows the values of a type.
+/// Whether [`place`] supports a type.
 pub fn is_placed(of: &DataType) -> bool {
     matches!(of, DataType::Float32 | DataType::Float64) || Grid::of(of).is_some()
 }
@@ -79,8 +80,8 @@ pub fn nearest_double(number: &ScalarValue) -> Option<f64> {
     format!("{}e{}", raw(number)?, -grid.scale).parse().ok()
 }
 
-/// The exact value of a number in text, such as `3.50` and `1e3`, in the narrowest type; `None` where
-/// no decimal has it.
+/// The exact value of a number in text, such as `3.50` and `1e3`, in the narrowest type; `None`
+/// where no decimal can represent it.
 pub fn decimal_of(text: &str) -> Option<ScalarValue> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i16>().ok()?),
@@ -104,7 +105,8 @@ pub fn decimal_of(text: &str) -> Option<ScalarValue> {
     decimal(if is_negative { digits.wrapping_neg() } else { digits }, scale)
 }
 
-/// `digits` with their last `scale` behind the point, in the narrowest type that has no fewer.
+/// `digits` with the last `scale` of them after the decimal point, in the narrowest type that has
+/// as many digits.
 pub fn decimal(digits: i256, scale: i16) -> Option<ScalarValue> {
     let digits = if scale < 0 { digits.checked_mul(power(-scale)?)? } else { digits };
     let scale = i8::try_from(scale.max(0)).ok()?;
@@ -119,7 +121,7 @@ pub fn decimal(digits: i256, scale: i16) -> Option<ScalarValue> {
     Some(ScalarValue::Decimal256(Some(digits), precision, scale))
 }
 
-/// The digits of a decimal or an integer, and how many of them stand behind the point.
+/// The digits of a decimal or an integer, and how many of them are after the decimal point.
 pub fn digits_of(number: &ScalarValue) -> Option<(i256, i16)> {
     let grid = Grid::of(&number.data_type())?;
     (grid.kind == Kind::Number).then_some((raw(number)?, grid.scale))
@@ -135,7 +137,7 @@ enum Kind {
 }
 
 /// The values of a type: each whole number from `least` to `greatest`, times `step`, with `scale`
-/// digits behind the point.
+/// digits after the decimal point.
 struct Grid {
     kind: Kind,
     scale: i16,
@@ -217,8 +219,8 @@ fn power(exponent: i16) -> Option<i256> {
     i256::from_i128(10).checked_pow(u32::try_from(exponent).ok()?)
 }
 
-/// `digits` with so many more behind the point, and whether none was lost; `None` where the result is
-/// too large for every type.
+/// `digits` times 10 to the power of `by`, rounded down, and whether the result is exact; `None`
+/// where the result is too large for every type.
 fn scaled(digits: i256, by: i16) -> Option<(i256, bool)> {
     if digits == i256::ZERO {
         return Some((digits, true));

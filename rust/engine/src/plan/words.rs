@@ -1,7 +1,7 @@
-//! Columns whose names are words of SQL.
+//! Columns whose names are reserved words of SQL.
 //!
-//! Owns: which one of them has to stand in quotes before a condition can be read.
-//! Does not own: the parser, or what it says of other mistakes.
+//! Owns: which column has to be quoted so that a condition can be parsed.
+//! Does not own: the parser, or its other errors.
 
 use datafusion::common::DFSchema;
 use datafusion::prelude::SessionContext;
@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 /// Most columns that are tried.
 const MOST_TRIED: usize = 16;
 
-/// The column that keeps `sql`, which does not parse, from being read, and in quotes would not.
+/// The column that has to be quoted so that `sql`, which does not parse, can be parsed.
 pub fn to_quote(session: &SessionContext, schema: &DFSchema, sql: &str) -> Option<String> {
     let words = Tokenizer::new(&GenericDialect {}, sql).tokenize().ok()?;
     let mut names: Vec<&str> = words.iter().filter_map(|word| column(word, schema)).collect();
@@ -29,7 +29,7 @@ pub fn to_quote(session: &SessionContext, schema: &DFSchema, sql: &str) -> Optio
         });
         state.sql_to_expr(&text.collect::<String>(), &dialect).is_ok()
     };
-    // Of several each has to be quoted; the first is named.
+    // Where several columns have to be quoted, the first is returned.
     let alone = names.iter().find(|name| parses(&[**name]));
     alone.or_else(|| names.first().filter(|_| parses(&names))).map(|name| (*name).to_owned())
 }

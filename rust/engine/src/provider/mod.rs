@@ -1,7 +1,7 @@
-//! A table as DataFusion knows tables, for SQL over live data.
+//! DataFusion's `TableProvider` of a table, for SQL over live data.
 //!
-//! Owns: [`TableSource`], the `TableProvider`: the snapshot that each query reads, and handing a
-//! query's projection, conditions and limit to the planner.
+//! Owns: [`TableSource`]: the snapshot that each query reads, and passing the query's projection
+//! and conditions to the planner.
 //! Does not own: the plan, or which conditions it takes (`plan`).
 
 mod own_errors;
@@ -29,7 +29,7 @@ use crate::table::{LiveJob, Table};
 /// A table, or one snapshot of it, as a source of rows for DataFusion.
 pub struct TableSource {
     table: Arc<Table>,
-    /// The columns of every scan: a query that was planned relies on them.
+    /// The columns of every scan: a planned query relies on them.
     schema: SchemaRef,
     read_at: ReadAt,
     session: SessionContext,
@@ -38,9 +38,9 @@ pub struct TableSource {
 
 #[derive(Clone)]
 enum ReadAt {
-    /// A new one for each scan.
+    /// A new snapshot for each scan.
     Newest(Consistency, Vec<Arc<dyn LiveJob>>),
-    /// Always this one, so that the scans of one query agree.
+    /// Always this snapshot, so that the scans of one query agree.
     Snapshot(Arc<Snapshot>),
 }
 
@@ -64,8 +64,8 @@ impl TableSource {
         Self { table, schema, read_at, session: plan::session(), runtime: None }
     }
 
-    /// Plans on `runtime`: for a caller whose own runtime is not the one that this library was
-    /// linked with.
+    /// Plans on `runtime`, for a caller whose own runtime belongs to another copy of Tokio than the
+    /// one that this library is linked with.
     #[must_use]
     pub fn on(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
@@ -79,7 +79,13 @@ impl TableSource {
     ) -> Result<ScanRequest, Error> {
         let name = |index: &usize| -> Result<String, Error> {
             let field = self.schema.fields().get(*index);
-            let field = field.ok_or_else(|| Error::input(format!("no column {index}")))?;
+            let field = field.ok_or_else(|| {
+                let columns = self.schema.fields().len();
+                Error::input(format!(
+                    "table {} has {columns} columns, no {index}",
+                    self.table.uri()
+                ))
+            })?;
             Ok(field.name().clone())
         };
         let all: Vec<usize> = (0..self.schema.fields().len()).collect();
@@ -127,7 +133,7 @@ impl TableProvider for TableSource {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        // The session limits what it asks for, and stops reading then.
+        // Not pushed down: the session applies the limit, and stops reading then.
         let _ = limit;
         let request = self.request(projection, filters).map_err(external)?;
         let (read_at, schema) = (self.read_at.clone(), self.schema.clone());
@@ -142,7 +148,7 @@ impl TableProvider for TableSource {
     }
 }
 
-/// `schema` has the columns of every scan: a query that was planned relies on them.
+/// `schema` has the columns of every scan: a planned query relies on them.
 async fn plan_on(
     table: Arc<Table>,
     read_at: ReadAt,
@@ -159,8 +165,8 @@ async fn plan_on(
     Ok(Arc::new(OwnErrors::of(plan, snapshot.base.clone())))
 }
 
-/// Refuses columns that are not what they were when a session took the table's schema: its plan
-/// names and types them.
+/// Refuses columns that have changed since the table was registered with a session: the plan of the
+/// query contains their names and types.
 fn refuse_changed(
     table: &Table,
     schema: &SchemaRef,

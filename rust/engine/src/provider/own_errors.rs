@@ -1,8 +1,8 @@
-//! The plan node that tells a query's session of errors as the engine does.
+//! The plan node that maps errors of a plan to the engine's own errors.
 //!
-//! Owns: errors of Lance on their way to a session that prints them: without what an answer of a
-//! store repeats of its credentials. Everything else is the plan's below it.
-//! Does not own: what must not be shown (`errors`).
+//! Owns: the mapping of Lance's errors before a session prints them, which removes credentials that
+//! the answer of a store repeats. Everything else passes to the plan below.
+//! Does not own: which text is secret (`errors`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::errors::{external, from_scan};
 
 const NAME: &str = "LancememExec";
 
-/// A plan whose errors are the engine's own.
+/// A plan whose errors are mapped to the engine's own.
 #[derive(Debug)]
 pub struct OwnErrors {
     plan: Arc<dyn ExecutionPlan>,

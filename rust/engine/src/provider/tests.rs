@@ -1,7 +1,7 @@
-//! SQL over a table: the right rows, and what the scan was asked for.
+//! SQL over a table: the rows, and what is pushed down to the scan.
 //!
 //! Owns: joins, projection, conditions and limits of DataFusion queries on live data.
-//! Does not own: the way through Python, which the Python tests take.
+//! Does not own: the path through Python, which the Python tests cover.
 
 use arrow::util::pretty::pretty_format_batches;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
@@ -109,7 +109,7 @@ async fn a_condition_on_a_superseded_value_finds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_condition_stays_with_the_query() {
+async fn an_expression_that_is_not_a_condition_stays_with_the_query() {
     let (_folder, table) = board().await;
     let source = TableSource::new(table, Consistency::Durable, Vec::new());
     let plain = datafusion::prelude::col("id").gt(datafusion::prelude::lit(1_i64));
@@ -144,7 +144,7 @@ async fn an_arm_that_ends_twice_does_not_stand_for_one_that_never_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_scans_of_one_pinned_view_agree() {
+async fn two_scans_of_one_snapshot_agree() {
     let (_folder, table) = board().await;
     let snapshot = table.snapshot(Consistency::Durable, &[]).await.unwrap();
     let session = registered(TableSource::of_snapshot(table.clone(), snapshot));

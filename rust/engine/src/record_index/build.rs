@@ -1,8 +1,8 @@
-//! New runs of the record index.
+//! New sorted runs of the record index.
 //!
-//! Owns: a run made of base fragments, by one sort of their keys; a run linked from the key
-//! index of an SSTable whose file became a fragment; the order pages, sync, publication.
-//! Does not own: which fragments need one, or which runs go (`table`).
+//! Owns: a run built from base fragments, by one sort of their keys; a run linked from the key
+//! index of an SSTable whose file became a fragment; the order of pages, sync and publication.
+//! Does not own: which fragments need a run, or which runs are removed (`table`).
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ use crate::sstable::{
 };
 
 const ACTION: &str = "building the record index";
-/// Rows of a run that is built. What a build holds in memory is about 40 bytes of each and its
-/// key, and a fragment with more is a run of its own.
+/// Most rows of a built run. A build uses about 40 bytes of memory for each row, and its key. A
+/// fragment with more rows is a run of its own.
 const RUN_ROWS: u64 = 8 << 20;
 
-/// A run whose pages are written and synced, and that nobody sees yet.
+/// A run whose pages are written and synced, but which is not published yet.
 #[derive(Debug)]
 pub struct NewRun {
     /// Its name.
@@ -44,7 +44,7 @@ pub struct NewRun {
 }
 
 impl NewRun {
-    /// Lets everybody see the run.
+    /// Publishes the run: from here on readers use it.
     ///
     /// # Errors
     /// A storage error.
@@ -54,7 +54,7 @@ impl NewRun {
     }
 }
 
-/// The fragments in groups of which each becomes one run.
+/// The fragments in groups, of which each becomes one run.
 #[must_use]
 pub fn groups(fragments: impl IntoIterator<Item = Fragment>) -> Vec<Vec<Fragment>> {
     let mut groups: Vec<(u64, Vec<Fragment>)> = Vec::new();
@@ -71,7 +71,7 @@ pub fn groups(fragments: impl IntoIterator<Item = Fragment>) -> Vec<Vec<Fragment
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Pages on their way to a run that is not published yet.
+/// The pages of a run that is being written.
 pub(super) struct NewPages {
     name: String,
     store: Arc<ObjectStore>,
@@ -81,7 +81,7 @@ pub(super) struct NewPages {
 }
 
 impl NewPages {
-    /// None yet, of a run beside `base`.
+    /// No pages yet, of a new run of the table of `base`.
     pub async fn new(base: &Dataset, key: &[String]) -> Result<Self> {
         let name = new_name()?;
         Ok(Self {
@@ -93,12 +93,12 @@ impl NewPages {
         })
     }
 
-    /// Writes the pages, and names the files. It takes pages until their sender is dropped.
+    /// Writes pages until their sender is dropped, and returns the paths of the files.
     pub async fn write(&self, stream: PageStream) -> LanceResult<Vec<Path>> {
         write_pages(self.store.clone(), &self.folder, stream).await
     }
 
-    /// Makes the files durable, and sums them up.
+    /// Makes the files durable, and computes their checksums.
     pub async fn seal(&self, files: &[Path]) -> Result<Vec<PageFile>> {
         let sums = files.iter().map(|file| BlockSums::of(&self.store, &self.folder, file));
         let sums = try_join_all(sums).await.context(ACTION)?;
@@ -118,19 +118,19 @@ impl NewPages {
         NewRun { name: self.name, run }
     }
 
-    /// Removes what was written. Best effort: a collection takes what is left.
+    /// Removes the written files. Best effort: a collection removes what is left.
     pub async fn remove(&self) {
         if let Err(error) = self.store.remove_dir_all(self.folder.clone()).await {
-            tracing::debug!(folder = %self.folder, %error, "pages of no run were not removed");
+            tracing::debug!(folder = %self.folder, %error, "unpublished pages were not removed");
         }
     }
 }
 
-/// Writes a run over the rows of `fragments`, deleted ones included. No fragments make a run that
-/// only says that the table has a record index.
+/// Writes a run over the rows of `fragments`, deleted ones included. Without fragments the run is
+/// empty; it only marks that the table has a record index.
 ///
 /// # Errors
-/// A storage error, or an input error for more than 2^32 rows.
+/// A storage error, or an input error for more than 2^32 - 1 rows.
 pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Result<NewRun> {
     let pages = NewPages::new(base, key).await?;
     let mut covered = Vec::with_capacity(fragments.len());
@@ -148,7 +148,11 @@ pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Re
         });
     }
     if u32::try_from(rows.keys.len()).is_err() {
-        return Err(Error::input("a fragment of more than 2^32 rows cannot be indexed"));
+        return Err(Error::input(format!(
+            "a run of the record index is limited to 2^32 - 1 rows, got {}; rewrite the base table \
+             in smaller fragments",
+            rows.keys.len()
+        )));
     }
     let Some(first) = rows.batches.first() else {
         return Ok(pages.into_run(covered, Vec::new()));
@@ -162,14 +166,16 @@ pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Re
     Ok(pages.into_run(covered, page_files))
 }
 
-/// Whether the key index of an SSTable may become a run: that of a run of lance may lack rows.
+/// Whether the key index of an SSTable may become a run: an SSTable that lance wrote may have a key
+/// index that lacks rows.
 #[must_use]
 pub fn is_ours_to_link(sstable: &Dataset) -> bool {
     is_ours(sstable)
 }
 
-/// Makes the key index of `sstable` a run over `fragment`, the fragment that its data file became; `None`
-/// where its files are not as they were written. Nothing of it is copied where it can be linked.
+/// Makes the key index of `sstable` a run over `fragment`, the fragment that its data file became;
+/// `None` where its files do not match their checksums. Files are copied only where they cannot be
+/// linked.
 ///
 /// # Errors
 /// A storage error.
@@ -192,7 +198,7 @@ pub async fn link_file(
     }
     let page_files = linked_files(&pages, FileSum::of_key_index(sstable), &files).await?;
     let Some(page_files) = page_files else {
-        tracing::warn!(run = %old, "the key index of an SSTable is damaged; its keys are read anew");
+        tracing::warn!(folder = %old, "checksum mismatch in a key index; its pages are not linked");
         pages.remove().await;
         return Ok(None);
     };
@@ -205,9 +211,9 @@ pub async fn link_file(
     Ok(Some(pages.into_run(vec![covered], page_files)))
 }
 
-/// What is known of linked files, of which their SSTable's manifest has the checksums `sums`; `None`
-/// where the disk has other ones. On an object store nothing is read, and without checksums there is
-/// nothing to compare.
+/// The page files of a run from linked files, compared with the checksums `sums` of their SSTable's
+/// manifest; `None` where one differs. On an object store no file is read, and without checksums
+/// there is nothing to compare.
 async fn linked_files(
     pages: &NewPages,
     sums: Vec<FileSum>,
@@ -237,9 +243,9 @@ fn with_blocks(sums: BlockSums) -> PageFile {
 
 /// The keys of some fragments, in the order in which they were read.
 struct Rows {
-    /// Nothing but the key columns, in primary-key order.
+    /// Only the key columns, in primary-key order.
     batches: Vec<RecordBatch>,
-    /// The same, encoded.
+    /// The same keys, encoded.
     keys: KeyBlock,
     /// The first row of each fragment, and its id.
     starts: Vec<(usize, u32)>,
@@ -260,7 +266,7 @@ impl Rows {
     }
 }
 
-/// Places of the keys in the order of the keys, equal ones in their own.
+/// Positions of the keys in key order; equal keys by position.
 fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
     let mut rows: Vec<(u64, u32)> = keys.iter().map(key_prefix).zip(0..).collect();
     rows.sort_unstable_by(|(prefix, row), (other_prefix, other)| {
@@ -270,8 +276,9 @@ fn sorted_rows(keys: &KeyBlock) -> Vec<u32> {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// The eight bytes behind the mark of the first column, which is the same in all keys: nearly all
-/// comparisons end there.
+/// The eight bytes after the first byte of an encoded key, as a big-endian number. The first byte
+/// is the null tag of the first column and equal in all keys. Nearly all comparisons end in this
+/// prefix.
 pub(super) fn key_prefix(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     let known = key.get(1..).unwrap_or_default();
@@ -293,7 +300,7 @@ async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows)
             .fields()
             .iter()
             .map(|field| Field::new(field.name(), field.data_type().clone(), true));
-        // Batches of one schema, whatever their files say of nulls and metadata.
+        // One schema for all batches, although files differ in nullability and metadata.
         let schema = Arc::new(Schema::new(plain.collect::<Vec<_>>()));
         let batch = RecordBatch::try_new(schema, batch.columns().to_vec()).context(ACTION)?;
         rows.batches.push(batch);
@@ -305,10 +312,10 @@ fn pages_of(base: &Dataset, name: &str) -> Path {
     below(&base.branch_location().path, &paths::record_index_pages(name))
 }
 
-/// A name that nothing else has: 16 random hex digits.
+/// A unique name: 16 random hex digits.
 ///
 /// # Errors
-/// An internal error where no random numbers are to be had.
+/// A storage error where the system provides no random numbers.
 pub fn new_name() -> Result<String> {
     let half = || random_number().context(ACTION);
     Ok(format!("{:08x}{:08x}", half()?, half()?))
@@ -319,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_sorted_by_all_their_bytes_and_equal_ones_by_their_place() {
+    fn keys_are_sorted_by_all_their_bytes_and_equal_ones_by_position() {
         let mut keys = KeyBlock::default();
         let texts =
             ["\x01", "\x01same start of a key b", "\x01same start of a key a", "\x01a", "\x01"];
@@ -332,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_grouped_in_their_order_and_a_large_one_stays_alone() {
+    fn fragments_are_grouped_in_order_and_a_large_one_stays_alone() {
         let fragment = |id, rows: u64| {
             let mut fragment = Fragment::new(id);
             fragment.physical_rows = usize::try_from(rows).ok();

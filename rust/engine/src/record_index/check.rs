@@ -1,8 +1,8 @@
-//! The record index beside the base table, entry by entry.
+//! The check of the record index against the base table, entry by entry.
 //!
-//! Owns: what makes an index right: every page in its order and within its bounds, and for each
-//! covered fragment exactly one entry a row, with the row's key.
-//! Does not own: repair: a run that is wrong is built again.
+//! Owns: the invariants of an index: every page in key order and within its bounds, and for each
+//! covered fragment exactly one entry for each row, with the row's key.
+//! Does not own: repair: a damaged run is built again.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -16,6 +16,7 @@ use lancemem_core::types::{KeyBlock, Result};
 use super::RecordIndexReport;
 use super::key_columns::{column_batches, fragment_of};
 use super::open::{OpenRun, RecordIndex};
+use super::pages::LOOKUP;
 use crate::errors::{BaseContext, without_path};
 use crate::row_address::split_address;
 
@@ -23,7 +24,8 @@ const ACTION: &str = "checking the record index";
 /// Pages that are read ahead.
 const PAGES_AHEAD: usize = 8;
 
-/// Rows of a fragment without their order: how many, and a sum over all of them.
+/// An order-independent fingerprint of the rows of a fragment: their number, and the wrapping sum
+/// of a hash of key and offset. Index and fragment are read in different orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     rows: u64,
@@ -40,10 +42,10 @@ impl Sum {
     }
 }
 
-/// Compares every entry of `sstables` that answers for a fragment of `base` with the fragment's rows.
+/// Compares every entry of `runs` that serves a fragment of `base` with the fragment's rows.
 ///
 /// # Errors
-/// A storage error of the base table. What cannot be read of the index is damage.
+/// A storage error of the base table. Unreadable pages of the index are reported as damage.
 pub async fn check(
     base: &Dataset,
     key: &[String],
@@ -74,7 +76,7 @@ pub async fn check(
         let found = found.get(&id).copied().unwrap_or_default();
         if found != wanted {
             report.damage.push(format!(
-                "fragment {id}: the {} entries that were read of it are not those of its {} rows",
+                "fragment {id}: its {} entries do not match the keys of its {} rows",
                 found.rows, wanted.rows
             ));
         }
@@ -82,7 +84,8 @@ pub async fn check(
     Ok(report)
 }
 
-/// Adds what a run says of the fragments that it answers for; else what is wrong with its pages.
+/// Adds the entries of a run to the fingerprints of the fragments that it serves; else the damage
+/// of its pages.
 async fn walk(
     index: &RecordIndex,
     run: &OpenRun,
@@ -99,7 +102,7 @@ async fn walk(
     {
         let bounds = (!keys.is_empty()).then(|| (keys.get(0), keys.get(keys.len() - 1)));
         if bounds != Some(pages.bounds(number)) || keys.len() != addresses.len() {
-            return Err(format!("page {number} is not the one that its lookup file describes"));
+            return Err(format!("page {number} does not match its bounds in {LOOKUP}"));
         }
         if !ascends(&keys, &addresses, last.as_ref()) {
             return Err(format!("page {number} is not in key order"));
@@ -115,7 +118,7 @@ async fn walk(
         number += 1;
     }
     if entries != run.run.entries {
-        return Err(format!("it has {entries} entries and should have {}", run.run.entries));
+        return Err(format!("expected {} entries, found {entries}", run.run.entries));
     }
     Ok(())
 }

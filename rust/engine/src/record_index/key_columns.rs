@@ -1,8 +1,7 @@
 //! The key columns of base fragments.
 //!
-//! Owns: what tells a fragment's key columns from any others, and the way to read
-//! all rows of some columns.
-//! Does not own: what is made of the keys.
+//! Owns: the identity of a fragment's key columns, and reading all rows of some columns.
+//! Does not own: the use of the keys.
 
 use arrow_array::RecordBatch;
 use futures::StreamExt;
@@ -13,7 +12,7 @@ use lance_core::Result as LanceResult;
 use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
 
-/// Rows that are read at once, and how many such batches are read ahead.
+/// Rows of a batch, and batches that are read ahead.
 const BATCH_ROWS: u32 = 65_536;
 const BATCHES_AHEAD: usize = 4;
 
@@ -31,8 +30,8 @@ pub fn key_files(fragment: &Fragment, key_ids: &[i32]) -> Vec<String> {
     files.map(|file| file.path.clone()).collect()
 }
 
-/// Whether a fragment has the rows and the keys, at the same positions, of which only their number
-/// and their files were written down.
+/// Whether a fragment still has the rows and keys, at the same positions, that a run recorded by
+/// their number and their files.
 #[must_use]
 pub fn has_keys_of(fragment: &Fragment, key_ids: &[i32], rows: u64, files: &[String]) -> bool {
     fragment.overlays.is_empty()
@@ -46,10 +45,13 @@ pub fn has_keys_of(fragment: &Fragment, key_ids: &[i32], rows: u64, files: &[Str
 /// An internal error where it has none.
 pub fn fragment_of(base: &Dataset, id: u64) -> Result<FileFragment> {
     let fragment = usize::try_from(id).ok().and_then(|id| base.get_fragment(id));
-    fragment.ok_or_else(|| Error::Internal(format!("no fragment {id} in the base table")))
+    fragment.ok_or_else(|| {
+        let version = base.version().version;
+        Error::Internal(format!("version {version} of the base table has no fragment {id}"))
+    })
 }
 
-/// Some columns of all rows of a fragment's files, deleted ones included, in their order.
+/// Some columns of all rows of a fragment's files, deleted ones included, in row order.
 ///
 /// # Errors
 /// A storage error.

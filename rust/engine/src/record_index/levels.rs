@@ -1,18 +1,18 @@
-//! Which runs of the record index are merged.
+//! The choice of the runs of the record index that are merged: size-tiered compaction.
 //!
-//! Owns: the levels, each eight times as large as the one below, and the choice of the runs that become
-//! one: a level that is full, or a run of which most entries are of no use.
+//! Owns: the levels, each eight times as large as the one below, and the choice of the runs to
+//! merge: a full level, or one run of which most entries are dead.
 //! Does not own: the merge itself (`merge`), or when it is due (`table`).
 
 use crate::sstable::PAGE_ROWS;
 
 /// Runs that make a level full.
 pub const FAN_IN: usize = 8;
-/// Most runs that are merged at once: each holds pages in memory.
+/// Most runs that are merged at once: each has pages in memory.
 pub const MAX_INPUTS: usize = 32;
-/// Runs of this level, 2^31 entries and more, stay as they are: what one merge writes is bounded.
+/// Runs of this level, 2^31 entries and more, are not merged, which bounds the work of one merge.
 const TOP_LEVEL: u32 = 7;
-/// Runs with fewer entries are all of the lowest level: a search reads one page of them.
+/// Runs with fewer entries are all on the lowest level: a search reads one page of them.
 const PAGE_ENTRIES: u64 = PAGE_ROWS as u64;
 
 /// How large a run is.
@@ -20,8 +20,8 @@ const PAGE_ENTRIES: u64 = PAGE_ROWS as u64;
 pub struct RunSize {
     /// Entries in its pages.
     pub entries: u64,
-    /// Those of them that it answers with; the others are of fragments that are gone, or that another
-    /// run answers for.
+    /// Entries that it serves; the others belong to fragments that are gone, or that another run
+    /// serves.
     pub live: u64,
 }
 
@@ -33,10 +33,10 @@ const fn level(entries: u64) -> u32 {
     }
 }
 
-/// The places of the runs that become one now; none where all is well.
+/// The indexes of the runs to merge now; empty where no merge is due.
 ///
-/// The lowest level that is full goes first. Where the new run would fill the level that it comes to,
-/// that level goes along, so that no entry is written twice in a row.
+/// The lowest full level is merged first. Where the new run would fill the level that it comes to,
+/// the runs of that level are merged as well, so that no entry is written twice in a row.
 #[must_use]
 pub fn due(runs: &[RunSize]) -> Vec<usize> {
     let of_level = |wanted: u32| -> Vec<usize> {
@@ -61,7 +61,7 @@ pub fn due(runs: &[RunSize]) -> Vec<usize> {
     }
 }
 
-/// A run of more than a page that answers with less than half of its entries.
+/// A run of more than a page that serves less than half of its entries.
 fn mostly_dead(runs: &[RunSize]) -> Vec<usize> {
     let is_mostly_dead = |run: &RunSize| run.entries > PAGE_ENTRIES && run.live < run.entries / 2;
     runs.iter().position(is_mostly_dead).into_iter().collect()
@@ -75,7 +75,7 @@ mod tests {
         entries.iter().map(|entries| RunSize { entries: *entries, live: *entries }).collect()
     }
 
-    /// What a life of compactions cost the index.
+    /// The cost of a series of compactions for the index.
     #[derive(Default)]
     struct Life {
         runs: Vec<RunSize>,

@@ -1,9 +1,10 @@
-//! Several runs of the record index made one, without a look at the base table.
+//! The k-way merge of runs of the record index, without reading the base table.
 //!
-//! Owns: the merge of their sorted pages, a few pages of each in memory at a time; what is left out: entries
-//! of fragments that are gone, or that another run answers for; and the check that every other row is there
-//! once.
-//! Does not own: which runs are merged (`levels`), or what goes once the new one is published (`table`).
+//! Owns: the merge of their sorted pages, with a few pages of each run in memory; leaving out
+//! entries of fragments that are gone, or that another run serves; and the check that every other
+//! row occurs once.
+//! Does not own: which runs are merged (`levels`), or which runs are removed after the new one is
+//! published (`table`).
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -27,27 +28,28 @@ use crate::row_address::split_address;
 use crate::sstable::{PAGE_ROWS, PageMaker, page_stream_of};
 
 const ACTION: &str = "merging runs of the record index";
-/// Pages of all inputs together that are read at once. As many again wait, and as many are merged.
+/// Pages of all inputs together that are read at once. As many again wait in channels, and as many
+/// are being merged.
 const PAGES_AT_ONCE: usize = 64;
 /// Most pages of one input that are read at once.
 const PAGES_OF_AN_INPUT: usize = 8;
 
-/// What became of a merge.
+/// The result of a merge.
 #[derive(Debug)]
 pub enum Merged {
-    /// A run with every entry of the inputs that is of use.
+    /// A run with every live entry of the inputs.
     Run(NewRun),
-    /// One of them is damaged, and how.
+    /// The damaged input, and a description of its damage.
     Damaged(Arc<OpenRun>, String),
 }
 
-/// What an input passes on.
+/// A message from an input to the merge.
 enum Fed {
     Page(Entries),
     End,
 }
 
-/// The entries of a page that are of use.
+/// The live entries of a page.
 struct Entries {
     keys: KeyBlock,
     values: ArrayRef,
@@ -55,7 +57,7 @@ struct Entries {
     rows: Vec<(usize, u64)>,
 }
 
-/// Makes one run of those of `inputs` that serve in `record_index`, which is that of `base`.
+/// Merges `inputs` into one run, with their live entries in `index`, the record index of `base`.
 ///
 /// # Errors
 /// A storage error.
@@ -69,7 +71,9 @@ pub async fn merge(
         [name] => base.schema().field(name).map(lance_core::datatypes::Field::data_type),
         _ => Some(DataType::Binary),
     };
-    let value_type = value_type.ok_or_else(|| Error::Internal(format!("{ACTION}: no key")))?;
+    let value_type = value_type.ok_or_else(|| {
+        Error::Internal(format!("{ACTION}: the base table has no key column '{}'", key.join(", ")))
+    })?;
     let pages_at_once = (PAGES_AT_ONCE / inputs.len().max(1)).clamp(1, PAGES_OF_AN_INPUT);
     let mut receivers = Vec::with_capacity(inputs.len());
     let mut feeds = Vec::with_capacity(inputs.len());
@@ -119,7 +123,7 @@ fn covered(index: &RecordIndex, inputs: &[Arc<OpenRun>]) -> Vec<IndexedFragment>
     covered
 }
 
-/// A fragment that an input answers for.
+/// A fragment that an input serves.
 struct Served {
     fragment: u32,
     rows: u64,
@@ -132,12 +136,12 @@ struct Feed {
     value_type: DataType,
     /// By the upper half of an address in the input.
     served: HashMap<u32, Served>,
-    /// The last entry of the page before.
+    /// The last entry of the previous page.
     last: Option<(Vec<u8>, u64)>,
 }
 
 impl Feed {
-    /// Reads all pages of `run` and passes their entries on; else the run, and what is wrong.
+    /// Reads all pages of `run` and sends their live entries to the merge; else run and error.
     async fn all(
         self,
         run: &Arc<OpenRun>,
@@ -164,37 +168,42 @@ impl Feed {
             for page in pages.range(start..end).await? {
                 entries += page.addresses.len() as u64;
                 let page = self.of_use(page, &run.name)?;
-                // The merge has failed, and its error is the one to tell.
+                // The merge has failed; the caller reports its error.
                 if !page.rows.is_empty() && to.send(Fed::Page(page)).await.is_err() {
                     return Ok(());
                 }
             }
         }
         if entries != run.run.entries {
-            let what = format!("it has {entries} entries and should have {}", run.run.entries);
+            let what = format!("expected {} entries, found {entries}", run.run.entries);
             return Err(damaged(&run.name, &what));
         }
         if let Some(it) = self.served.values().find(|it| it.found != it.rows) {
             let Served { fragment, rows, found } = it;
-            let what = format!("it has {found} entries of the {rows} rows of fragment {fragment}");
+            let what = format!("expected {rows} entries of fragment {fragment}, found {found}");
             return Err(damaged(&run.name, &what));
         }
         let _ = to.send(Fed::End).await;
         Ok(())
     }
 
-    /// The entries of a page that are of use, once they are known to be in their order.
+    /// The live entries of a page, after checking that they are in key order.
     fn of_use(&mut self, page: Page, run: &str) -> LanceResult<Entries> {
         let Page { keys, values, addresses } = page;
         if *values.data_type() != self.value_type {
-            return Err(damaged(run, "its keys have another type than the base table's"));
+            let what =
+                format!("expected keys of type {}, found {}", self.value_type, values.data_type());
+            return Err(damaged(run, &what));
         }
         let mut rows: Vec<(usize, u64)> = Vec::with_capacity(addresses.len());
         for (row, address) in addresses.into_iter().enumerate() {
             let (in_sstable, offset) = split_address(address);
             let Some(served) = self.served.get_mut(&in_sstable) else { continue };
             if u64::from(offset) >= served.rows {
-                return Err(damaged(run, "it has a row that its fragment does not have"));
+                let (fragment, end) = (served.fragment, served.rows);
+                let what =
+                    format!("row {offset} is out of range for fragment {fragment} of {end} rows");
+                return Err(damaged(run, &what));
             }
             served.found += 1;
             let address = (u64::from(served.fragment) << 32) | u64::from(offset);
@@ -203,7 +212,7 @@ impl Feed {
                 None => self.last.as_ref().map(|(key, address)| (key.as_slice(), *address)),
             };
             if last.is_some_and(|last| last >= (keys.get(row), address)) {
-                return Err(damaged(run, "its entries are not in key order"));
+                return Err(damaged(run, "entries are not in key order"));
             }
             rows.push((row, address));
         }
@@ -218,14 +227,14 @@ fn damaged(run: &str, what: &str) -> LanceError {
     LanceError::corrupt_file_named(run, format!("run {run} of the record index: {what}"))
 }
 
-/// An input's next entry.
+/// The next entry of an input.
 struct Head {
     entries: Entries,
-    /// Its place in the entries.
+    /// Its index in the entries.
     at: usize,
-    /// The place of their values in the sources of the next page.
+    /// The index of their values in the sources of the next page.
     source: usize,
-    /// The start of its key: nearly all comparisons end there.
+    /// The prefix of its key: nearly all comparisons end there.
     prefix: u64,
 }
 
@@ -251,12 +260,13 @@ impl Head {
     }
 }
 
-/// The merge: the least of all next entries goes first.
+/// The k-way merge, with a binary min-heap of the inputs by their next entry.
 struct Merge {
     inputs: Vec<Receiver<Fed>>,
-    /// A binary heap of the inputs that have not ended, by their next entry.
+    /// The heap of the inputs that have not ended. Not `BinaryHeap`: advancing the first input
+    /// changes its entry in place, with one sift instead of a pop and a push.
     heads: Vec<(usize, Box<Head>)>,
-    /// Values that the next page takes from.
+    /// Arrays from which the values of the next page are taken.
     sources: Vec<ArrayRef>,
     /// Source and row of each value of the next page.
     picked: Vec<(usize, usize)>,
@@ -292,7 +302,7 @@ impl Merge {
         if self.picked.is_empty() { Ok(()) } else { self.send_page() }
     }
 
-    /// Goes on in the input of the first entry.
+    /// Advances the input of the least entry.
     fn advance(&mut self) -> LanceResult<()> {
         let Some((input, head)) = self.heads.first_mut() else { return Ok(()) };
         head.at += 1;
@@ -316,12 +326,12 @@ impl Merge {
                 Ok(Some(Box::new(Head::new(entries, self.sources.len() - 1))))
             }
             Some(Fed::End) => Ok(None),
-            // Its own error is the one to tell.
+            // The caller reports the error of the input instead of this one.
             None => Err(LanceError::internal("an input of the merge ended early")),
         }
     }
 
-    /// Moves the head at `place` down to where no smaller one is below it.
+    /// Restores the heap below `place`: moves its head down until no child is smaller.
     fn sift_down(&mut self, mut place: usize) {
         loop {
             let children = 2 * place + 1..(2 * place + 3).min(self.heads.len());

@@ -1,17 +1,16 @@
 //! The record index: from primary key to row address in the base table.
 //!
 //! ```text
-//!   _lancemem/record_index/runs/{name}.binpb    publishes a run: the fragments that it covers
+//!   _lancemem/record_index/runs/{name}.binpb    a published run: the fragments that it covers
 //!   _lancemem/record_index/{name}/              its pages, a Lance B-tree as in `_pk_index/`
 //! ```
 //!
-//! Owns: runs, which are immutable, made of base fragments or of the key index of an SSTable, and
-//! the search for keys in them. A run is believed for a fragment only where the base version has
-//! that fragment with the very files of which the run was made; everything else of it is ignored.
-//! So neither a compaction by Lance nor any other commit can make an answer wrong, and without
-//! the folder everything works as before. Entries of deleted rows stay: whoever asks looks at the
-//! deletion vector.
-//! Does not own: who makes runs and when (`table`), or who asks (`lookup`, `compaction`).
+//! Owns: sorted runs, which are immutable and built from base fragments or from the key index of an
+//! SSTable, and the search for keys in them. A run serves a fragment only where the base version
+//! has that fragment with the very files of which the run was built; its other entries are ignored.
+//! So neither a compaction by Lance nor any other commit can make an answer wrong, and without the
+//! folder lookups still work. Entries of deleted rows stay: the caller checks the deletion vector.
+//! Does not own: when runs are built (`table`), or the searches (`lookup`, `compaction`).
 
 mod build;
 mod check;
@@ -31,16 +30,16 @@ pub use levels::{RunSize, due};
 pub use merge::{Merged, merge};
 pub use open::{IndexMatches, IndexRuns, OpenRun, RecordIndex};
 
-/// What a record index has, or what a look at it found.
+/// The contents of a record index, or the result of its check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordIndexReport {
-    /// Version of the base table that it was compared with.
+    /// Version of the base table that the index was compared with.
     pub base_version: u64,
-    /// Runs that some fragment of that version is looked up in.
+    /// Runs that serve at least one fragment of that version.
     pub runs: usize,
-    /// Runs that no fragment needs.
+    /// Runs that serve no fragment.
     pub stale_runs: usize,
-    /// Entries of all of them.
+    /// Entries of the serving runs.
     pub entries: u64,
     /// Bytes of their pages.
     pub bytes: u64,
@@ -48,6 +47,6 @@ pub struct RecordIndexReport {
     pub fragments_covered: usize,
     /// Fragments whose rows are looked up without it.
     pub fragments_uncovered: usize,
-    /// What is wrong, a sentence each; none where every entry is right and none is missing.
+    /// Each damage in a sentence; empty where every entry is correct and none is missing.
     pub damage: Vec<String>,
 }

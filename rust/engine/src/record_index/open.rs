@@ -1,8 +1,8 @@
 //! The record index at one version of the base table.
 //!
-//! Owns: the runs that are published, kept open over versions, which of them answers for which
-//! fragment, and the search through all of them.
-//! Does not own: the rows: an address may be that of a deleted one.
+//! Owns: the published runs, kept open across versions; which run serves which fragment; and the
+//! search through all of them.
+//! Does not own: the rows: an address may belong to a deleted row.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -32,10 +32,10 @@ use crate::sstable::{COMPARED_BYTES, FileStamps, FileSum, read_whole};
 const ACTION: &str = "reading the record index";
 /// Runs that are opened or searched at the same time.
 const AT_ONCE: usize = 8;
-/// What an entry that was found counts as read.
+/// Bytes that a found entry counts as read.
 const ENTRY_BYTES: usize = 16;
-/// With fewer rows for each key, most pages would be read, and they are twice as large as the key
-/// columns.
+/// Least rows of the covered fragments for each key of a search. With fewer, a search would read
+/// most pages, and the pages are twice as large as the key columns.
 const ROWS_A_KEY: usize = 8;
 
 /// A published run.
@@ -48,9 +48,9 @@ pub struct OpenRun {
     store: Arc<ObjectStore>,
     folder: Path,
     pages: OnceCell<Pages>,
-    /// The first block that is damaged, of those that were read.
+    /// The first damaged block among the blocks that were read.
     damage: Damage,
-    /// What the disk said of the files of the pages when they were compared last.
+    /// The stamps of the page files at their last comparison.
     compared: AsyncMutex<Option<FileStamps>>,
 }
 
@@ -71,14 +71,14 @@ impl OpenRun {
         self.pages.get_or_try_init(open).await
     }
 
-    /// Whether what is read of the pages is compared as it is read.
+    /// Whether every block of the pages is verified as it is read.
     pub(super) fn has_blocks(&self) -> bool {
         let files = &self.run.page_files;
         !files.is_empty() && files.iter().all(PageFile::has_blocks)
     }
 
-    /// Compares the files of the pages whole, where the run has checksums of them, unless this handle
-    /// has and the disk says nothing else of them since: the bytes that were read for it now.
+    /// Compares the whole page files with the checksums that the run records. Skipped where this
+    /// handle has compared them and their stamps are unchanged. Returns the bytes that were read.
     pub(super) async fn compare(&self) -> LanceResult<u64> {
         let mut compared = self.compared.lock().await;
         let stamps = self.stamps();
@@ -93,8 +93,8 @@ impl OpenRun {
         Ok(bytes)
     }
 
-    /// The same where they are on a local disk, however large they are, and their blocks have no
-    /// checksums: an object store has checksums of its own.
+    /// The same, for files of any size on a local disk whose blocks have no checksums. An object
+    /// store has checksums of its own.
     async fn compare_before_use(&self) -> LanceResult<u64> {
         if self.has_blocks() || self.stamps().bytes().is_none() {
             return Ok(0);
@@ -111,14 +111,17 @@ impl OpenRun {
         files.map(|file| FileSum { file: file.name.clone(), crc32: file.crc32 })
     }
 
-    /// Lance's reader panics on some files that are damaged: an error of the index, as others are. A
-    /// block that is damaged is named, whatever Lance makes of it.
+    /// Lance's reader panics on some damaged files; the panic becomes an error of the index. Where
+    /// a block failed its checksum, the error names that block instead of what Lance reported.
     pub(super) async fn unwinding<T>(
         &self,
         work: impl Future<Output = LanceResult<T>>,
     ) -> LanceResult<T> {
         let done = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
-            Err(LanceError::corrupt_file_named(&self.name, "its pages cannot be read"))
+            Err(LanceError::corrupt_file_named(
+                &self.name,
+                "the pages of the run cannot be decoded",
+            ))
         });
         match (done, self.damage.get()) {
             (Err(_), Some(what)) => Err(LanceError::corrupt_file(self.folder.clone(), what)),
@@ -136,7 +139,8 @@ pub struct IndexRuns {
 impl IndexRuns {
     /// The published runs of the table of `base`; `None` where it has no record index.
     ///
-    /// A file that is damaged is left out, with a warning: what it covers is looked up without it.
+    /// A damaged file is skipped with a warning: the fragments that it covers are looked up without
+    /// it.
     ///
     /// # Errors
     /// A storage error.
@@ -156,8 +160,8 @@ impl IndexRuns {
         let new: Vec<Option<Arc<OpenRun>>> =
             stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
         runs.extend(new.into_iter().flatten());
-        // The largest first, so that few of them answer for all; then by name, so that everybody
-        // chooses alike.
+        // The largest first, so that few runs serve all fragments; then by name, so that all
+        // processes choose alike.
         runs.sort_by(|one, other| {
             (Reverse(one.run.entries), &one.name).cmp(&(Reverse(other.run.entries), &other.name))
         });
@@ -165,26 +169,27 @@ impl IndexRuns {
         Ok((!runs.is_empty()).then_some(runs))
     }
 
-    /// What the published runs cover of `base`. No cover at all where there is no index or it
+    /// The coverage of `base` by the published runs. Empty where there is no index, or where it
     /// cannot be read.
     pub async fn open(&self, base: &Dataset, key: &[String]) -> RecordIndex {
         match self.published(base).await {
             Ok(runs) => RecordIndex::new(base, key, &runs.unwrap_or_default()),
             Err(error) => {
-                tracing::warn!(table = base.uri(), %error, "lookups do without the record index");
+                let table = base.uri();
+                tracing::warn!(table, %error, "lookups go on without the record index");
                 RecordIndex::default()
             }
         }
     }
 }
 
-/// Which run answers for which fragment of one base version.
+/// The runs that serve the fragments of one base version.
 #[derive(Debug, Default)]
 pub struct RecordIndex {
     runs: Vec<Serving>,
-    /// Place in `sstables` by fragment.
+    /// Index in `runs` by fragment.
     by_fragment: HashMap<u32, usize>,
-    /// A search failed; nothing is asked any more.
+    /// Set once a search has failed: the index covers no fragment from then on.
     given_up: AtomicBool,
 }
 
@@ -195,7 +200,7 @@ struct Serving {
     fragments: HashMap<u32, (u32, u64)>,
 }
 
-/// A row that may have a key: place of the key in the call, fragment, offset.
+/// A row that may have a key: index of the key in the call, fragment, offset.
 pub type RowLocation = (u32, u32, u32);
 
 /// Rows that a search found in some fragments.
@@ -203,12 +208,12 @@ pub type RowLocation = (u32, u32, u32);
 pub struct IndexMatches {
     /// Offsets by fragment, of every fragment that was searched.
     pub rows: HashMap<u64, RoaringBitmap>,
-    /// About how many bytes were read for it.
+    /// Approximate bytes that were read for it.
     pub bytes: usize,
 }
 
 impl RecordIndex {
-    /// What `sstables` cover of `base`, the first run for each fragment.
+    /// The coverage of `base` by `runs`: the first run that covers a fragment serves it.
     #[must_use]
     pub fn new(base: &Dataset, key: &[String], runs: &[Arc<OpenRun>]) -> Self {
         let ids = key_ids(base, key);
@@ -240,33 +245,33 @@ impl RecordIndex {
         !self.given_up.load(Ordering::Relaxed) && self.by_fragment.contains_key(&fragment)
     }
 
-    /// The runs that answer for at least one fragment.
+    /// The runs that serve at least one fragment.
     pub fn serving(&self) -> impl Iterator<Item = &Arc<OpenRun>> {
         self.runs.iter().map(|serving| &serving.run)
     }
 
-    /// Fragments that are covered.
+    /// Number of covered fragments.
     #[must_use]
     pub fn fragments(&self) -> usize {
         self.by_fragment.len()
     }
 
-    /// What a serving run answers for: from the upper half of an address in it to the fragment, and its
-    /// rows.
+    /// The fragments that a run serves: from the upper half of an address in the run to the
+    /// fragment, and its rows.
     pub(super) fn served(&self, run: &str) -> Option<&HashMap<u32, (u32, u64)>> {
         let serving = self.runs.iter().find(|serving| serving.run.name == run)?;
         Some(&serving.fragments)
     }
 
-    /// Each serving run with the entries that it answers with.
+    /// Each serving run with its number of live entries.
     pub fn live(&self) -> impl Iterator<Item = (&Arc<OpenRun>, u64)> {
         self.runs
             .iter()
             .map(|serving| (&serving.run, serving.fragments.values().map(|(_, rows)| rows).sum()))
     }
 
-    /// The fragment of an entry of a serving run; `None` for one that another run answers for or
-    /// that is gone.
+    /// The fragment of an entry of a serving run; `None` where the fragment is gone, or where
+    /// another run serves it.
     pub(super) fn fragment_of(&self, run: &str, in_sstable: u32) -> Option<u32> {
         self.served(run)?.get(&in_sstable).map(|(fragment, _)| *fragment)
     }
@@ -275,7 +280,7 @@ impl RecordIndex {
     /// rows are among them.
     ///
     /// # Errors
-    /// A storage error. The caller goes on without the index, and says so here.
+    /// A storage error. The caller then calls [`Self::give_up`] and goes on without the index.
     pub async fn search(&self, keys: &[&[u8]]) -> Result<Vec<RowLocation>> {
         let searches: Vec<_> =
             self.runs.iter().map(|serving| serving.search(keys).boxed()).collect();
@@ -284,10 +289,10 @@ impl RecordIndex {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The rows of those of `fragments` that are covered whose key is one of `keys`, `count` of them
-    /// in any order, for somebody who writes them down: the pages are compared with their checksums
-    /// first. `None` where reading the key columns costs less, or where the search failed and nothing
-    /// is asked any more.
+    /// The rows of the covered fragments among `fragments` whose key is one of `keys`: `count`
+    /// keys, in any order. For callers that persist the rows, so the pages are compared with their
+    /// checksums first. `None` where reading the key columns costs less, or where the search failed
+    /// and the index is given up.
     pub async fn positions<'a>(
         &self,
         fragments: &[Fragment],
@@ -323,7 +328,7 @@ impl RecordIndex {
         Some(found)
     }
 
-    /// The same in pages that were compared; bytes that were read for that, and the rows.
+    /// Searches after comparing the pages; returns the bytes that were compared, and the rows.
     async fn search_compared(&self, keys: &[&[u8]]) -> Result<(u64, Vec<RowLocation>)> {
         let mut bytes = 0;
         for run in self.serving() {
@@ -332,9 +337,9 @@ impl RecordIndex {
         Ok((bytes, self.search(keys).await?))
     }
 
-    /// Asks nothing of this index any more.
+    /// Stops using this index, with a warning.
     pub fn give_up(&self, error: &Error) {
-        tracing::warn!(%error, "the record index cannot be read; lookups do without it");
+        tracing::warn!(%error, "the record index cannot be read; lookups go on without it");
         self.given_up.store(true, Ordering::Relaxed);
     }
 }
@@ -351,7 +356,10 @@ impl Serving {
                 let run = &self.run.name;
                 return Err(LanceError::corrupt_file_named(
                     "page_data.lance",
-                    format!("run {run} has row {offset} of the {rows} rows of fragment {fragment}"),
+                    format!(
+                        "run {run}: row {offset} is out of range for fragment {fragment} of {rows} \
+                         rows"
+                    ),
                 ));
             }
             places.push((key, *fragment, offset));
@@ -381,10 +389,10 @@ async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Opt
     let bytes = match read_whole(store, &path, MaxBytes::MANIFEST).await {
         Ok(bytes) => bytes,
         Err(error @ lance_core::Error::CorruptFile { .. }) => {
-            tracing::warn!(%error, "a run of the record index is left out");
+            tracing::warn!(%error, "a damaged run of the record index is skipped");
             return Ok(None);
         }
-        // Somebody has replaced it meanwhile.
+        // Removed since the listing, for example after a merge.
         Err(lance_core::Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error).context(ACTION),
     };
@@ -396,7 +404,7 @@ async fn read(store: &Arc<ObjectStore>, root: &Path, name: String) -> Result<Opt
             Ok(Some(Arc::new(OpenRun { name, run, store, folder, pages, damage, compared })))
         }
         Err(error) => {
-            tracing::warn!(%error, "a run of the record index is left out");
+            tracing::warn!(%error, "a damaged run of the record index is skipped");
             Ok(None)
         }
     }

@@ -1,6 +1,6 @@
-//! The pages of one run: keys in their order with the addresses of their rows.
+//! The pages of one run: keys in key order with the addresses of their rows.
 //!
-//! Owns: which pages may have a key, reading only those, and the join of two sorted lists of
+//! Owns: which pages may have a key, reading only those, and the merge join of two sorted lists of
 //! encoded keys.
 //! Does not own: what an address means at a version of the base table (`open`).
 
@@ -33,14 +33,14 @@ const NUMBER: &str = "page_idx";
 const PAGE_ROWS: &str = "batch_size";
 /// Pages that are read in one call, which merges neighbours into few requests.
 const PAGES_AT_ONCE: usize = 32;
-/// Such calls that run at the same time.
+/// Concurrent calls of that kind.
 const READS_AHEAD: usize = 4;
 
-/// One page: encoded keys, the same as they are stored, and the address of each.
+/// One page: its keys, encoded and as stored, and the address of each.
 pub struct Page {
     /// The encoded keys.
     pub keys: KeyBlock,
-    /// The keys as the page has them.
+    /// The keys as the page stores them.
     pub values: ArrayRef,
     /// Their addresses.
     pub addresses: Vec<u64>,
@@ -50,7 +50,7 @@ pub struct Page {
 pub struct Pages {
     reader: Arc<dyn IndexReader>,
     page_rows: u64,
-    /// Whether the values are encoded keys already, as those of several columns are.
+    /// Whether the stored values are encoded keys, as for a key of several columns.
     encoded: bool,
     first: KeyBlock,
     last: KeyBlock,
@@ -62,28 +62,30 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// A page that may have some keys, which stand at these places of the sorted keys.
+/// A page that may have some keys, and the range of these in the sorted keys.
 struct Touched {
     page: u64,
     keys: Range<usize>,
 }
 
 impl Pages {
-    /// Opens the pages in `folder`, of a key of `schema_rules` columns.
+    /// Opens the pages in `folder`, for a key of `columns` columns.
     ///
     /// # Errors
-    /// A storage error, or files that are no index.
+    /// A storage error, or damage.
     pub async fn open(store: Arc<ObjectStore>, folder: Path, columns: usize) -> Result<Self> {
         let files = LanceIndexStore::new(store, folder, Arc::new(LanceCache::no_cache()));
         let (lookup, reader) =
             futures::try_join!(files.open_index_file(LOOKUP), files.open_index_file(PAGES))?;
         let page_rows = lookup.schema().metadata.get(PAGE_ROWS).and_then(|rows| rows.parse().ok());
-        let page_rows = page_rows.filter(|rows| *rows > 0).ok_or_else(|| damaged("page size"))?;
+        let no_page_rows = || damaged(&format!("no valid {PAGE_ROWS} in {LOOKUP}"));
+        let page_rows = page_rows.filter(|rows| *rows > 0).ok_or_else(no_page_rows)?;
         let pages = lookup.read_range(0..lookup.num_rows(), None).await?;
         let numbers = column(&pages, NUMBER)?;
-        let numbers = numbers.as_primitive_opt::<UInt32Type>().ok_or_else(|| damaged(NUMBER))?;
+        let numbers = numbers.as_primitive_opt::<UInt32Type>();
+        let numbers = numbers.ok_or_else(|| other_type(NUMBER))?;
         if !numbers.values().iter().zip(0..).all(|(number, place)| *number == place) {
-            return Err(damaged("the order of its pages"));
+            return Err(damaged("page numbers are not consecutive"));
         }
         let encoded = columns > 1;
         let first = keys_of(&column(&pages, FIRST)?, encoded)?;
@@ -96,7 +98,7 @@ impl Pages {
         self.first.len()
     }
 
-    /// Every entry of a key of `keys`, which ascend: place of the key, address.
+    /// Every entry of a key of `keys`, which ascend: index of the key, address.
     ///
     /// # Errors
     /// A storage error.
@@ -114,14 +116,14 @@ impl Pages {
         Ok(found)
     }
 
-    /// Every page in its order, for a check of all.
+    /// The page `number`, for a check of all pages.
     pub async fn page(&self, number: usize) -> Result<(KeyBlock, Vec<u64>)> {
         let page = self.reader.read_record_batch(number as u64, self.page_rows).await?;
         let Page { keys, addresses, .. } = self.decoded(&page)?;
         Ok((keys, addresses))
     }
 
-    /// The pages `numbers`, whole and in their order, for a merge.
+    /// The whole pages `numbers`, in order, for a merge.
     pub async fn range(&self, numbers: Range<usize>) -> Result<Vec<Page>> {
         let numbers: Vec<u64> = numbers.map(|number| number as u64).collect();
         let pages = self.reader.read_record_batches(&numbers, self.page_rows).await?;
@@ -132,12 +134,13 @@ impl Pages {
         let values = column(page, VALUES)?;
         let (keys, addresses) = (keys_of(&values, self.encoded)?, addresses_of(page)?.to_vec());
         if keys.len() != addresses.len() {
-            return Err(damaged("the number of its addresses"));
+            let what = format!("a page has {} keys and {} addresses", keys.len(), addresses.len());
+            return Err(damaged(&what));
         }
         Ok(Page { keys, values, addresses })
     }
 
-    /// First and last key of a page, as the lookup file has them.
+    /// First and last key of a page, as the lookup file records them.
     pub fn bounds(&self, number: usize) -> (&[u8], &[u8]) {
         (self.first.get(number), self.last.get(number))
     }
@@ -156,13 +159,13 @@ impl Pages {
             if start < end {
                 touched.push(Touched { page: page as u64, keys: start..end });
             }
-            // A key may go on in the next page.
+            // The entries of a key may continue in the next page.
             rest = start;
         }
         touched
     }
 
-    /// The first page that may have `key` or a higher one.
+    /// The first page that may have `key` or a greater one, by binary search.
     fn first_page_from(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -180,7 +183,8 @@ impl Pages {
         let numbers: Vec<u64> = pages.iter().map(|touched| touched.page).collect();
         let batches = self.reader.read_record_batches(&numbers, self.page_rows).await?;
         if batches.len() != pages.len() {
-            return Err(damaged("the number of its pages"));
+            let (expected, found) = (pages.len(), batches.len());
+            return Err(damaged(&format!("expected {expected} pages, found {found}")));
         }
         Ok(batches.into_iter().zip(pages.iter().map(|touched| touched.keys.clone())).collect())
     }
@@ -209,7 +213,8 @@ impl Pages {
     }
 }
 
-/// The first place from `from` on whose key is not below `key`; near ones are found fastest.
+/// The first index from `from` on whose key is not less than `key`. Exponential search: near
+/// indexes are found fastest, because consecutive keys of a call often lie close together.
 fn lower_bound(values: &KeyBlock, from: usize, key: &[u8]) -> usize {
     let (mut low, mut step) = (from, 1);
     while low + step < values.len() && values.get(low + step) < key {
@@ -229,23 +234,22 @@ fn lower_bound(values: &KeyBlock, from: usize, key: &[u8]) -> usize {
 }
 
 fn column(batch: &RecordBatch, name: &str) -> Result<ArrayRef> {
-    batch.column_by_name(name).cloned().ok_or_else(|| damaged(name))
+    batch.column_by_name(name).cloned().ok_or_else(|| no_column(name))
 }
 
 fn addresses_of(page: &RecordBatch) -> Result<&[u64]> {
-    let addresses = page.column_by_name(ADDRESSES).ok_or_else(|| damaged(ADDRESSES))?;
-    let addresses = addresses.as_primitive_opt::<UInt64Type>().ok_or_else(|| damaged(ADDRESSES))?;
-    Ok(addresses.values())
+    let addresses = page.column_by_name(ADDRESSES).ok_or_else(|| no_column(ADDRESSES))?;
+    let addresses = addresses.as_primitive_opt::<UInt64Type>();
+    Ok(addresses.ok_or_else(|| other_type(ADDRESSES))?.values())
 }
 
 /// The encoded keys of a column of values.
 fn keys_of(values: &ArrayRef, encoded: bool) -> Result<KeyBlock> {
     if values.null_count() > 0 {
-        return Err(damaged("a key that is null"));
+        return Err(damaged("a key is null"));
     }
     if encoded {
-        let values =
-            values.as_binary_opt::<i32>().ok_or_else(|| damaged("the type of its keys"))?;
+        let values = values.as_binary_opt::<i32>().ok_or_else(|| other_type(VALUES))?;
         let mut keys = KeyBlock::with_capacity(values.len(), values.value_data().len());
         for value in values.iter().flatten() {
             keys.push_with(|bytes| bytes.extend_from_slice(value));
@@ -258,6 +262,14 @@ fn keys_of(values: &ArrayRef, encoded: bool) -> Result<KeyBlock> {
         .map_err(|error| Error::invalid_input(error.to_string()))?;
     let batch = RecordBatch::try_new(schema, vec![values.clone()])?;
     Ok(encoder.encode_block(&batch))
+}
+
+fn no_column(name: &str) -> Error {
+    damaged(&format!("column '{name}' is missing"))
+}
+
+fn other_type(name: &str) -> Error {
+    damaged(&format!("column '{name}' has another type"))
 }
 
 fn damaged(what: &str) -> Error {

@@ -1,7 +1,7 @@
-//! Runs of many pages beside a plain map.
+//! Runs of many pages, compared with a plain map.
 //!
-//! Owns: the search over pages and fragments, for one key column and for two, with keys that stand
-//! more than once; and merges, which give what a build over the same fragments gives.
+//! Owns: the search over pages and fragments, for one key column and for two, with duplicate keys;
+//! and merges, which equal a build over the same fragments.
 //! Does not own: the life of an index beside a table (`tests/test_record_index.py`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ fn rows(fragment: i64) -> RecordBatch {
         Field::new("b", DataType::Int64, false),
         Field::new("a", DataType::Utf8, false),
     ]));
-    // Some keys stand in several fragments, and one fills more than a page.
+    // Some keys occur in several fragments, and one fills more than a page.
     let number = |row: i64| if row % 3 == 0 { 7 } else { (row * 7_919 + fragment * 13) % 40_000 };
     let numbers: Vec<i64> = (0..ROWS).map(number).collect();
     let texts = StringArray::from_iter_values(numbers.iter().map(|n| format!("t{}", n % 10)));
@@ -106,7 +106,7 @@ async fn a_search_finds_every_row_of_a_key(key: &[&str]) {
     assert_eq!((report.damage.clone(), report.fragments_covered), (Vec::new(), 3));
     assert_eq!(report.entries, 3 * u64::try_from(ROWS).unwrap());
 
-    // A version without the first fragment: its entries are passed over.
+    // A version without the first fragment: its entries are skipped.
     let mut less = base.clone();
     less.delete("v = 0").await.unwrap();
     let rest: Vec<u32> = less.fragments().iter().map(|it| u32::try_from(it.id).unwrap()).collect();
@@ -127,7 +127,7 @@ async fn a_search_for_keys_of_two_columns_finds_every_row() {
 }
 
 #[tokio::test]
-async fn runs_of_another_key_are_not_asked() {
+async fn runs_of_another_key_are_not_searched() {
     let folder = tempfile::tempdir().unwrap();
     let base = base_in(&folder).await;
     let store = Store::open(folder.path().to_str().unwrap(), true).unwrap();

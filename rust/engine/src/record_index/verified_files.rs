@@ -1,10 +1,9 @@
-//! The files of a run's pages, each block compared with its checksum as it is read.
+//! The page files of a run, each block verified against its checksum as it is read.
 //!
-//! Owns: reads of ranges of them, widened to whole blocks, and the note of the first block that is damaged.
-//! Lance decodes nothing that was not compared, metadata included, and nothing is read that no
-//! search asks for.
-//! Does not own: files without checksums of their blocks (`open` compares those whole), or what becomes
-//! of a run that is damaged.
+//! Owns: reads of ranges, widened to whole blocks, and the record of the first damaged block. Lance
+//! decodes only verified bytes, metadata included, and no more is read than a search needs.
+//! Does not own: files without block checksums (`open` compares those whole), or what becomes of a
+//! damaged run.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -35,14 +34,14 @@ use crate::sstable::local_path;
 const GAP_BYTES: usize = PAGE_BLOCK_BYTES;
 /// Ranges that are read at the same time.
 const READS_AT_ONCE: usize = 8;
-/// Reads are repeated by the store below.
+/// No retries here: the store below retries.
 const RETRIES: usize = 0;
 const STORE: &str = "verified files";
 
-/// The first damage that was found in the files of a run, in words.
+/// A description of the first damage that was found in the files of a run.
 pub type Damage = Arc<OnceLock<String>>;
 
-/// The files of one folder as an object store that reads and does nothing else.
+/// The files of one folder as a read-only object store.
 #[derive(Debug)]
 struct VerifiedFiles {
     files: Vec<VerifiedFile>,
@@ -56,10 +55,10 @@ struct VerifiedFile {
     file: PageFile,
 }
 
-/// A store of the files `files` in `folder`, which all have checksums of their blocks.
+/// A store of the files `files` in `folder`, which all have block checksums.
 ///
 /// # Errors
-/// A storage error; damage of a name that is not one component, or of a size.
+/// A storage error; damage where a name is not one plain component, or where a size differs.
 pub async fn verified(
     store: &LanceStore,
     folder: &Path,
@@ -69,7 +68,8 @@ pub async fn verified(
     let mut opened = Vec::with_capacity(files.len());
     for file in files {
         if !paths::is_plain_component(&file.name) {
-            return Err(LanceError::corrupt_file(folder.clone(), "a path outside its folder"));
+            let what = format!("file name '{}' leads outside the folder of the run", file.name);
+            return Err(LanceError::corrupt_file(folder.clone(), what));
         }
         let path = folder.clone().join(file.name.as_str());
         if let Some(what) = size_damage(store, &path, file.bytes) {
@@ -80,7 +80,7 @@ pub async fn verified(
         opened.push(VerifiedFile { path, reader, file: file.clone() });
     }
     let files = VerifiedFiles { files: opened, damage: damage.clone() };
-    // Lance opens files of a scheme of its own by itself; those of this one through the store.
+    // Of a `file` URI Lance opens files itself; of a `memory` URI it reads through this store.
     let scheme = "memory:///".parse();
     let scheme = scheme.map_err(|error| LanceError::internal(format!("{error}")))?;
     Ok(Arc::new(LanceStore::new(
@@ -96,8 +96,8 @@ pub async fn verified(
     )))
 }
 
-/// What is wrong with a file on a local disk before it is opened: to open a pipe is to wait for its other
-/// end.
+/// The damage of a file on a local disk that shows before it is opened: opening a pipe would block
+/// until another process opens its other end.
 fn size_damage(store: &LanceStore, path: &Path, bytes: u64) -> Option<&'static str> {
     let found = std::fs::metadata(local_path(store, path)?).ok()?;
     match found.len().cmp(&bytes) {
@@ -113,13 +113,15 @@ impl VerifiedFiles {
         let found = self.files.iter().find(|file| file.path == *location);
         found.ok_or_else(|| Error::NotFound {
             path: location.to_string(),
-            source: "the run of the record index has no such file".into(),
+            source: "the run of the record index lists no such file".into(),
         })
     }
 
     async fn read(&self, file: &VerifiedFile, range: &Range<u64>) -> Result<Bytes> {
-        let (blocks, inside) = widened(range, file.file.bytes)
-            .ok_or_else(|| failed(format!("{}: no bytes {range:?}", file.file.name)))?;
+        let (blocks, inside) = widened(range, file.file.bytes).ok_or_else(|| {
+            let PageFile { name, bytes, .. } = &file.file;
+            failed(format!("{name}: range {range:?} is out of bounds for {bytes} bytes"))
+        })?;
         let bytes = file.reader.get_range(blocks.clone()).await?;
         let first = blocks.start / PAGE_BLOCK_BYTES;
         if let Some(what) = damage_in(&file.file, &bytes, blocks.len(), first) {
@@ -130,7 +132,7 @@ impl VerifiedFiles {
     }
 }
 
-/// The blocks of a file of `bytes` bytes that have `range`, and where in them it is.
+/// The blocks of a file of `bytes` bytes that contain `range`, and the range inside these blocks.
 fn widened(range: &Range<u64>, bytes: u64) -> Option<(Range<usize>, Range<usize>)> {
     let end = range.end.min(bytes);
     if range.start > end {
@@ -144,12 +146,11 @@ fn widened(range: &Range<u64>, bytes: u64) -> Option<(Range<usize>, Range<usize>
     Some((blocks, size(range.start - from)?..size(end - from)?))
 }
 
-/// The first damage in bytes that were read of `file`, which should be `expected` bytes from the block
-/// `first` on.
+/// The first damage in `read`, the bytes of `file` from block `first` on, of `expected` length.
 fn damage_in(file: &PageFile, read: &[u8], expected: usize, first: usize) -> Option<String> {
     let name = &file.name;
     if read.len() != expected {
-        return Some(format!("{name}: cut short"));
+        return Some(format!("{name}: cut short: expected {expected} bytes, found {}", read.len()));
     }
     read.chunks(PAGE_BLOCK_BYTES).zip(first..).find_map(|(block, number)| {
         let (found, recorded) = (crc32fast::hash(block), file.blocks.get(number));
@@ -169,7 +170,7 @@ fn failed(what: String) -> Error {
 }
 
 fn read_only<T>() -> Result<T> {
-    Err(failed("only reads ranges of files".to_owned()))
+    Err(failed("the store of verified files is read-only".to_owned()))
 }
 
 impl fmt::Display for VerifiedFiles {
@@ -286,7 +287,8 @@ mod tests {
             found.starts_with("pages: checksum mismatch in the block at byte 65536"),
             "{found}"
         );
-        assert_eq!(damage_in(&file, &bytes[..5], 100, 0).unwrap(), "pages: cut short");
+        let found = damage_in(&file, &bytes[..5], 100, 0).unwrap();
+        assert_eq!(found, "pages: cut short: expected 100 bytes, found 5");
         assert!(damage_in(&file, &bytes, bytes.len(), 1).is_some(), "blocks of another place");
     }
 }

@@ -1,7 +1,8 @@
-//! The plan node that brings the rows of one flushed SSTable to the table's columns.
+//! The plan node that reconciles the rows of one flushed SSTable with the table's columns.
 //!
-//! Owns: the stream. Columns that are none of the table's, such as row addresses, go through.
-//! Does not own: what becomes of a column ([`StoredColumns`]), or which SSTables need it.
+//! Owns: the stream. Columns that do not belong to the table, such as row addresses, pass
+//! unchanged.
+//! Does not own: how a column is reconciled ([`StoredColumns`]), or which SSTables need it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,12 +25,12 @@ use futures::StreamExt;
 use super::StoredColumns;
 use crate::errors::external;
 
-/// Brings rows to the table's columns, batch by batch.
+/// Reconciles rows with the table's columns, batch by batch.
 #[derive(Debug)]
 pub struct ReconcileExec {
     input: Arc<dyn ExecutionPlan>,
     columns: Arc<StoredColumns>,
-    /// Names of the columns that go through as they are.
+    /// Names of the columns that pass unchanged.
     extra: Vec<String>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -37,7 +38,7 @@ pub struct ReconcileExec {
 }
 
 impl ReconcileExec {
-    /// The columns `schema_rules` of the rows of `input`, then the columns `extra`.
+    /// The columns `columns` of the rows of `input`, then the columns `extra`.
     ///
     /// # Errors
     /// An internal error where the input lacks one of `extra`.
@@ -127,7 +128,7 @@ fn with_extra(
     let mut arrays: Vec<ArrayRef> = brought.columns().to_vec();
     for name in extra {
         let column = batch.column_by_name(name);
-        let missing = || DataFusionError::Internal(format!("column {name} was not read"));
+        let missing = || DataFusionError::Internal(format!("column '{name}' was not read"));
         arrays.push(column.ok_or_else(missing)?.clone());
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

@@ -1,9 +1,9 @@
 //! The newest version of the base table that this process has seen.
 //!
-//! Owns: looking for a newer one, the columns of each, read once for as long as they stay, and the
-//! refusal of another table in the same place.
-//! Does not own: who looks: a read when it takes its snapshot, a job at its flushes and when a put does
-//! not fit.
+//! Owns: looking for a newer version; the columns of a version, read once until they change; and
+//! the refusal of another table at the same location.
+//! Does not own: when to look: a read looks when it takes its snapshot, a job at its flushes and
+//! when a put does not fit.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use parking_lot::RwLock;
 use super::{TableSchema, in_table};
 use crate::errors::{Context, from_look, missing_manifest};
 
-/// Versions that may be cleaned up between a listing and the read that follows it. Each takes a commit and a
-/// clean-up of others.
+/// Most attempts to read a listed version that is cleaned up before the read. Each such miss takes
+/// a commit and a clean-up by other processes.
 const LOOKS: u32 = 100;
-/// Listings that show no version as new as one that was seen. A folder that changes while it is listed may hide
-/// versions for a moment.
+/// Most listings where the newest listed version is older than a version that was seen. A folder
+/// that changes while it is listed may hide versions for a moment.
 const LISTINGS: u32 = 3;
 const LOOKING: &str = "looking for the newest version of the base table";
 
@@ -35,12 +35,13 @@ pub struct BaseVersion {
     pub schema: Arc<TableSchema>,
 }
 
-/// Tells a version from that of another table with the same number: it was made at another time.
+/// The identity of a version: its number, and its time, which differs from the time of a version of
+/// another table with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionStamp {
     /// The version.
     pub number: u64,
-    /// When it was made, nanoseconds since 1970.
+    /// When it was committed, in nanoseconds since 1970.
     pub nanos: u128,
 }
 
@@ -56,7 +57,7 @@ impl VersionStamp {
 pub struct LatestBase(RwLock<BaseVersion>);
 
 impl LatestBase {
-    /// The table whose version `base` is open.
+    /// The table of the open version `base`.
     ///
     /// # Errors
     /// As [`TableSchema::of`].
@@ -65,7 +66,7 @@ impl LatestBase {
         Ok(Arc::new(Self(RwLock::new(BaseVersion { dataset: Arc::new(base), schema }))))
     }
 
-    /// What was seen last.
+    /// The newest version that was seen.
     pub fn known(&self) -> BaseVersion {
         self.0.read().clone()
     }
@@ -73,12 +74,12 @@ impl LatestBase {
     /// The newest version.
     ///
     /// # Errors
-    /// A storage error; an input error that names table and column where the columns changed in
-    /// a way that rows of before cannot follow, or where another table was made in its place.
+    /// A storage error; an input error that names table and column where the columns changed in a
+    /// way that older rows cannot be reconciled with, or where another table replaced this one.
     pub async fn newest(&self) -> Result<BaseVersion> {
         let (known, base) = self.look(Depth::Indexes).await?;
         if base.version().version == known.dataset.version().version {
-            // Another look may have seen a newer one since this one began.
+            // A concurrent look may have seen a newer one since.
             return Ok(self.known());
         }
         let schema = if base.schema() == known.dataset.schema() {
@@ -98,15 +99,15 @@ impl LatestBase {
         Ok(known.clone())
     }
 
-    /// Fails where another table was made in the place of this one.
+    /// Fails where another table replaced this one.
     ///
     /// # Errors
-    /// An input error then; a storage error.
+    /// An input error in that case; a storage error.
     pub async fn check_there(&self) -> Result<()> {
         self.look(Depth::Manifest).await.map(|_| ())
     }
 
-    /// What was known, and the newest version of the same table.
+    /// The newest version that was seen before, and the newest version of the same table now.
     async fn look(&self, depth: Depth) -> Result<(BaseVersion, Dataset)> {
         let known = self.known();
         let number = known.dataset.version().version;
@@ -123,13 +124,13 @@ impl LatestBase {
         Ok((known, base))
     }
 
-    /// The stamp of what was seen last.
+    /// The stamp of the newest version that was seen.
     pub fn stamp(&self) -> VersionStamp {
         VersionStamp::of(&self.known().dataset)
     }
 
-    /// Whether this is the table that somebody else has seen the version `stamp` of. Versions that
-    /// are cleaned up are believed.
+    /// Whether `stamp`, which another process has seen, is of a version of this table. A version
+    /// that was cleaned up cannot be compared and counts as one.
     ///
     /// # Errors
     /// As [`Self::newest`].
@@ -141,10 +142,10 @@ impl LatestBase {
         Ok(had(&newest, stamp).await.unwrap_or(true))
     }
 
-    /// One version, whichever is the newest.
+    /// The version `number`.
     ///
     /// # Errors
-    /// A storage error, also where there is no such version any more; as [`TableSchema::of`].
+    /// A storage error, also where that version was cleaned up; as [`TableSchema::of`].
     pub async fn version(&self, number: u64) -> Result<BaseVersion> {
         let known = self.known();
         if known.dataset.version().version == number {
@@ -161,8 +162,8 @@ impl LatestBase {
     }
 }
 
-/// Refuses a table that was made where the one of `known` was, which is deleted: what a handle
-/// remembers of its shards would be taken for the new one's.
+/// Refuses a table that was created at the location of the deleted table of `known`: cached state
+/// of the old shards would be used for the new table.
 async fn refuse_replaced(known: &Dataset, newest: &Dataset) -> Result<()> {
     let (before, now) = (VersionStamp::of(known), VersionStamp::of(newest));
     let is_same = match now.number.cmp(&before.number) {
@@ -176,14 +177,14 @@ async fn refuse_replaced(known: &Dataset, newest: &Dataset) -> Result<()> {
     Err(replaced(known.uri()))
 }
 
-/// The refusal of a handle whose table is not the one that stands there.
+/// The error of a handle whose table was replaced.
 pub fn replaced(uri: &str) -> Error {
     Error::input(format!(
         "table {uri} was replaced by another one since it was opened; open it again"
     ))
 }
 
-/// Whether the table of `latest` has had a version. One that was cleaned up is trusted.
+/// Whether the table of `newest` has had the version `stamp`. A version that was cleaned up counts.
 async fn had(newest: &Dataset, stamp: VersionStamp) -> Result<bool> {
     match newest.checkout_version(stamp.number).await {
         Ok(there) => Ok(VersionStamp::of(&there) == stamp),
@@ -196,15 +197,15 @@ async fn had(newest: &Dataset, stamp: VersionStamp) -> Result<bool> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Manifest,
-    /// Also the list of its indexes, which stands in the same file: a call that asks for it later does so when the
+    /// Also the list of its indexes, which is in the same file: by the time of a later read the
     /// file may be cleaned up.
     Indexes,
 }
 
-/// The newest version of the table that `known` is of.
+/// The newest version of the table of `known`.
 ///
 /// # Errors
-/// Those of lance.
+/// An error of lance.
 #[boxed]
 pub async fn newest_of(known: &Dataset) -> lance_core::Result<Dataset> {
     newest_to(known, Depth::Indexes).await
@@ -223,8 +224,8 @@ async fn newest_to(known: &Dataset, depth: Depth) -> lance_core::Result<Dataset>
     .await
 }
 
-/// Reads the list of a version's indexes as long as its file is there. What else is wrong with it is said where the
-/// list is used.
+/// Reads the list of a version's indexes while its file exists. Other errors are left to the caller
+/// that uses the list.
 ///
 /// # Errors
 /// Where the version was cleaned up.
@@ -235,12 +236,12 @@ pub async fn keep_indexes(version: &Dataset) -> lance_core::Result<()> {
     }
 }
 
-/// What `read` makes of the newest version. A version that was listed may be cleaned up before it is read, when
-/// another commit has made a newer one: then it reads again. A version that is listed twice and not there is
-/// missing.
+/// The result of `read` for the newest version. A listed version may be cleaned up before it is
+/// read, after a newer commit; then `read` is called again. A version that is listed twice and not
+/// found is missing.
 ///
 /// # Errors
-/// Those of `read`.
+/// An error of `read`.
 pub async fn read_newest<T, F>(read: impl Fn() -> F) -> lance_core::Result<T>
 where
     F: Future<Output = lance_core::Result<T>>,
@@ -261,8 +262,8 @@ where
     Err(lance_core::Error::too_much_write_contention(contended))
 }
 
-/// Whether the object of a version is the one that was read, by its tag; it tells nothing where it
-/// is another. One that was cleaned up is believed to have been the same.
+/// Whether the object of a version still has the e-tag that it had when it was read. A different
+/// e-tag proves nothing. A version that was cleaned up counts as the same.
 async fn has_its_tag(version: &Dataset) -> Result<bool> {
     let store = version.object_store(None).await.context(LOOKING)?;
     let location = version.manifest_location();

@@ -1,11 +1,11 @@
-//! The table's columns as they are now, and rows that were written under others.
+//! The table's present columns, and reconciling older rows with them.
 //!
 //! Owns: [`TableSchema`], the columns of one base version in every form that is needed;
-//! [`LatestBase`], the newest version that this process has seen and the refusal of changes
-//! that rows cannot follow; [`StoredColumns`], what is read of a source and how it comes to the
-//! table's columns; [`ReconcileExec`], the same as a plan node.
+//! [`LatestBase`], the newest version that this process has seen, and the refusal of schema changes
+//! that older rows cannot be reconciled with; [`StoredColumns`], the columns that are read from a
+//! source, and how they are reconciled; [`ReconcileExec`], the same as a plan node.
 //! Does not own: which columns are the same and which types widen, which the core decides for
-//! all of them (`lancemem_core::format::reconcile`).
+//! all of these (`lancemem_core::format::reconcile`).
 
 mod exec;
 mod latest;
@@ -32,9 +32,9 @@ pub use stored::StoredColumns;
 /// The columns of one base version.
 #[derive(Debug)]
 pub struct TableSchema {
-    /// As results have them.
+    /// The columns of results.
     pub columns: SchemaRef,
-    /// As rows are accepted and stored: with field ids.
+    /// The columns in which rows are accepted and stored, with field ids.
     pub rows: Arc<RowSchema>,
     /// The storage schema with the types of Lance's scans.
     plain_storage: SchemaRef,
@@ -59,27 +59,27 @@ impl TableSchema {
     }
 }
 
-/// Lance makes a table with maps in a format without them, and refuses its first rows: they would
-/// be acknowledged here, and no flush would ever succeed.
+/// Lance creates a table with maps in a format that cannot store them, and refuses only its first
+/// rows. Here these rows would be acknowledged, and no flush would ever succeed.
 fn refuse_maps_of_old_formats(base: &Dataset) -> Result<()> {
     use ConcreteFileVersion::{V1, V2_0, V2_1};
     let is_map = |it: &DataType| matches!(it, DataType::Map(_, _));
-    refuse_in_formats(base, &[V1, V2_0, V2_1], is_map, "maps, which file format 2.2 stores")
+    refuse_in_formats(base, &[V1, V2_0, V2_1], is_map, "maps, which need file format 2.2")
 }
 
-/// Refuses to enable a table with structs in a format that cannot store a null one, such as a tombstone
-/// has: it would be acknowledged, and no flush would ever succeed.
+/// Refuses to enable a table with structs in a format that cannot store null structs. A tombstone
+/// has null structs: it would be acknowledged, and no flush would ever succeed.
 ///
 /// # Errors
 /// An input error that names the column.
 pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
     use ConcreteFileVersion::{V1, V2_0, V2_1};
-    // A map has structs inside, and is refused for what it is.
+    // First, so that the error names the map and not the structs inside it.
     refuse_maps_of_old_formats(base)?;
     if base.manifest().data_storage_format.lance_file_format() == V1 {
         return Err(Error::input(format!(
-            "table {}: its files are of Lance's first version, which writes a null of a number as 0 and \
-             an empty text as null; write it again with data_storage_version='stable'",
+            "table {}: its files have Lance's first file format, which writes a null of a number \
+             as 0 and an empty text as null; write it again with data_storage_version='stable'",
             base.uri()
         )));
     }
@@ -88,15 +88,10 @@ pub fn refuse_structs_of_old_formats(base: &Dataset) -> Result<()> {
         base,
         &[V2_0, V2_1],
         is_empty,
-        "values of no bytes, which file format 2.2 stores",
+        "values of no bytes, which need file format 2.2",
     )?;
     let is_struct = |it: &DataType| matches!(it, DataType::Struct(_));
-    refuse_in_formats(
-        base,
-        &[V1, V2_0],
-        is_struct,
-        "structs, of which file format 2.1 stores nulls",
-    )
+    refuse_in_formats(base, &[V1, V2_0], is_struct, "structs, whose nulls need file format 2.1")
 }
 
 fn refuse_in_formats(
@@ -113,7 +108,8 @@ fn refuse_in_formats(
         return Ok(());
     };
     Err(Error::input(format!(
-        "table {}: column '{}' has {what} and that of this table, {format}, does not",
+        "table {}: column '{}' has {what}, but the table has file format {format}; write the table \
+         again with a newer data_storage_version",
         base.uri(),
         column.name,
     )))
@@ -141,8 +137,8 @@ pub fn key_of(base: &Dataset) -> Result<Vec<String>> {
         let path = schema.field_ancestry_by_id(field.id).unwrap_or_default();
         let path: Vec<&str> = path.iter().map(|part| part.name.as_str()).collect();
         let error = format!(
-            "the primary key names '{}', a part of the column '{}', and a key consists of whole columns; \
-             make a table in which that part is a column",
+            "the primary key names '{}', a part of the column '{}', and a key consists of whole \
+             columns; make a table in which that part is a column",
             path.join("."),
             path.first().unwrap_or(&"")
         );
@@ -151,7 +147,7 @@ pub fn key_of(base: &Dataset) -> Result<Vec<String>> {
     schema.unenforced_primary_key().into_iter().map(name_of).collect()
 }
 
-/// An input error that names the table as well.
+/// Adds the table to the text of an input error.
 pub fn in_table(uri: &str, error: Error) -> Error {
     match error {
         Error::InvalidInput(reason) => Error::InvalidInput(format!("table {uri}: {reason}")),

@@ -1,8 +1,8 @@
-//! Nested types as a Lance scan gives them.
+//! Nested types as a Lance scan returns them.
 //!
 //! Owns: the removal of field ids inside a column's type. Rows in memory carry them, because the
-//! log has to; Lance's scans do not, and Arrow takes the two for different types.
-//! Does not own: field ids of whole columns, which are no part of a type.
+//! log stores them; Lance's scans do not, and Arrow treats the two as different types.
+//! Does not own: field ids of whole columns, which do not belong to a type.
 
 use std::sync::Arc;
 

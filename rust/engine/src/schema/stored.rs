@@ -1,7 +1,7 @@
-//! What is read of one source, and how it comes to the table's columns.
+//! The columns that are read from one source, and how they are reconciled with the table's columns.
 //!
-//! Owns: the names under which a source has the columns that are wanted, and the rows under the
-//! table's names and types, null where the source is older than a column.
+//! Owns: the names under which a source has the requested columns, and the rows under the table's
+//! names and types, null where the source is older than a column.
 //! Does not own: reading.
 
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use super::TableSchema;
 /// Some columns of a table in one source above its base.
 #[derive(Clone, Debug)]
 pub struct StoredColumns {
-    /// Their names in the source; columns that it lacks have none.
+    /// Their names in the source, without the columns that it lacks.
     pub names: Vec<String>,
-    /// What comes of them: the columns that were asked for, in that order. All but key columns
-    /// may be null, because a tombstone has nothing else.
+    /// The requested columns, in that order. All but key columns are nullable, because a tombstone
+    /// has only its key.
     pub schema: SchemaRef,
     reconcile: Reconcile,
     is_same: bool,
 }
 
 impl StoredColumns {
-    /// The columns `wanted` of `table`, `_tombstone` perhaps among them, in a source with the
-    /// columns of `stored`, which carry their field ids.
+    /// The columns `wanted` of `table`, possibly with `_tombstone`, in a source with the columns
+    /// `stored`, which carry their field ids.
     ///
     /// # Errors
-    /// An input error that names the column whose rows cannot be read under the table's columns.
+    /// An input error that names the column that cannot be reconciled with the table's.
     pub fn of(stored: &Schema, table: &TableSchema, wanted: &[String]) -> Result<Self> {
         let storage = table.rows.storage();
         if stored.fields() != storage.fields() {
@@ -60,7 +60,7 @@ impl StoredColumns {
         self.is_same
     }
 
-    /// Rows of the source, with more columns perhaps, under [`Self::schema`].
+    /// Reconciles rows of the source, which may have more columns, with [`Self::schema`].
     ///
     /// # Errors
     /// An internal error where a column was not read.

@@ -1,8 +1,8 @@
-//! What a process keeps of the base table, for lookups by key.
+//! The cache of the base table, for lookups by key.
 //!
 //! Owns: the scalar index on the key column and the record index, each with the fragments that it
-//! covers, and the keys of fragments where somebody found them worth their memory.
-//! Does not own: when which of them is asked (`lookup`), or how long keys stay (`cache`).
+//! covers, and the keys of the fragments that a lookup has read into memory.
+//! Does not own: which of them a lookup uses (`lookup`), or how long keys stay (`cache`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use super::sstables::with_table;
 use crate::errors::BaseContext;
 use crate::record_index::{IndexRuns, RecordIndex, column_batches, key_files, key_ids};
 
-/// What is kept of the base table, over its versions.
+/// The cache of one base table, shared by its versions.
 #[derive(Debug)]
 pub struct BaseCache {
     bound: Arc<KeptBound>,
     /// The version that was used last.
     open: Mutex<Option<Arc<OpenBase>>>,
-    /// By fragment id and data files: a fragment whose key columns were written anew is another.
+    /// By fragment id and data files: a fragment whose key columns were rewritten is another one.
     fragments: Mutex<HashMap<String, Arc<FragmentKeys>>>,
     runs: IndexRuns,
 }
@@ -45,11 +45,11 @@ pub struct OpenBase {
     version: u64,
     /// Every fragment, oldest first.
     pub fragments: Vec<BaseFragment>,
-    /// The segments of the index on the key column; none where it has no index that can be used.
+    /// The segments of the index on the key column; empty where no index can be used.
     pub segments: Vec<Arc<dyn ScalarIndex>>,
     /// Fragments that the segments cover.
     pub covered: RoaringBitmap,
-    /// The record index, which may cover none.
+    /// The record index, which may cover no fragment.
     pub record_index: RecordIndex,
     /// Reads rows of this version.
     pub rows: RowReaders,
@@ -62,9 +62,9 @@ pub struct BaseFragment {
     pub id: u32,
     /// Rows of its data files, deleted ones included.
     pub rows: u64,
-    /// Whether values of its rows lie outside its data files. Then only Lance reads them right.
+    /// Whether values of its rows lie outside its data files. Only Lance reads such rows correctly.
     pub has_overlays: bool,
-    /// Its keys, with or without being in memory.
+    /// The slot of its keys, whether they are in memory or not.
     pub keys: Arc<FragmentKeys>,
 }
 
@@ -77,20 +77,21 @@ pub struct FragmentKeys {
 }
 
 impl BaseCache {
-    /// Nothing yet, under `bound`.
+    /// An empty cache under `bound`.
     #[must_use]
     pub fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
         let (open, fragments) = (Mutex::default(), Mutex::default());
         Arc::new(Self { bound: bound.clone(), open, fragments, runs: IndexRuns::default() })
     }
 
-    /// Bytes that all that is kept may take.
+    /// The byte budget of the cache.
     #[must_use]
     pub fn limit_bytes(&self) -> usize {
         self.bound.stats().limit_bytes
     }
 
-    /// Looks at the record index again at the next lookup: it has changed beside the version.
+    /// Makes the next lookup open the record index again. The record index changes without a new
+    /// version of the base table.
     pub fn forget(&self) {
         *self.open.lock() = None;
     }
@@ -101,12 +102,12 @@ impl BaseCache {
         &self.runs
     }
 
-    /// What the record index covers of `base` now, whatever the last lookup saw of it.
+    /// The coverage of `base` by the record index now, independent of the last lookup.
     pub async fn record_index(&self, base: &Dataset, key: &[String]) -> RecordIndex {
         self.runs.open(base, key).await
     }
 
-    /// What a lookup needs to know of `base`.
+    /// The indexes and keys of `base` that a lookup needs.
     ///
     /// # Errors
     /// A storage error while an index is opened.
@@ -145,9 +146,10 @@ impl BaseCache {
 
 impl BaseFragment {
     fn new(fragment: &Fragment, keys: Arc<FragmentKeys>) -> Result<Self> {
-        let id = u32::try_from(fragment.id)
-            .map_err(|_| Error::Internal(format!("fragment {} of the base table", fragment.id)))?;
-        // Unknown in tables of old writers; such a fragment counts as too large for memory.
+        let id = u32::try_from(fragment.id).map_err(|_| {
+            Error::Internal(format!("fragment id {} exceeds 2^32 - 1", fragment.id))
+        })?;
+        // Old writers record no number of rows; such a fragment counts as too large for memory.
         let rows = fragment.physical_rows.map_or(u64::MAX, |rows| rows as u64);
         Ok(Self { id, rows, has_overlays: !fragment.overlays.is_empty(), keys })
     }
@@ -164,12 +166,12 @@ impl FragmentKeys {
         self.keys.present()
     }
 
-    /// Adds what a lookup cost that had to do without the keys, and gives the sum.
+    /// Adds the cost of a lookup without keys in memory, and returns the sum of all such costs.
     pub fn add_cost(&self, cost: u64) -> u64 {
         self.lookups.fetch_add(cost, Ordering::Relaxed) + cost
     }
 
-    /// The keys, read where they are not in memory. The place of a key is its row's offset.
+    /// The keys, read where they are not in memory. The position of a key is its row's offset.
     ///
     /// # Errors
     /// A storage error.
@@ -193,7 +195,7 @@ async fn read_keys(fragment: &FileFragment, key: &[String]) -> Result<SsTableKey
     with_table(move || SsTableKeys::dense(keys)).await
 }
 
-/// What tells a fragment's key columns from any others.
+/// The identity of a fragment's key columns: the fragment id and the data files that hold them.
 fn place_of(fragment: &Fragment, key_ids: &[i32]) -> String {
     let files = key_files(fragment, key_ids).into_iter();
     files.fold(fragment.id.to_string(), |place, file| format!("{place}/{file}"))
@@ -201,8 +203,8 @@ fn place_of(fragment: &Fragment, key_ids: &[i32]) -> String {
 
 /// The segments of the index on the key column, and the fragments that they cover.
 ///
-/// None where an answer would need translation: a key of several columns, stable row ids, or
-/// rows that moved since the index was built (Lance's fragment reuse index).
+/// Empty where the row ids of an answer would need translation: a key of several columns, stable
+/// row ids, or rows that moved since the index was built (Lance's fragment reuse index).
 async fn open_index(
     base: &Dataset,
     key: &[String],

@@ -1,9 +1,9 @@
-//! How many rows of a dataset one batch may have.
+//! The batch size of scans of a dataset with wide rows.
 //!
-//! Owns: an estimate of the bytes of a row, and what a scan of Lance is told because of it. Arrow's
-//! plain strings and lists have offsets of 32 bits: a batch with more than 2 GiB of them cannot be
-//! decoded, and one of half as much takes that much memory for each reader beside.
-//! Does not own: how many narrow rows make a good batch; who scans knows.
+//! Owns: an estimate of the bytes of a row, and the batch size that it sets on Lance's scanner.
+//! Arrow's plain strings and lists have 32-bit offsets. A batch with more than 2 GiB of them cannot
+//! be decoded, and a batch of half that size takes as much memory for each concurrent reader.
+//! Does not own: the batch size for narrow rows, which the caller sets.
 
 use arrow_schema::DataType;
 use lance::Dataset;
@@ -11,15 +11,15 @@ use lance::dataset::scanner::Scanner;
 use lance_file::version::ConcreteFileVersion;
 use lance_table::format::Fragment;
 
-/// Bytes of the first batches of a scan, by the estimate. Lance learns from them how wide rows are.
+/// Estimated bytes of the first batches of a scan. Lance measures the width of rows on them.
 const FIRST_BYTES: u64 = 512 << 20;
-/// Bytes of the batches behind.
+/// Bytes of the batches after them.
 const BATCH_BYTES: u64 = 64 << 20;
-/// How much larger than in its file a value is taken to be.
+/// Assumed ratio of a value's size in memory to its size in a file.
 const COMPRESSED: u64 = 4;
 
-/// Tells `scanner`, which reads the columns `names` of `dataset`, to give batches of `rows` rows, or of
-/// fewer where rows are so wide. `row_bytes`: those of a row in memory, where somebody has noted them.
+/// Sets the batch size of `scanner`, which reads the columns `names` of `dataset`: `rows` rows, or
+/// fewer where rows are wide. `row_bytes` is the size of a row in memory, where it was recorded.
 pub fn set_batches(
     scanner: &mut Scanner,
     dataset: &Dataset,
@@ -58,7 +58,8 @@ fn most_rows(dataset: &Dataset, names: &[String], row_bytes: Option<u64>) -> usi
     usize::try_from(FIRST_BYTES / variable.max(1)).unwrap_or(usize::MAX).max(1)
 }
 
-/// Bytes of a row on the disk, in the fragment that has the widest ones. A manifest may say any size.
+/// Bytes of a row on disk, in the fragment with the widest rows. Saturating: a manifest may record
+/// any size.
 fn widest_bytes(fragments: &[Fragment]) -> u64 {
     let bytes = |fragment: &Fragment| {
         let files = fragment.files.iter().filter_map(|file| file.file_size_bytes.get());
@@ -68,13 +69,13 @@ fn widest_bytes(fragments: &[Fragment]) -> u64 {
     fragments.iter().map(bytes).max().unwrap_or_default()
 }
 
-/// Bytes of a value of a fixed width.
+/// Bytes of a value of a fixed-width type.
 fn fixed_bytes(of: &DataType) -> Option<u64> {
     bytes_of(of, None)
 }
 
-/// Bytes of a value, in which each part of no fixed width has `variable`; `None` where that has none, or
-/// where they are too many to count: a schema may say any length.
+/// Bytes of a value, where each part of variable width counts `variable` bytes. `None` where such a
+/// part has no estimate, or where the sum overflows: a schema may declare any length.
 pub fn bytes_of(of: &DataType, variable: Option<u64>) -> Option<u64> {
     match of {
         DataType::Boolean => Some(1),
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_the_bytes_of_its_parts_and_no_width_where_they_are_too_many_to_count() {
+    fn a_value_has_the_bytes_of_its_parts_and_no_width_where_the_sum_overflows() {
         assert_eq!(fixed_bytes(&list(DataType::Float32, 1536)), Some(6144));
         assert_eq!(fixed_bytes(&list(DataType::Utf8, 3)), None);
         assert_eq!(bytes_of(&list(DataType::Utf8, 3), Some(64)), Some(192));

@@ -1,7 +1,7 @@
-//! What a process keeps of what it read, within a number of bytes.
+//! A cache of values that were read from storage, under one byte budget.
 //!
-//! Owns: the bound, which thing goes first (the one used longest ago), and the counters.
-//! Does not own: what the things are, or how they are read again.
+//! Owns: the budget, eviction of the least recently used value, and the counters.
+//! Does not own: what the values are, or how they are read again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,27 +10,27 @@ use std::sync::{Arc, Weak};
 use lancemem_core::types::Result;
 use parking_lot::Mutex;
 
-/// Counters of what is kept. They start at 0 when the table is opened.
+/// Counters of the cache. They start at 0 when the table is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptStats {
-    /// Bytes that are kept now.
+    /// Bytes in the cache now.
     pub bytes: usize,
-    /// The bound. What readers hold at the moment can exceed it.
+    /// The budget. Values that readers hold now are not evicted, so `bytes` can exceed it.
     pub limit_bytes: usize,
-    /// Times that something was asked for and was there.
+    /// Requests for a value that was in the cache.
     pub hits: u64,
-    /// Times that it was read.
+    /// Requests for a value that had to be read.
     pub misses: u64,
-    /// Things that went because of the bound.
+    /// Values that were evicted to meet the budget.
     pub evictions: u64,
 }
 
-/// A bound that many [`Cached`] share.
+/// A byte budget that many [`Cached`] values share.
 #[derive(Debug)]
 pub struct KeptBound {
     limit_bytes: usize,
     bytes: AtomicUsize,
-    /// Counts uses, so that the order of two of them is known.
+    /// A logical clock of uses, which orders values by recency.
     uses: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -38,18 +38,18 @@ pub struct KeptBound {
     members: Mutex<Vec<Weak<dyn Evict>>>,
 }
 
-/// Something under a bound.
+/// A slot of the cache.
 trait Evict: fmt::Debug + Send + Sync {
-    /// When it was last used; `None` where nothing is kept, or a reader holds it, so that letting
-    /// go of it would free nothing.
+    /// When the value was last used. `None` where the slot is empty, or where a reader holds the
+    /// value and eviction would free nothing.
     fn last_used(&self) -> Option<u64>;
 
-    /// Lets go of it. False where there is nothing any more.
+    /// Drops the value. False where the slot is empty.
     fn evict(&self) -> bool;
 }
 
 impl KeptBound {
-    /// A bound of `limit_bytes`.
+    /// A budget of `limit_bytes`.
     #[must_use]
     pub fn new(limit_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -79,7 +79,7 @@ impl KeptBound {
         self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets go of what was used longest ago until the bound is met.
+    /// Evicts the least recently used values until the budget is met.
     fn shrink(&self) {
         if self.bytes.load(Ordering::Relaxed) <= self.limit_bytes {
             return;
@@ -102,17 +102,17 @@ impl KeptBound {
     }
 }
 
-/// One thing that is read when it is asked for and kept while the bound allows.
+/// A slot for one value, which is read on demand and cached while the budget allows.
 pub struct Cached<T> {
     bound: Arc<KeptBound>,
     used: AtomicU64,
     value: Mutex<Option<(Arc<T>, usize)>>,
-    /// Held by the one who reads, so that the others wait instead of reading as well.
+    /// Held while the value is read, so that concurrent callers wait for one read (single flight).
     reading: tokio::sync::Mutex<()>,
 }
 
 impl<T: Send + Sync + 'static> Cached<T> {
-    /// Nothing yet, under `bound`.
+    /// An empty slot under `bound`.
     #[must_use]
     pub fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
         let kept = Arc::new(Self {
@@ -131,7 +131,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
         kept
     }
 
-    /// The thing, if it is there. Counts as a use, not as a hit.
+    /// The value, if it is cached. Counts as a use, not as a hit.
     #[must_use]
     pub fn present(&self) -> Option<Arc<T>> {
         let value = self.value.lock().as_ref().map(|(value, _)| value.clone());
@@ -141,10 +141,10 @@ impl<T: Send + Sync + 'static> Cached<T> {
         value
     }
 
-    /// The thing, read by `read` where it is not there. `read` gives it with its bytes.
+    /// The value, read by `read` where it is not cached. `read` returns it with its size in bytes.
     ///
     /// # Errors
-    /// The error of `read`; then nothing is kept.
+    /// The error of `read`; the slot stays empty.
     pub async fn get_or_read(
         &self,
         read: impl Future<Output = Result<(T, usize)>>,
@@ -171,7 +171,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
 
 impl<T> Cached<T> {
     fn let_go(&self) -> bool {
-        // Dropped behind the lock: the value may be large, or hold others of its kind.
+        // Dropped after the lock is released: the value may be large, or own other cached values.
         let value = self.value.lock().take();
         if let Some((_, bytes)) = &value {
             self.bound.bytes.fetch_sub(*bytes, Ordering::Relaxed);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_used_longest_ago_goes_first() {
+    async fn the_least_recently_used_value_is_evicted_first() {
         let bound = KeptBound::new(100);
         let kept: Vec<_> = (0..4).map(|_| Cached::<usize>::new(&bound)).collect();
         for one in &kept[..3] {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_reader_holds_stays() {
+    async fn a_value_that_a_reader_holds_is_not_evicted() {
         let bound = KeptBound::new(10);
         let (first, second) = (Cached::new(&bound), Cached::new(&bound));
         let held = get(&first, 8).await;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_dropped_is_not_counted_any_more() {
+    async fn a_dropped_value_is_not_counted() {
         let bound = KeptBound::new(100);
         let kept = Cached::new(&bound);
         get(&kept, 30).await;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_who_ask_at_once_read_once() {
+    async fn concurrent_requests_read_once() {
         let bound = KeptBound::new(100);
         let kept = Cached::new(&bound);
         let gets = (0..8).map(|_| {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_an_error_the_next_one_reads_again() {
+    async fn after_an_error_the_next_request_reads_again() {
         let bound = KeptBound::new(100);
         let kept: Arc<Cached<usize>> = Cached::new(&bound);
         let failed = kept.get_or_read(async { Err(Error::input("no")) }).await;

@@ -1,11 +1,10 @@
 //! Data files on a local disk, read on the caller's thread.
 //!
-//! Owns: the files that this process keeps open for them, under one bound, and reads of a range out
-//! of them without a change of thread. Lance's own reader hands every range to another thread; for
-//! the few kilobytes of a row, which lie in the page cache as a rule, that costs several times the
-//! read.
-//! Does not own: which thread that is. It waits for the disk, so it must not be one of a runtime
-//! (`row_readers`).
+//! Owns: the open files of this process, under one bound, and reads of ranges from them without a
+//! change of thread. Lance's own reader hands every range to another thread. For a row of a few
+//! kilobytes, usually in the page cache, that costs several times the read.
+//! Does not own: the choice of the thread. It blocks on the disk, so it must not be a worker of an
+//! async runtime (`row_readers`).
 
 use std::fmt;
 use std::fs::File;
@@ -35,17 +34,18 @@ use parking_lot::RwLock;
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
 
-/// Files that are open at most, for all datasets together: a table has more of them, and as many SSTables
-/// as are not compacted yet, than a process may have handles.
+/// Most open files, for all datasets together. A table and its uncompacted SSTables can have more
+/// files than a process may have handles.
 const OPEN_FILES: usize = 128;
 
-/// How long the end of a dataset waits for others that look for their files.
+/// How long the drop of a dataset waits for the lock on the open files.
 const CLOSE_WAIT: Duration = Duration::from_millis(10);
 
-/// What is open, by dataset and path.
+/// Open files by dataset and path.
 type OpenFiles = HashMap<(u64, Path), Arc<OpenFile>, RandomState>;
 
-/// How a file is asked for without a copy of its path. Hashed as what is open is.
+/// The key of a lookup in [`OpenFiles`], without a copy of the path. Its hash equals that of the
+/// owned key.
 #[derive(Hash)]
 struct FileSlot<'a>(u64, &'a Path);
 
@@ -79,12 +79,12 @@ impl LocalFiles {
 
     async fn file(&self, location: &Path) -> Result<Arc<OpenFile>> {
         let place = FileSlot(self.dataset, location);
-        // Never waited for: a fork leaves a lock that is held elsewhere to its child as it is.
+        // Only `try_read`: after a fork, a lock that another thread held stays locked in the child.
         let known = OPEN.try_read().and_then(|open| open.get(&place).cloned());
         if let Some(file) = known {
             return Ok(file);
         }
-        // Nobody compares tags of a range of a file that never changes.
+        // Without an e-tag: the file is immutable, and no reader compares tags of a range.
         let meta = ObjectMeta { e_tag: None, ..self.disk.head(location).await? };
         let local = to_local_path(location);
         let opened = open_file(LocalPath::new(&local)).map_err(|error| failed(location, error))?;
@@ -104,7 +104,7 @@ impl LocalFiles {
 }
 
 impl Drop for LocalFiles {
-    /// A removed file takes room on the disk for as long as it is open.
+    /// Closes the files of this dataset: a removed file takes space on disk while it is open.
     fn drop(&mut self) {
         if let Some(mut open) = OPEN.try_write_for(CLOSE_WAIT) {
             open.retain(|(dataset, _), _| *dataset != self.dataset);
@@ -124,7 +124,7 @@ impl OpenFile {
                 Err(error) => return Err(error.into()),
             }
         }
-        // A vector may have room for more than was asked for.
+        // A vector may have more capacity than was requested.
         bytes.truncate(length);
         Ok(bytes.into())
     }
@@ -151,7 +151,7 @@ impl ObjectStore for LocalFiles {
             return self.disk.get_opts(location, options).await;
         };
         let file = self.file(location).await?;
-        // Out of a damaged file come ranges that start behind its end, or end before they start.
+        // The metadata of a damaged file can yield ranges beyond its end, or with end before start.
         let range = range.start..range.end.min(file.meta.size);
         if range.start > range.end {
             return Err(failed(location, ErrorKind::UnexpectedEof.into()));
@@ -208,7 +208,7 @@ impl ObjectStore for LocalFiles {
 mod tests {
     use super::*;
 
-    /// A file on disk, and where it is for each side.
+    /// A file on disk, with its local path and its path in the object store.
     fn ten_bytes() -> (tempfile::TempDir, std::path::PathBuf, Path) {
         let folder = tempfile::tempdir().unwrap();
         let local = folder.path().join("data");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ranges_are_read_out_of_a_file_that_stays_open() {
+    async fn ranges_are_read_from_a_file_that_stays_open() {
         let (_folder, local, path) = ten_bytes();
         let files = LocalFiles::new();
         assert_eq!(files.get_range(&path, 2..5).await.unwrap(), "234");
@@ -241,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     #[expect(clippy::reversed_empty_ranges, reason = "what a damaged file asks for")]
-    async fn a_range_that_no_file_has_is_an_error() {
+    async fn a_range_outside_the_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "0123456789").unwrap();
         let path = Path::from_absolute_path(folder.path().join("a")).unwrap();

@@ -1,19 +1,20 @@
-//! Generations of a shard that were flushed and are in no place where a reader looks.
+//! Missing generations: flushed, but neither listed by the shard manifest nor compacted.
 //!
 //! Owns: the rule, as a pure function over a shard manifest and the progress of a base version.
-//! Does not own: what is read first, or what a missing generation means to the caller (`table`).
+//! Does not own: the order of the reads, or what a missing generation means to the caller
+//! (`table`).
 //!
-//! A flush raises the current generation and lists its SSTable in one manifest version. A compaction
-//! commits its progress to the base table first and takes the SSTables out of the manifest second.
-//! With a base version that was read after the manifest, every generation below the current one is
-//! therefore listed, or at or below the progress.
+//! A flush raises the current generation and lists its SSTable in one manifest version. A
+//! compaction commits its progress to the base table first and takes the SSTables out of the
+//! manifest second. With a base version that was read after the manifest, every generation below
+//! the current one is therefore listed, or at or below the progress.
 
 use std::fmt;
 
 use lancemem_core::format::ShardManifest;
 use lancemem_core::types::Generation;
 
-/// Generations that follow each other, all of them missing.
+/// A contiguous range of missing generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingRange {
     /// The oldest.
@@ -23,7 +24,7 @@ pub struct MissingRange {
 }
 
 impl MissingRange {
-    /// Whether `generation` is one of them.
+    /// Whether the range contains `generation`.
     #[must_use]
     pub fn contains(&self, generation: Generation) -> bool {
         (self.first..=self.last).contains(&generation)
@@ -39,9 +40,9 @@ impl fmt::Display for MissingRange {
     }
 }
 
-/// The generations that `manifest` neither lists nor has still to flush, and that a base version
-/// whose progress in the shard is `compacted` does not contain. Without a progress they count from
-/// `first` on.
+/// The generations below the current one that `manifest` does not list and that a base version with
+/// the progress `compacted` in the shard does not contain. Without a progress, generations count
+/// from `first` on.
 #[must_use]
 pub fn missing_generations(
     manifest: &ShardManifest,
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_or_compacted_is_not_missing() {
+    fn a_listed_or_compacted_generation_is_not_missing() {
         assert!(missing(&[], 1, None, 1).is_empty(), "nothing was flushed");
         assert!(missing(&[1, 2, 3], 4, None, 1).is_empty());
         assert!(missing(&[3, 2, 1], 4, Some(2), 1).is_empty(), "not drained yet");
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_missing() {
+    fn a_generation_that_is_neither_listed_nor_compacted_is_missing() {
         assert_eq!(missing(&[], 3, Some(1), 1), ["generation 2"]);
         assert_eq!(missing(&[], 4, None, 1), ["generations 1 to 3"]);
         assert_eq!(
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_progress_they_count_from_the_first_on() {
+    fn without_a_progress_generations_count_from_the_first_on() {
         assert!(missing(&[5], 6, None, 5).is_empty());
         assert_eq!(missing(&[5, 7], 8, None, 5), ["generation 6"]);
         assert_eq!(missing(&[5], 6, Some(2), 5), ["generations 3 to 4"], "the progress decides");

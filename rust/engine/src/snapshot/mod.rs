@@ -1,6 +1,6 @@
-//! What one query pins: a base version and, per shard, the SSTables and rows above it.
+//! The snapshot of one query: a base version and, per shard, the SSTables and rows above it.
 //!
-//! Owns: [`Snapshot`], the immutable cut, the open SSTables, and what is kept of them in memory.
+//! Owns: [`Snapshot`], which is immutable, the open SSTables, and their cache in memory.
 //! Does not own: how a snapshot is gathered from storage and jobs (`table`), or how it is read.
 
 mod base;
@@ -48,14 +48,14 @@ pub enum Consistency {
     Live,
 }
 
-/// One consistent cut of a table. Never changes; reads of one snapshot always agree.
+/// A consistent snapshot of a table. Immutable: reads of one snapshot always agree.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The base table at one version.
     pub base: Arc<Dataset>,
-    /// Columns of the result, in order: the base table's.
+    /// Columns of the result, in the order of the base table.
     pub schema: SchemaRef,
-    /// The same with what stored rows need to become rows of them.
+    /// The same columns, with the rules that reconcile stored rows with them.
     pub columns: Arc<TableSchema>,
     /// Names of the key columns in primary-key order; empty for an append-only table.
     pub key: Arc<[String]>,
@@ -63,7 +63,7 @@ pub struct Snapshot {
     pub sharding: Option<Sharding>,
     /// What the shards hold above the base table.
     pub shards: Vec<SnapshotShard>,
-    /// What this process keeps of the base table for lookups by key.
+    /// The cache of the base table in this process, for lookups by key.
     pub base_cache: Arc<BaseCache>,
 }
 
@@ -72,7 +72,7 @@ pub struct Snapshot {
 pub struct SnapshotShard {
     /// The shard.
     pub shard_id: ShardId,
-    /// The bucket whose keys it holds, where its manifest says so.
+    /// The bucket whose keys it holds, where its manifest records one.
     pub bucket: Option<i32>,
     /// Version of the shard manifest that lists the SSTables.
     pub manifest_version: ManifestVersion,
@@ -84,12 +84,12 @@ pub struct SnapshotShard {
     pub log: LogPart,
 }
 
-/// Where the rows in memory of one shard are from.
+/// The source of the rows in memory of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPart {
-    /// From the log, up to before this position; none where the log was not read.
+    /// The log, up to but without this position; `None` where the log was not read.
     Before(Option<WalPosition>),
-    /// From a job, whose memory nothing on storage names.
+    /// A job. No name on storage refers to its memory, so such a snapshot has no token.
     Job,
 }
 
@@ -100,8 +100,8 @@ impl Snapshot {
         self.base.version().version
     }
 
-    /// The name by which another process can pin the same snapshot ([`crate::Table::snapshot_at`]); none
-    /// where it shows rows of a job that storage does not have.
+    /// The token by which another process opens the same snapshot ([`crate::Table::snapshot_at`]).
+    /// `None` where the snapshot has rows of a job that storage does not have.
     #[must_use]
     pub fn token(&self) -> Option<SnapshotToken> {
         let shards = self.shards.iter().map(|shard| {
@@ -115,13 +115,13 @@ impl Snapshot {
         })
     }
 
-    /// Whether nothing lies above the base table, so that no choice by key is needed.
+    /// Whether no source lies above the base table, so that no merge by key is needed.
     #[must_use]
     pub fn is_base_only(&self) -> bool {
         self.shards.iter().all(|shard| shard.sstables.is_empty() && shard.memtables.is_empty())
     }
 
-    /// Whether nothing in its shard is newer than the source at `record_index` of [`Self::sources`].
+    /// Whether the source at `index` of [`Self::sources`] is the newest of its shard.
     #[must_use]
     pub fn is_newest_source(&self, index: usize) -> bool {
         let mut end = 0;
@@ -134,8 +134,8 @@ impl Snapshot {
         false
     }
 
-    /// The same snapshot without the sources at the places of [`Self::sources`] that `leaves_out`
-    /// names.
+    /// The same snapshot without the sources for whose index in [`Self::sources`] `leaves_out` is
+    /// true.
     #[must_use]
     pub fn without(&self, leaves_out: impl Fn(usize) -> bool) -> Self {
         let mut snapshot = self.clone();
@@ -158,8 +158,8 @@ impl Snapshot {
                 .sstables
                 .iter()
                 .map(|sstable| (Freshness::SsTable(sstable.generation), Source::SsTable(sstable)));
-            let memory = shard.memtables.iter().map(|snapshot| {
-                (Freshness::MemTable(snapshot.generation()), Source::MemTable(snapshot))
+            let memory = shard.memtables.iter().map(|memtable| {
+                (Freshness::MemTable(memtable.generation()), Source::MemTable(memtable))
             });
             sstables.chain(memory)
         })
@@ -175,7 +175,7 @@ pub enum Source<'a> {
     MemTable(&'a MemTableView),
 }
 
-/// Whether compaction has moved `generation` into the base version that lists `compacted`.
+/// Whether the base version that records the progress `compacted` contains `generation`.
 #[must_use]
 pub fn is_compacted(compacted: Option<Generation>, generation: Generation) -> bool {
     compacted.is_some_and(|through| generation <= through)

@@ -1,7 +1,7 @@
-//! Which SSTables are being read in this process.
+//! The registry of SSTables that are open in this process.
 //!
-//! Owns: a weak reference to every SSTable that was opened, whoever holds it: a snapshot, a plan that
-//! still streams, a compaction, the cache of a table.
+//! Owns: a weak reference to every SSTable that was opened. The strong references are in snapshots,
+//! plans that still stream, compactions and the caches of tables.
 //! Does not own: the SSTables, or what may be removed.
 
 use std::collections::HashMap;
@@ -13,12 +13,12 @@ use lancemem_core::types::PerProcess;
 use object_store::path::Path;
 use parking_lot::Mutex;
 
-/// Every table of the process shares it: two handles of one table read the same SSTables.
+/// One registry for the process: two handles of one table read the same SSTables.
 static OPENED: PerProcess<Mutex<Opened>> = PerProcess::new(Mutex::default);
 
 type Opened = HashMap<String, Vec<Weak<Dataset>>>;
 
-/// Remembers an open SSTable for as long as anybody holds it.
+/// Registers an open SSTable for as long as a strong reference to it exists.
 pub fn remember(sstable: &Arc<Dataset>) {
     let place = place_of(sstable, &sstable.branch_location().path);
     let mut opened = OPENED.get().lock();
@@ -29,7 +29,7 @@ pub fn remember(sstable: &Arc<Dataset>) {
     opened.entry(place).or_default().push(Arc::downgrade(sstable));
 }
 
-/// Whether somebody in this process holds the SSTable in the folder `path` of the table of `base`.
+/// Whether a reader in this process holds the SSTable in the folder `path` of the table of `base`.
 #[must_use]
 pub fn is_pinned(base: &Dataset, path: &str) -> bool {
     let folder = path.split('/').fold(base.branch_location().path, Path::join);
@@ -39,7 +39,7 @@ pub fn is_pinned(base: &Dataset, path: &str) -> bool {
     sstables.is_some_and(|sstables| sstables.iter().any(|sstable| sstable.strong_count() > 0))
 }
 
-/// The one name of a folder, whatever links lead there.
+/// The canonical name of a folder: symbolic links are resolved.
 fn place_of(dataset: &Dataset, folder: &Path) -> String {
     let is_local =
         dataset.uri().split_once("://").is_none_or(|(scheme, _)| scheme.starts_with("file"));

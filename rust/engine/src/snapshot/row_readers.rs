@@ -1,8 +1,8 @@
 //! Rows of a Lance dataset by fragment and offset, through files that stay open.
 //!
-//! Owns: one open reader for each fragment and choice of columns that somebody asked for, and
-//! the threads that rows of local files are read and decoded on, some rows each. Each has readers
-//! of its own: the queue of a reader's requests is behind a lock, for which they would wait.
+//! Owns: one open reader for each fragment and set of columns that a lookup reads, and the threads
+//! that read and decode rows of local files in parallel. Each thread has readers of its own: the
+//! request queue of a reader is behind a lock, on which threads would wait for each other.
 //! Does not own: which rows are read (`lookup`).
 
 use std::collections::HashMap;
@@ -24,26 +24,27 @@ use tokio::runtime::Handle;
 
 use super::local_files::LocalFiles;
 
-/// Readers that are open at most.
+/// Most open readers.
 const READERS: usize = 256;
-/// Rows that are worth a thread of their own.
+/// Rows that justify a thread of their own.
 const ROWS_A_THREAD: usize = 128;
-/// Threads of one fragment. A disk answers several at once, whatever the number of processors.
+/// Threads of one fragment. A disk serves several requests at once, independent of the number of
+/// processors.
 const THREADS: usize = 8;
-/// What Lance reads at once of a local file where it needs less.
+/// The least number of bytes that Lance reads at once from a local file.
 const BLOCK_BYTES: usize = 4_096;
-/// Reads at a time, and tries of one, of a disk that is always there.
+/// Concurrent reads of a local disk, and retries of one. A local disk needs no retry.
 const READS_AT_ONCE: usize = 8;
 const TRIES: usize = 0;
 
-/// A fragment, the ids of the columns that are read, outermost ones, and which of the threads reads.
+/// A fragment, the ids of the top-level columns that are read, and the number of the thread.
 type ReaderKey = (u32, Vec<i32>, usize);
 
 /// The open readers of one dataset, which is one version.
 #[derive(Debug, Default)]
 pub struct RowReaders {
     open: Mutex<HashMap<ReaderKey, Arc<OpenReader>>>,
-    /// What local files are read through; made by the first of them.
+    /// The reader of local files, created by the first read of one.
     local: Mutex<Option<LocalReads>>,
 }
 
@@ -57,13 +58,13 @@ struct LocalReads {
 #[derive(Debug)]
 struct OpenReader {
     reader: FragmentReader,
-    /// Whether its reads wait for a disk on the thread that asks.
+    /// Whether its reads block on a disk on the calling thread.
     is_local: bool,
 }
 
 impl RowReaders {
-    /// The rows at `offsets`, which ascend and are not deleted, of a fragment of `dataset`, with
-    /// the columns of `schema_rules`.
+    /// The rows at `offsets` of a fragment of `dataset`, with the columns `columns`. `offsets`
+    /// ascend, and none of their rows is deleted.
     ///
     /// # Errors
     /// A storage error.
@@ -80,7 +81,7 @@ impl RowReaders {
         }
         let threads = (offsets.len() / ROWS_A_THREAD).clamp(1, THREADS);
         let mut parts = offsets.chunks(offsets.len().div_ceil(threads).max(1));
-        // A thread that waits anyway reads the first part itself, while others read the rest.
+        // A thread that may block reads the first part itself, while other threads read the rest.
         let here = if may_wait_here() { parts.next() } else { None };
         let from = usize::from(here.is_some());
         let readers = (from..threads).map(|thread| self.reader(dataset, fragment, columns, thread));
@@ -96,7 +97,7 @@ impl RowReaders {
         }
         parts.extend(try_join_all(others).await?);
         let Some(first) = parts.first() else {
-            return Err(Error::internal("no offsets to read rows at"));
+            return Err(Error::internal(format!("no row offsets for fragment {fragment}")));
         };
         if parts.len() == 1 {
             return Ok(first.clone());
@@ -118,7 +119,9 @@ impl RowReaders {
             return Ok(known);
         }
         let file = dataset.get_fragment(fragment as usize);
-        let file = file.ok_or_else(|| Error::internal(format!("no fragment {fragment}")))?;
+        let file = file.ok_or_else(|| {
+            Error::internal(format!("dataset {} has no fragment {fragment}", dataset.uri()))
+        })?;
         let opened = Arc::new(self.open(dataset, &file, columns, thread).await?);
         let mut open = self.open.lock();
         if open.len() >= READERS {
@@ -135,7 +138,7 @@ impl RowReaders {
         columns: &Schema,
         thread: usize,
     ) -> Result<OpenReader> {
-        // Who asks for offsets knows that their rows are live.
+        // Deletions are ignored: the caller passes offsets of live rows only.
         let mut config = FragReadConfig::default().with_ignore_deletions(true);
         let elsewhere = file.metadata().files.iter().any(|file| file.base_id.is_some());
         let is_local = !elsewhere && dataset.object_store(None).await?.has_direct_local_paths();
@@ -152,12 +155,12 @@ impl RowReaders {
             schedulers: Default::default(),
         });
         let Some(known) = schedulers.get_mut(thread) else {
-            return Err(Error::internal(format!("thread {thread} of {THREADS} reads rows")));
+            return Err(Error::internal(format!("reader {thread} is not below {THREADS}")));
         };
         if let Some(known) = known {
             return Ok(known.clone());
         }
-        // Lance opens files of a scheme of its own by itself; those of this one through the store.
+        // Of a `file` URI Lance opens files itself; of a `memory` URI it reads through this store.
         let scheme = "memory:///".parse().map_err(|error| Error::internal(format!("{error}")))?;
         let store = ObjectStore::new(
             files.clone(),
@@ -170,7 +173,7 @@ impl RowReaders {
             TRIES,
             None,
         );
-        // The lite one reads where it is polled and has no tasks of its own.
+        // The lite scheduler reads where it is polled and spawns no tasks.
         let config = SchedulerConfig::max_bandwidth(&store).with_lite_scheduler();
         let scheduler = ScanScheduler::new(Arc::new(store), config);
         *known = Some(scheduler.clone());
@@ -178,7 +181,7 @@ impl RowReaders {
     }
 }
 
-/// Reads and decodes on a thread that may wait for the disk, from now on.
+/// Starts to read and decode on a thread that may block on the disk.
 fn take_on_thread(
     reader: Arc<OpenReader>,
     offsets: &[u32],
@@ -188,6 +191,6 @@ fn take_on_thread(
     let taking = tokio::task::spawn_blocking(take);
     async move {
         let taken = taking.await;
-        taken.map_err(|error| Error::internal(format!("reading rows by offset ended: {error}")))?
+        taken.map_err(|error| Error::internal(format!("reading rows by offset: {error}")))?
     }
 }

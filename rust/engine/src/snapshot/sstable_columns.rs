@@ -1,8 +1,8 @@
-//! What a merge needs of every row of an SSTable: its key, and whether it only deletes.
+//! The columns of an SSTable that a merge needs: keys and tombstones.
 //!
-//! Owns: reading both from the SSTable's data file, by row position and without the rows that the SSTable's
-//! own deletion vector hides, and which those are.
-//! Does not own: how long they stay in memory (`cache`).
+//! Owns: reading both from the SSTable's data file, by row position, without the rows that the
+//! SSTable's own deletion vector hides; and reading that deletion vector.
+//! Does not own: how long keys and tombstones stay in memory (`cache`).
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use super::SsTableKeys;
 use crate::errors::{Context, SsTableErrors};
 use crate::record_index::column_batches;
 
-/// The keys of `sstable`, named `name` in errors, and the rows that only delete: who compares keys asks
-/// for those next, and a second look at the file costs more than the column.
+/// The keys of `sstable`, named `name` in errors, and its tombstones. A merge that compares keys
+/// reads the tombstones next, and a second read of the file costs more than the column.
 ///
 /// # Errors
 /// A storage error, or damage.
@@ -56,7 +56,7 @@ pub(super) async fn read_keys(
     Ok((SsTableKeys::new(keys, shown), tombstones))
 }
 
-/// Positions of the rows of `sstable` that only delete.
+/// Row positions of the tombstones of `sstable`.
 ///
 /// # Errors
 /// A storage error, or damage.
@@ -75,46 +75,46 @@ pub(super) async fn read_tombstones(sstable: &Dataset, name: &str) -> Result<Roa
     Ok(tombstones)
 }
 
-/// Notes those of `batch`, whose first row is row `first` of the SSTable.
+/// Adds the tombstones of `batch`, whose first row is row `first` of the SSTable.
 fn note_tombstones(
     tombstones: &mut RoaringBitmap,
     batch: &RecordBatch,
     first: u32,
     name: &str,
 ) -> Result<()> {
-    let txns = batch
+    let column = batch
         .column_by_name(TOMBSTONE)
         .ok_or_else(|| Error::Internal(format!("{name} was read without {TOMBSTONE}")))?
         .as_boolean_opt()
         .ok_or_else(|| {
-            Error::corrupt(name, "misshapen", format!("{TOMBSTONE} is no column of booleans"))
+            Error::corrupt(name, "misshapen", format!("column {TOMBSTONE} is not boolean"))
         })?;
-    for row in txns.values().set_indices() {
+    for row in column.values().set_indices() {
         tombstones.insert(first + position(row, name)?);
     }
     Ok(())
 }
 
-/// Rows of the data file of `sstable`, and positions of those that are hidden.
+/// Number of rows in the data file of `sstable`, and positions of the hidden ones.
 ///
 /// # Errors
 /// A storage error, or damage.
 pub(super) async fn read_hidden(sstable: &Dataset, name: &str) -> Result<(u64, RoaringBitmap)> {
     let Some((fragment, hidden)) = rows_of(sstable, name).await? else {
-        return Err(Error::corrupt(name, "misshapen", "no fragment, an SSTable has one"));
+        return Err(Error::corrupt(name, "misshapen", "expected one fragment, found none"));
     };
     let rows = fragment.physical_rows().await.in_sstable(name)? as u64;
     let hidden = hidden.map_or_else(RoaringBitmap::new, |hidden| RoaringBitmap::from(&*hidden));
     match hidden.max() {
         Some(last) if u64::from(last) >= rows => {
-            let found = format!("its row {last} of {rows} is deleted");
+            let found = format!("deletion vector has row {last}, the data file has {rows} rows");
             Err(Error::corrupt(name, "misshapen", found))
         }
         _ => Ok((rows, hidden)),
     }
 }
 
-/// The fragment of an SSTable, and the rows of it that are hidden; nothing for an SSTable without rows.
+/// The fragment of an SSTable and its hidden rows; `None` for an SSTable without rows.
 async fn rows_of(
     sstable: &Dataset,
     name: &str,
@@ -122,11 +122,11 @@ async fn rows_of(
     let mut fragments = sstable.get_fragments();
     let Some(fragment) = fragments.pop() else { return Ok(None) };
     if fragment.metadata().files.is_empty() {
-        return Err(Error::corrupt(name, "misshapen", "its fragment has no file"));
+        return Err(Error::corrupt(name, "misshapen", "the fragment has no file"));
     }
     if !fragments.is_empty() || fragment.id() != 0 {
         let found = format!(
-            "{} fragments up to {}, an SSTable has one",
+            "expected one fragment with id 0, found {}, the last with id {}",
             fragments.len() + 1,
             fragment.id()
         );
@@ -147,5 +147,5 @@ fn without(
 }
 
 fn position(row: usize, name: &str) -> Result<u32> {
-    u32::try_from(row).map_err(|_| Error::Internal(format!("row {row} of {name}")))
+    u32::try_from(row).map_err(|_| Error::Internal(format!("{name}: row {row} exceeds 2^32 - 1")))
 }

@@ -1,6 +1,6 @@
 //! The keys of one SSTable, in memory.
 //!
-//! Owns: the newest row of each key of an SSTable, and the way from a key to its row.
+//! Owns: the newest row of each key of an SSTable, and the hash table from a key to its row.
 //! Does not own: how the keys are read from storage, or how long they stay (`cache`).
 
 use std::hash::{BuildHasher, Hasher};
@@ -16,25 +16,25 @@ use roaring::RoaringBitmap;
 
 /// The encoded keys of an SSTable's live rows, tombstones included, each once, by row position.
 ///
-/// A row that the SSTable's own deletion vector hides has no place here: a later row of the SSTable has
+/// A row that the SSTable's own deletion vector hides is left out: a later row of the SSTable has
 /// its key.
 #[derive(Debug)]
 pub struct SsTableKeys {
     keys: KeyBlock,
-    /// Row position of each key; `None` where the first key is of row 0 and no row is left out.
+    /// Row position of each key; `None` where the positions are 0, 1, 2 and so on without a gap.
     positions: Option<Vec<u32>>,
     hasher: RandomState,
     /// Built by the first [`Self::find`].
     table: OnceLock<KeyTable>,
-    /// Places of the least and the greatest key, found by the first [`Self::range`].
+    /// Places of the least and the greatest key, computed by the first [`Self::range`].
     range: OnceLock<Option<(usize, usize)>>,
 }
 
-/// From the hash of a key to its place in the block.
+/// The hash table from a key to its place in the block.
 #[derive(Debug)]
 struct KeyTable {
     places: HashTable<u32>,
-    /// Whether no key is there twice.
+    /// Whether every key occurs once.
     unique: bool,
 }
 
@@ -74,7 +74,7 @@ impl SsTableKeys {
         self.keys.get(place)
     }
 
-    /// Whether no key is there twice. Builds the table of [`Self::find`].
+    /// Whether every key occurs once. Builds the table of [`Self::find`].
     #[must_use]
     pub fn is_unique(&self) -> bool {
         self.table().unique
@@ -119,7 +119,7 @@ impl SsTableKeys {
         places.map(|place| self.position(place))
     }
 
-    /// The row positions of the keys at `places`, which may be few of all.
+    /// The row positions of the keys at `places`.
     #[must_use]
     pub fn positions_of(&self, places: RoaringBitmap) -> RoaringBitmap {
         match &self.positions {
@@ -171,7 +171,7 @@ impl SsTableKeys {
         for (place, key) in (0..).zip(self.keys.iter()) {
             let is_key = |other: &u32| self.keys.get(*other as usize) == key;
             match places.entry(self.hash(key), is_key, hash_of) {
-                // In an SSTable only where its writer hid too few rows. The later one is the newer.
+                // A duplicate key: the writer of the SSTable hid too few rows. The later row wins.
                 Entry::Occupied(mut earlier) => {
                     *earlier.get_mut() = place;
                     unique = false;
@@ -196,8 +196,8 @@ impl SsTableKeys {
     }
 }
 
-/// What hashbrown allocates for `keys` places: a power of two of slots, at most 7/8 full, each
-/// with a control byte, and a group of those more.
+/// Bytes that hashbrown allocates for `keys` places: a power of two of slots, at most 7/8 full,
+/// each with a control byte, and one more group of control bytes.
 fn table_bytes(keys: usize) -> usize {
     if keys == 0 {
         return 0;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_rows_finds_nothing() {
+    fn an_sstable_without_rows_finds_nothing() {
         let sstable = SsTableKeys::new(KeyBlock::default(), Vec::new());
         assert!(sstable.is_empty());
         assert_eq!((sstable.find(b"a"), sstable.heap_bytes()), (None, 0));

@@ -1,7 +1,7 @@
-//! What a process keeps open of a table, shared by all its views: SSTables first of all.
+//! The open SSTables of a table in this process, shared by all its snapshots.
 //!
-//! Owns: one handle per run, and what is kept of the SSTable once somebody needed it.
-//! Does not own: which runs a snapshot reads, or which kept thing goes when room is short (`cache`).
+//! Owns: one handle per SSTable, with the keys, filter, key index and tombstones read from it.
+//! Does not own: which SSTables a snapshot reads, or which cached value is evicted (`cache`).
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -32,14 +32,14 @@ use crate::sstable::{
     SsTableFiles, compare, is_ours, no_file, open_sstable, other_size, stamps,
 };
 
-/// Bytes that a table keeps of its SSTables by default.
+/// Default byte budget of the cache of a table.
 const LIMIT_BYTES: usize = 256 << 20;
-/// Fragments of a dataset that are opened before somebody asks for their rows.
+/// Fragments of a dataset whose metadata is prefetched.
 const FILES_AHEAD: usize = 32;
 /// Rows of one page of an SSTable's key index.
 const PAGE_ROWS: u64 = 8_192;
 
-/// An open SSTable. SSTables are immutable, so what was read once stays true.
+/// An open SSTable. SSTables are immutable, so values that were read once stay valid.
 #[derive(Debug)]
 pub struct SsTableHandle {
     /// Its shard.
@@ -48,11 +48,12 @@ pub struct SsTableHandle {
     pub generation: Generation,
     /// Folder name inside the shard.
     pub path: String,
-    /// The SSTable as a Lance dataset; its deletion vector hides rows superseded inside the SSTable.
+    /// The SSTable as a Lance dataset; its deletion vector hides rows superseded inside the
+    /// SSTable.
     pub dataset: Arc<Dataset>,
-    /// Its columns with their field ids: those of the table when it was written.
+    /// Its columns with their field ids: the table's columns when it was written.
     pub columns: SchemaRef,
-    /// Reads rows of it.
+    /// Reads its rows.
     pub row_readers: RowReaders,
     keys: Arc<Cached<SsTableKeys>>,
     filter: Arc<Cached<KeyFilter>>,
@@ -62,19 +63,19 @@ pub struct SsTableHandle {
     trusted: bool,
     /// Whether files are compared with their checksums.
     verifies: bool,
-    /// What the disk said of its files when they were compared, where all that is known of the SSTable was
-    /// read after that.
+    /// Size and modification time of its files when they were compared with their checksums. `None`
+    /// where they were not compared, or where anything was cached before that.
     compared: Option<FileStamps>,
     /// Rows of the data file, hidden ones included.
     rows: u64,
-    /// Bytes of one of them in memory, where whoever wrote the SSTable has noted that.
+    /// Bytes of a row in memory, where the writer of the SSTable recorded them.
     pub row_bytes: Option<u64>,
     /// Pages of the key index that lookups have read.
     pages_read: AtomicU64,
 }
 
 impl SsTableHandle {
-    /// The newest row of each key of the SSTable, tombstones included; reads which those are too.
+    /// The newest row of each key of the SSTable, tombstones included. Caches the tombstones, too.
     ///
     /// # Errors
     /// A storage error while the key columns are read.
@@ -88,7 +89,7 @@ impl SsTableHandle {
         self.keys.get_or_read(read).await
     }
 
-    /// The same with the table by which they are found, which a scan does not need.
+    /// The same with the hash table of [`SsTableKeys::find`], which a scan does not need.
     ///
     /// # Errors
     /// As [`Self::keys`].
@@ -107,12 +108,12 @@ impl SsTableHandle {
         self.keys.present()
     }
 
-    /// The bloom filter, where it may be believed.
+    /// The bloom filter, where it can be trusted.
     ///
     /// # Errors
     /// A storage error, or damage.
     pub async fn filter(&self) -> Result<Option<Arc<KeyFilter>>> {
-        // Whoever reads what is left of a damaged SSTable asks its rows.
+        // A read without verification, as of a damaged SSTable, uses its rows only.
         if !self.trusted || !self.verifies {
             return Ok(None);
         }
@@ -124,9 +125,9 @@ impl SsTableHandle {
         self.filter.get_or_read(read).await.map(Some)
     }
 
-    /// The key index for a lookup of `keys` keys, where it may be believed and costs less than
-    /// the keys themselves: a page for each key, until as many pages were read as make a good
-    /// part of the whole index. Then the keys are worth their memory.
+    /// The key index for a lookup of `keys` keys, where it can be trusted and costs less than
+    /// reading all keys. A lookup reads one page for each key. Once lookups have read as many pages
+    /// as a quarter of the index, the keys are worth their memory, and the answer is `None`.
     ///
     /// # Errors
     /// A storage error, or damage.
@@ -146,8 +147,8 @@ impl SsTableHandle {
         self.index.get_or_read(read).await.map(Some)
     }
 
-    /// Compares all files of the SSTable with their checksums, where they lie on a local disk: an object
-    /// store has checksums of its own. An SSTable that lance wrote has none.
+    /// Compares all files of the SSTable with their checksums, where they lie on a local disk: an
+    /// object store has checksums of its own. An SSTable that lance wrote has no checksums.
     ///
     /// # Errors
     /// Damage, with the file's name; a storage error.
@@ -158,8 +159,8 @@ impl SsTableHandle {
         Ok(())
     }
 
-    /// The same for some files, unless they are large; what the disk said of them before, where nothing
-    /// is left to compare.
+    /// The same for the files `files`, unless they are large. Returns their stamps from before the
+    /// comparison, or `None` where large files were not compared.
     async fn verify_small(&self, files: SsTableFiles) -> Result<Option<FileStamps>> {
         self.refuse_no_file().await?;
         let stamps = self.stamps(files).await?;
@@ -174,21 +175,21 @@ impl SsTableHandle {
         Ok(Some(stamps))
     }
 
-    /// Refuses the SSTable where something else has the place of a file that its rows come from. Whether
-    /// files are compared or not: a reader could wait for ever.
+    /// Refuses the SSTable where a data or deletion file is not a regular file. It does so even
+    /// where files are not compared, because opening a pipe could block forever.
     async fn refuse_no_file(&self) -> Result<()> {
         let name = self.name();
         match no_file(&self.dataset).await.context(&name)? {
             None => Ok(()),
             Some(DamagedFile { file, kind }) => {
-                let detail = "it is a folder, a pipe, a socket, a device or a link to itself";
+                let detail = "found a folder, a pipe, a socket, a device or a link to itself";
                 Err(Error::corrupt(format!("{file} of {name}"), kind, detail))
             }
         }
     }
 
-    /// Refuses the SSTable where a data file that is not compared has another size than it was written
-    /// with.
+    /// Refuses the SSTable where the size of a data file differs from the recorded one. This is the
+    /// check of files that are not compared with their checksums.
     async fn refuse_other_size(&self) -> Result<()> {
         if !self.verifies {
             return Ok(());
@@ -201,7 +202,7 @@ impl SsTableHandle {
         Err(Error::corrupt(format!("{file} of {name}"), kind, OTHER_SIZE))
     }
 
-    /// What the disk says of files that can be compared.
+    /// The stamps of the files that can be compared.
     async fn stamps(&self, files: SsTableFiles) -> Result<FileStamps> {
         if !self.verifies {
             return Ok(FileStamps::default());
@@ -209,8 +210,8 @@ impl SsTableHandle {
         stamps(&self.dataset, files).await.context(&self.name())
     }
 
-    /// Whether all that is known of it was read after its files were compared, and nobody wrote them
-    /// since, as the disk says `now`.
+    /// Whether everything cached of the SSTable was read after its files were compared, and the
+    /// files still have the stamps of that comparison.
     fn is_as_compared(&self, now: &FileStamps) -> bool {
         self.compared.as_ref() == Some(now)
     }
@@ -228,26 +229,26 @@ impl SsTableHandle {
         compare(&self.dataset, files).await.context(&name)?.whole(&name)
     }
 
-    /// Whether lancemem wrote it, so that no key has two rows that it shows.
+    /// Whether lancemem wrote it. Then every key has at most one visible row in it.
     #[must_use]
     pub const fn is_trusted(&self) -> bool {
         self.trusted
     }
 
-    /// What the SSTable is called in errors.
+    /// The name of the SSTable in errors.
     pub(crate) fn name(&self) -> String {
         format!("SSTable {} of shard {}", self.path, self.shard_id)
     }
 
-    /// How many rows its data file has, and which of them its own deletion vector hides.
+    /// The number of rows in its data file, and the rows that its own deletion vector hides.
     ///
     /// # Errors
-    /// A storage error, or damage; an SSTable without a data file counts as that.
+    /// A storage error, or damage. An SSTable without a data file counts as damaged.
     pub async fn physical_and_hidden_rows(&self) -> Result<(u64, RoaringBitmap)> {
         read_hidden(&self.dataset, &self.name()).await
     }
 
-    /// Positions of the rows that only delete.
+    /// Row positions of the tombstones.
     ///
     /// # Errors
     /// A storage error.
@@ -263,13 +264,13 @@ impl SsTableHandle {
     }
 }
 
-/// Rows with about the bytes that they take.
+/// Rows with their approximate size in bytes.
 fn sized(rows: RoaringBitmap) -> (RoaringBitmap, usize) {
     let bytes = rows.serialized_size();
     (rows, bytes)
 }
 
-/// Keys with their table built.
+/// Keys with their hash table built.
 pub(super) async fn with_table(
     make: impl FnOnce() -> SsTableKeys + Send + 'static,
 ) -> Result<SsTableKeys> {
@@ -281,14 +282,14 @@ pub(super) async fn with_table(
     .await
 }
 
-/// What is made on a thread of its own, because it takes a while.
+/// Runs CPU-bound work on a blocking thread.
 async fn on_thread<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let made = tokio::task::spawn_blocking(make).await;
-    made.map_err(|error| Error::Internal(format!("building a table of keys: {error}")))
+    made.map_err(|error| Error::Internal(format!("building a hash table of keys: {error}")))
 }
 
-/// Reads what tells where columns lie in the files of a dataset, so that lance has it at hand, and
-/// deletion files. Whoever reads rows afterwards learns of errors.
+/// Prefetches the column metadata of the files of a dataset, and its deletion files, into Lance's
+/// cache. Errors are ignored here: the read of the rows meets them again.
 pub async fn read_ahead(dataset: &Dataset, key: &[String]) {
     let first = dataset.schema().fields.first().map(|field| field.name.clone());
     let names: Vec<&str> = if key.is_empty() {
@@ -329,7 +330,7 @@ impl Default for SsTableCache {
 }
 
 impl SsTableCache {
-    /// No SSTable yet; at most `limit_bytes` are kept of all of them.
+    /// An empty cache with a budget of `limit_bytes` for all SSTables together.
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         let bound = KeptBound::new(limit_bytes);
@@ -337,24 +338,24 @@ impl SsTableCache {
         Self { base: BaseCache::new(&bound), bound, sstables, verifies }
     }
 
-    /// Whether runs that are opened from now on are compared with their checksums.
+    /// Sets whether SSTables that are opened from now on are compared with their checksums.
     pub fn set_verifies(&self, verifies: bool) {
         self.verifies.store(verifies, Ordering::Relaxed);
     }
 
-    /// The bound of all that is kept.
+    /// The byte budget.
     #[must_use]
     pub const fn bound(&self) -> &Arc<KeptBound> {
         &self.bound
     }
 
-    /// What is kept of the base table under the same bound.
+    /// The cache of the base table, under the same budget.
     #[must_use]
     pub const fn base(&self) -> &Arc<BaseCache> {
         &self.base
     }
 
-    /// The handle of an SSTable, opened where it is not.
+    /// The handle of an SSTable, opened where it is not cached.
     ///
     /// # Errors
     /// Where the SSTable cannot be opened.
@@ -370,9 +371,9 @@ impl SsTableCache {
         handle.get_or_read(self.read(base, shard_id, sstable)).await
     }
 
-    /// Opens those of `listed` that are not open, and reads what of their files every scan needs,
-    /// or every lookup, for a reader that is busy with something else meanwhile. What fails here is opened again by
-    /// [`Self::open`], whose caller learns why.
+    /// Prefetches the SSTables of `listed` that are not open, while the reader is busy with other
+    /// work: their handles, the column metadata that every scan needs, and for lookups the filters.
+    /// Errors are ignored here: [`Self::open`] meets them again.
     pub async fn open_ahead(
         &self,
         base: &Dataset,
@@ -395,8 +396,8 @@ impl SsTableCache {
         join_all(opens).await;
     }
 
-    /// The SSTable for whoever writes down for good what it says: what is known of it was read after its
-    /// files were compared.
+    /// The SSTable for a caller that persists what it reads from it, such as a compaction.
+    /// Everything cached of the returned handle was read after its files were compared.
     ///
     /// # Errors
     /// As [`Self::verified`].
@@ -413,9 +414,9 @@ impl SsTableCache {
         }
     }
 
-    /// The same, and all of its files are compared now. Where they were not before anything was read
-    /// of them, it is read anew: a file that was damaged and brought back is whole, and what was read
-    /// of it meanwhile is not.
+    /// The same, and all of its files are compared now. Where anything was cached before the last
+    /// comparison, the SSTable is opened again: a file may have been damaged and then restored, and
+    /// values read in between are wrong.
     ///
     /// # Errors
     /// Damage; a storage error.
@@ -505,14 +506,14 @@ impl SsTableCache {
         (handle, bytes)
     }
 
-    /// Closes the SSTables of `shard_id` that no manifest lists any more.
+    /// Closes the SSTables of `shard_id` that are not in `listed`.
     pub fn retain(&self, shard_id: ShardId, listed: &[SsTable]) {
         self.sstables.lock().retain(|(shard, path), _| {
             *shard != shard_id || listed.iter().any(|sstable| sstable.path == *path)
         });
     }
 
-    /// Counters of what is kept: open SSTables, their keys, filters and indexes, keys of the base.
+    /// Counters of the cache: open SSTables, their keys, filters and indexes, keys of the base.
     #[must_use]
     pub fn stats(&self) -> KeptStats {
         self.bound.stats()

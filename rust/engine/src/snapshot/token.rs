@@ -1,12 +1,12 @@
-//! The name of a snapshot, by which another process reads the same rows.
+//! The token of a snapshot, by which another process reads the same rows.
 //!
-//! Owns: what names a snapshot, and its text.
-//! Does not own: pinning it again (`table`), or how long its files stay: no longer than the
-//! collector's grace period, and Lance's for old versions of the base table.
+//! Owns: the parts of a token, and its text.
+//! Does not own: opening the snapshot again (`table`), or how long its files stay: for the
+//! collector's grace period, and for Lance's retention of old versions of the base table.
 //!
 //! ```text
 //! 12/9b2f...:7:103/04c1...:3:-    base version, then a shard each: its id, the version of its
-//!                                 manifest, and the WAL position behind the last entry that was
+//!                                 manifest, and the WAL position after the last entry that was
 //!                                 read, `-` where the log was not read
 //! ```
 
@@ -16,12 +16,12 @@ use std::str::FromStr;
 
 use lancemem_core::types::{Error, ManifestVersion, Result, ShardId, WalPosition};
 
-/// Which cut it is.
+/// The base version and the versions of the shards that make up a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotToken {
     /// The version of the base table.
     pub base_version: u64,
-    /// What was read of each shard.
+    /// One entry per shard.
     pub shards: Vec<ShardToken>,
 }
 
@@ -32,7 +32,7 @@ pub struct ShardToken {
     pub shard_id: ShardId,
     /// The version of its manifest.
     pub manifest_version: ManifestVersion,
-    /// The position behind the last entry that was read; none where the log was not read.
+    /// The position after the last entry that was read; `None` where the log was not read.
     pub log_end: Option<WalPosition>,
 }
 
@@ -54,7 +54,7 @@ impl FromStr for SnapshotToken {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let refused = || Error::input(format!("'{text}' does not name a snapshot"));
+        let refused = || Error::input(format!("'{text}' is not the token of a snapshot"));
         let mut parts = text.split('/');
         let base_version = parts.next().and_then(|part| part.parse().ok()).ok_or_else(refused)?;
         let shards = parts.map(|part| shard_token(part).ok_or_else(refused));
@@ -86,16 +86,16 @@ mod tests {
     const OTHER: &str = "9b2f0000-0000-4000-8000-000000000002";
 
     #[test]
-    fn a_name_comes_back_from_its_text() {
+    fn a_token_is_parsed_from_its_text() {
         let part = |id, version, log_end| ShardToken {
             shard_id: ShardId::parse_str(id).unwrap(),
             manifest_version: ManifestVersion(version),
             log_end,
         };
         let shards = vec![part(ID, 7, Some(WalPosition(103))), part(OTHER, 3, None)];
-        let name = SnapshotToken { base_version: 12, shards };
-        assert_eq!(name.to_string(), format!("12/{ID}:7:103/{OTHER}:3:-"));
-        assert_eq!(name.to_string().parse::<SnapshotToken>().unwrap(), name);
+        let token = SnapshotToken { base_version: 12, shards };
+        assert_eq!(token.to_string(), format!("12/{ID}:7:103/{OTHER}:3:-"));
+        assert_eq!(token.to_string().parse::<SnapshotToken>().unwrap(), token);
         let bare = SnapshotToken { base_version: 1, shards: Vec::new() };
         assert_eq!("1".parse::<SnapshotToken>().unwrap(), bare);
     }
@@ -106,7 +106,7 @@ mod tests {
         let (short, long) = (format!("1/{ID}:1"), format!("1/{ID}:1:2:3"));
         for text in ["", "x", "1/", "1/abc:1:1", &short, &long, "-1", &twice] {
             let error = text.parse::<SnapshotToken>().unwrap_err().to_string();
-            assert!(error.contains("does not name a snapshot"), "{error}");
+            assert!(error.contains("is not the token of a snapshot"), "{error}");
         }
     }
 }

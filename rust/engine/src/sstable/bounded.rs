@@ -1,8 +1,8 @@
-//! Files that could ask for more memory than their kind ever needs.
+//! Limits on files that could use more memory than their kind ever needs.
 //!
-//! Owns: the reads of whole files of a run or of the record index, each with a bound; the size of
-//! data files, which Lance reads whole where their manifest calls them small; and what stands in the
-//! place of a file and is not a regular file, which Lance would open.
+//! Owns: bounded reads of whole files of an SSTable or of the record index; the check of the size
+//! of data files, which Lance reads whole where their manifest records a small size; and the
+//! refusal of anything but a regular file in the place of a file, which Lance would open.
 //! Does not own: the bounds, or objects outside Lance's files (`lancemem_core::store`).
 
 use std::cmp::Ordering;
@@ -23,13 +23,13 @@ use super::sync::{files_of_fragments, local_path};
 
 /// The kind of damage of a file that has fewer bytes than its manifest records.
 pub(super) const CUT_SHORT: &str = "cut short";
-/// What is wrong with a file of another size.
-pub const OTHER_SIZE: &str = "its size is not the one that the SSTable's manifest says";
+/// The detail of the error for a file of another size.
+pub const OTHER_SIZE: &str = "file size differs from the size that the SSTable manifest records";
 
-/// The bytes of a file, `most` of them.
+/// The bytes of a file of at most `most` bytes.
 ///
 /// # Errors
-/// Damage of a larger one, not found, or a storage error.
+/// Damage for a larger file, not found, or a storage error.
 pub async fn read_whole(store: &ObjectStore, path: &Path, most: MaxBytes) -> Result<Bytes> {
     refuse_no_file(store, path)?;
     let found = store.inner.get(path).await?;
@@ -39,19 +39,19 @@ pub async fn read_whole(store: &ObjectStore, path: &Path, most: MaxBytes) -> Res
     }
 }
 
-/// Refuses what stands in the place of a file on a local disk: a folder, a pipe, a device, a link
-/// that leads to itself. The open of a pipe would wait for its other end.
+/// Refuses anything but a regular file on a local disk: a folder, a pipe, a device, a link that
+/// leads to itself. Opening a pipe would block until another process opens its other end.
 ///
 /// # Errors
-/// Damage. What is missing, or cannot be looked at now, is left to the reader.
+/// Damage. A missing file, or one whose metadata cannot be read now, is left to the reader.
 pub fn refuse_no_file(store: &ObjectStore, path: &Path) -> Result<()> {
     match is_file(store, path) {
-        Some(false) => Err(Error::corrupt_file(path.clone(), "it is no file")),
+        Some(false) => Err(Error::corrupt_file(path.clone(), "not a regular file")),
         _ => Ok(()),
     }
 }
 
-/// Whether what has this place on a local disk is a file; `None` where that is unknown.
+/// Whether `path` is a regular file on a local disk; `None` where that is unknown.
 fn is_file(store: &ObjectStore, path: &Path) -> Option<bool> {
     match std::fs::metadata(local_path(store, path)?) {
         Ok(found) => Some(found.is_file()),
@@ -59,7 +59,7 @@ fn is_file(store: &ObjectStore, path: &Path) -> Option<bool> {
     }
 }
 
-/// Which kind of damage shows in the size of a file alone.
+/// The kind of damage that the size of a file shows.
 pub(super) fn damage_of_size(found: u64, recorded: u64) -> Option<&'static str> {
     match found.cmp(&recorded) {
         Ordering::Equal => None,
@@ -68,7 +68,7 @@ pub(super) fn damage_of_size(found: u64, recorded: u64) -> Option<&'static str> 
     }
 }
 
-/// The first file of the rows of `sstable` on a local disk that is none.
+/// The first data or deletion file of `sstable` on a local disk that is not a regular file.
 ///
 /// # Errors
 /// A storage error.
@@ -80,10 +80,11 @@ pub async fn no_file(sstable: &Dataset) -> Result<Option<DamagedFile>> {
     Ok(found.map(|path| DamagedFile { file: inside(&folder, &path), kind: NO_FILE }))
 }
 
-/// The first data file of `sstable` on a local disk that has another size than the manifest says.
+/// The first data file of `sstable` on a local disk whose size differs from the one that the
+/// manifest records.
 ///
 /// # Errors
-/// A storage error. A file that is missing is left to whoever opens it.
+/// A storage error. A missing file is left to the reader that opens it.
 pub async fn other_size(sstable: &Dataset) -> Result<Option<DamagedFile>> {
     let store = sstable.object_store(None).await?;
     let folder = sstable.branch_location().path.join("data");
@@ -91,9 +92,9 @@ pub async fn other_size(sstable: &Dataset) -> Result<Option<DamagedFile>> {
     for file in files.filter(|file| paths::is_plain_component(&file.path)) {
         let path = folder.clone().join(file.path.as_str());
         let found = local_path(&store, &path).and_then(|path| std::fs::metadata(path).ok());
-        let said = file.file_size_bytes.get().map(NonZeroU64::get);
-        let (Some(found), Some(said)) = (found, said) else { continue };
-        if let Some(kind) = damage_of_size(found.len(), said) {
+        let recorded = file.file_size_bytes.get().map(NonZeroU64::get);
+        let (Some(found), Some(recorded)) = (found, recorded) else { continue };
+        if let Some(kind) = damage_of_size(found.len(), recorded) {
             return Ok(Some(DamagedFile { file: format!("data/{}", file.path), kind }));
         }
     }

@@ -1,10 +1,10 @@
-//! Checksums of a run's files, and of pages of the record index: Lance's own formats have none.
+//! Checksums of SSTable files and of record index pages: Lance's own formats have none.
 //!
-//! Owns: where they stand, how one is computed, and the comparison of files with theirs. CRC-32 (IEEE)
-//! of each file in the configuration of the SSTable's manifest; around the manifest's message the seal of
-//! a shard manifest.
-//! Does not own: the bloom filter's, which is checked whenever it is read (`bloom`), when files are
-//! compared, or what becomes of an SSTable that is damaged.
+//! Owns: where checksums are stored, how one is computed, and the comparison of files with them.
+//! The configuration of the SSTable's manifest stores the CRC-32 (IEEE) of each file. The
+//! manifest's own message is checksummed like a shard manifest.
+//! Does not own: the check of the bloom filter, which every read of it makes (`bloom`), when files
+//! are compared, or what becomes of a damaged SSTable.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
@@ -35,27 +35,28 @@ use tokio::sync::Semaphore;
 use super::bounded::{CUT_SHORT, OTHER_SIZE, damage_of_size};
 use super::{bloom, read, sync};
 
-/// A file's key in the configuration of the manifest: this, then its path inside the SSTable's folder.
+/// The prefix of a file's key in the configuration of the manifest; the file's path inside the
+/// SSTable's folder follows.
 const OF_FILE: &str = "lancemem.crc32/";
 /// Folder of the key index in an SSTable.
 const KEY_INDEX: &str = "_pk_index/";
-/// What is read at a time.
+/// Bytes that are read at once.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Files of one SSTable that are compared at the same time.
 const FILES_AT_ONCE: usize = 4;
-/// Files that all threads of the process read at the same time: more are no faster, and hold memory.
+/// Files that all threads of the process read at the same time: more are no faster, and use memory.
 const READS_AT_ONCE: usize = 8;
-/// What a disk says of a place that it cannot read.
+/// The error number of a sector that the disk cannot read.
 const EIO: i32 = 5;
 
 static READS: PerProcess<Semaphore> = PerProcess::new(|| Semaphore::new(READS_AT_ONCE));
 
-/// Bytes of files that are read whole when they are opened, to compare them with their checksums. Those
-/// of a larger run are, before anything is written down that they say; pages of the record index, by
-/// its check.
+/// Most bytes of files that are compared with their checksums when they are opened. Larger files of
+/// an SSTable are compared before anything read from them is persisted; larger pages of the record
+/// index, by its check.
 pub const COMPARED_BYTES: u64 = 32 << 20;
 
-/// The checksum of a file, of a run or of the record index.
+/// The checksum of a file of an SSTable or of the record index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSum {
     /// Its path inside its folder.
@@ -65,32 +66,31 @@ pub struct FileSum {
 }
 
 impl FileSum {
-    /// That of the file at `path` in the SSTable at `folder`, read back.
+    /// The checksum of the file at `path` in the SSTable at `folder`, read back.
     pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
         let sum = sum_file(store, path, Summing::default()).await?;
-        let sum = sum.map_err(|kind| Error::io(format!("{path}, just written: {kind}")))?;
+        let sum = sum.map_err(|kind| Error::io(format!("reading back {path}: {kind}")))?;
         Ok(Self { file: inside(folder, path), crc32: sum.crc32 })
     }
 
-    /// Those of the files of a key index, without reading one: what the manifest of its SSTable says, by
-    /// their names in the index's folder. None where it says nothing.
+    /// The checksums of the files of a key index, as the manifest of its SSTable records them, by
+    /// their names in the index's folder. Reads no file; empty where the manifest records none.
     #[must_use]
     pub fn of_key_index(sstable: &Dataset) -> Vec<Self> {
         let sums = sums_of(sstable, SsTableFiles::Keys).into_iter();
-        let sums = sums.filter_map(|(file, said)| {
+        let sums = sums.filter_map(|(file, recorded)| {
             let file = file.strip_prefix(KEY_INDEX)?.to_owned();
-            Some(Self { file, crc32: u32::from_str_radix(&said, 16).ok()? })
+            Some(Self { file, crc32: u32::from_str_radix(&recorded, 16).ok()? })
         });
         sums.collect()
     }
 
-    /// Refuses the file in `folder` where its bytes are others; else says how many they are.
+    /// Compares the file in `folder` with this checksum, and returns its size in bytes.
     ///
     /// # Errors
-    /// Damage, by the file's name; a storage error.
+    /// Damage, with the file's name; a storage error.
     pub async fn compare(&self, store: &ObjectStore, folder: &Path) -> Result<u64> {
-        let said = bloom::checksum_text(self.crc32);
-        let recorded = Recorded { sum: said, bytes: None };
+        let recorded = Recorded { sum: bloom::checksum_text(self.crc32), bytes: None };
         let (bytes, damage) = compare_file(store, folder, &self.file, &recorded).await?;
         match damage {
             None => Ok(bytes),
@@ -101,28 +101,28 @@ impl FileSum {
         }
     }
 
-    /// What a local disk says of the file in `folder`; `None` where it is not on one.
+    /// The stamp of the file in `folder`; `None` where it is not on a local disk.
     pub fn stamp(&self, store: &ObjectStore, folder: &Path) -> Option<FileStamp> {
         stamp(store, &in_sstable(folder, &self.file)?)
     }
 
-    /// Those of all of `paths`.
+    /// The checksums of all files at `paths`.
     pub async fn of_all(store: &ObjectStore, folder: &Path, paths: &[Path]) -> Result<Vec<Self>> {
         let sums = paths.iter().map(|path| Self::of(store, folder, path));
         futures::future::try_join_all(sums).await
     }
 
-    /// Notes it in the manifest of its SSTable.
+    /// Records it in the manifest of its SSTable.
     pub fn note(&self, manifest: &mut Manifest) {
         let text = bloom::checksum_text(self.crc32);
         manifest.config_mut().insert(format!("{OF_FILE}{}", self.file), text);
     }
 }
 
-/// The checksums of a file of pages of the record index: of the whole, and of each block.
+/// The checksums of a file of pages of the record index: of the whole file, and of each block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSums {
-    /// Of the whole.
+    /// Of the whole file.
     pub sum: FileSum,
     /// Its size.
     pub bytes: u64,
@@ -131,10 +131,10 @@ pub struct BlockSums {
 }
 
 impl BlockSums {
-    /// Those of the file at `path` in `folder`, read once.
+    /// The checksums of the file at `path` in `folder`, read once.
     ///
     /// # Errors
-    /// Damage of a file that is missing; a storage error.
+    /// Damage for a missing file; a storage error.
     pub async fn of(store: &ObjectStore, folder: &Path, path: &Path) -> Result<Self> {
         let summing = Summing { blocks: Some(Blocks::default()), ..Summing::default() };
         let summed = sum_file(store, path, summing).await?;
@@ -150,48 +150,49 @@ pub(super) fn inside(folder: &Path, path: &Path) -> String {
     parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/")
 }
 
-/// Where the file of an SSTable at `folder` is, whose manifest may say anything.
+/// The path of a file of the SSTable at `folder`; `None` for a name that leads outside the folder.
+/// The manifest of a foreign writer may record any name.
 fn in_sstable(folder: &Path, file: &str) -> Option<Path> {
     let is_plain = file.split('/').all(paths::is_plain_component);
     is_plain.then(|| file.split('/').fold(folder.clone(), Path::join))
 }
 
-/// Which files of an SSTable.
+/// A selection of the files of an SSTable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SsTableFiles {
-    /// Those that its rows come from: data and deletions.
+    /// Data files and deletion files.
     Rows,
-    /// Its key index.
+    /// The key index.
     Keys,
-    /// Each of them.
+    /// All files, the bloom filter included.
     All,
 }
 
-/// A file of an SSTable that is not as it was written.
+/// A damaged file of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
     /// Its path inside the SSTable's folder.
     pub file: String,
-    /// What was found.
+    /// The kind of damage.
     pub kind: &'static str,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
     /// Files with a checksum.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that rows come from and that have none, by their paths inside the SSTable's folder: those of
-    /// another writer, or of an earlier version.
+    /// Data and deletion files without a checksum, by their paths inside the SSTable's folder:
+    /// another writer wrote them, or an earlier version.
     pub unchecked: Vec<String>,
-    /// Those that have another one.
+    /// Files that do not match their checksum.
     pub damaged: Vec<DamagedFile>,
 }
 
 impl Compared {
-    /// Refuses the SSTable, which `name` names, where a file is damaged.
+    /// Refuses the SSTable, called `name` in errors, where a file is damaged.
     ///
     /// # Errors
     /// The first damage.
@@ -201,17 +202,17 @@ impl Compared {
         };
         let detail = match kind {
             MaxBytes::TOO_LARGE | CUT_SHORT => OTHER_SIZE,
-            NO_FILE => "nothing but a file can be read",
-            _ => "other bytes than were written",
+            NO_FILE => "only a regular file can be read",
+            _ => "file does not match the checksum that the SSTable manifest records",
         };
         Err(lancemem_core::Error::corrupt(format!("{file} of {name}"), kind, detail))
     }
 }
 
-/// Compares files of an SSTable with their checksums. An SSTable that lance wrote has none.
+/// Compares files of an SSTable with their checksums. An SSTable that lance wrote has no checksums.
 ///
 /// # Errors
-/// A storage error; damage is no error here.
+/// A storage error. Damage is part of the result, not an error.
 pub async fn compare(sstable: &Dataset, files: SsTableFiles) -> Result<Compared> {
     let store = sstable.object_store(None).await?;
     let folder = sstable.branch_location().path;
@@ -234,7 +235,7 @@ pub async fn compare(sstable: &Dataset, files: SsTableFiles) -> Result<Compared>
     Ok(compared)
 }
 
-/// What the manifest of an SSTable records of a file.
+/// The checksum and size that the manifest of an SSTable records for a file.
 struct Recorded {
     /// Its checksum, as text.
     sum: String,
@@ -242,7 +243,8 @@ struct Recorded {
     bytes: Option<u64>,
 }
 
-/// The sizes that the manifest of an SSTable records, by the path of the file inside the SSTable's folder.
+/// The sizes that the manifest of an SSTable records, by the file's path inside the SSTable's
+/// folder.
 fn sizes_of(sstable: &Dataset) -> HashMap<String, u64> {
     let files = sstable.fragments().iter().flat_map(|fragment| &fragment.files);
     let sized = files.filter_map(|file| {
@@ -252,7 +254,8 @@ fn sizes_of(sstable: &Dataset) -> HashMap<String, u64> {
     sized.collect()
 }
 
-/// Compares a file in `folder` with what is recorded of it: its bytes, and how it is damaged.
+/// Compares a file in `folder` with `recorded`. Returns the bytes that were read, and the kind of
+/// damage.
 async fn compare_file(
     store: &ObjectStore,
     folder: &Path,
@@ -273,7 +276,7 @@ async fn compare_file(
     })
 }
 
-/// What a local disk says of files of an SSTable.
+/// The stamps of files of an SSTable on a local disk.
 ///
 /// # Errors
 /// A storage error.
@@ -285,12 +288,12 @@ pub async fn stamps(sstable: &Dataset, files: SsTableFiles) -> Result<FileStamps
     Ok(paths.map(|path| stamp(&store, &path)).collect())
 }
 
-/// What a local disk says of a file: its size, and when it was written last. Whoever writes it anew
-/// changes that. One that is missing has no bytes, and is found when it is compared.
+/// Size and modification time of a file on a local disk, by which a later write to it is noticed. A
+/// missing file has the size 0, and the comparison finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp(u64, Option<SystemTime>);
 
-/// Those of some files; none where they are not on a local disk, or nobody compares them.
+/// The stamps of some files; `None` where they are not on a local disk, or are not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileStamps(Option<Vec<FileStamp>>);
 
@@ -313,12 +316,12 @@ fn stamp(store: &ObjectStore, path: &Path) -> Option<FileStamp> {
     Some(FileStamp(found.map_or(0, |found| found.len()), written))
 }
 
-/// Files of the SSTable with what its manifest says of each, sorted.
+/// Files of the SSTable with the checksum that its manifest records for each, sorted.
 fn sums_of(sstable: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
     let mut sums: Vec<(String, String)> = sstable
         .config()
         .iter()
-        .filter_map(|(key, said)| Some((key.strip_prefix(OF_FILE)?.to_owned(), said.clone())))
+        .filter_map(|(key, sum)| Some((key.strip_prefix(OF_FILE)?.to_owned(), sum.clone())))
         .filter(|(file, _)| match files {
             SsTableFiles::Rows => !file.starts_with(KEY_INDEX),
             SsTableFiles::Keys => file.starts_with(KEY_INDEX),
@@ -326,27 +329,28 @@ fn sums_of(sstable: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
         })
         .collect();
     if files == SsTableFiles::All
-        && let Some(said) = sstable.config().get(bloom::CHECKSUM)
+        && let Some(sum) = sstable.config().get(bloom::CHECKSUM)
     {
-        sums.push((read::BLOOM_FILTER.to_owned(), said.clone()));
+        sums.push((read::BLOOM_FILTER.to_owned(), sum.clone()));
     }
     sums.sort_unstable();
     sums
 }
 
-/// Files of data and deletions of which its manifest says no checksum.
+/// Data and deletion files for which the manifest records no checksum.
 fn unchecked(sstable: &Dataset, folder: &Path) -> Vec<String> {
     let files = sync::files_of_fragments(folder, sstable.fragments());
     let files = files.map(|path| inside(folder, &path));
     files.filter(|file| !sstable.config().contains_key(&format!("{OF_FILE}{file}"))).collect()
 }
 
-/// What was read of a file.
+/// The checksum of a file that was read, with its size.
 struct Sum {
     crc32: u32,
     bytes: u64,
+    /// Whether any byte is not zero.
     has_content: bool,
-    /// Of each block, where they were asked for.
+    /// CRC-32 of each block, where requested.
     blocks: Vec<u32>,
 }
 
@@ -358,15 +362,15 @@ const fn kind_of(found: &Sum) -> &'static str {
     }
 }
 
-/// What sums up the blocks of a file.
+/// The state of a running checksum over a file.
 #[derive(Default)]
 struct Summing {
     hasher: Hasher,
     bytes: u64,
     has_content: bool,
-    /// The size that the file is recorded to have, where one is.
+    /// The recorded size of the file, where there is one.
     recorded: Option<u64>,
-    /// `None` where nothing asks for blocks.
+    /// `None` where the checksums of blocks are not needed.
     blocks: Option<Blocks>,
 }
 
@@ -387,7 +391,8 @@ impl Summing {
     }
 }
 
-/// What sums up each block of a file of pages, however its bytes come.
+/// The running checksums of the blocks of a file, independent of how its bytes are split into
+/// reads.
 #[derive(Default)]
 struct Blocks {
     hasher: Hasher,
@@ -422,8 +427,9 @@ impl Blocks {
     }
 }
 
-/// The sum of the whole file, or why it is damaged although its bytes are not known: one of another size
-/// than the recorded one is not read. An error may pass.
+/// The checksum of the whole file, or the kind of damage that shows without reading it to its end.
+/// A file whose size differs from the recorded one is not read. An outer error is a storage fault,
+/// which a retry may cure.
 async fn sum_file(
     store: &ObjectStore,
     path: &Path,
@@ -455,13 +461,13 @@ async fn sum_file(
     Ok(Ok(summing.finish()))
 }
 
-/// How a file of this length is damaged, where its size is recorded and another one. Of an empty file
-/// a read costs nothing, and may tell more.
+/// The kind of damage that the length of a file shows, where a size is recorded. An empty file is
+/// read all the same: it costs nothing, and the kind of damage is then "zero length".
 fn damage_of_length(length: u64, recorded: Option<u64>) -> Option<&'static str> {
     recorded.filter(|_| length > 0).and_then(|recorded| damage_of_size(length, recorded))
 }
 
-/// The sum of a file, or how it is damaged although its bytes are not known.
+/// As [`sum_file`], for a file on a local disk.
 fn sum_local(
     path: &LocalPath,
     mut summing: Summing,
@@ -471,7 +477,7 @@ fn sum_local(
         return Ok(Err(damage));
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    // One byte more than a small file has, so that its end shows.
+    // One byte more than a small file has, so that the first read reaches its end.
     let mut block = vec![0; BLOCK_BYTES.min(length.saturating_add(1))];
     loop {
         match file.read(&mut block) {
@@ -480,14 +486,14 @@ fn sum_local(
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        // What the system makes up as it is read has no size, and maybe no end.
+        // A file that the system generates on read, as in `/proc`, has no size and may have no end.
         if summing.recorded.is_some_and(|recorded| summing.bytes > recorded) {
             return Ok(Err(MaxBytes::TOO_LARGE));
         }
     }
 }
 
-/// A file of an SSTable on its way to where it is written, and its checksum once it is there.
+/// A writer that computes the checksum of the bytes that pass through it.
 pub(super) struct Summed {
     inner: Box<dyn Writer>,
     hasher: Hasher,
@@ -495,7 +501,7 @@ pub(super) struct Summed {
 }
 
 impl Summed {
-    /// What goes to `inner`, and what will say its checksum.
+    /// The writer around `inner`, and the cell that stores its checksum after shutdown.
     pub fn new(inner: Box<dyn Writer>) -> (Self, Arc<OnceLock<u32>>) {
         let sum = Arc::new(OnceLock::new());
         (Self { inner, hasher: Hasher::new(), sum: sum.clone() }, sum)
@@ -546,7 +552,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_have_the_same_checksums_however_their_bytes_come() {
+    fn blocks_have_the_same_checksums_however_their_bytes_are_split() {
         let bytes: Vec<u8> = (0..=250).cycle().take(2 * PAGE_BLOCK_BYTES + 100).collect();
         let expected: Vec<u32> = bytes.chunks(PAGE_BLOCK_BYTES).map(crc32fast::hash).collect();
         for step in

@@ -1,22 +1,23 @@
-//! Batches of a size that is worth an encoder's while.
+//! Coalescing of small batches before encoding.
 //!
-//! Owns: which neighbours are put together. A small batch costs an encoder as much as a large
-//! one, and a MemTable of one-row puts has as many batches as rows.
-//! Does not own: pages, which the encoder cuts, or the rows: a large batch passes as it is.
+//! Owns: which neighbouring batches are concatenated. A small batch costs an encoder as much as a
+//! large one, and a MemTable of one-row puts has as many batches as rows.
+//! Does not own: pages, which the encoder forms; large batches, which pass unchanged.
 
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use arrow_select::concat::concat_batches;
 
-/// Rows from which a batch is large. The pages of a key index have as many.
+/// Rows from which a batch is large: the rows of a page of a key index.
 const LARGE_ROWS: usize = 8_192;
 /// Bytes from which a batch is large: copying more costs more than it saves.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// The same rows in the same order, in larger batches. At most one of them exists at a time.
+/// The same rows in the same order, in larger batches. At most one concatenated batch exists at a
+/// time.
 pub struct Chunks<I> {
     batches: I,
-    /// A large batch that waits until the small ones before it have gone.
+    /// A large batch that waits until the small ones before it have been returned.
     large: Option<RecordBatch>,
 }
 

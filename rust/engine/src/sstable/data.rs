@@ -1,7 +1,7 @@
 //! The data file of one SSTable.
 //!
-//! Owns: how rows reach lance's encoder, streamed and without a copy of large batches, and where
-//! the bytes go.
+//! Owns: how rows reach lance's encoder, streamed and without a copy of large batches, and the
+//! output that the bytes are written to.
 //! Does not own: encodings and pages, which are lance's, or the manifest that names the file.
 
 use std::num::NonZero;
@@ -28,11 +28,11 @@ use super::sync;
 pub(super) const FRAGMENT: u64 = 0;
 /// Lance's folder of data files.
 const FOLDER: &str = "data";
-/// Field metadata of types that lance stores in another form than they have in memory.
+/// Field metadata of types whose stored form differs from the form in memory.
 const EXTENSION: &str = "ARROW:extension:name";
 
-/// Writes the batches as the data file of the SSTable in the folder `sstable`, and sums it up. It is not
-/// durable yet.
+/// Writes the batches as the data file of the SSTable in the folder `sstable`, and returns its
+/// checksum. The file is not durable yet.
 pub(super) async fn write_data(
     context: SsTableContext,
     sstable: String,
@@ -58,9 +58,9 @@ pub(super) async fn write_data(
         None => context.object_store.create(&path).await?,
     };
     let (output, sum) = Summed::new(output);
-    // The batches outlive the writer, so it need not copy what waits for the end of a page.
+    // The batches outlive the writer, so it need not copy arrays that wait for the end of a page.
     let options = FileWriterOptions {
-        // Lance divides it among the columns.
+        // Lance divides this among the columns.
         data_cache_bytes: Some((context.buffer_bytes * arrow_schema.fields().len()) as u64),
         keep_original_array: Some(true),
         ..Default::default()
@@ -77,7 +77,8 @@ pub(super) async fn write_data(
     let size = NonZero::new(written.size_bytes);
     let mut fragment = Fragment::new(FRAGMENT);
     fragment.physical_rows = usize::try_from(written.num_rows).ok();
-    let crc32 = *sum.get().ok_or_else(|| Error::internal("a data file was not closed"))?;
+    let not_closed = || Error::internal(format!("data file {name} was not closed"));
+    let crc32 = *sum.get().ok_or_else(not_closed)?;
     let sum = FileSum { file: format!("{FOLDER}/{name}"), crc32 };
     let file = DataFile::new(name, ids, columns, context.storage_version, size, None);
     fragment.files.push(file);
@@ -97,8 +98,8 @@ async fn write_chunks(
     writer.finish().await
 }
 
-/// Pieces of at most about `most_bytes`: what lance is given at once is in one page, and a page
-/// is in memory twice.
+/// Pieces of at most about `most_bytes`: lance encodes one batch into one page, and a page is in
+/// memory twice.
 fn pieces(batch: &RecordBatch, most_bytes: usize) -> impl Iterator<Item = RecordBatch> {
     let rows = batch.num_rows();
     let count = window_bytes(batch).div_ceil(most_bytes).max(1);
@@ -109,7 +110,8 @@ fn pieces(batch: &RecordBatch, most_bytes: usize) -> impl Iterator<Item = Record
 /// Field ids, and the file's column of each.
 fn columns_of(writer: &FileWriter) -> Result<(Vec<i32>, Vec<i32>)> {
     let signed = |number: u32| {
-        i32::try_from(number).map_err(|_| Error::internal(format!("field or column {number}")))
+        let too_large = |_| Error::internal(format!("field or column {number} exceeds 2^31 - 1"));
+        i32::try_from(number).map_err(too_large)
     };
     let pairs = writer.field_id_to_column_indices();
     let ids = pairs.iter().map(|(id, _)| signed(*id)).collect::<Result<_>>()?;
@@ -117,8 +119,8 @@ fn columns_of(writer: &FileWriter) -> Result<(Vec<i32>, Vec<i32>)> {
     Ok((ids, columns))
 }
 
-/// Whether the encoder takes the field's arrays as they are. JSON and blobs have another form
-/// on disk, and so have view types; lance's fragment builder knows it.
+/// Whether the encoder takes the field's arrays unchanged. JSON, blobs and view types have another
+/// form on disk, into which lance's fragment builder converts them.
 fn is_stored_as_it_is(field: &Field) -> bool {
     if field.metadata().contains_key(EXTENSION) {
         return false;
@@ -137,7 +139,7 @@ fn is_stored_as_it_is(field: &Field) -> bool {
     }
 }
 
-/// The slower way, which converts, through lance's fragment builder.
+/// The slower path through lance's fragment builder, which converts arrays to their stored form.
 async fn write_converted(
     context: &SsTableContext,
     sstable: &str,
@@ -155,14 +157,14 @@ async fn write_converted(
         ..Default::default()
     };
     let rows = RecordBatchIterator::new(Chunks::of(batches), arrow_schema.clone());
-    // The fragment builder writes the ids of the schema that it is given. A dataset that is
-    // created the usual way gets new ones from 0.
+    // The fragment builder keeps the field ids of the given schema. A dataset that is created the
+    // usual way gets new ids from 0.
     let uri = context.uri(sstable);
     let builder = FragmentCreateBuilder::new(&uri).schema(schema).write_params(&params);
     let mut fragments = Box::pin(builder.write_fragments(rows)).await?;
     match (fragments.pop(), fragments.pop()) {
         (Some(fragment), None) => Ok(Fragment { id: FRAGMENT, ..fragment }),
-        _ => Err(Error::internal(format!("{uri} was not written as one fragment"))),
+        _ => Err(Error::internal(format!("SSTable {uri} was not written as one fragment"))),
     }
 }
 
@@ -177,11 +179,11 @@ pub fn data_file_name() -> Result<String> {
     Ok(format!("{spread:024b}{a:08x}{b:08x}{c:08x}{:02x}.lance", random_number()? & 0xff))
 }
 
-/// 32 random bits of the system. Those of a generator in this process would come again in each child of a
-/// fork, and a name that two files have is the end of one of them.
+/// 32 random bits from the operating system. A generator in this process would repeat its numbers
+/// in each child of a fork, and two files with one name overwrite each other.
 ///
 /// # Errors
-/// A storage error where the system has none.
+/// A storage error where the system provides none.
 pub fn random_number() -> Result<u32> {
     getrandom::u32().map_err(|error| Error::io(format!("drawing a random name: {error}")))
 }
@@ -202,26 +204,26 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_larger_than_a_page_is_cut_without_a_copy() {
+    fn a_batch_that_is_larger_than_a_page_is_split_without_a_copy() {
         let whole = batch(1_000, 4_096);
-        let cut: Vec<_> = pieces(&whole, 1 << 20).collect();
-        assert_eq!(cut.len(), 4);
-        assert!(cut.iter().all(|piece| window_bytes(piece) < (1 << 20) + 4_096));
-        assert_eq!(concat_batches(&whole.schema(), &cut).unwrap(), whole);
+        let split: Vec<_> = pieces(&whole, 1 << 20).collect();
+        assert_eq!(split.len(), 4);
+        assert!(split.iter().all(|piece| window_bytes(piece) < (1 << 20) + 4_096));
+        assert_eq!(concat_batches(&whole.schema(), &split).unwrap(), whole);
         let buffer = |batch: &RecordBatch| batch.column(0).to_data().buffers()[1].as_ptr();
-        assert_eq!(buffer(&cut[3]), buffer(&whole));
+        assert_eq!(buffer(&split[3]), buffer(&whole));
     }
 
     #[test]
     fn a_row_that_is_larger_than_a_page_is_a_page() {
-        let cut: Vec<_> = pieces(&batch(3, 4_096), 100).collect();
-        assert_eq!(cut.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [1, 1, 1]);
+        let split: Vec<_> = pieces(&batch(3, 4_096), 100).collect();
+        assert_eq!(split.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [1, 1, 1]);
     }
 
     #[test]
     fn a_small_batch_stays_whole() {
-        let cut: Vec<_> = pieces(&batch(1_000, 8), 8 << 20).collect();
-        assert_eq!(cut.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [1_000]);
+        let split: Vec<_> = pieces(&batch(1_000, 8), 8 << 20).collect();
+        assert_eq!(split.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [1_000]);
         assert_eq!(pieces(&batch(0, 0), 100).count(), 0);
     }
 }

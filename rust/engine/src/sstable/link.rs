@@ -1,7 +1,7 @@
 //! A second name for an immutable file.
 //!
-//! Owns: the hard link on a local disk, and the copy where it cannot link.
-//! Does not own: whether the name is synced, or who lists it.
+//! Owns: the hard link on a local disk, and the copy where the file system cannot link.
+//! Does not own: whether the name is synced, or the manifest that lists it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -15,22 +15,22 @@ use object_store::path::Path;
 
 use super::local_path;
 
-/// How a file came to its second name.
+/// How a file got its second name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linked {
-    /// By a link.
+    /// By a hard link.
     Yes,
     /// By a copy.
     Copied,
-    /// Not at all: the store is not a local disk, and copies by itself.
+    /// Not at all: the store is not a local disk, and the caller copies the object.
     NotHere,
 }
 
-/// Gives the file `from` the second name `to` on a local disk, or copies it there. Whatever has that name
-/// already stays as it is: it may be `from` itself.
+/// Gives the file `from` the second name `to` on a local disk, or copies it there. An existing file
+/// `to` is never replaced: it may be `from` itself.
 ///
 /// # Errors
-/// A storage error; that the name is taken is one. Damage where `from` is no file.
+/// A storage error, also where `to` exists. Damage where `from` is not a regular file.
 pub async fn link(store: &ObjectStore, from: &Path, to: &Path) -> lance_core::Result<Linked> {
     let damaged = from.clone();
     let (Some(from), Some(to)) = (local_path(store, from), local_path(store, to)) else {
@@ -48,7 +48,7 @@ pub async fn link(store: &ObjectStore, from: &Path, to: &Path) -> lance_core::Re
             {
                 Err(error)
             }
-            // Another disk, a file system without links, too many of them, a foreign file.
+            // Another disk, a file system without links, too many links, a file of another user.
             Err(_) => copy(&from, &to).map(|()| Linked::Copied),
         }
     });
@@ -64,13 +64,13 @@ fn copy(from: &LocalPath, to: &LocalPath) -> io::Result<()> {
     io::copy(&mut from, &mut new).map(drop)
 }
 
-/// Makes the file young: lance's clean-up removes files of old age that no version names yet.
+/// Sets the modification time to now: lance's clean-up removes old files that no version names.
 #[expect(clippy::disallowed_methods, reason = "the age of a file, which lance's clean-up reads")]
 fn touch(path: &LocalPath) -> io::Result<()> {
     open(path)?.set_modified(SystemTime::now())
 }
 
-/// A file, and nothing else.
+/// Opens a regular file, and nothing else.
 fn open(path: &LocalPath) -> io::Result<File> {
     match open_file(path)? {
         Some((file, _)) => Ok(file),
@@ -88,14 +88,14 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let path = |name: &str| Path::from_absolute_path(at(name)).unwrap();
         let store = ObjectStore::local();
-        fs::write(at("run"), "rows of an SSTable").unwrap();
+        fs::write(at("sstable"), "rows of an SSTable").unwrap();
         fs::write(at("other"), "rows of another").unwrap();
-        assert_eq!(link(&store, &path("run"), &path("base/file")).await.unwrap(), Linked::Yes);
-        for from in ["run", "other"] {
+        assert_eq!(link(&store, &path("sstable"), &path("base/file")).await.unwrap(), Linked::Yes);
+        for from in ["sstable", "other"] {
             link(&store, &path(from), &path("base/file")).await.unwrap_err();
             copy(&at(from), &at("base/file")).unwrap_err();
         }
-        for name in ["run", "base/file"] {
+        for name in ["sstable", "base/file"] {
             assert_eq!(fs::read_to_string(at(name)).unwrap(), "rows of an SSTable", "{name}");
         }
         copy(&at("other"), &at("base/more")).unwrap();

@@ -1,9 +1,9 @@
-//! A file on a local disk of which most is durable when the last byte is written.
+//! A file on a local disk that is synced while it is written.
 //!
-//! Owns: the hand-over of bytes to a thread that writes them, and syncs while the encoder works
-//! on the next page, so that little is left to sync at the end.
-//! Does not own: that last sync (`sync`, with all files of the SSTable), or what a failed write
-//! leaves behind.
+//! Owns: the hand-over of blocks to a thread that writes them, and that syncs while the encoder
+//! works on the next page, so that little is left to sync at the end.
+//! Does not own: the last sync (`sync`, with all files of the SSTable), or the remains of a failed
+//! write.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -25,23 +25,23 @@ use tokio::task::JoinHandle;
 const BLOCK_BYTES: usize = 1 << 20;
 /// Blocks that may wait for the disk.
 const BLOCKS: usize = 8;
-/// Unsynced bytes that make a sync worth while as soon as no block waits.
+/// Unsynced bytes from which the thread syncs when no block waits.
 const SYNC_BYTES: usize = 2 << 20;
 
 /// The writing end. When `shutdown` has returned, all bytes are written.
 pub(super) struct LocalFile {
     block: Vec<u8>,
     block_bytes: usize,
-    /// `None` once the last block has gone.
+    /// `None` after the last block was sent.
     blocks: Option<Sender<Vec<u8>>>,
-    /// `None` once its end is known.
+    /// `None` after its result was taken.
     thread: Option<JoinHandle<io::Result<()>>>,
     bytes: usize,
 }
 
 impl LocalFile {
-    /// Creates `path`, which must not exist, and its folder. With `fsync` blocks are synced
-    /// meanwhile. About `waiting_bytes` wait for the disk before the encoder does.
+    /// Creates `path`, which must not exist, and its folder. With `fsync`, blocks are synced in
+    /// between. The encoder waits once about `waiting_bytes` wait for the disk.
     pub async fn create(path: PathBuf, fsync: bool, waiting_bytes: usize) -> io::Result<Self> {
         let file = tokio::task::spawn_blocking(move || create(&path)).await??;
         let (blocks, waiting) = channel(BLOCKS);
@@ -64,7 +64,7 @@ impl LocalFile {
         if sent {
             return Poll::Ready(Ok(()));
         }
-        // The thread takes no more blocks only where it failed, and it says why.
+        // The thread stops taking blocks only where it failed; its result is the error.
         let end = ready!(self.poll_end(context));
         Poll::Ready(end.and_then(|()| Err(io::Error::other("the file's thread ended early"))))
     }

@@ -4,8 +4,8 @@
 //! `{table}/_mem_wal/{shard}/{random}_gen_{generation}` with a Lance dataset at version 1 (one
 //! data file, the rows superseded inside the SSTable as its deletion vector), `bloom_filter.bin`
 //! and the key index `_pk_index/`, as lance 14.0.2 writes and reads them.
-//! Does not own: when a MemTable is flushed, the shard manifest that lists an SSTable, which SSTables a
-//! query reads, or their compaction and removal.
+//! Does not own: when a MemTable is flushed, the shard manifest that lists an SSTable, which
+//! SSTables a query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
 //! `sidecar`, `bloom`, `checksums`, `sync`, `link`, then `bounded`, `open` and `read`.
@@ -64,36 +64,36 @@ pub use write::{routed_by, write_sstable};
 
 /// The rows of one frozen MemTable, in the order in which they were put.
 pub struct SsTableInput {
-    /// The columns of the rows: what [`storage_schema`] made of the base table's when they were
-    /// put, which the base table may not have any more.
+    /// The columns of the rows: the [`storage_schema`] at the time of the puts. The base table may
+    /// have other columns since.
     pub schema: SchemaRef,
     /// The rows under that schema.
     pub batches: Vec<RecordBatch>,
     /// Names of the key columns in primary-key order; empty for a table without a key.
     pub key_columns: Arc<[String]>,
-    /// Gives every row position, ordered by encoded key and then by position. It may take its
-    /// time: it is called once, on a thread of its own while the rows are written, and not
-    /// without a key.
+    /// Returns every row position, ordered by encoded key and then by position. It is called once,
+    /// on a blocking thread while the rows are written, and only for a table with a key.
     pub rows_by_key: Box<dyn FnOnce() -> Vec<u32> + Send>,
 }
 
-/// What [`write_sstable`] wrote, for the entry of the SSTable in the shard manifest.
+/// The result of [`write_sstable`], for the entry of the SSTable in the shard manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsTableWritten {
     /// Folder of the SSTable inside its shard, `{rand8hex}_gen_{generation}`.
     pub path: String,
-    /// Rows in the data file: tombstones and superseded rows count.
+    /// Rows in the data file, tombstones and superseded rows included.
     pub physical_rows: u64,
-    /// Size of the rows in memory, as lance measures it: the windows of the buffers.
+    /// Size of the rows in memory, as lance measures it: the used ranges of the buffers.
     pub in_memory_bytes: u64,
-    /// The part of `in_memory_bytes` that is key columns; 0 for a table without a key.
+    /// Bytes of the key columns in `in_memory_bytes`; 0 for a table without a key.
     pub primary_key_bytes: u64,
 }
 
-/// Lance's size of the buffer of a column.
+/// Lance's default buffer size of a column.
 pub const BUFFER_BYTES: usize = 8 << 20;
 
-/// Where the SSTables of one shard live and what they take over from the base table.
+/// The location of the SSTables of one shard, and the settings that they inherit from the base
+/// table.
 #[derive(Clone)]
 pub struct SsTableContext {
     /// The base table's object store.
@@ -106,11 +106,11 @@ pub struct SsTableContext {
     pub storage_version: ConcreteFileVersion,
     /// Whether an SSTable on a local disk is synced before it counts as written.
     pub fsync: bool,
-    /// Whether the checksum of a manifest is compared.
+    /// Whether the checksum of a manifest is verified.
     pub verifies: bool,
-    /// Bytes of a column that become a page together, and bytes that may wait for a local disk.
+    /// Bytes of a column that form a page, and bytes that may wait for a local disk.
     pub buffer_bytes: usize,
-    /// The sharding that sent the rows here, where the SSTable itself is to name it.
+    /// The sharding that routed the rows to this shard, where the SSTable itself records it.
     pub routed_by: Option<String>,
     /// How the base table was opened, so that an SSTable is opened with the same credentials.
     store_params: Option<ObjectStoreParams>,
@@ -119,14 +119,14 @@ pub struct SsTableContext {
 }
 
 impl SsTableContext {
-    /// The context of `shard_id`'s runs beside the table version that `base` has open.
+    /// The context of the SSTables of `shard_id`, for the table version that `base` has open.
     ///
     /// # Errors
     /// An input error for a base table with a column of the reserved name `_tombstone`.
     pub async fn new(base: &Dataset, shard_id: Uuid) -> Result<Self> {
         if base.schema().field(TOMBSTONE).is_some() {
             return Err(Error::invalid_input(format!(
-                "table {} has a column with the reserved name '{TOMBSTONE}'",
+                "table {} has a column with the reserved name '{TOMBSTONE}'; rename the column",
                 base.uri()
             )));
         }
@@ -145,7 +145,7 @@ impl SsTableContext {
         })
     }
 
-    /// The same with nothing in its caches of what was read of SSTables before.
+    /// The same with empty caches, so that everything is read from storage again.
     #[must_use]
     pub fn with_new_session(self) -> Self {
         Self { session: Arc::default(), ..self }
@@ -163,9 +163,9 @@ impl SsTableContext {
 
     /// The parameters that resolve [`Self::uri`] to the store that the base table uses.
     ///
-    /// A store bound by `ObjectStoreParams::object_store` comes with the one location that every
-    /// open is sent to, whatever its URI. Unchanged it would send the SSTable at the base table
-    /// itself, so it is bound anew to the SSTable's folder.
+    /// A store bound by `ObjectStoreParams::object_store` comes with one location, which every open
+    /// uses instead of its URI. Unchanged, the SSTable would be opened at the base table's
+    /// location, so the store is bound again to the SSTable's folder.
     fn store_params(&self, name: &str) -> Option<ObjectStoreParams> {
         let mut params = self.store_params.clone()?;
         #[expect(deprecated, reason = "a binding that others may still set")]
@@ -178,9 +178,9 @@ impl SsTableContext {
 
 /// The schema of MemTables, WAL entries and SSTables of a table with the schema `base`.
 ///
-/// The base table's columns with their field ids in the metadata key `lance:field_id`, nullable
-/// except the key because a tombstone has nothing but its key, then `_tombstone` (not null),
-/// which has no id before an SSTable gives it one.
+/// The base table's columns with their field ids in the metadata key `lance:field_id`, then
+/// `_tombstone` (not null), which has no field id before an SSTable assigns one. Columns outside
+/// the key are nullable, because a tombstone has only its key.
 #[must_use]
 pub fn storage_schema(base: &Schema, key_columns: &[String]) -> SchemaRef {
     let with_tombstone = schema_with_tombstone(&arrow_schema_with_field_ids(base));

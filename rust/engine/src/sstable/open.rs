@@ -1,7 +1,7 @@
 //! Opening an SSTable that a shard manifest lists.
 //!
-//! Owns: the way from the name in a manifest to a dataset; for an SSTable of lancemem in one request, whose
-//! manifest is sealed.
+//! Owns: opening the dataset of a listed folder name. An SSTable that lancemem wrote takes one
+//! request, for its manifest, which is checksummed.
 //! Does not own: which SSTables are live, or caching of opened datasets.
 
 use std::sync::Arc;
@@ -27,16 +27,17 @@ use super::bounded::read_whole;
 use super::read::LIBRARY;
 use super::write::VERSION;
 
-/// The end of every file of Lance: where its metadata starts, two numbers of its version, a name.
+/// The footer of every file of Lance: the offset of its metadata, two version numbers, a magic
+/// word.
 const FOOTER_BYTES: usize = 16;
 const MAGIC: &[u8] = b"LANC";
 
-/// Opens the SSTable `path`, a folder name as [`super::SsTableWritten::path`] has it.
+/// Opens the SSTable `path`, a folder name as in [`super::SsTableWritten::path`].
 ///
 /// # Errors
 /// An input error for a `path` that is not one plain component: a manifest must not be able to
-/// send a reader outside its shard. Damage for an SSTable that has files elsewhere. Else lance's error for
-/// a dataset that is missing or broken.
+/// lead a reader outside its shard. Damage for an SSTable with files outside its folder. Otherwise
+/// lance's error for a dataset that is missing or broken.
 pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Dataset> {
     if !paths::is_plain_component(path) {
         return Err(Error::invalid_input(format!(
@@ -49,7 +50,7 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
     if let Some(params) = context.store_params(path) {
         builder = builder.with_store_params(params);
     }
-    // Of other writers' runs lance finds out itself which version is the newest.
+    // For SSTables of other writers lance looks for the newest version itself.
     if let Some(message) = only_manifest(context, path).await? {
         builder = builder.with_commit_handler(Arc::new(OnlyVersion));
         builder = builder.with_serialized_manifest(&message)?;
@@ -59,8 +60,8 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
     Ok(sstable)
 }
 
-/// Refuses an SSTable with files of another place, as a shallow clone has them: whoever writes an SSTable could send
-/// its readers to any file that they may read.
+/// Refuses an SSTable with files outside its folder, such as a shallow clone. Otherwise the writer
+/// of an SSTable could make its readers open any file that they may read.
 fn refuse_elsewhere(sstable: &Dataset) -> Result<()> {
     let manifest = sstable.manifest();
     let is_elsewhere = |fragment: &Fragment| {
@@ -70,15 +71,15 @@ fn refuse_elsewhere(sstable: &Dataset) -> Result<()> {
     if manifest.base_paths.is_empty() && !manifest.fragments.iter().any(is_elsewhere) {
         return Ok(());
     }
-    let what = "it has files that are not in its own folder";
+    let what = "the manifest names files outside the SSTable's folder";
     Err(Error::corrupt_file(sstable.manifest_location().path.clone(), what))
 }
 
-/// The manifest of an SSTable that lancemem wrote, encoded; `None` where lance has to look for one, or
-/// has to say what is wrong with it.
+/// The encoded manifest of an SSTable that lancemem wrote; `None` where lance opens the dataset
+/// itself, and reports what is wrong with it.
 ///
 /// # Errors
-/// Damage: a file that is no manifest, or a message that was sealed and is another one by now.
+/// Damage: the file is not a manifest, or its message does not match its checksum.
 async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Vec<u8>>> {
     let file = ManifestNamingScheme::V2.manifest_path(&context.folder(path), VERSION);
     let bytes = match read_whole(&context.object_store, &file, MaxBytes::MANIFEST).await {
@@ -88,12 +89,12 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ve
     };
     let damaged = |what: &str| Error::corrupt_file(file.clone(), what);
     let message = ManifestFile::of(&bytes).map(|file| file.message);
-    let message = message.ok_or_else(|| damaged("it is not a whole manifest"))?;
+    let message = message.ok_or_else(|| damaged("the manifest file is incomplete"))?;
     let unsealed = match checksummed::unseal(message, path) {
         Ok(unsealed) => unsealed,
-        Err(_) if context.verifies => return Err(damaged("its checksum is that of other bytes")),
+        Err(_) if context.verifies => return Err(damaged("checksum mismatch in the manifest")),
         Err(error) => {
-            tracing::warn!(%error, "the manifest of an SSTable is damaged, and read all the same");
+            tracing::warn!(%error, "checksum mismatch in the manifest of an SSTable is ignored");
             return Ok(None);
         }
     };
@@ -104,10 +105,10 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ve
 
 /// The parts of a manifest file of Lance.
 struct ManifestFile<'a> {
-    /// What stands before the message.
+    /// The bytes before the message.
     before: &'a [u8],
     message: &'a [u8],
-    /// Says where the message stands.
+    /// Records the offset of the message.
     footer: &'a [u8],
 }
 
@@ -118,13 +119,15 @@ impl<'a> ManifestFile<'a> {
         let start = usize::try_from(u64::from_le_bytes(*start)).ok()?;
         let (length, message) = body.get(start..)?.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-        // The message is the last: a length of zeros would make it an empty one, of no rows.
+        // The message ends at the footer. Without this check a zeroed length would parse as an
+        // empty manifest, an SSTable without rows.
         let is_whole = message.len() == length && rest.ends_with(MAGIC);
         is_whole.then_some(Self { before: &body[..start], message, footer })
     }
 }
 
-/// A manifest file with its message sealed: to Lance the seal is fields that it does not know.
+/// A manifest file with its message checksummed. Lance skips the checksum as unknown protobuf
+/// fields.
 pub(super) fn sealed(file: &[u8]) -> Option<Vec<u8>> {
     let ManifestFile { before, message, footer } = ManifestFile::of(file)?;
     let message = checksummed::seal(message);
@@ -132,7 +135,7 @@ pub(super) fn sealed(file: &[u8]) -> Option<Vec<u8>> {
     Some([before, &length, &message, footer].concat())
 }
 
-/// Knows where the manifest of an SSTable is without a look.
+/// Resolves the manifest of an SSTable without a listing: an SSTable has one version.
 #[derive(Debug)]
 struct OnlyVersion;
 
@@ -160,7 +163,7 @@ impl CommitHandler for OnlyVersion {
         _: ManifestNamingScheme,
         _: Option<Transaction>,
     ) -> std::result::Result<ManifestLocation, CommitError> {
-        Err(CommitError::OtherError(Error::not_supported("an SSTable never changes")))
+        Err(CommitError::OtherError(Error::not_supported("an SSTable is immutable")))
     }
 }
 
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_file_that_is_cut_or_points_outside_itself_has_no_message() {
+    fn a_manifest_file_that_is_truncated_or_points_outside_itself_has_no_message() {
         let mut file = b"before".to_vec();
         file.extend(3_u32.to_le_bytes());
         file.extend(b"abc");
@@ -183,8 +186,8 @@ mod tests {
         file.extend([0, 0, 2, 0]);
         file.extend(b"LANC");
         assert_eq!(message_of(&file), Some(&b"abc"[..]));
-        for cut in 0..file.len() {
-            assert_eq!(message_of(&file[..cut]), None, "{cut} bytes");
+        for length in 0..file.len() {
+            assert_eq!(message_of(&file[..length]), None, "{length} bytes");
         }
         for start in [7_u64, 13, 100, u64::MAX] {
             let place = file.len() - 16;
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_message_stands_where_the_footer_says() {
+    fn a_checksummed_message_is_at_the_offset_in_the_footer() {
         let mut file = b"before".to_vec();
         file.extend(3_u32.to_le_bytes());
         file.extend(b"abc");

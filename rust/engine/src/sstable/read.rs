@@ -1,14 +1,14 @@
-//! The files beside an SSTable's rows, for lookups by key.
+//! The bloom filter and the key index of an SSTable, for lookups by key.
 //!
-//! Owns: which SSTables' filter and key index may be trusted, and how both are opened.
-//! Does not own: how long they are kept, or when a lookup asks them.
+//! Owns: which SSTables have a trusted filter and key index, and how both are opened.
+//! Does not own: how long they are cached, or when a lookup uses them.
 //!
-//! Both may say "no such key", and who believes a wrong "no" shows an older row. SSTables of lance
-//! 14.0.2 say it wrongly: its bloom filter has nothing but the null flags of key columns other
-//! than int32, int64, utf8 and binary, and its key index lacks rows that were not indexed yet
-//! when the flush began. The hash of the filter is in no specification either, so another
-//! version may have another. Hence they are believed only where the SSTable's manifest says that
-//! lancemem wrote the SSTable; of other runs the key columns are read.
+//! Both can report a key as absent, and a false negative would return an older row. SSTables of
+//! lance 14.0.2 have false negatives. Its bloom filter hashes only the null flags of key columns
+//! other than int32, int64, utf8 and binary, and its key index lacks rows that were not indexed yet
+//! when the flush began. No specification defines the hash of the filter, so another version may
+//! use another hash. Hence both are trusted only where the SSTable's manifest names lancemem as the
+//! writer. For other SSTables the key columns are read.
 
 use std::sync::{Arc, LazyLock};
 
@@ -39,7 +39,7 @@ pub(super) const LIBRARY: &str = "lancemem";
 static PLUGINS: LazyLock<Arc<IndexPluginRegistry>> =
     LazyLock::new(IndexPluginRegistry::with_default_plugins);
 
-/// What the manifest of an SSTable says of its writer.
+/// The writer that the manifest of an SSTable records.
 pub(super) fn our_writer() -> WriterVersion {
     WriterVersion {
         library: LIBRARY.to_owned(),
@@ -59,7 +59,7 @@ impl KeyFilter {
     /// Reads the filter of an SSTable.
     ///
     /// # Errors
-    /// A storage error, or an error for bytes that are no filter.
+    /// A storage error, or damage.
     pub async fn read(sstable: &Dataset) -> Result<Self> {
         let store = sstable.object_store(None).await?;
         let path = sstable.branch_location().path.clone().join(BLOOM_FILTER);
@@ -70,7 +70,7 @@ impl KeyFilter {
     }
 }
 
-/// The key index of an SSTable. Its pages are read when a key is looked for, and not kept.
+/// The key index of an SSTable. Its pages are read for each lookup, and not cached.
 #[derive(Debug)]
 pub struct KeyIndex(Arc<dyn ScalarIndex>);
 
@@ -103,21 +103,21 @@ impl KeyIndex {
     pub async fn newest(&self, key: ScalarValue) -> Result<Option<u32>> {
         let found = self.0.search(&SargableQuery::Equals(key), &NoOpMetricsCollector).await?;
         let SearchResult::Exact(rows) = found else {
-            return Err(Error::internal("a key index gave rows that are not exact"));
+            return Err(Error::internal("the key index of an SSTable gave an inexact answer"));
         };
-        // Superseded rows are in the index as well; the last row of a key is its newest.
+        // Superseded rows are in the index as well; the last row of a key is the newest one.
         let rows = rows.true_rows();
         let newest = rows.row_addrs().and_then(|rows| rows.map(u64::from).max());
         newest
             .map(|row| {
                 u32::try_from(row).map_err(|_| {
-                    Error::internal(format!("row {row} of a key index is outside its SSTable"))
+                    Error::internal(format!("row {row} in the key index of an SSTable is >= 2^32"))
                 })
             })
             .transpose()
     }
 
-    /// Bytes that it takes in memory.
+    /// Bytes of the index in memory.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         self.0.deep_size_of()

@@ -1,10 +1,10 @@
-//! `_pk_index/`: the keys of one SSTable as a lance B-tree, which readers probe to learn whether the
-//! run replaces a row of an older one.
+//! `_pk_index/`: the keys of one SSTable as a lance B-tree. Readers probe it to learn whether the
+//! SSTable supersedes a row of an older one.
 //!
-//! Owns: the sorted pages that the index is built from. Every row position is in it, superseded
-//! ones too, and who sees all keys in their order also learns which ones those are. One key
-//! column keeps its type; several become one Binary value, the encoded key.
-//! Does not own: the index format, which is lance's, or the sorting, which the MemTable did.
+//! Owns: the sorted pages that the index is built from. The index has every row position,
+//! superseded ones included; the pass over the sorted keys also finds the superseded positions. One
+//! key column keeps its type; several become one Binary value, the encoded key.
+//! Does not own: the index format, which is lance's, or the sort, which the MemTable did.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -30,16 +30,16 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 /// Rows of one index page, lance's choice for this index.
 pub const PAGE_ROWS: usize = 8192;
 
-/// Pages that wait for the encoder, which is slower than who makes them.
+/// Pages that wait for the encoder, which is slower than the thread that makes them.
 const PAGES_WAITING: usize = 2;
 
-/// The pages on their way from the thread that makes them to the index.
+/// The receiving end of the pages, for the index writer.
 pub struct PageStream {
     schema: SchemaRef,
     pages: Receiver<RecordBatch>,
 }
 
-/// Makes the pages on its own thread; see [`KeyPages::make_all`].
+/// Makes the pages on its own thread; see [`Self::make_all`].
 pub struct PageMaker {
     schema: SchemaRef,
     pages: Sender<RecordBatch>,
@@ -63,7 +63,7 @@ pub fn page_stream_of(value_type: DataType) -> (PageMaker, PageStream) {
     (PageMaker { schema: schema.clone(), pages: sender }, PageStream { schema, pages: receiver })
 }
 
-/// Writes the key index of the SSTable in `folder`, and names its files.
+/// Writes the key index of the SSTable in `folder`, and returns the paths of its files.
 ///
 /// # Errors
 /// As [`write_pages`].
@@ -76,9 +76,10 @@ pub(super) async fn write_key_index(
     write_pages(store, &folder, stream).await
 }
 
-/// Writes an index into `folder`, and names its files.
+/// Writes an index into `folder`, and returns the paths of its files.
 ///
-/// A stream that ends early makes an index that is not whole: who made the pages says so.
+/// A stream that ends early makes an incomplete index. The thread that makes the pages returns the
+/// error then, and the caller must check it.
 ///
 /// # Errors
 /// A storage error.
@@ -98,15 +99,15 @@ pub async fn write_pages(
 }
 
 impl PageMaker {
-    /// Sends the pages over `keys`, batches of nothing but the key columns in primary-key order;
-    /// `sorted_rows` are the positions of all their rows ordered by key and then by position, and
-    /// `address` is what the index has of each.
+    /// Sends the pages over `keys`, batches of the key columns only, in primary-key order.
+    /// `sorted_rows` are the positions of all their rows, ordered by key and then by position;
+    /// `address` maps a position to the address that the index stores.
     /// Returns the positions of rows that a later row of the same key supersedes.
     ///
-    /// It blocks: the caller's thread is its own.
+    /// It blocks, so the caller runs it on a blocking thread.
     ///
     /// # Errors
-    /// Where the rows are not all rows of `keys` in their order, or nobody takes the pages.
+    /// Where `sorted_rows` are not all rows of `keys` in key order, or the index writer has ended.
     pub fn make_all(
         self,
         keys: &[RecordBatch],
@@ -120,13 +121,13 @@ impl PageMaker {
         let mut superseded = pages.superseded;
         superseded.sort_unstable();
         RoaringBitmap::from_sorted_iter(superseded)
-            .map_err(|error| Error::internal(format!("superseded positions: {error}")))
+            .map_err(|error| Error::internal(format!("superseded row positions: {error}")))
     }
 
-    /// Sends the next page: `values` ascend, and follow those of the page before. Every page but the
-    /// last has [`PAGE_ROWS`].
+    /// Sends the next page: `values` ascend, and follow the values of the previous page. Every page
+    /// but the last has [`PAGE_ROWS`].
     ///
-    /// It blocks: the caller's thread is its own.
+    /// It blocks, so the caller runs it on a blocking thread.
     ///
     /// # Errors
     /// Where the values have another type than the index, or the index has failed.
@@ -136,13 +137,13 @@ impl PageMaker {
     }
 
     fn send(&self, page: RecordBatch) -> Result<()> {
-        // The index has failed, and its error is the one to tell.
-        let gone = |_| Error::internal("the writer of the key index has ended before its pages");
+        // The index writer has failed; the caller reports its error instead of this one.
+        let gone = |_| Error::internal("the key index writer ended before its last page");
         self.pages.blocking_send(page).map_err(gone)
     }
 }
 
-/// The pages of the index, made one at a time: the gathered keys never exist as a whole.
+/// The pages of the index, made one at a time: the sorted keys are never in memory as a whole.
 struct KeyPages<'a> {
     keys: &'a [RecordBatch],
     /// Position of the first row of each batch.
@@ -151,9 +152,9 @@ struct KeyPages<'a> {
     /// Present for a key of several columns.
     encoder: Option<KeyEncoder>,
     schema: SchemaRef,
-    /// The last value of the page before, one row, and its position.
+    /// The last value of the previous page, one row, and its position.
     last: Option<(ArrayRef, u32)>,
-    /// Positions before the last one of a key.
+    /// Positions of all rows of a key but the last one.
     superseded: Vec<u32>,
 }
 
@@ -167,7 +168,7 @@ impl<'a> KeyPages<'a> {
         }
         if sorted_rows.len() != rows {
             return Err(Error::internal(format!(
-                "{} sorted positions were given for {rows} rows",
+                "expected {rows} sorted row positions, got {}",
                 sorted_rows.len()
             )));
         }
@@ -183,7 +184,7 @@ impl<'a> KeyPages<'a> {
         Ok(Self { keys, starts, rows, encoder, schema, last: None, superseded: Vec::new() })
     }
 
-    /// The page of the rows `positions`, which follow those of the page before.
+    /// The page of the rows `positions`, which follow the rows of the previous page.
     fn page(&mut self, positions: &[u32], address: impl Fn(u32) -> u64) -> Result<RecordBatch> {
         let rows = self.locate(positions)?;
         let value = self.values(&rows)?;
@@ -201,7 +202,7 @@ impl<'a> KeyPages<'a> {
                 let position = *position as usize;
                 if position >= self.rows {
                     return Err(Error::internal(format!(
-                        "row position {position} is not one of {} rows",
+                        "row position {position} is out of range for {} rows",
                         self.rows
                     )));
                 }
@@ -227,10 +228,9 @@ impl<'a> KeyPages<'a> {
         Ok(Arc::new(BinaryArray::from_iter_values(keys.iter().map(KeyBytes::as_slice))))
     }
 
-    /// Refuses pages out of order: the index trusts its input, and a key that it cannot find
-    /// again brings replaced rows back to life. Strict order of as many positions as there are
-    /// rows also means that no row is missing. Rows of one key follow each other, so all but the
-    /// last are noted as superseded.
+    /// Refuses pages out of order: the index trusts its input, and a key that a search misses would
+    /// return superseded rows. A strict order of as many positions as there are rows also proves
+    /// that no row is missing. Rows of one key are adjacent, so all but the last are superseded.
     fn check_order(&mut self, positions: &[u32], value: &ArrayRef) -> Result<()> {
         let superseded = &mut self.superseded;
         let mut check = |order: Ordering, before: u32, after: u32| {

@@ -1,9 +1,9 @@
 //! Durability on a local disk of what lance wrote.
 //!
 //! Owns: fsync of an SSTable's files and folders, of a whole base table, and of the files of one
-//! commit to it. lance closes files without it, so what it wrote survives a killed process but
-//! not a power loss. A pipe, a socket or a device is never opened: where a file is expected by name it
-//! is damage, and in a folder it is passed over.
+//! commit to it. lance closes files without fsync, so its writes survive a killed process but not a
+//! power loss. A pipe, a socket or a device is never opened: under the name of an expected file it
+//! is damage, and in a folder it is skipped.
 //! Does not own: object stores, where a successful put is durable.
 
 use std::collections::{BTreeSet, HashSet};
@@ -29,17 +29,17 @@ use super::SsTableContext;
 const VERSIONS: &str = "_versions";
 /// lance's folder of indexes, each in a folder of its own.
 const INDICES: &str = "_indices";
-/// Syncs that run at the same time. A file system commits those that wait together as one.
+/// Concurrent syncs. A file system commits waiting syncs together.
 const CONCURRENT_SYNCS: usize = 16;
 
-/// Where `path` is on a local disk, or `None` in an object store.
+/// The local path of `path`; `None` in an object store.
 pub fn local_path(store: &ObjectStore, path: &Path) -> Option<PathBuf> {
-    // The second scheme is the same disk through another implementation.
+    // This scheme is a local disk too, through another implementation.
     let local = store.has_direct_local_paths() || store.scheme() == "file-object-store";
     local.then(|| PathBuf::from(to_local_path(path)))
 }
 
-/// Makes the bytes of an SSTable's `files` durable, and says which local files that were.
+/// Makes the bytes of an SSTable's `files` durable, and returns their local paths.
 pub(super) async fn sync_files(context: &SsTableContext, files: &[Path]) -> Result<Vec<PathBuf>> {
     if !context.fsync {
         return Ok(Vec::new());
@@ -50,9 +50,9 @@ pub(super) async fn sync_files(context: &SsTableContext, files: &[Path]) -> Resu
     Ok(files)
 }
 
-/// Makes everything below `folder` but the files `synced`, which are durable, and the entry of
-/// `folder` in its parent durable.
-pub(super) async fn sync_run(
+/// Makes everything below `folder` durable, and the entry of `folder` in its parent. The files
+/// `synced` are durable already and skipped.
+pub(super) async fn sync_sstable(
     context: &SsTableContext,
     folder: &Path,
     synced: &[PathBuf],
@@ -65,8 +65,8 @@ pub(super) async fn sync_run(
     sync_paths(paths, sync_one).await
 }
 
-/// Makes all files of a base table durable: what others committed without a sync would
-/// otherwise be lost by a power cut after the shard manifests, which are synced, rely on it.
+/// Makes all files of a base table durable. Shard manifests, which are synced, rely on commits that
+/// other programs made without a sync; a power cut would lose these.
 ///
 /// # Errors
 /// An error of the file system.
@@ -82,7 +82,7 @@ pub async fn sync_base(base: &Dataset) -> Result<()> {
     sync_names_above(root).await
 }
 
-/// Makes a whole table durable that was written without syncs, its shards included.
+/// Makes a whole table durable, its shards included, after writes without syncs.
 ///
 /// # Errors
 /// An error of the file system.
@@ -94,13 +94,13 @@ pub async fn sync_table(base: &Dataset) -> Result<()> {
     sync_names_above(root).await
 }
 
-/// Makes the names of the folders durable in which `root` is: all of them may be new.
+/// Makes the names of the folders above `root` durable: all of them may be new.
 async fn sync_names_above(root: PathBuf) -> Result<()> {
     let synced = tokio::task::spawn_blocking(move || {
         for folder in root.ancestors().skip(1) {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             match synced.as_ref().map_err(io::Error::kind) {
-                // Nobody who may not read a folder has just made it.
+                // This process cannot have created a folder that it may not read.
                 Err(ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => return Ok(()),
                 _ => synced?,
             }
@@ -110,8 +110,9 @@ async fn sync_names_above(root: PathBuf) -> Result<()> {
     Ok(synced.await??)
 }
 
-/// Syncs files and folders of a base table in which others may be at work. Each step ends before
-/// the next begins: a power cut must not leave the name of a version whose files are not there.
+/// Syncs files and folders of a base table that other programs may write to. Files first, then
+/// folders, then the folder of versions; each step ends before the next begins. So a power cut
+/// never leaves the name of a version without its files.
 async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
     let versions = root.join(VERSIONS);
     let (last, paths): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| *path == versions);
@@ -122,8 +123,8 @@ async fn sync_version(root: &LocalPath, paths: Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the files and indexes durable that `base` consists of; those of the older version `durable`
-/// are.
+/// Makes the files and indexes of `base` durable, except the ones of the older version `durable`,
+/// which are durable already.
 ///
 /// # Errors
 /// An error of the file system.
@@ -133,7 +134,7 @@ pub async fn sync_version_of(durable: Option<&Dataset>, base: &Dataset) -> Resul
         Some(durable) => files_of_commit(durable, base),
         None => files_of_fragments(&root, base.fragments()).collect(),
     };
-    // That version may be cleaned up by now: then all indexes are synced once more.
+    // A clean-up may have removed that version since: then all indexes are synced once more.
     let known = match durable {
         Some(durable) => durable.load_indices().await.unwrap_or_default(),
         None => Arc::default(),
@@ -142,7 +143,7 @@ pub async fn sync_version_of(durable: Option<&Dataset>, base: &Dataset) -> Resul
     let new = indices.iter().filter(|index| known.iter().all(|known| known.uuid != index.uuid));
     let store = base.object_store(None).await?;
     sync_indices(&store, &root, new).await?;
-    // Files of a shallow clone lie elsewhere, and were there before it.
+    // Files of a shallow clone are elsewhere, and older than the clone.
     sync_with_folders(&store, &root, &files, sync_if_there).await
 }
 
@@ -160,7 +161,7 @@ pub async fn sync_indices(
     sync_folders(store, &folders).await
 }
 
-/// The files that `after` consists of and `before`, the version before it, does not.
+/// The files of `after` that its previous version `before` does not have.
 pub fn files_of_commit(before: &Dataset, after: &Dataset) -> Vec<Path> {
     let known: HashSet<Path> =
         files_of_fragments(&before.branch_location().path, before.fragments()).collect();
@@ -189,8 +190,8 @@ pub fn files_of_fragments<'a>(
     })
 }
 
-/// Makes new files of a base table durable, then the folders that name them and `root`: all that
-/// a version may rely on before its own name appears. Does nothing in an object store.
+/// Makes new files of a base table durable, then `root` and the folders that list the files. A
+/// version relies on these before its own name appears. Does nothing in an object store.
 ///
 /// # Errors
 /// An error of the file system.
@@ -212,8 +213,8 @@ async fn sync_with_folders(
     sync_paths(folders.into_iter().collect(), sync).await
 }
 
-/// Makes folders of a base table and everything below them durable; those that are not there are
-/// passed over. Does nothing in an object store.
+/// Makes folders of a base table and everything below them durable; missing folders are skipped.
+/// Does nothing in an object store.
 ///
 /// # Errors
 /// An error of the file system.
@@ -233,7 +234,7 @@ fn sync_one(path: &LocalPath) -> Result<()> {
     sync_opened(path, open_to_sync(path))
 }
 
-/// For a folder in which others work: what is missing was a file on its way to its name.
+/// For a folder that other programs write to: a missing file was a temporary one that was renamed.
 fn sync_if_there(path: &LocalPath) -> Result<()> {
     match open_to_sync(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -250,7 +251,7 @@ fn sync_opened(path: &LocalPath, opened: io::Result<Option<File>>) -> Result<()>
     }
 }
 
-/// Damage of what is no file, nor a folder.
+/// The error for a path that is neither a regular file nor a folder.
 fn no_file(path: &LocalPath) -> Error {
     Error::corrupt_file(Path::from_absolute_path(path).unwrap_or_default(), NO_FILE)
 }
@@ -274,8 +275,8 @@ async fn list_trees(folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     Ok(listed.await??)
 }
 
-/// Adds `folder` and everything below it to `paths`, but for what has no bytes: pipes, sockets, devices,
-/// and links that lead nowhere.
+/// Adds `folder` and everything below it to `paths`, except entries without bytes to sync: pipes,
+/// sockets, devices and broken links.
 fn list_tree(folder: &LocalPath, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,7 +1,8 @@
 //! An SSTable that lancemem wrote, read by lance: rows, ids, deletion vector, key index, filter.
 //!
-//! `keys` probes key index and filter, `damage` damages files, `upstream` compares with the SSTable that lance itself writes;
-//! `misshapen` opens runs of others that are none, `support` and `key_types` build tables and rows.
+//! `keys` probes key index and filter, `damage` damages files, `upstream` compares with the SSTable
+//! that lance itself writes; `misshapen` opens malformed SSTables of other writers; `support` and
+//! `key_types` build tables and rows.
 
 mod damage;
 mod key_types;
@@ -37,7 +38,7 @@ const PUTS: &[&[(u32, Option<i64>)]] = &[
 ];
 
 #[tokio::test]
-async fn a_run_of_any_key_type_reads_newest_first_and_without_tombstones() {
+async fn an_sstable_of_any_key_type_reads_newest_first_and_without_tombstones() {
     for key in Key::NUMEROUS {
         assert_reads_like_the_model(key, BASE, PUTS).await;
     }
@@ -67,7 +68,7 @@ async fn base_columns_keep_their_ids_across_a_dropped_column() {
 }
 
 #[tokio::test]
-async fn a_run_is_version_one_with_its_deletion_vector_and_flags() {
+async fn an_sstable_is_version_one_with_its_deletion_vector_and_flags() {
     let directory = TempStrDir::default();
     let table = Table::create(directory.as_str(), Key::Utf8, BASE).await;
     let sstable = table.write(7, PUTS).await;
@@ -93,7 +94,7 @@ async fn a_run_is_version_one_with_its_deletion_vector_and_flags() {
 }
 
 #[tokio::test]
-async fn a_run_takes_the_file_version_of_its_table() {
+async fn an_sstable_has_the_file_version_of_its_table() {
     for version in [LanceFileVersion::V2_0, LanceFileVersion::V2_1, LanceFileVersion::V2_2] {
         let directory = TempStrDir::default();
         let table = Table::create_with(directory.as_str(), Key::Int64, BASE, Some(version)).await;
@@ -248,7 +249,7 @@ async fn a_filter_with_other_bytes_than_were_written_is_damage() {
 }
 
 #[tokio::test]
-async fn a_run_lives_in_the_object_store_of_its_table() {
+async fn an_sstable_is_in_the_object_store_of_its_table() {
     let table = Table::create_in_memory(Key::Int64, BASE).await;
     let sstable = table.write(1, PUTS).await;
     sstable.assert_reads_like(&table).await;

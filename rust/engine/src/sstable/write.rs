@@ -3,7 +3,7 @@
 //! Owns: the order of its files (everything that the manifest names, then the manifest), what is
 //! written at the same time, its schema and field ids, and its manifest.
 //! Does not own: the data file, the key index and the bloom filter (`data`, `sidecar`, `bloom`),
-//! or retries: a failed attempt leaves its folder to the collector, the next one takes another.
+//! or retries: the collector removes the folder of a failed attempt, and a retry uses a new folder.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -35,16 +35,17 @@ use super::data::{self, FRAGMENT};
 use super::open::sealed;
 use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
 
-/// How many names are drawn for an SSTable.
+/// Most random names that are drawn for an SSTable.
 const DRAWS: usize = 8;
 
-/// The one version of an SSTable.
+/// The only version of an SSTable.
 pub(super) const VERSION: u64 = 1;
 
-/// The key of an SSTable's manifest configuration under which the sharding is that sent its rows there.
+/// The key of the manifest configuration that stores the sharding that routed the rows to the
+/// shard.
 const ROUTED_BY: &str = "lancemem.sharding";
 
-/// The sharding that an SSTable names.
+/// The sharding that the manifest of an SSTable records.
 #[must_use]
 pub fn routed_by(sstable: &Dataset) -> Option<&str> {
     sstable.config().get(ROUTED_BY).map(String::as_str)
@@ -52,13 +53,12 @@ pub fn routed_by(sstable: &Dataset) -> Option<&str> {
 
 /// Writes the rows of one frozen MemTable as the SSTable `generation`, in a folder of a new name.
 ///
-/// When this returns, the SSTable is complete, can be opened, and on a local disk is durable, unless
-/// the context says that it need not be. No
-/// reader sees it before a shard manifest lists it.
+/// When this returns, the SSTable is complete and can be opened. On a local disk it is durable,
+/// unless `fsync` is off in the context. No reader sees it before a shard manifest lists it.
 ///
 /// # Errors
 /// An error of the object store, or an input error for rows that do not have the storage schema.
-/// What was written before an error stays behind and is named by nothing.
+/// Files that were written before an error stay behind; no manifest lists them.
 pub async fn write_sstable(
     context: &SsTableContext,
     generation: Generation,
@@ -73,7 +73,7 @@ pub async fn write_sstable(
     // `_tombstone`, the only one without, gets the id after the largest.
     let schema = Schema::try_from(arrow_schema.as_ref())?;
 
-    // Tasks, so that they share no thread: one encodes rows while the other hashes keys.
+    // Separate tasks, so that encoding rows and hashing keys run in parallel.
     let (batches, key_batches) = (input.batches.clone(), keys.clone());
     let sizes =
         SpawnedTask::spawn_blocking(move || (memory_bytes(&batches), key_bytes(&key_batches)));
@@ -91,22 +91,22 @@ pub async fn write_sstable(
         futures::try_join!(async { rows_written.await? }, async { keys.await? })?;
     if fragment.physical_rows != usize::try_from(rows).ok() {
         return Err(Error::internal(format!(
-            "{:?} of {rows} rows were written to {}",
-            fragment.physical_rows,
-            context.uri(&path)
+            "SSTable {}: expected {rows} written rows, found {:?}",
+            context.uri(&path),
+            fragment.physical_rows
         )));
     }
     fragment.deletion_file = keys.deletion_file;
     let sums: Vec<FileSum> = sums.into_iter().chain(keys.sums).collect();
     write_manifest(context, &folder, schema, fragment, keys.filter_checksum, &sums).await?;
-    sync::sync_run(context, &folder, &keys.synced).await?;
+    sync::sync_sstable(context, &folder, &keys.synced).await?;
 
     let (in_memory_bytes, primary_key_bytes) = sizes.await?;
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
 }
 
-/// The name of a folder in which nothing is: of 32 random bits, so that where there are many SSTables some are drawn
-/// again in the end.
+/// The name of an empty folder. It has 32 random bits, so with many SSTables a name can be drawn
+/// twice; then another one is drawn.
 async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<String> {
     for _ in 0..DRAWS {
         let path = paths::sstable_folder(data::random_number()?, generation);
@@ -116,19 +116,22 @@ async fn new_folder(context: &SsTableContext, generation: Generation) -> Result<
             return Ok(path);
         }
     }
-    Err(Error::internal(format!("each of {DRAWS} random names of an SSTable is taken")))
+    Err(Error::internal(format!(
+        "all {DRAWS} random folder names for generation {generation} exist in {}",
+        context.shard_uri
+    )))
 }
 
-/// The number of rows, if they can be one SSTable of the schema.
+/// The number of rows, after checking that they can form an SSTable of the schema.
 fn check_input(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<u64> {
     let mut fitting: Option<SchemaRef> = None;
     for batch in batches {
-        // Almost always the same schema as that of the batch before, and then nothing to compare.
+        // Almost always the very schema of the previous batch, which needs no comparison.
         let have = batch.schema_ref();
         if fitting.as_ref().is_some_and(|fitting| Arc::ptr_eq(fitting, have)) {
             continue;
         }
-        // Metadata may differ: rows that were replayed carry that of the log.
+        // Metadata may differ: replayed rows carry the metadata of the log.
         let fits = have.fields().len() == schema.fields().len()
             && have.fields().iter().zip(schema.fields()).all(|(have, want)| {
                 have.name() == want.name() && have.data_type().equals_datatype(want.data_type())
@@ -143,7 +146,9 @@ fn check_input(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<u64> {
     let rows: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
     // Positions and deletion vectors have 32 bits.
     if rows == 0 || rows > u64::from(u32::MAX) {
-        return Err(Error::invalid_input(format!("an SSTable cannot have {rows} rows")));
+        return Err(Error::invalid_input(format!(
+            "an SSTable is limited to 1 to 2^32 - 1 rows, got {rows} rows"
+        )));
     }
     Ok(rows)
 }
@@ -164,12 +169,13 @@ fn key_batches(input: &SsTableInput) -> Result<Vec<RecordBatch>> {
     input.batches.iter().map(|batch| Ok(batch.project(&columns)?)).collect()
 }
 
-/// What follows from the keys alone, written, and the files that are durable already.
+/// The files that follow from the keys alone.
 struct WrittenKeys {
     deletion_file: Option<DeletionFile>,
     filter_checksum: u32,
-    /// Those of the other files.
+    /// Checksums of the other files.
     sums: Vec<FileSum>,
+    /// The files that are durable already.
     synced: Vec<PathBuf>,
 }
 
@@ -212,7 +218,7 @@ async fn write_keys(
         let files: Vec<Path> = file.into_iter().chain([filter]).collect();
         Ok((deletion_file, checksum, sums, sync::sync_files(&context, &files).await?))
     };
-    // Boxed: the futures of lance are large, and a caller's would hold all of theirs.
+    // Boxed: lance's futures are large, and the caller's future would contain them.
     let written = futures::try_join!(Box::pin(index), Box::pin(rest))?;
     let ((index_sums, index), (deletion_file, filter_checksum, sums, rest)) = written;
     let (sums, synced) = ([index_sums, sums].concat(), [index, rest].concat());
@@ -234,10 +240,10 @@ async fn write_filter(context: &SsTableContext, folder: &Path, filter: Vec<u8>) 
     Ok(path)
 }
 
-/// Writes the manifest by hand: lance keeps the ids of a given schema only inside its own crate.
+/// Writes the manifest by hand: only lance's own crate can create a dataset with given field ids.
 ///
-/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector. Lance
-/// encodes it, and its message is sealed then.
+/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector.
+/// Lance encodes the manifest into memory; its message is then checksummed and stored.
 async fn write_manifest(
     context: &SsTableContext,
     folder: &Path,
@@ -264,18 +270,19 @@ async fn write_manifest(
     let encoded = ObjectStore::memory();
     write_manifest_file_to_path(&encoded, &mut manifest, None, &path, None).await?;
     let bytes = encoded.inner.get(&path).await?.bytes().await?;
-    let file = sealed(&bytes).ok_or_else(|| Error::internal("lance wrote no manifest"))?;
+    let unreadable = || Error::internal("the manifest file that lance encoded has no message");
+    let file = sealed(&bytes).ok_or_else(unreadable)?;
     context.object_store.put(&path, &file).await?;
     Ok(())
 }
 
-/// The time of a manifest, which people see in the list of a dataset's versions.
+/// The timestamp of a manifest, shown in the list of a dataset's versions.
 #[expect(clippy::disallowed_methods, reason = "a label for people; nothing decides by it")]
 fn nanoseconds_now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
 }
 
-/// What lance adds to the size of each batch.
+/// The constant that lance adds to the size of each batch.
 const BATCH_BYTES: u64 = size_of::<RecordBatch>() as u64;
 
 fn memory_bytes(batches: &[RecordBatch]) -> u64 {

@@ -1,7 +1,7 @@
-//! Conditions as Substrait: what is understood, what is refused, and that nothing panics.
+//! Conditions as Substrait: what is accepted, what is refused, and that nothing panics.
 //!
 //! Owns: messages as other programs write them, and damaged ones.
-//! Does not own: what pyarrow writes; the Python tests hand that in.
+//! Does not own: messages of pyarrow, which the Python tests cover.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn refusal(message: &ExtendedExpression) -> String {
     error.to_string()
 }
 
-/// A message whose whole expression is `partition`.
+/// A message whose whole expression is `part`.
 fn of_part(part: Option<RexType>) -> ExtendedExpression {
     let mut message = message(&col("id").is_null());
     let expression = Expression { rex_type: part };
@@ -118,7 +118,7 @@ async fn in_behind_a_test_for_null_is_plain_in() {
 }
 
 #[tokio::test]
-async fn what_the_translator_could_trip_over_is_refused_with_its_reason() {
+async fn parts_that_the_translator_cannot_take_are_refused_with_a_reason() {
     let field = |index| {
         let column = reference_segment::StructField { field: index, child: None };
         let reference = reference_segment::ReferenceType::StructField(Box::new(column));
@@ -217,7 +217,7 @@ async fn damaged_messages_are_refused_or_understood_and_never_panic() {
     let whole = message(&condition).encode_to_vec();
     let session = SessionContext::new();
     let schema = schema();
-    // Every byte in turn, so that an SSTable can be repeated; a few values that change what it says.
+    // Every byte in turn, so that a failure can be repeated, with a few significant values.
     for index in 0..whole.len() {
         for change in [0x00, 0x01, 0x02, 0x7f, 0x80, 0xff] {
             let mut damaged = whole.clone();

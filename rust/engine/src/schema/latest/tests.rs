@@ -1,7 +1,7 @@
-//! A look for the newest version beside a clean-up of old ones.
+//! A look for the newest version during a clean-up of old ones.
 //!
-//! Owns: the moment between a listing and the read of what it shows, which a commit handler makes last as long
-//! as a commit and a clean-up take. Does not own: what a handle does with a newer version.
+//! Owns: the race between a listing and the read of a listed version: a commit handler commits and
+//! cleans up in between. Does not own: what a handle does with a newer version.
 
 use std::path::{Path as LocalPath, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,7 @@ use object_store::path::Path;
 
 use super::*;
 
-/// Lists the newest version, and lets another process commit one and clean the listed one up before it is read.
+/// Lists the newest version, then commits another one and cleans up the listed one.
 #[derive(Debug)]
 struct CleanedUp {
     folder: PathBuf,
@@ -63,7 +63,7 @@ fn manifest_of(folder: &LocalPath, version: u64) -> PathBuf {
     folder.join("_versions").join(format!("{:020}.manifest", u64::MAX - version))
 }
 
-/// A table of so many columns and of three versions, of which the newest comes later.
+/// A table of `columns` columns and of three versions, of which the newest is hidden at first.
 async fn table_of(folder: &LocalPath, columns: usize) {
     let fields = (0..columns).map(|it| Field::new(format!("column_{it}"), DataType::Int64, true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
@@ -90,7 +90,7 @@ async fn opened(folder: &LocalPath) -> (Arc<CleanedUp>, Arc<LatestBase>) {
     (handler, LatestBase::new(base).unwrap())
 }
 
-/// Lance reads a small manifest at once and a large one in parts, and has an error of its own for each.
+/// Lance reads a small manifest at once and a large one in parts, with a different error for each.
 const COLUMNS: [usize; 2] = [2, 400];
 
 #[tokio::test]

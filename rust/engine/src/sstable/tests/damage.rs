@@ -10,7 +10,7 @@ use lancemem_core::types::ErrorKind;
 use lancemem_testkit::damage::{damages, positions};
 
 use super::key_types::Key;
-use super::support::{Run, Table, listed};
+use super::support::{Table, WrittenSsTable, listed};
 use super::{BASE, PUTS};
 use crate::errors::SsTableErrors;
 use crate::snapshot::SsTableCache;
@@ -35,13 +35,14 @@ fn files(folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-async fn compared(sstable: &Run) -> lancemem_core::types::Result<Compared> {
-    let dataset = open_sstable(&sstable.context, &sstable.written.path).await.in_sstable("run")?;
-    compare(&dataset, SsTableFiles::All).await.in_sstable("run")
+async fn compared(sstable: &WrittenSsTable) -> lancemem_core::types::Result<Compared> {
+    let name = &sstable.written.path;
+    let dataset = open_sstable(&sstable.context, name).await.in_sstable(name)?;
+    compare(&dataset, SsTableFiles::All).await.in_sstable(name)
 }
 
 /// The first handle of a process.
-async fn opened(table: &Table, sstable: &Run) -> lancemem_core::types::Result<()> {
+async fn opened(table: &Table, sstable: &WrittenSsTable) -> lancemem_core::types::Result<()> {
     let listed = listed(&sstable.written.path, Some(sstable.written.physical_rows));
     let cache = SsTableCache::default();
     let handle = cache.open(&table.base, table.shard, &listed).await?;
@@ -50,7 +51,7 @@ async fn opened(table: &Table, sstable: &Run) -> lancemem_core::types::Result<()
 }
 
 #[tokio::test]
-async fn damage_anywhere_in_a_file_of_a_run_is_found_and_named() {
+async fn damage_anywhere_in_a_file_of_an_sstable_is_found_and_named() {
     let directory = TempStrDir::default();
     let table = Table::create(directory.as_str(), Key::Utf8, BASE).await;
     let sstable = table.write(1, PUTS).await;
@@ -63,7 +64,7 @@ async fn damage_anywhere_in_a_file_of_a_run_is_found_and_named() {
     let mut count = 0;
     for (name, path) in &files {
         let bytes = fs::read(path).unwrap();
-        // The version in the last bytes of a manifest file says nothing that anybody reads.
+        // No reader uses the version in the last bytes of a manifest file.
         let end = bytes.len() - if manifest(name) { 8 } else { 0 };
         for (at, kind, damaged) in damages(&bytes, positions(end)) {
             count += 1;
@@ -90,7 +91,7 @@ async fn damage_anywhere_in_a_file_of_a_run_is_found_and_named() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_run_that_is_gone_is_missing() {
+async fn a_removed_file_of_an_sstable_is_missing() {
     let directory = TempStrDir::default();
     let table = Table::create(directory.as_str(), Key::Int64, BASE).await;
     let sstable = table.write(1, PUTS).await;
@@ -109,7 +110,7 @@ async fn a_file_of_a_run_that_is_gone_is_missing() {
 }
 
 #[tokio::test]
-async fn every_way_to_write_a_run_sums_up_its_files() {
+async fn every_way_to_write_an_sstable_records_checksums() {
     for version in [LanceFileVersion::Legacy, LanceFileVersion::V2_0, LanceFileVersion::V2_1] {
         let directory = TempStrDir::default();
         let table = Table::create_with(directory.as_str(), Key::Int64, BASE, Some(version)).await;

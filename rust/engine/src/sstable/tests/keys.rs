@@ -1,4 +1,4 @@
-//! The key index and the bloom filter of an SSTable, probed with keys that it has and has not.
+//! The key index and the bloom filter of an SSTable, probed with present and absent keys.
 //! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use datafusion::scalar::ScalarValue;

@@ -1,4 +1,4 @@
-//! SSTables of other writers that are not what an SSTable is: each is refused by name, and shows no rows.
+//! Malformed SSTables of other writers: each is refused by name, and shows no rows.
 //! Owns these stories only; does not own the engine's rules, which are in the modules under test.
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn assert_names(error: &Error, what: &str) {
 }
 
 #[tokio::test]
-async fn a_run_of_lance_is_read() {
+async fn an_sstable_of_lance_is_read() {
     let foreign = Foreign::of(|rows| rows).await;
     let sstable = foreign.open().await.unwrap();
     assert_eq!(sstable.physical_and_hidden_rows().await.unwrap().0, 3);
@@ -67,7 +67,7 @@ async fn a_run_of_lance_is_read() {
 }
 
 #[tokio::test]
-async fn marks_of_deletion_that_are_no_booleans_are_refused() {
+async fn tombstones_that_are_not_boolean_are_refused() {
     let numbers = |rows: RecordBatch| {
         let schema = rows.schema();
         let fields = schema.fields().iter().map(|field| match field.name().as_str() {
@@ -86,7 +86,7 @@ async fn marks_of_deletion_that_are_no_booleans_are_refused() {
 }
 
 #[tokio::test]
-async fn a_deletion_file_with_rows_that_the_run_has_not_is_refused() {
+async fn a_deletion_file_with_rows_beyond_the_sstable_is_refused() {
     let mut foreign = Foreign::of(|rows| rows).await;
     let mut fragment = foreign.sstable.fragments()[0].clone();
     let store = foreign.sstable.object_store(None).await.unwrap();
@@ -102,7 +102,8 @@ async fn a_deletion_file_with_rows_that_the_run_has_not_is_refused() {
     };
     foreign.commit(delete).await;
     let sstable = foreign.open().await.unwrap();
-    assert_names(&sstable.physical_and_hidden_rows().await.unwrap_err(), "row 3 of 3");
+    let error = sstable.physical_and_hidden_rows().await.unwrap_err();
+    assert_names(&error, "row 3, the data file has 3 rows");
 }
 
 #[tokio::test]

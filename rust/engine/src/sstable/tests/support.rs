@@ -155,7 +155,7 @@ impl Table {
         puts.iter().map(batch).collect()
     }
 
-    pub async fn write(&self, generation: u64, puts: &[&[(u32, Option<i64>)]]) -> Run {
+    pub async fn write(&self, generation: u64, puts: &[&[(u32, Option<i64>)]]) -> WrittenSsTable {
         let batches = self.batches(puts);
         let sorted_rows = order(&batches, &self.key_columns);
         let context = SsTableContext::new(&self.base, self.shard).await.unwrap();
@@ -169,7 +169,7 @@ impl Table {
                 None => expected.remove(&self.text(*id)),
             };
         }
-        Run { context, written, generation, expected }
+        WrittenSsTable { context, written, generation, expected }
     }
 
     fn text(&self, id: u32) -> String {
@@ -194,7 +194,7 @@ pub fn listed(path: &str, physical_rows: Option<u64>) -> SsTable {
     }
 }
 
-/// What a flush gets of a MemTable with these rows.
+/// The input of a flush of a MemTable with these rows.
 pub fn input(
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
@@ -206,7 +206,7 @@ pub fn input(
     SsTableInput { schema, batches, key_columns: key_columns.into(), rows_by_key }
 }
 
-/// The sorted positions, as a MemTable knows them.
+/// The sorted positions, as a MemTable computes them.
 fn order(batches: &[RecordBatch], key_columns: &[String]) -> Vec<u32> {
     let encoder = KeyEncoder::new(batches[0].schema_ref(), key_columns).unwrap();
     let keys: Vec<_> = batches.iter().flat_map(|batch| encoder.encode(batch)).collect();
@@ -215,15 +215,15 @@ fn order(batches: &[RecordBatch], key_columns: &[String]) -> Vec<u32> {
     sorted
 }
 
-/// A written run and what base and run show together.
-pub struct Run {
+/// A written SSTable, and the rows that base table and SSTable show together.
+pub struct WrittenSsTable {
     pub context: SsTableContext,
     pub written: SsTableWritten,
     generation: u64,
     expected: BTreeMap<String, i64>,
 }
 
-impl Run {
+impl WrittenSsTable {
     pub async fn open(&self) -> Dataset {
         open_sstable(&self.context, &self.written.path).await.unwrap()
     }

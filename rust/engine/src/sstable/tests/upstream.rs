@@ -14,7 +14,7 @@ use lance_core::utils::tempfile::TempStrDir;
 use lance_index::mem_wal::SsTable;
 
 use super::key_types::Key;
-use super::support::{Run, Table};
+use super::support::{Table, WrittenSsTable};
 use super::{BASE, PUTS};
 use crate::sstable::is_ours;
 
@@ -66,7 +66,7 @@ fn only_file(folder: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_run_equals_the_one_that_lance_flushes() {
+async fn an_sstable_equals_the_one_that_lance_flushes() {
     for key in [Key::Int64, Key::Utf8, Key::Composite, Key::UInt64, Key::LargeUtf8] {
         let directory = TempStrDir::default();
         let mut table = Table::create(directory.as_str(), key, BASE).await;
@@ -98,13 +98,13 @@ async fn the_same_batches_make_the_same_data_file_and_sizes() {
     assert_eq!(Some(sstable.written.primary_key_bytes), theirs.primary_key_bytes);
 }
 
-async fn compare(sstable: &Run, theirs: &SsTable) {
+async fn compare(sstable: &WrittenSsTable, theirs: &SsTable) {
     let shard = &sstable.context.shard_uri;
     let theirs_uri = format!("{shard}/{}", theirs.path);
     let theirs_dataset = Dataset::open(&theirs_uri).await.unwrap();
     let ours_dataset = sstable.open().await;
 
-    // What a lookup may believe depends on who wrote the SSTable.
+    // Whether a lookup trusts filter and key index depends on the writer of the SSTable.
     assert!(is_ours(&ours_dataset) && !is_ours(&theirs_dataset));
     let (ours, other) = (ours_dataset.manifest(), theirs_dataset.manifest());
     assert_eq!(ours.schema, other.schema);
@@ -117,7 +117,7 @@ async fn compare(sstable: &Run, theirs: &SsTable) {
     assert_eq!(ours.version, other.version);
     assert_eq!(ours.max_fragment_id, other.max_fragment_id);
     assert_eq!(ours.max_allocated_field_id, other.max_allocated_field_id);
-    // Nothing beside checksums, which lance passes over.
+    // Only checksums, which lance skips.
     let is_checksum =
         |key: &str| key == "lancemem.bloom_filter_crc32" || key.starts_with("lancemem.crc32/");
     assert!(ours.config.keys().all(|key| is_checksum(key)), "{:?}", ours.config);
