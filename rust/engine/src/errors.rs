@@ -129,8 +129,8 @@ pub fn from_base(action: &str, error: &lance_core::Error) -> Error {
 fn of_base(action: &str, kind: &'static str, error: &lance_core::Error) -> Error {
     let cleaned = match kind {
         MISSING => {
-            "; a clean-up of old versions removes what only those have: read the newest version, \
-             and where that has lost a file, restore it"
+            "; a clean-up of old versions removes the files that only those versions use: read the \
+             newest version; if the newest version has lost a file, restore the file"
         }
         _ => "",
     };

@@ -37,9 +37,9 @@ pub fn present(reading: &ClockReading, uri: &str, grace: Duration) -> Result<Sys
     }
     let side = if reading.ahead().is_zero() { "behind" } else { "ahead of" };
     Err(Error::input(format!(
-        "nothing of table {uri} was collected: the clock of this process is {} s {side} the clock of \
-         the table's store, and with older_than = {} s the two may be {} s apart. Set the clock of \
-         this machine and collect again",
+        "no garbage of table {uri} was collected: the clock of this process is {} s {side} the clock \
+         of the table's store, and with older_than = {} s the difference is limited to {} s. Set the \
+         clock of this machine and collect again",
         apart.as_secs(),
         grace.as_secs(),
         tolerance.as_secs()

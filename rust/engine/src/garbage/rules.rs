@@ -108,7 +108,7 @@ fn sstable_garbage(
         }
         (
             GarbageKind::OrphanSsTable,
-            format!("it was staged for {shard} a week ago and is not listed"),
+            format!("a bulk write staged it for {shard} a week ago, and no manifest lists it"),
         )
     } else if is_compacted(facts.compacted, generation) {
         // It may be listed by a manifest between the two, from which a read has started.
@@ -148,7 +148,7 @@ fn vector_garbage(
         return None;
     }
     let reason =
-        format!("{} has no SSTable {} any more", shard_name(facts.newest.shard_id), file.sstable);
+        format!("{} no longer lists SSTable {}", shard_name(facts.newest.shard_id), file.sstable);
     let (path, bytes) = (file.path.clone(), file.bytes);
     Some(Garbage { kind: GarbageKind::DeletionVectors, path, reason, bytes })
 }
@@ -176,9 +176,9 @@ fn entry_garbage(
     }
     let shard = shard_name(newest.shard_id);
     let reason = if entry.is_sentinel {
-        format!("an old fence of {shard}")
+        format!("a fence sentinel of {shard} that is older than a week")
     } else {
-        format!("{shard} has flushed everything up to entry {covered}")
+        format!("{shard} has flushed the rows of its log through entry {covered}")
     };
     let path = paths::wal_entry(newest.shard_id, entry.position);
     Some(Garbage { kind: GarbageKind::WalEntry, path, reason, bytes: entry.bytes })
@@ -202,7 +202,7 @@ fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec
         kind: GarbageKind::ShardManifest,
         path: paths::manifest(facts.newest.shard_id, file.version),
         reason: format!(
-            "{} is at version {}",
+            "the manifest of {} is at version {}",
             shard_name(facts.newest.shard_id),
             facts.newest.version
         ),
@@ -220,7 +220,8 @@ pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> 
         return None;
     }
     let reason =
-        "it was decided a week ago, and its SSTables are too old to be committed".to_owned();
+        "the bulk write was committed or aborted a week ago; its SSTables are too old for either"
+            .to_owned();
     let Listed { path, bytes, .. } = write;
     Some(Garbage { kind: GarbageKind::StagedWrite, path, reason, bytes })
 }

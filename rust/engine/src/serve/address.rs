@@ -19,7 +19,8 @@ impl Address {
     pub fn parse(location: &str) -> Result<Self> {
         let refused = || {
             Error::input(format!(
-                "'{location}' is no Flight location; use grpc://host:port or grpc+tls://host:port"
+                "'{location}' is not a Flight location; use grpc://host:port or \
+                 grpc+tls://host:port"
             ))
         };
         let (scheme, rest) = location.split_once("://").ok_or_else(refused)?;

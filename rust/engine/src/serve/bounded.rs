@@ -108,8 +108,8 @@ pub(super) async fn end_of(ended: &mut watch::Receiver<bool>) {
 
 fn stalled(stall: Duration) -> Status {
     Status::deadline_exceeded(format!(
-        "the reader took no message for {} ms (stall_timeout), so the read was ended; read again, \
-         and faster, or serve the job with a longer stall_timeout",
+        "the reader took no message for {} ms (stall_timeout), so the endpoint ended the read; read \
+         again without a pause, or serve the job with a longer stall_timeout",
         stall.as_millis()
     ))
 }

@@ -83,12 +83,12 @@ impl RemoteJob {
         let location = address.location();
         if !address.tls && tls_root_certificates.is_some() {
             return Err(Error::input(format!(
-                "{location} is without TLS, so tls_root_certificates would check nothing; a job that \
-                 is served with TLS is at grpc+tls://"
+                "{location} is without TLS, so tls_root_certificates cannot be used; the location of a \
+                 job that is served with TLS begins with grpc+tls://"
             )));
         }
         let unusable = |error: tonic::transport::Error| {
-            Error::input(format!("the connection to {location} cannot be made: {error}"))
+            Error::input(format!("cannot connect to {location}: {error}"))
         };
         let mut connection = Connection::from_shared(address.url())
             .map_err(unusable)?
@@ -99,8 +99,8 @@ impl RemoteJob {
         if address.tls {
             let Some(roots) = tls_root_certificates else {
                 return Err(Error::input(format!(
-                    "{location} speaks TLS: pass tls_root_certificates, a PEM file with the \
-                     certificate that signed the server's"
+                    "{location} uses TLS: pass tls_root_certificates, a PEM file with the certificate \
+                     that signed the certificate of the server"
                 )));
             };
             let roots = Certificate::from_pem(read(&roots).await?);
@@ -178,7 +178,7 @@ impl RemoteJob {
 
         let header = match self.next(&mut messages).await? {
             Some((DecodedPayload::Schema(_), metadata)) => Header::parse(&metadata)?,
-            _ => return Err(self.strange("it sent no schema")),
+            _ => return Err(self.strange("the answer does not begin with a schema")),
         };
         self.check(&header, table)?;
         let place = Some((table.location().home(), header.base));
@@ -193,16 +193,25 @@ impl RemoteJob {
             let mut have = memtable.rows();
             if have != part.from_row {
                 copy.memtables.clear();
-                return Err(self.strange("it goes on at another row than the one asked for"));
+                return Err(self.strange(&format!(
+                    "the rows of MemTable {} begin at row {}, requested were rows from {have} on",
+                    part.id, part.from_row
+                )));
             }
             while have < part.rows {
                 let Some(batch) = self.next_batch(&mut messages).await? else {
-                    return Err(self.strange("its answer ended early"));
+                    return Err(self.strange(&format!(
+                        "the answer ended after {have} of {} rows of MemTable {}",
+                        part.rows, part.id
+                    )));
                 };
                 have += batch.num_rows();
                 if have > part.rows {
                     copy.memtables.clear();
-                    return Err(self.strange("it sent more rows than it said"));
+                    return Err(self.strange(&format!(
+                        "the answer has at least {have} rows of MemTable {}, its header records {}",
+                        part.id, part.rows
+                    )));
                 }
                 let accepted = rows.conform(&batch)?;
                 let bytes = accepted.memory_bytes();
@@ -212,10 +221,11 @@ impl RemoteJob {
         }
         if self.next_batch(&mut messages).await?.is_some() {
             copy.memtables.clear();
-            return Err(self.strange("it sent more rows than it said"));
+            return Err(self.strange("the answer has more batches than its header records"));
         }
         copy.forget_flushed(&header);
-        let manifest = header.manifest.ok_or_else(|| self.strange("it sent no manifest"))?;
+        let no_manifest = || self.strange("the answer has no shard manifest");
+        let manifest = header.manifest.ok_or_else(no_manifest)?;
         memtables.retain(|view| view.rows() > 0);
         Ok(ShardSnapshot { manifest: Arc::new(manifest), memtables })
     }
@@ -242,7 +252,7 @@ impl RemoteJob {
                 Some((DecodedPayload::RecordBatch(batch), _)) => return Ok(Some(batch)),
                 Some((DecodedPayload::None, _)) => {}
                 Some((DecodedPayload::Schema(_), _)) => {
-                    return Err(self.strange("it sent a second schema"));
+                    return Err(self.strange("the answer has a second schema"));
                 }
             }
         }
@@ -253,7 +263,7 @@ impl RemoteJob {
         let name = table.location().name();
         if header.table != name {
             return Err(Error::input(format!(
-                "the job at {} writes to a table '{}', this is '{name}'",
+                "the job at {} writes to table '{}', not to table '{name}'",
                 self.location, header.table
             )));
         }
@@ -261,8 +271,8 @@ impl RemoteJob {
             || header.manifest.as_ref().is_some_and(|below| below.shard_id != self.shard_id)
         {
             return Err(Error::input(format!(
-                "{} offers a job of another shard now; connect again",
-                self.location
+                "{} now serves a job of another shard than shard {}; connect again",
+                self.location, self.shard_id
             )));
         }
         Ok(())
@@ -274,7 +284,7 @@ impl RemoteJob {
             return Ok(());
         }
         Err(Error::input(format!(
-            "the job at {} writes to another table '{}' than {}",
+            "the job at {} writes to another table of the name '{}' than table {}",
             self.location,
             table.location().name(),
             table.uri()
@@ -284,15 +294,16 @@ impl RemoteJob {
     fn refusal(&self, status: &Status) -> Error {
         let text = status.message();
         match status.code() {
-            Code::Unauthenticated => {
-                Error::input(format!("the job at {} refuses the token", self.location))
-            }
-            Code::FailedPrecondition => self.stopped(text),
-            Code::InvalidArgument | Code::Unimplemented => Error::input(format!(
-                "the job at {} does not understand the call: {text}",
+            Code::Unauthenticated => Error::input(format!(
+                "the job at {} refuses the token; pass the token of its endpoint",
                 self.location
             )),
-            _ if nobody_listens(status) => self.stopped("nobody listens there"),
+            Code::FailedPrecondition => self.stopped(text),
+            Code::InvalidArgument | Code::Unimplemented => Error::input(format!(
+                "the job at {} does not support the call: {text}",
+                self.location
+            )),
+            _ if is_connection_refused(status) => self.stopped("connection refused"),
             _ => Error::storage(format!("reading the job at {}", self.location), text),
         }
     }
@@ -368,11 +379,11 @@ impl LocalCopy {
 
 /// Whether no answer came because the connection broke: what a server answers has no cause.
 fn is_cut(status: &Status) -> bool {
-    status.source().is_some() && !nobody_listens(status)
+    status.source().is_some() && !is_connection_refused(status)
 }
 
-/// Whether nobody listens: the process that ran the job is gone, or has ended its endpoint.
-fn nobody_listens(error: &(dyn StdError + 'static)) -> bool {
+/// Whether no process listens at the address: the job's process is gone, or has closed its endpoint.
+fn is_connection_refused(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

@@ -75,7 +75,8 @@ impl JobService {
                 let columns = schema.clone();
                 let choose = move || NewestRows::of(columns, rows, snapshot.memtables);
                 let rows = tokio::task::spawn_blocking(choose).await;
-                let rows = rows.map_err(|_| Status::internal("the choice of rows failed"))?;
+                let rows =
+                    rows.map_err(|_| Status::internal("choosing the newest rows panicked"))?;
                 Ok(encode(schema, Vec::new(), stream::iter(rows)))
             }
             Ask::Snapshot(held) => {
@@ -97,7 +98,7 @@ impl JobService {
         let schema = match name {
             ROWS => latest::columns(&job.row_schema()),
             SNAPSHOT => job.row_schema().storage().clone(),
-            _ => return Err(Status::not_found("this endpoint has 'rows' and 'snapshot'")),
+            _ => return Err(Status::not_found("this endpoint serves 'rows' and 'snapshot'")),
         };
         let info = FlightInfo::new()
             .try_with_schema(&schema)
@@ -142,7 +143,7 @@ pub(super) fn refuse_large_lists(schema: &Schema) -> Result<(), Error> {
         return Ok(());
     };
     Err(Error::input(format!(
-        "column '{}' has large lists, which a job cannot serve; make them lists",
+        "column '{}' has large lists, which a job cannot serve; use lists with 32-bit offsets",
         column.name()
     )))
 }
@@ -207,7 +208,9 @@ impl FlightService for JobService {
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
         let ask = Ask::parse(&request.into_inner().ticket).map_err(|error| refusal(&error))?;
         let permit = self.streams.clone().try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted("as many reads run as this endpoint allows; call again")
+            Status::resource_exhausted(
+                "as many reads run as max_streams of this endpoint allows; call again",
+            )
         })?;
         let messages = self.read(ask).await?;
         Ok(Response::new(bounded(messages, permit, self.ended.clone(), self.stall)))
@@ -220,7 +223,7 @@ impl FlightService for JobService {
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
         let job = self.job()?;
         if name_of(request.get_ref()) != ROWS {
-            return Err(Status::not_found("this endpoint has the schema of 'rows'"));
+            return Err(Status::not_found("this endpoint serves the schema of 'rows'"));
         }
         let (schema, options) = (latest::columns(&job.row_schema()), IpcWriteOptions::default());
         SchemaResult::try_from(SchemaAsIpc::new(&schema, &options))

@@ -66,8 +66,7 @@ impl Ask {
 
     /// Reads a ticket that anybody may have written.
     pub fn parse(ticket: &[u8]) -> Result<Self> {
-        let refused =
-            || Error::input("the ticket is not one of this endpoint; use 'rows' or 'snapshot'");
+        let refused = || Error::input("unknown ticket; this endpoint serves 'rows' and 'snapshot'");
         let text = std::str::from_utf8(ticket).map_err(|_| refused())?;
         let mut words = text.split(' ');
         match (words.next(), words.next(), words.next(), words.next()) {
@@ -168,7 +167,10 @@ impl Header {
 
     /// Reads what an endpoint sent.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let broken = || Error::storage("reading a job", "it does not answer as lancemem does");
+        let broken = || {
+            let why = format!("the answer has no header of the format '{MAGIC}'");
+            Error::storage("reading a job", why)
+        };
         let end = bytes.windows(2).position(|pair| pair == b"\n\n").ok_or_else(broken)?;
         let text = std::str::from_utf8(&bytes[..end]).map_err(|_| broken())?;
         let mut lines = text.lines();

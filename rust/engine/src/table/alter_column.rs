@@ -56,7 +56,8 @@ impl Table {
         let sharding = self.sharding().and_then(Sharding::column);
         if sharding.is_some_and(|sharding| sharding == column) {
             return Err(Error::input(format!(
-                "column '{column}' of table {}: rows find their shard by it, and would find another",
+                "column '{column}' of table {}: the sharding column keeps its type, because the hash of \
+                 its value chooses the shard of a row",
                 self.uri()
             )));
         }
@@ -107,13 +108,14 @@ impl Widening {
         }
         let version = base.manifest().data_storage_format.lance_file_format();
         if version == ConcreteFileVersion::V1 {
-            return Err(refused("the table's files are of Lance's first version"));
+            return Err(refused("the data files of the table are of Lance's legacy format 0.1"));
         }
         if base.fragments().iter().any(|fragment| !fragment.overlays.is_empty()) {
             return Err(refused("the table has overlays; compact its files first"));
         }
         let mut schema = base.schema().clone();
-        let field = schema.mut_field_by_id(old.id).ok_or_else(|| refused("it has no field id"))?;
+        let field =
+            schema.mut_field_by_id(old.id).ok_or_else(|| refused("the column has no field id"))?;
         field.logical_type = LogicalType::try_from(to).context(action)?;
         field.id = base.manifest().max_field_id() + 1;
         field.metadata.insert(WIDENED_FROM.to_owned(), widened_mark(old.id, field.id));
@@ -178,9 +180,9 @@ impl Widening {
         let written = writer.finish().await.context(&action)?;
         if written.num_rows != physical as u64 {
             return Err(Error::Internal(format!(
-                "{action}: {} of {physical} rows of fragment {} were read",
-                written.num_rows,
-                fragment.id()
+                "{action}: fragment {} has {physical} rows, {} were read",
+                fragment.id(),
+                written.num_rows
             )));
         }
         let size = NonZero::new(written.size_bytes);

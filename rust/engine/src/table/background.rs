@@ -273,7 +273,7 @@ fn tell(table: &Table, stats: &watch::Sender<MaintenanceStats>, error: &Error) {
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let said = panic.downcast_ref::<String>().map(String::as_str);
-    let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+    let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     Error::Internal(format!("maintenance panicked: {said}"))
 }
 

@@ -128,7 +128,10 @@ impl Table {
         if let Some(write) = write
             && !self.decide(write, LINK).await?
         {
-            return Err(Error::input(format!("the bulk write {write} was aborted")));
+            return Err(Error::input(format!(
+                "the bulk write {write} of table {} was aborted; write its rows again",
+                self.uri()
+            )));
         }
         let by_shard = self.not_linked(sstables, txn).await?;
         let written = self.check_staged(&base, by_shard.values().flatten().copied()).await?;
@@ -228,11 +231,13 @@ impl Table {
     /// Lets the first caller decide what becomes of a staged write; whether `decision` stands.
     async fn decide(&self, write: &str, decision: &'static [u8]) -> Result<bool> {
         if !paths::is_plain_component(write) {
-            return Err(Error::input(format!("'{write}' cannot name a staged write")));
+            return Err(Error::input(format!(
+                "'{write}' cannot name a bulk write: it must be usable as the name of a file"
+            )));
         }
         if write.len() > LONGEST_NAME {
             return Err(Error::input(format!(
-                "a name of {} bytes cannot name a staged write: at most {LONGEST_NAME}",
+                "a name of {} bytes cannot name a bulk write: a name is limited to {LONGEST_NAME} bytes",
                 write.len()
             )));
         }
@@ -246,13 +251,16 @@ impl Table {
             Some(LINK | DISCARD) => Ok(decided == Some(bytes)),
             Some(other) => {
                 let detail = format!(
-                    "{} bytes that say neither link nor discard; where no shard has the SSTables of \
-                     {write}, remove the file and repeat the call",
+                    "{} bytes that record neither a commit nor an abort; if no shard lists the \
+                     SSTables of the bulk write {write}, remove the file and repeat the call",
                     other.len()
                 );
                 Err(Error::corrupt(path, "undecodable", detail))
             }
-            None => Err(Error::storage(format!("reading {path}"), "it was removed meanwhile")),
+            None => Err(Error::storage(
+                format!("reading {path}"),
+                "the file was removed after it was found; call again",
+            )),
         }
     }
 
@@ -302,8 +310,8 @@ impl Table {
             return Ok(());
         };
         Err(Error::input(format!(
-            "the staged SSTable {} of shard {} has rows that were put under the sharding {by}, and the \
-             index of table {} says {}: a key could be in two shards. Write its rows again",
+            "the staged SSTable {} of shard {} has rows of the sharding {by}, the index of table {} \
+             records the sharding {}: a key could be in two shards. Write the rows again",
             sstable.path,
             sstable.shard_id,
             self.uri(),
@@ -377,16 +385,16 @@ fn is_too_old(age: Duration) -> bool {
 /// A collector that has found an SSTable unlisted, and old, removes it a while later.
 fn too_old(sstable: &StagedSsTable) -> Error {
     Error::input(format!(
-        "the staged SSTable {} of shard {} was written more than six days ago, and may be collected at \
-         any moment; write its rows again",
+        "the staged SSTable {} of shard {} was written more than six days ago, and a collection may \
+         remove it at any moment; write its rows again",
         sstable.path, sstable.shard_id
     ))
 }
 
 fn not_there(sstable: &StagedSsTable) -> Error {
     Error::input(format!(
-        "the staged SSTable {} of shard {} is not there: it was aborted, compacted or collected; \
-         write its rows again where they are not in the table",
+        "the staged SSTable {} of shard {} is missing: it was aborted, compacted or collected; write \
+         its rows again if they are not in the table",
         sstable.path, sstable.shard_id
     ))
 }
@@ -422,7 +430,10 @@ fn check_path(sstable: &StagedSsTable) -> Result<()> {
     if generation_of_folder(&sstable.path) == Some(Generation(0)) {
         return Ok(());
     }
-    Err(Error::input(format!("'{}' is not the folder of a staged SSTable", sstable.path)))
+    Err(Error::input(format!(
+        "'{}' is not the folder of a staged SSTable of shard {}",
+        sstable.path, sstable.shard_id
+    )))
 }
 
 impl BulkWriter {

@@ -114,7 +114,8 @@ impl Table {
         match table.sharding() {
             Some(sharding) if *sharding == options.sharding => Ok(table),
             _ => Err(Error::TableExists(format!(
-                "table {} exists; another process created it at the same time with another sharding",
+                "table {} exists; another process created it at the same time with another sharding; \
+                 open it with lancemem.open_table(uri), or choose another address",
                 table.uri()
             ))),
         }
@@ -145,7 +146,7 @@ impl Table {
         let Some(details) = details_of(&base).await? else {
             if key_of(&base)?.is_empty() {
                 return Err(Error::input(format!(
-                    "table {} names no primary key, so an upsert would append: make the column \
+                    "table {} names no primary key, so an upsert would append: make the key column \
                      not nullable (alter_columns) and set '{KEY_MARK}' to 'true' in its metadata \
                      (update_field_metadata)",
                     location.uri()
@@ -161,7 +162,10 @@ impl Table {
                 return Err(Error::input(format!(
                     "table {} is sharded by {} and cannot become {sharding}",
                     location.uri(),
-                    existing.map_or_else(|| "its callers".to_owned(), |known| known.to_string())
+                    existing.map_or_else(
+                        || "the shards that its callers name".to_owned(),
+                        |known| known.to_string()
+                    )
                 )));
             }
         }
@@ -222,7 +226,7 @@ pub(super) async fn enable(
     }
     let details = details_of(&base)
         .await?
-        .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
+        .ok_or_else(|| Error::Internal(format!("{action}: the new version has no such index")))?;
     // That no field id is given twice is left to the first rows: until then none above the base has
     // values of a column, and programs that do not know of it may commit to the base.
     if location.is_local() && config.fsync {
@@ -321,9 +325,9 @@ async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Re
         }
         retire(store, &manifests, sharding).await.map_err(|error| match error {
             Error::InvalidInput(why) => Error::input(format!(
-                "table {uri} has no MemWAL index, and rows of a time when it had one: {why}. The \
-                 version of the table that had it can be restored; or remove the folder \
-                 {}/{shard_id}, and those rows with it",
+                "table {uri} has no MemWAL index, and rows of a time when it had one: {why}. Restore \
+                 the version of the table that has the index; or remove the folder {}/{shard_id}, \
+                 and those rows with it",
                 paths::MEM_WAL
             )),
             error => error,
@@ -415,7 +419,9 @@ pub(super) fn sharding_of(
         [spec] => spec,
         specs => {
             return Err(Error::input(format!(
-                "the table has {} sharding specifications, at most one is supported",
+                "the MemWAL index of table {} has {} sharding specifications, at most one is \
+                 supported",
+                base.uri(),
                 specs.len()
             )));
         }
@@ -425,7 +431,11 @@ pub(super) fn sharding_of(
 
 fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<(Sharding, String)> {
     let unsupported = |reason: String| {
-        Error::input(format!("sharding specification {} is not supported: {reason}", spec.spec_id))
+        Error::input(format!(
+            "sharding specification {} of table {} is not supported: {reason}",
+            spec.spec_id,
+            base.uri()
+        ))
     };
     let [field] = spec.fields.as_slice() else {
         return Err(unsupported(format!("it has {} fields", spec.fields.len())));
@@ -438,7 +448,7 @@ fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<(Sharding, String)>
                 .parameters
                 .get("num_buckets")
                 .and_then(|number| number.parse().ok())
-                .ok_or_else(|| unsupported("it does not say how many buckets".to_owned()))?;
+                .ok_or_else(|| unsupported("it records no number of buckets".to_owned()))?;
             let column = column
                 .and_then(|id| base.schema().field_by_id(id))
                 .map(|field| field.name.clone())

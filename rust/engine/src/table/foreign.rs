@@ -218,9 +218,10 @@ impl ForeignRows {
         let bytes = rows.memory_bytes();
         if self.memtable.bytes() + bytes > MOST_BYTES {
             return Err(Error::input(format!(
-                "another program wrote to shard {shard_id} of table {0}, which is not of the table's \
-                 sharding, and a reader holds such rows in memory, at most {MOST_BYTES} bytes of them; \
-                 take them in: Table.compact(), or python -m lancemem maintain {0} --once",
+                "shard {shard_id} of table {0} was opened by another program and is not part of the \
+                 table's sharding. A reader holds the rows of such shards in memory, limited to \
+                 {MOST_BYTES} bytes. Move them into the base table: Table.compact(), or python -m \
+                 lancemem maintain {0} --once",
                 self.uri
             )));
         }

@@ -327,7 +327,7 @@ impl<'a> Remover<'a> {
         let paths: Vec<String> = files.cloned().chain(folders).collect();
         let are_inside = move || paths.iter().all(|path| is_inside(&root, path).is_ok());
         let are_inside = tokio::task::spawn_blocking(are_inside).await;
-        are_inside.map_err(|error| Error::Internal(format!("looking at links: {error}")))
+        are_inside.map_err(|error| Error::Internal(format!("resolving links: {error}")))
     }
 }
 
@@ -368,8 +368,8 @@ fn resolved(root: &LocalPath, path: &str) -> Result<Option<PathBuf>> {
     };
     if folder != root.join(path) {
         return Err(Error::input(format!(
-            "{path} is not removed, nor anything in it: it leads to {}, and only what lies in the \
-             table itself is",
+            "{path} was not removed, nor anything in it: it leads to {}, and a collection removes only \
+             files inside of the table's folder",
             folder.display()
         )));
     }

@@ -79,9 +79,10 @@ impl Table {
 
     pub(super) fn require_key(&self) -> Result<()> {
         if self.key.is_empty() {
-            return Err(Error::input(
-                "the table has no primary key, so rows cannot be found by key",
-            ));
+            return Err(Error::input(format!(
+                "table {} has no primary key, so rows cannot be found by key",
+                self.uri()
+            )));
         }
         Ok(())
     }

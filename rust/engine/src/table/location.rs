@@ -176,8 +176,8 @@ fn address(uri: &str) -> std::result::Result<String, String> {
             // Lance takes what is no URL for a path on the local disk.
             if bucket.is_empty() || !bucket.bytes().all(is_of_bucket) || rest.contains(['?', '#']) {
                 return Err(
-                    "it is s3://bucket/folder; the bucket has letters, digits, '.', '-' and '_', \
-                            the folder neither '?' nor '#'"
+                    "expected s3://bucket/folder; a bucket has letters, digits, '.', '-' and '_', \
+                     a folder neither '?' nor '#'"
                         .to_owned(),
                 );
             }
@@ -196,7 +196,7 @@ const fn is_of_bucket(byte: u8) -> bool {
 /// Refuses a store of the local disk where the URI names another: it would not sync what is promised.
 fn refuse_local(store: &ObjectStore, uri: &str) -> Result<()> {
     if store.is_local() {
-        return Err(Error::input(format!("'{uri}' leads to the local disk; write a path")));
+        return Err(Error::input(format!("'{uri}' leads to the local disk; use a path instead")));
     }
     Ok(())
 }
@@ -204,10 +204,10 @@ fn refuse_local(store: &ObjectStore, uri: &str) -> Result<()> {
 /// The path without `.` and `..`, which are taken by their names, as Lance does.
 fn absolute(path: &str) -> std::result::Result<String, String> {
     if path == "~" || path.starts_with("~/") {
-        return Err("'~' is not expanded, write the folder".to_owned());
+        return Err("'~' is not expanded; write the home folder in full".to_owned());
     }
     if path.split('/').next().is_some_and(|first| first.contains(':')) {
-        return Err(format!("it begins like a URL; a path of that name is './{path}'"));
+        return Err(format!("it begins like a URL; for a path of that name write './{path}'"));
     }
     let path = std::path::absolute(path).map_err(|error| error.to_string())?;
     let mut plain = PathBuf::new();
@@ -224,7 +224,7 @@ fn absolute(path: &str) -> std::result::Result<String, String> {
 /// The path in what follows `file://`.
 fn path_of_file_url(rest: &str) -> std::result::Result<String, String> {
     if rest.contains(['?', '#', '\\']) {
-        return Err("a file URL has '?', '#' and '\\' as %3F, %23 and %5C".to_owned());
+        return Err("in a file URL write '?', '#' and '\\' as %3F, %23 and %5C".to_owned());
     }
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {

@@ -179,7 +179,7 @@ pub(super) fn ranges_text(missing: &[MissingRange]) -> String {
     let named: Vec<String> = missing.iter().take(MOST_NAMED).map(ToString::to_string).collect();
     let mut text = named.join(", ");
     if missing.len() > MOST_NAMED {
-        let _ = write!(text, " and {} ranges more", missing.len() - MOST_NAMED);
+        let _ = write!(text, " and {} more ranges", missing.len() - MOST_NAMED);
     }
     text
 }

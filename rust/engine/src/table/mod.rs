@@ -273,7 +273,13 @@ pub async fn details_of(base: &Dataset) -> Result<Option<MemWalIndexDetails>> {
 
 /// The same, where it has to be there.
 async fn index_of(base: &Dataset) -> Result<MemWalIndexDetails> {
-    let missing = || Error::input("the table has no MemWAL index; somebody dropped it");
+    let missing = || {
+        Error::input(format!(
+            "the MemWAL index of table {} was dropped; restore a version that has it, or enable the \
+             table again",
+            base.uri()
+        ))
+    };
     details_of(base).await?.ok_or_else(missing)
 }
 

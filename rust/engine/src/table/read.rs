@@ -248,7 +248,7 @@ impl Table {
         // It says which table it writes to.
         stranger.snapshot(self).await?;
         let (shard_id, uri) = (stranger.shard_id(), self.uri());
-        Err(Error::input(format!("the job of shard {shard_id} finds no such shard in table {uri}")))
+        Err(Error::input(format!("the job's shard {shard_id} does not exist in table {uri}")))
     }
 
     /// The shards that this process has read before; in its first read those that the base table

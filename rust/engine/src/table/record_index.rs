@@ -96,7 +96,9 @@ impl Table {
         // What somebody published or removed meanwhile need not have been read.
         for name in before.into_iter().filter(|name| after.contains(name)) {
             if !readable.contains(name.as_str()) {
-                report.damage.push(format!("run {name}: the file that publishes it is damaged"));
+                report
+                    .damage
+                    .push(format!("run {name}: the file that publishes the run is damaged"));
             }
         }
         Ok(report)
@@ -257,7 +259,7 @@ impl Table {
                 garbage.push(Garbage {
                     kind: GarbageKind::RecordIndexRun,
                     path,
-                    reason: "no run of the record index has these pages".to_owned(),
+                    reason: "the record index does not publish the run of these pages".to_owned(),
                     bytes: files.iter().map(|file| file.bytes).sum(),
                 });
             }

@@ -134,7 +134,10 @@ impl Table {
         let is_in_the_way = |it| it <= through && !is_compacted(progress, it);
         if is_compacted(progress, through) || listed.any(is_in_the_way) {
             let action = format!("giving up generation {through} of shard {shard_id}");
-            return Err(Error::storage(action, "the shard or the base table changed meanwhile"));
+            return Err(Error::storage(
+                action,
+                "another process changed the shard or the base table meanwhile; call again",
+            ));
         }
         Ok(progress_alone(vec![CompactedSsTable::new(shard_id, through.get())]))
     }
@@ -178,8 +181,9 @@ impl Table {
         let unlisted = refused.keys().map(|generation| unmeasured(*generation, String::new()));
         found.sstables.extend(whole.into_iter().chain(unlisted));
         let gone = self.missing_in(&found, &compacted).into_iter();
-        let mut reasons: Vec<(Generation, String)> =
-            gone.map(|range| (range.first, format!("{range}: no folder is left"))).collect();
+        let mut reasons: Vec<(Generation, String)> = gone
+            .map(|range| (range.first, format!("{range}: no SSTable folder is left")))
+            .collect();
         let refused = refused.into_iter();
         reasons.extend(refused.map(|(it, reason)| (it, format!("generation {it}: {reason}"))));
         reasons.sort_unstable();
@@ -232,7 +236,7 @@ impl Table {
             let named = by_name.remove(&generation).unwrap_or_default();
             let one = match (recorded.get(&generation), named.as_slice()) {
                 (Some(recorded), _) if folders.contains(&recorded.path) => Ok(recorded.clone()),
-                (Some(recorded), _) => Err(format!("the folder {} is gone", recorded.path)),
+                (Some(recorded), _) => Err(format!("the folder {} is missing", recorded.path)),
                 (None, [path]) => Ok(unmeasured(generation, path.clone())),
                 // An attempt that failed may have left one of them, with fewer rows.
                 (None, paths) => Err(format!(

@@ -31,8 +31,8 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
         }
         if let Some(part) = marked_part(field) {
             return Err(Error::input(format!(
-                "the schema marks '{name}.{part}' as the primary key, and a key consists of whole columns; \
-                 make that part a column, or leave its mark '{KEY_MARK}' out"
+                "the schema marks '{name}.{part}' as the primary key, but a key consists of whole \
+                 columns; make the field a column, or remove '{KEY_MARK}' from its metadata"
             )));
         }
     }
@@ -97,7 +97,7 @@ pub(super) fn refuse_unstorable(schema: &Schema) -> Result<()> {
         let name = field.name();
         if name.is_empty() || name.contains(['`', '\0']) || name == "*" {
             return Err(Error::input(format!(
-                "Lance cannot read a column that is called '{}'",
+                "Lance cannot read a column of the name '{}'; rename the column",
                 name.escape_default()
             )));
         }
@@ -114,7 +114,7 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
     }
     if depth > DEEPEST {
         return Some(format!(
-            "entries of the log with types inside of {DEEPEST} others are not read"
+            "nested types are limited to {DEEPEST} levels, deeper ones cannot be read from the log"
         ));
     }
     let why_unstorable = |part: &Field| why_unstorable(part, depth + 1);
@@ -124,14 +124,14 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
         }
         DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
             Some(format!(
-                "a dictionary with {} indices holds too few values for all batches together; \
-                 use {}, or indices of 32 bits",
+                "a dictionary with {} indices holds too few values for all batches together; use {}, \
+                 or 32-bit indices",
                 TypeName(index),
                 TypeName(value)
             ))
         }
         DataType::Struct(fields) if fields.is_empty() => {
-            Some("of a struct without fields nothing is stored".to_owned())
+            Some("Lance stores nothing of a struct without fields".to_owned())
         }
         DataType::Struct(fields) => {
             why_twice(fields).or_else(|| fields.iter().find_map(|it| why_unstorable(it)))
@@ -140,7 +140,7 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
             if !item.data_type().is_primitive()
                 && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
         {
-            Some(format!("Lance has no lists of a fixed size of {}", TypeName(item.data_type())))
+            Some(format!("Lance has no fixed-size lists of {}", TypeName(item.data_type())))
         }
         DataType::List(item)
         | DataType::LargeList(item)
@@ -152,7 +152,7 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
 
 fn why_twice(fields: &Fields) -> Option<String> {
     let twice = (0..fields.len()).find(|place| is_there_before(fields, *place))?;
-    Some(format!("its field '{}' is there twice", fields[twice].name()))
+    Some(format!("it has the field '{}' twice", fields[twice].name()))
 }
 
 /// Whether the name of the field at `place` is that of one before it.
@@ -167,7 +167,7 @@ fn why_foreign(field: &Field) -> Option<&'static str> {
     match extension {
         Some("lance.blob.v2") => Some(BLOB),
         Some("arrow.json" | "lance.json") => {
-            Some("Lance stores JSON in a form of its own; use a text column")
+            Some("Lance stores JSON in its own binary form; use a text column")
         }
         _ => is_blob.then_some(BLOB),
     }
@@ -178,7 +178,7 @@ pub(super) fn check_key_field(field: &Field) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "column '{}' of type {} cannot be a primary key; use an integer, bool, string, \
+        "column '{}' of type {} cannot be a primary key column; use an integer, bool, string, \
          large_string, binary or large_binary column",
         field.name(),
         TypeName(field.data_type())

@@ -177,7 +177,7 @@ impl Table {
         let shard_id = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
         shard_id.copied().ok_or_else(|| {
             Error::input(format!(
-                "table {} has no shard {ordinal}; it has {}",
+                "table {} has no shard {ordinal}; it has {} shards, numbered from 0",
                 self.uri(),
                 routing.len()
             ))
@@ -278,8 +278,8 @@ impl Table {
             return Ok(());
         }
         Err(Error::input(format!(
-            "shard {} of table {} has rows that were put under the sharding {there}, and the table's \
-             index says {own}: a key could be in two shards. Restore a version whose index says \
+            "shard {} of table {} has rows of the sharding {there}, the table's index records the \
+             sharding {own}: a key could be in two shards. Restore a version whose index records \
              {there}; or remove the folder {}/{0}, and those rows with it",
             manifest.shard_id,
             self.uri(),

@@ -73,11 +73,11 @@ fn check_setting(
     may_be_http: bool,
 ) -> std::result::Result<(), &'static str> {
     if setting.is_some() && (value.chars().any(char::is_control) || value.trim() != value) {
-        return Err("has a line break, or a blank at an end");
+        return Err("has a control character, or a space at its start or end");
     }
     // It goes into a header as it is.
     if setting.is_some() && !value.is_ascii() {
-        return Err("has a character that is none of ASCII's");
+        return Err("has a character outside of ASCII");
     }
     if setting != Some(ENDPOINT) {
         return Ok(());
@@ -90,13 +90,13 @@ fn check_setting(
     }
     match scheme.to_ascii_lowercase().as_str() {
         "https" | "http" if host.is_empty() => Err("has no host"),
-        "https" | "http" if !is_address(value) => Err("is an address such as https://host:port"),
+        "https" | "http" if !is_address(value) => Err("must be a URL such as https://host:port"),
         "https" => Ok(()),
         "http" if may_be_http => Ok(()),
         "http" => {
-            Err("is without TLS, and 'allow_http' (AWS_ALLOW_HTTP in the environment) is not true")
+            Err("is without TLS; set 'allow_http' (AWS_ALLOW_HTTP in the environment) to true")
         }
-        _ => Err("is an address such as https://host:port"),
+        _ => Err("must be a URL such as https://host:port"),
     }
 }
 

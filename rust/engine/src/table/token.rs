@@ -68,7 +68,7 @@ impl Table {
             return Error::storage(format!("opening snapshot {name} of {}", self.uri()), error);
         }
         Error::input(format!(
-            "snapshot {name} of {} cannot be read any more, or was never one of it: {error}",
+            "snapshot {name} cannot be read any more, or is of another table than {}: {error}",
             self.uri()
         ))
     }

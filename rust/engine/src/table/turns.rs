@@ -147,8 +147,8 @@ fn unknown(entry: PlannedEntry) -> Error {
     Error::Poisoned {
         shard: entry.shard_id,
         reason: format!(
-            "another writer took the shard while entry {} of its log was written, and nothing stands \
-             there now, so whether the rows of this call are in the shard is not known",
+            "another writer took the shard while this call wrote entry {} of its log. The log has no \
+             such entry now, so it is not known whether the rows of this call are in the shard",
             entry.position
         ),
     }
