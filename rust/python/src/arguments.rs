@@ -135,7 +135,7 @@ pub fn level(
     let jobs = jobs.unwrap_or_default();
     if consistency != Consistency::Live && !jobs.is_empty() {
         return Err(InvalidInputError::new_err(format!(
-            "a read with consistency='{name}' shows no rows of jobs; jobs= goes with \
+            "a read with consistency='{name}' takes no jobs; leave out jobs=, or pass \
              consistency='live'"
         )));
     }

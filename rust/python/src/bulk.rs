@@ -139,7 +139,7 @@ impl BulkWriter {
     }
 
     fn inner(&self) -> PyResult<Arc<Mutex<lancemem::BulkWriter>>> {
-        self.inner.get("stage").cloned()
+        self.inner.get("bulk writer").cloned()
     }
 
     fn write(

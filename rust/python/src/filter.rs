@@ -54,9 +54,9 @@ fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Cond
     let depth = nesting(expression.str()?.to_str()?);
     if depth > MOST_NESTED {
         return Err(InvalidInputError::new_err(format!(
-            "the filter cannot be taken as an expression, pass it as a SQL string: it is nested \
-             {depth} deep, and what pyarrow writes of it doubles with each level; a list of values \
-             is also taken by isin()"
+            "the filter cannot be taken as an expression, pass it as a SQL string: it has {depth} \
+             levels, the limit is {MOST_NESTED}, because pyarrow's encoding doubles with each level; \
+             for a list of values use isin()"
         )));
     }
     let (columns, others): (Vec<_>, Vec<_>) =
@@ -68,7 +68,7 @@ fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Cond
         let names = |field: &&FieldRef| text.contains(&format!("FieldRef.Name({})", field.name()));
         let why = others.iter().find(names).map_or_else(
             || text.clone(),
-            |field| format!("column '{}' has a type that it cannot name", field.name()),
+            |field| format!("column '{}' has a type that pyarrow cannot encode", field.name()),
         );
         let refusal = InvalidInputError::new_err(format!(
             "the filter cannot be taken as an expression, pass it as a SQL string: {why}"

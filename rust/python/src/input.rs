@@ -40,6 +40,8 @@ const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 const STREAM: &CStr = c"arrow_array_stream";
 
+const CONSUMED: &str = "the stream was consumed; export it again";
+
 /// What an export holds.
 pub enum Export {
     Rows(RecordBatch),
@@ -62,7 +64,7 @@ fn batch_within(data: &Bound<'_, PyAny>, most: usize) -> PyResult<RecordBatch> {
     match export_within(data, most)? {
         Export::Rows(rows) => Ok(rows),
         Export::Values(_) => {
-            Err(not_arrow(&"the data is one column; rows come as a record batch or a table"))
+            Err(not_arrow(&"the data is one column; pass a record batch or a table"))
         }
     }
 }
@@ -224,8 +226,8 @@ fn refuse_too_much(bytes: usize, most: usize) -> PyResult<()> {
         return Ok(());
     }
     Err(InvalidInputError::new_err(format!(
-        "a put takes at most {most} bytes, because it stands whole in one entry of the log, and this one \
-         has more: put the rows in several batches"
+        "a put is limited to {most} bytes, because all of its rows are one entry of the log, and this \
+         put has more: put the rows in several batches"
     )))
 }
 
@@ -256,7 +258,7 @@ fn one_array(arrays: &[ArrayRef], data_type: &DataType) -> PyResult<ArrayRef> {
 }
 
 fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<FFI_ArrowSchema> {
-    let get_schema = stream.get_schema.ok_or_else(|| broken_stream(&"the stream was consumed"))?;
+    let get_schema = stream.get_schema.ok_or_else(|| broken_stream(&CONSUMED))?;
     let mut exported = FFI_ArrowSchema::empty();
     // SAFETY: a stream that is not released has this callback, which fills `exported`.
     if unsafe { get_schema(stream, &raw mut exported) } != 0 {
@@ -266,7 +268,7 @@ fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<FFI_ArrowSchema>
 }
 
 fn next_array(stream: &mut FFI_ArrowArrayStream) -> PyResult<Option<FFI_ArrowArray>> {
-    let get_next = stream.get_next.ok_or_else(|| broken_stream(&"the stream was consumed"))?;
+    let get_next = stream.get_next.ok_or_else(|| broken_stream(&CONSUMED))?;
     let mut array = FFI_ArrowArray::empty();
     // SAFETY: as in `stream_schema`.
     if unsafe { get_next(stream, &raw mut array) } != 0 {
@@ -299,7 +301,7 @@ fn owned(data: &ArrayData, schema: Option<&SchemaRef>) -> PyResult<Export> {
 /// The schema that `exported` was read as: its type, and what the producer says beside it.
 fn schema_of(data_type: &DataType, exported: &FFI_ArrowSchema) -> PyResult<SchemaRef> {
     let DataType::Struct(fields) = data_type else {
-        return Err(not_arrow(&format!("{} is no type of rows", TypeName(data_type))));
+        return Err(not_arrow(&format!("rows have a struct type, got {}", TypeName(data_type))));
     };
     let metadata = exported.metadata().map_err(|error| not_arrow(&error))?;
     Ok(Arc::new(Schema::new_with_metadata(fields.clone(), metadata)))
@@ -331,7 +333,7 @@ fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Option<Sche
 fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
     let rows = data.len();
     if data.nulls().is_some() {
-        return Err(not_arrow(&"the data has rows that are null as a whole"));
+        return Err(not_arrow(&"the data has rows that are null as a whole; leave those rows out"));
     }
     let copied = data.child_data().iter().zip(schema.fields()).map(|(column, field)| {
         let column = owned_column(column, data.offset(), rows);
@@ -372,7 +374,9 @@ fn owned_column(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData,
 fn with_own_parts(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
     if from + rows > data.len() {
         let (has, needs) = (data.len(), from + rows);
-        return Err(ArrowError::CDataInterface(format!("a part has {has} values of {needs}")));
+        return Err(ArrowError::CDataInterface(format!(
+            "a child array has {has} values, its parent needs {needs}"
+        )));
     }
     // How many values of a part belong to a row, where they are counted.
     let width = match data.data_type() {
@@ -413,7 +417,7 @@ fn check_shape(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
     };
     if parts.len() != array.num_children() {
         return Err(not_arrow(&format!(
-            "the schema has {} parts of a {}, the data of it {}",
+            "the schema has {} children for a {}, the data has {}",
             parts.len(),
             TypeName(data_type),
             array.num_children()

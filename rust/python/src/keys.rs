@@ -24,7 +24,7 @@ pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch>
     if !input::is_arrow(data)? {
         if is_no_list(data) {
             return Err(InvalidInputError::new_err(format!(
-                "expected keys, in a list, an array or a table; one key is a list of one; got {}",
+                "expected a list, an array or a table of keys, got {}; put one key into a list",
                 data.get_type().name()?
             )));
         }
@@ -95,7 +95,7 @@ fn refused(error: &PyErr) -> PyErr {
 
 fn several_columns(names: &[String]) -> PyErr {
     InvalidInputError::new_err(format!(
-        "the key has {} columns ({}): give rows with these columns, or a list of tuples",
+        "the key has {} columns ({}): pass rows with these columns, or a list of tuples",
         names.len(),
         names.join(", ")
     ))

@@ -57,7 +57,7 @@ impl ArrowStream {
         let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
         batches
             .take()
-            .ok_or_else(|| InvalidInputError::new_err("the stream was read already; scan again"))
+            .ok_or_else(|| InvalidInputError::new_err("the stream was consumed; scan again"))
     }
 }
 

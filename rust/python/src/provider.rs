@@ -49,8 +49,8 @@ fn require_version(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     }
     Err(InvalidInputError::new_err(format!(
-        "lancemem speaks the C interface of DataFusion {ours}, the package datafusion has version \
-         {version}; install datafusion {ours}"
+        "lancemem is built for the C interface of DataFusion {ours}, the package datafusion has \
+         version {version}; install datafusion {ours}"
     )))
 }
 

@@ -45,7 +45,7 @@ fn threads() -> PyResult<usize> {
     let number = wanted.to_str().and_then(|number| number.trim().parse().ok());
     number.filter(|number| (1..=MOST_THREADS).contains(number)).ok_or_else(|| {
         InvalidInputError::new_err(format!(
-            "{THREADS} is \"{}\"; it has to be a number of threads from 1 to {MOST_THREADS}",
+            "{THREADS} is \"{}\"; set it to a number of threads from 1 to {MOST_THREADS}",
             wanted.to_string_lossy()
         ))
     })
@@ -62,8 +62,8 @@ fn prove_threads(number: usize) -> PyResult<()> {
             let started = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, waits);
             started.map_err(|error| {
                 RetryableError::new_err(format!(
-                    "the system gives this process {had} of {number} threads: {error}; raise its limit, or set \
-                     {THREADS} to fewer"
+                    "the system gives this process {had} of {number} threads: {error}; raise the limit \
+                     of the process, or set {THREADS} to fewer"
                 ))
             })?;
         }
@@ -85,7 +85,9 @@ fn seed_anew() -> PyResult<()> {
     }
     #[expect(clippy::disallowed_methods, reason = "of Lance's names, which are random anyway")]
     let mut generator = rand::rng();
-    generator.reseed().map_err(|error| PyOSError::new_err(format!("no random seed: {error}")))?;
+    generator.reseed().map_err(|error| {
+        PyOSError::new_err(format!("the system gives no random numbers: {error}"))
+    })?;
     SEEDED.set(pid);
     Ok(())
 }
@@ -158,7 +160,8 @@ pub fn run_on<T: Send>(
 fn here<T: Send>(py: Python<'_>, part: impl FnOnce() -> T + Send) -> PyResult<T> {
     detached(py, || with_room(part)).map_err(|error| {
         RetryableError::new_err(format!(
-            "this thread's stack is too small, and the system gives no other thread: {error}"
+            "the stack of this thread is too small, and the system gives no other thread: {error}; \
+             raise the limit of the process, or threading.stack_size"
         ))
     })
 }
@@ -171,11 +174,11 @@ fn without_panic<T>(done: thread::Result<lancemem::Result<T>>) -> lancemem::Resu
 /// The error of a panic, as lance's readers have for some damaged files.
 pub fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     if text.contains(NO_THREAD) {
-        return Error::storage("a call", FEW_THREADS);
+        return Error::storage("starting a thread", FEW_THREADS);
     }
-    Error::Internal(format!("a panic: {text}; where it reads a file, that may be damaged"))
+    Error::Internal(format!("panic: {text}; if the call was reading a file, it may be damaged"))
 }
 
 /// A turn of `work`: all of it where the interpreter ends, or it would keep what it holds.

@@ -137,7 +137,8 @@ fn enable(
     let own = table.writer_defaults();
     if WriterConfig::over(config, own.clone())? != *own {
         return Err(InvalidInputError::new_err(format!(
-            "table {} has other settings, which stay; give a job its own with start_job(config=)",
+            "table {} has other settings, and they stay; pass the settings of one job to \
+             start_job(config=)",
             table.uri()
         )));
     }
@@ -148,7 +149,7 @@ fn enable(
 /// A text, or whatever else names a file in Python.
 fn location(uri: FilePath, options: Option<HashMap<String, String>>) -> PyResult<Location> {
     let text = uri.0.into_os_string().into_string().map_err(|uri| {
-        InvalidInputError::new_err(format!("the location {} is not UTF-8", uri.display()))
+        InvalidInputError::new_err(format!("the location '{}' is not UTF-8", uri.display()))
     })?;
     Ok(Location::new(&text).with_storage_options(options.unwrap_or_default()))
 }
@@ -348,7 +349,7 @@ impl Table {
         if let Some(token) = token {
             if !jobs.is_empty() {
                 return Err(InvalidInputError::new_err(
-                    "a token names a snapshot without jobs: leave out jobs=",
+                    "the snapshot of a token has no jobs: leave out jobs=",
                 ));
             }
             if consistency != Consistency::Durable {
