@@ -1,6 +1,6 @@
-//! Where an endpoint is.
+//! The address of an endpoint.
 //!
-//! Owns: the forms that Flight locations have.
+//! Owns: the forms of a Flight location.
 //! Does not own: sockets.
 
 use lancemem_core::types::{Error, Result};
@@ -43,7 +43,7 @@ impl Address {
         format!("{}://{}", if self.tls { "grpc+tls" } else { "grpc" }, self.authority)
     }
 
-    /// The same as an HTTP address.
+    /// The same address as an HTTP URL.
     pub fn url(&self) -> String {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.authority)
     }
