@@ -1,6 +1,6 @@
-//! Stories of a job with maintenance beside it.
+//! Tests of a job with background maintenance.
 //!
-//! Owns: that the debt is paid, that the job lives on, and that the task ends with it.
+//! Owns: that rounds run, that the job is not disturbed, and that the task ends with the job.
 //! Does not own: compaction and collection themselves.
 
 use std::sync::Arc;
@@ -103,7 +103,7 @@ async fn puts_that_wait_for_a_compaction_get_one() {
         max_uncompacted_generations: 2,
         max_compaction_wait: Duration::from_mins(5),
         max_memtable_rows: 1,
-        // As long as puts wait, this limit does not hold.
+        // The limit does not apply while puts wait.
         maintenance_bytes_per_second: 1_000_000_000,
         ..by_generations(100)
     };
@@ -133,7 +133,7 @@ async fn what_was_compacted_is_collected_while_the_job_runs() {
 }
 
 #[tokio::test]
-async fn an_error_is_counted_and_told_and_fails_no_put() {
+async fn an_error_is_counted_and_recorded_and_fails_no_put() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
     let job = start(&table, by_generations(1)).await;
@@ -157,7 +157,7 @@ async fn an_error_is_counted_and_told_and_fails_no_put() {
 }
 
 #[tokio::test]
-async fn a_look_up_that_failed_is_told_until_the_next_one_makes_up_for_it() {
+async fn a_failed_look_up_is_recorded_until_the_next_one_makes_up_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
     table.alter_deletion_vectors(true).await.unwrap();
