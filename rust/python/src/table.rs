@@ -1,7 +1,7 @@
-//! `Table` and the functions that make one.
+//! `Table`, and the functions that create, open and enable one.
 //!
-//! Owns: the table's verbs in Python.
-//! Does not own: jobs and scans, which are objects of their own.
+//! Owns: the methods of a table in Python.
+//! Does not own: jobs and scans, which are separate objects.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ fn enable(
     Ok(Table::new(table))
 }
 
-/// A text, or whatever else names a file in Python.
+/// The location of a table, from a `str` or an `os.PathLike`.
 fn location(uri: FilePath, options: Option<HashMap<String, String>>) -> PyResult<Location> {
     let text = uri.0.into_os_string().into_string().map_err(|uri| {
         InvalidInputError::new_err(format!("the location '{}' is not UTF-8", uri.display()))
@@ -320,7 +320,7 @@ impl Table {
         let (consistency, jobs) = level(consistency, jobs)?;
         let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
         if is_bound {
-            // An expression is bound to columns here; it may name one that was just added.
+            // An expression is bound to columns here, and it may name a column that was just added.
             self.run(py, table.latest_base())?;
         }
         let filter = condition(filter, &table.schema())?;
