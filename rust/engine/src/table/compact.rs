@@ -83,7 +83,7 @@ impl Table {
     /// Moves every flushed SSTable into the base table. The steps:
     ///
     /// 1. Rows of foreign shards, one commit for each shard. Their writers are fenced where their
-    /// logs have rows.
+    ///    logs have rows.
     /// 2. The flushed SSTables of all own shards, in one commit.
     /// 3. A rewrite of base fragments whose rows are mostly dead, in a commit of its own.
     /// 4. An update of the table's indexes, where `settings` ask for it, in a commit of its own.

@@ -62,7 +62,7 @@ impl Table {
         Some(SpawnedTask::spawn(ask))
     }
 
-    /// The rows of `keys` in a snapshot that [`Self::snapshot`] pinned; otherwise as [`Self::get`].
+    /// The rows of `keys` in a snapshot of [`Self::snapshot`]; otherwise as [`Self::get`].
     ///
     /// # Errors
     /// As [`Self::get`].

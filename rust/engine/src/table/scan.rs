@@ -109,7 +109,7 @@ impl Scan {
     /// All rows and their schema.
     ///
     /// # Errors
-    /// As [`Self::stream`], and whatever fails while the plan runs.
+    /// As [`Self::stream`], and errors of the running plan.
     #[boxed]
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         self.on_snapshot(|snapshot| async move {

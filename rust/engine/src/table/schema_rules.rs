@@ -156,7 +156,7 @@ fn why_twice(fields: &Fields) -> Option<String> {
     Some(format!("it has the field '{}' twice", fields[twice].name()))
 }
 
-/// Whether the name of the field at `place` is that of one before it.
+/// Whether an earlier field has the name of the field at `place`.
 fn is_there_before(fields: &Fields, place: usize) -> bool {
     fields[..place].iter().any(|earlier| earlier.name() == fields[place].name())
 }

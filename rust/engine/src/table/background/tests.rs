@@ -74,7 +74,7 @@ async fn a_shard_with_enough_generations_is_compacted_and_its_job_is_not_fenced(
     job.flush().await.unwrap();
     assert_eq!(job.epoch(), epoch);
     assert_eq!(table.shards().await.unwrap()[0].writer_epoch, epoch);
-    assert_eq!(job.stats().uncompacted_generations, 1, "the job knows what was compacted");
+    assert_eq!(job.stats().uncompacted_generations, 1, "the job has read the drained manifest");
     let stats = job.maintenance_stats();
     assert_eq!((stats.compactions, stats.maintenance_errors), (3, 0), "{stats:?}");
     assert_eq!(table.latest_base().await.unwrap().count_rows(None).await.unwrap(), 12);
@@ -162,17 +162,17 @@ async fn a_failed_look_up_is_recorded_until_the_next_one_makes_up_for_it() {
     let table = table_in(&folder).await;
     table.alter_deletion_vectors(true).await.unwrap();
     let job = start(&table, WriterConfig::default()).await;
-    // A file where the folder of deletion vectors should be made.
-    let vectors = folder.path().join("_lancemem").join("deletion_vectors");
-    assert!(!vectors.exists());
-    std::fs::create_dir_all(vectors.parent().unwrap()).unwrap();
-    std::fs::write(&vectors, b"in the way").unwrap();
+    // A file in the place of the folder of deletion vectors.
+    let deletion_vectors = folder.path().join("_lancemem").join("deletion_vectors");
+    assert!(!deletion_vectors.exists());
+    std::fs::create_dir_all(deletion_vectors.parent().unwrap()).unwrap();
+    std::fs::write(&deletion_vectors, b"in the way").unwrap();
     job.put(&rows(0..5, 1), WriteMode::default()).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.maintenance_errors > 0).await;
     assert!(!stats.last_maintenance_error.unwrap().is_empty());
     assert_eq!(stats.deletion_vector_files, 0);
-    std::fs::remove_file(&vectors).unwrap();
+    std::fs::remove_file(&deletion_vectors).unwrap();
     job.put(&rows(0..5, 2), WriteMode::default()).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.last_maintenance_error.is_none()).await;
