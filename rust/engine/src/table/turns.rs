@@ -22,7 +22,7 @@ const WRITE_LIMIT: Duration = Duration::from_mins(1);
 const GRACE: Duration = Duration::from_secs(3);
 /// How long after a claim of another process its next claim is expected.
 const CROWDED: Duration = Duration::from_secs(2);
-/// How long the log answers reliably whether an entry was written: a collector removes no younger one.
+/// How long the log shows reliably whether an entry was written: collectors keep younger ones.
 const CERTAIN: Duration = Duration::from_mins(10);
 /// Entries of the map of shards above which shards without a running call are evicted.
 const MOST_IDLE: usize = 4096;
