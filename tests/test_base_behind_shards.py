@@ -321,7 +321,7 @@ def test_what_cannot_be_listed_is_said_and_given_up_on_purpose_only(
     assert main(["relist-sstables", table.uri]) == 1
     out = capsys.readouterr().out
     assert "generations listed again: 2, 3, 5" in out
-    assert f"generation 1: the folder {folders[1].name} is gone" in out
+    assert f"generation 1: the folder {folders[1].name} is missing" in out
     assert f"generation 4: {folders[4].name}: data/" in out
     assert listed(table) == [2, 3, 5]
     with pytest.raises(lancemem.CorruptionError, match="generation 1, generation 4: flushed"):

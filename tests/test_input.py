@@ -233,7 +233,7 @@ def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
             read(names)
     keys: list[Any] = [3, 3.5, np.int64(3), None, "a", b"a", {"id": [3]}]
     for key in keys:
-        with pytest.raises(lancemem.InvalidInputError, match="one key is a list of one"):
+        with pytest.raises(lancemem.InvalidInputError, match="put one key into a list"):
             table.get(key)
 
 
@@ -406,11 +406,11 @@ def test_an_export_that_was_consumed_or_has_other_parts_is_refused(
     assert table.upsert(once).num_rows == 2
     with pytest.raises(lancemem.InvalidInputError, match="the array was consumed"):
         table.upsert(once)
-    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 parts .*, the data of it 2"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 children .*, the data has 2"):
         table.upsert(Exported(schema, batch.select(["id", "name"])))
     inside = pa.schema([pa.field("p", pa.struct(schema))])
     narrow = pa.record_batch({"p": batch.select(["id", "name"]).to_struct_array()})
-    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 parts .*, the data of it 2"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 children .*, the data has 2"):
         table.upsert(Exported(inside, narrow))
     assert by_id(table.scan().to_table()) == ROWS
 
@@ -884,7 +884,7 @@ def test_text_that_is_not_utf8_is_refused_by_its_column_with_nothing_written(
 def test_a_batch_of_other_columns_than_its_stream_is_refused(table: lancemem.Table) -> None:
     good = pa.record_batch({"id": [1], "name": ["a"], "value": [1.0]})
     batches = iter([good, pa.record_batch({"id": [2]})])
-    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 parts .*, the data of it 1"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"has 3 children .*, the data has 1"):
         table.upsert(pa.RecordBatchReader.from_batches(good.schema, batches))
 
 

@@ -147,7 +147,7 @@ def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
     table.commit(linked, write="a")
     assert not table.abort(linked, write="a")
     assert stored(table) == dict.fromkeys(range(40), 1.0)
-    with pytest.raises(lancemem.InvalidInputError, match=r"staged SSTable .* is not there"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"staged SSTable .* is missing"):
         table.commit(discarded, write="c")
 
 

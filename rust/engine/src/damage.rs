@@ -1,8 +1,9 @@
-//! Which file of the base table is damaged.
+//! Finds the damaged file of the base table.
 //!
-//! Owns: the search for that file once a read of the base table has failed. Lance's errors seldom name a
-//! file, and its readers panic on some damage.
-//! Does not own: which errors are damage (`errors`), or damage of SSTables, whose files have checksums.
+//! Owns: the search for that file after a read of the base table has failed. Lance's errors seldom
+//! name a file, and its readers panic on some damage.
+//! Does not own: which errors are damage (`errors`), or damage of SSTables, whose files have
+//! checksums.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -23,14 +24,14 @@ use crate::errors::{BASE, NO_THREAD, UNDECODABLE, is_damage, without_path};
 
 /// Files that are opened at a time.
 const OPENED: usize = 16;
-/// Rows that are read at once of a file, and batches that are read ahead.
+/// Rows of a batch, and batches that are prefetched.
 const BATCH_ROWS: u32 = 8_192;
 const BATCHES_AHEAD: usize = 2;
-/// Bytes of files that are read whole until the search ends without a name.
+/// The search reads at most this many bytes of data files, then ends without a result.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// `work` that reads `base`. Its error names the damaged file, and a panic is such an error, where the
-/// search finds one.
+/// `work`, which reads `base`. If it fails or panics and the search finds a damaged file, the error
+/// names the file.
 ///
 /// # Errors
 /// Those of `work`.
@@ -42,7 +43,7 @@ pub fn naming_damage<'a, T: Send + 'a>(
     async move { named(base, work.await).await }.boxed()
 }
 
-/// The same for `rows` that are read of `base`.
+/// The same for a stream of rows of `base`.
 pub fn naming_damage_of<T: Send + 'static>(
     base: Arc<Dataset>,
     rows: impl Stream<Item = Result<T>> + Send + 'static,
@@ -68,7 +69,7 @@ async fn named<T>(base: &Dataset, done: thread::Result<Result<T>>) -> Result<T> 
                 found.map_or_else(String::new, |found| format!("; the file is {}", found.file));
             Err(Error::Corrupt { what, kind, detail: detail + &file })
         }
-        // Of a task of Lance's that panicked, for one.
+        // For example a panic in one of Lance's tasks.
         Ok(Err(error @ Error::Internal(_))) => match damaged_file(base).await {
             Some(found) => Err(found.into_error()),
             None => Err(error),
@@ -99,7 +100,8 @@ impl DamagedBaseFile {
     }
 }
 
-/// The first file that cannot be opened, else the first that cannot be read, as far as the search goes.
+/// The first file that cannot be opened; else, within [`MOST_BYTES`], the first that cannot be
+/// read.
 async fn damaged_file(base: &Dataset) -> Option<DamagedBaseFile> {
     let files: Vec<BaseFile> = base.get_fragments().iter().flat_map(BaseFile::of).collect();
     if let Some(found) = first_damaged(files.clone(), false, OPENED).await {
@@ -128,7 +130,7 @@ async fn first_damaged(
 #[derive(Clone)]
 struct BaseFile {
     fragment: FileFragment,
-    /// What is read of it; none of the file of deletions.
+    /// The columns to read; `None` for a deletion file.
     columns: Option<Schema>,
     name: String,
     bytes: u64,
@@ -151,7 +153,8 @@ impl BaseFile {
         deletions.chain(data).collect()
     }
 
-    /// What is wrong with it. Reads to its end where it is to be read `whole`.
+    /// Opens the file, and with `whole` reads all of its rows. `None` where the file is not
+    /// damaged.
     async fn checked(self, whole: bool) -> Option<DamagedBaseFile> {
         let file = self.name.clone();
         let why = match tokio::spawn(self.read(whole)).await {

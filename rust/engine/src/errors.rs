@@ -1,7 +1,8 @@
-//! Errors of lance and DataFusion in the words of lancemem.
+//! Converts errors of Lance and DataFusion to errors of lancemem.
 //!
-//! Owns: the mapping to what the caller does next, and the removal of build paths and secrets.
-//! Does not own: new kinds; those are in the core crate.
+//! Owns: the choice of the error kind, which decides what a caller does next, and the removal of
+//! build paths and secrets.
+//! Does not own: the kinds; the core crate defines them.
 
 use std::error::Error as StdError;
 use std::io::ErrorKind;
@@ -16,13 +17,13 @@ use self::type_names::with_type_names;
 
 mod type_names;
 
-/// The ending of lance's messages: a source file of the machine that built it.
+/// The end of Lance's messages: the path of the source file that raised the error.
 static BUILD_PATH: LazyLock<Option<regex::Regex>> =
     LazyLock::new(|| regex::Regex::new(r",?\s*(location: )?\S+\.rs:\d+:\d+").ok());
 
-/// Extends results with the conversion to lancemem's error.
+/// Converts the error of a result to lancemem's.
 pub trait Context<T> {
-    /// The error in lancemem's words; `action` says what was attempted.
+    /// The converted result; the text of its error begins with `action`.
     fn context(self, action: &str) -> Result<T, Error>;
 }
 
@@ -44,33 +45,33 @@ impl<T> Context<T> for Result<T, arrow_schema::ArrowError> {
     }
 }
 
-/// Extends what lance says of a flushed SSTable, which is complete and synced before it is listed.
+/// Converts errors of reads of a flushed SSTable.
 pub trait SsTableErrors<T> {
-    /// The error in lancemem's words. A file of the SSTable that is missing or too short is damage,
-    /// not a passing fault: reading it again cannot help.
+    /// The converted result. An SSTable is complete and synced before a manifest lists it, so a
+    /// file that is missing or too short is damage. A retry cannot help.
     fn in_sstable(self, sstable: &str) -> Result<T, Error>;
 }
 
 impl<T> SsTableErrors<T> for Result<T, lance_core::Error> {
     fn in_sstable(self, sstable: &str) -> Result<T, Error> {
-        self.map_err(|error| from_run(sstable, &error))
+        self.map_err(|error| from_sstable(sstable, &error))
     }
 }
 
 impl<T> SsTableErrors<T> for Result<T, DataFusionError> {
     fn in_sstable(self, sstable: &str) -> Result<T, Error> {
         self.map_err(|error| match lance_of(&error) {
-            Some(lance) => from_run(sstable, lance),
+            Some(lance) => from_sstable(sstable, lance),
             None => from_datafusion(sstable, &error),
         })
     }
 }
 
-fn from_run(sstable: &str, error: &lance_core::Error) -> Error {
-    // The reader of bytes that somebody has checked once panics where they are others by now.
+fn from_sstable(sstable: &str, error: &lance_core::Error) -> Error {
     if is_overflow(error) {
         return too_wide(sstable);
     }
+    // Bytes that changed after their checksum was verified can make Lance's reader panic.
     let kind = damage_of_read(error).or_else(|| has_panicked(error).then_some(UNDECODABLE));
     match kind {
         Some(kind) => Error::corrupt(sstable, kind, without_path(error)),
@@ -78,10 +79,11 @@ fn from_run(sstable: &str, error: &lance_core::Error) -> Error {
     }
 }
 
-/// Extends what lance says while it reads files of a version of the base table.
+/// Converts errors of reads of a version of the base table.
 pub trait BaseContext<T> {
-    /// The error in lancemem's words. A file that is missing or too short is damage, as in an SSTable;
-    /// and so is what lance calls an invalid input or Arrow cannot parse: here the inputs are files.
+    /// The converted result. A file that is missing or too short is damage, as in an SSTable.
+    /// Lance's invalid-input errors and Arrow's parse errors are damage too: the input of a read is
+    /// a file.
     fn in_base(self, action: &str) -> Result<T, Error>;
 }
 
@@ -97,8 +99,8 @@ impl<T> BaseContext<T> for Result<T, DataFusionError> {
     }
 }
 
-/// Whether a batch has more values of a column than its offsets can count: no damage, but a read of
-/// too many wide rows at once.
+/// Whether the values of a column in one batch overflow its 32-bit offsets. This is no damage: the
+/// read asked for too many wide rows at once.
 pub fn is_overflow(error: &lance_core::Error) -> bool {
     matches!(innermost(error), lance_core::Error::Arrow { message, .. }
         if message.starts_with("Offset overflow error"))
@@ -118,7 +120,7 @@ fn from_read(action: &str, error: &lance_core::Error) -> Error {
     }
 }
 
-/// What lance says where it opens a version of the base table or plans a read of it.
+/// The error of opening a version of the base table, or of planning a read of it.
 pub fn from_base(action: &str, error: &lance_core::Error) -> Error {
     match damage_of(error) {
         Some(kind) => of_base(action, kind, error),
@@ -129,8 +131,8 @@ pub fn from_base(action: &str, error: &lance_core::Error) -> Error {
 fn of_base(action: &str, kind: &'static str, error: &lance_core::Error) -> Error {
     let cleaned = match kind {
         MISSING => {
-            "; a clean-up of old versions removes what only those have: read the newest version, \
-             and where that has lost a file, restore it"
+            "; a clean-up of old versions removes the files that only those versions use: read the \
+             newest version; if the newest version has lost a file, restore the file"
         }
         _ => "",
     };
@@ -138,8 +140,8 @@ fn of_base(action: &str, kind: &'static str, error: &lance_core::Error) -> Error
     Error::corrupt(BASE, kind, detail)
 }
 
-/// What a plan over a table says: what lance found wrong there is of the base table, for errors of
-/// runs come as the engine's own.
+/// The error of a plan over a table. An error of Lance in it concerns the base table: readers of
+/// SSTables convert theirs to the engine's error first.
 pub fn from_scan(action: &str, error: &DataFusionError) -> Error {
     match lance_of(error) {
         Some(lance) => from_read(action, lance),
@@ -155,19 +157,20 @@ fn lance_of(error: &DataFusionError) -> Option<&lance_core::Error> {
     }
 }
 
-/// How errors call the base table.
+/// The name of the base table in errors.
 pub const BASE: &str = "the base table";
 const MISSING: &str = "missing";
 /// The kind of damage of a file that no reader understands.
 pub const UNDECODABLE: &str = "undecodable";
 
-/// Whether what lance says of a file that it reads is damage of that.
+/// Whether the error of a read means that the file is damaged.
 pub fn is_damage(error: &lance_core::Error) -> bool {
     damage_of_read(error).is_some()
         || (has_panicked(error) && !error.to_string().contains(NO_THREAD))
 }
 
-/// The kind of damage, where what lance says of a file that is complete and synced is damage.
+/// The kind of damage that an error means for a file that was complete and synced; `None` where the
+/// error is no damage.
 fn damage_of(error: &lance_core::Error) -> Option<&'static str> {
     if causes(error).chain(causes(innermost(error))).any(is_missing) {
         return Some(MISSING);
@@ -182,7 +185,7 @@ fn damage_of(error: &lance_core::Error) -> Option<&'static str> {
     }
 }
 
-/// As [`damage_of`], where lance reads: what it calls an invalid input is a file then.
+/// As [`damage_of`] for a read, where Lance's invalid input is the file.
 fn damage_of_read(error: &lance_core::Error) -> Option<&'static str> {
     match innermost(error) {
         _ if is_overflow(error) => None,
@@ -194,8 +197,8 @@ fn damage_of_read(error: &lance_core::Error) -> Option<&'static str> {
     }
 }
 
-/// The error of lance that others of it carry. Two of its kinds stand for what they carry, and do not
-/// give it as their source.
+/// Lance's error at the end of a chain of errors. `Shared` and `External` do not return the error
+/// that they wrap from `source`, so both are unwrapped by hand.
 fn innermost(error: &lance_core::Error) -> &lance_core::Error {
     let carried = match error {
         lance_core::Error::Shared { source } => Some(source.as_ref()),
@@ -205,7 +208,7 @@ fn innermost(error: &lance_core::Error) -> &lance_core::Error {
     carried.map_or(error, innermost)
 }
 
-/// An error and what it came from, outermost first.
+/// An error and its sources, outermost first.
 fn causes(error: &lance_core::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     std::iter::successors(Some(error as &(dyn StdError + 'static)), |cause| (*cause).source())
 }
@@ -218,7 +221,7 @@ fn has_panicked(error: &lance_core::Error) -> bool {
     causes(error).chain(causes(innermost(error))).any(task)
 }
 
-/// Whether the operating system or an object store refused, in contrast to bytes that are wrong.
+/// Whether the operating system or an object store failed the read, in contrast to wrong bytes.
 fn is_io_fault(error: &lance_core::Error) -> bool {
     causes(error).any(|cause| {
         let from_system = cause
@@ -228,21 +231,21 @@ fn is_io_fault(error: &lance_core::Error) -> bool {
     })
 }
 
-/// How Tokio panics where the system gives it no thread for a call.
+/// The message of Tokio's panic where the system gives it no thread.
 pub const NO_THREAD: &str = "OS can't spawn worker thread";
-/// The same for whoever can help.
+/// The same as an error for the user.
 pub const FEW_THREADS: &str = "the system gives this process no more threads; raise its limit";
 
-/// How the reader of a store's options calls itself.
+/// The store name in errors about the options of a store.
 const OPTIONS: &str = "Config";
-/// What a server answers of a bucket that is not there, whatever is looked for in it.
+/// The error code of S3 for a missing bucket, whichever object of the bucket was requested.
 const NO_BUCKET: &str = "NoSuchBucket";
 
-/// How stores call themselves that ask no server: of disks, of memory, of what was read into it.
+/// Names of stores without a server: the local disk, memory, and files that were read into memory.
 const NO_SERVERS: [&str; 4] = ["LocalFileSystem", "InMemory", "memory", "local files"];
 
-/// Whether a server did not give what it was asked for, after all attempts: what a store says that it
-/// has no better word for. Of a disk, or of memory, that is an end of a file where none should be.
+/// Whether a server failed a request after all retries: `Generic` is the error of a store without a
+/// more specific kind. From a disk or from memory it means that a file ends too early.
 fn is_fault_of_server(cause: &(dyn StdError + 'static)) -> bool {
     match cause.downcast_ref::<object_store::Error>() {
         Some(object_store::Error::Generic { store, source }) => {
@@ -254,14 +257,14 @@ fn is_fault_of_server(cause: &(dyn StdError + 'static)) -> bool {
     }
 }
 
-/// Whether an object store refused whoever asked.
+/// Whether an object store refused the credentials.
 fn is_refused(cause: &(dyn StdError + 'static)) -> bool {
     match cause.downcast_ref::<object_store::Error>() {
         Some(
             object_store::Error::PermissionDenied { .. }
             | object_store::Error::Unauthenticated { .. },
         ) => true,
-        // Of a listing it has no better word.
+        // A listing reports a refusal as `Generic`.
         Some(object_store::Error::Generic { source, .. }) => {
             let text = source.to_string();
             text.contains("status code: 403") || text.contains("status code: 401")
@@ -290,13 +293,13 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
     }
 }
 
-/// Whether lance found no table.
+/// Whether Lance found no table.
 pub fn is_absent(error: &lance_core::Error) -> bool {
     missing_manifest(error).is_none() && causes(error).any(is_missing)
 }
 
-/// The manifest that lance found in a listing and not when it read it. Where it was a small one, the error stands
-/// below others that do not count as absent.
+/// The manifest that a listing named and that was missing when Lance read it. For a small manifest
+/// Lance wraps this error in others, which do not count as absent.
 pub fn missing_manifest(error: &lance_core::Error) -> Option<String> {
     let mut missing = causes(error).chain(causes(innermost(error))).filter_map(missing_path);
     missing.find(|path| path.ends_with(".manifest")).map(str::to_owned)
@@ -314,8 +317,8 @@ fn missing_path<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a str> {
     }
 }
 
-/// What lance says of a table that it cannot open. What is not there, or may not be read, is no
-/// passing fault: whoever repeats the call repeats it for ever.
+/// The error of a table that cannot be opened. A table that is missing, or that may not be read, is
+/// no passing fault: a retry fails in the same way.
 pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
     if is_absent(error) {
         let told = without_path(error);
@@ -323,14 +326,14 @@ pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
         return Error::NoTable(format!("{action}: {told}"));
     }
     match from_create(action, error) {
-        // Not a manifest, or half of one.
+        // The manifest is not readable, or truncated.
         Error::Storage { .. } => from_base(action, error),
         known => known,
     }
 }
 
-/// The error of a table that lance cannot make. Another process may have made one meanwhile. A place
-/// that is not there, or that refuses writes, is no passing fault either.
+/// The error of a table that cannot be created. Another process may have created it meanwhile. A
+/// location that does not exist, or that refuses writes, is no passing fault.
 pub fn from_create(action: &str, error: &lance_core::Error) -> Error {
     if let lance_core::Error::DatasetAlreadyExists { .. } = innermost(error) {
         return Error::TableExists(format!("{action}: {}", without_path(error)));
@@ -341,9 +344,9 @@ pub fn from_create(action: &str, error: &lance_core::Error) -> Error {
     from_lance(action, error)
 }
 
-/// What lance says of a table that was open and whose newest version is looked for. Where that is
-/// gone the table is, but for a version that is listed and cannot be found, which is damage; what is not damage
-/// may pass, and a job waits for that.
+/// The error of a look for the newest version of an open table. No version at all means that the
+/// table was deleted. A version that is listed and missing is damage. Other errors may pass, and a
+/// job retries after them.
 pub fn from_look(action: &str, error: &lance_core::Error) -> Error {
     if is_absent(error) { from_open(action, error) } else { from_base(action, error) }
 }
@@ -361,12 +364,12 @@ fn is_missing(cause: &(dyn StdError + 'static)) -> bool {
         .is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Whether lance looked for a file where none can be read, however often a caller tries again.
+/// Whether the path of a file holds something that can never be read as a file.
 pub fn has_no_file(error: &lance_core::Error) -> bool {
     causes(error).chain(causes(innermost(error))).any(is_no_file)
 }
 
-/// Whether a link leads to itself, or something else than a file has the name of one.
+/// Whether a link leads to itself, or the name of a file is that of a folder or of a special file.
 fn is_no_file(cause: &(dyn StdError + 'static)) -> bool {
     cause.downcast_ref().is_some_and(lancemem_core::store::is_no_file)
 }
@@ -413,8 +416,7 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
         | DataFusionError::Plan(_)
         | DataFusionError::SchemaError(..)
         | DataFusionError::ArrowError(..)
-        // What a function finds wrong with its arguments; errors of this engine and of Lance come
-        // as External.
+        // A function that refuses its arguments. Errors of this engine and of Lance are `External`.
         | DataFusionError::Execution(_)
         | DataFusionError::NotImplemented(_) => Error::InvalidInput(format!("{action}: {text}")),
         DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
@@ -424,7 +426,7 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
     }
 }
 
-/// The text of an error without the paths of the build, and without what must not be shown.
+/// The text of an error without paths of the build and without secrets.
 pub fn without_path(error: &impl ToString) -> String {
     let text = error.to_string();
     match BUILD_PATH.as_ref() {
@@ -440,10 +442,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_fails_is_no_damage_of_a_run_and_a_file_that_ends_early_is() {
+    fn a_server_that_fails_is_no_damage_of_an_sstable_and_a_file_that_ends_early_is() {
         let of = |store: &'static str, text: &str| {
             let generic = object_store::Error::Generic { store, source: text.into() };
-            Err::<(), _>(lance_core::Error::from(generic)).in_sstable("run").unwrap_err().kind()
+            let read = Err::<(), _>(lance_core::Error::from(generic));
+            read.in_sstable("an SSTable").unwrap_err().kind()
         };
         let ended = "status 416 Range Not Satisfiable";
         assert_eq!(of("S3", "status 503 Service Unavailable"), ErrorKind::Retry);

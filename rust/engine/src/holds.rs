@@ -1,32 +1,34 @@
-//! Named places at which a test holds a call, so that what happens meanwhile is no matter of time.
+//! Named sync points at which a test stops a call, so that an interleaving does not depend on time.
 //!
-//! Owns: the names, and waiting at one until the test lets go. Does not own: what the call does before and
-//! after it.
+//! Owns: the names, and the wait at a sync point until the test releases the call. Does not own:
+//! the work of the call before and after it.
 //!
-//! Only unit tests and builds with the feature `mutants` have them; in every other build [`pass`] is a value
-//! that is ready. A unit test asks [`hold`] for a gate. A process of a build with `mutants` looks into the folder
-//! that the variable `LANCEMEM_HOLDS` names. A file there that has the name of a hold arms it, for one call: the
-//! call renames the file to `{name}.reached` and goes on once that is removed.
+//! Only unit tests and builds with the feature `mutants` have sync points; in every other build
+//! [`pass`] returns a future that is ready. A unit test gets a gate from [`hold`]. A process of a
+//! build with `mutants` looks into the folder of the environment variable `LANCEMEM_HOLDS`. A file
+//! there with the name of a hold arms it for one call: the call renames the file to
+//! `{name}.reached` and goes on once the renamed file is removed.
 
-/// A place of a call at which it can be held.
+/// A sync point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// A compaction knows what dies, and has made no file.
+    /// A compaction has found the dead rows, and has written no file.
     Planned,
-    /// A compaction has made its files, and commits next.
+    /// A compaction has written its files, and commits next.
     Files,
     /// A compaction has committed, and drains the shard manifests next.
     Drain,
     /// A rewrite of dead fragments has chosen them at one version, and reads them next.
     Rewrite,
-    /// An update of indexes has its version, and begins.
+    /// An update of indexes has read its base version, and begins.
     Indexes,
-    /// Any commit to the base table: Lance has compared it with the versions since, and the engine looks next
-    /// whether those were all.
+    /// Any commit to the base table: Lance has checked it against the versions since its read
+    /// version. Next the engine checks that there are no others.
     Commit,
-    /// Any commit to the base table: the engine has looked, and creates the manifest next.
+    /// Any commit to the base table: the engine has checked the versions, and creates the manifest
+    /// next.
     Manifest,
-    /// A collection has listed what it removes, and removes it next.
+    /// A collection has listed its garbage, and removes it next.
     Listed,
 }
 
@@ -41,7 +43,7 @@ mod absent {
 
     use super::Hold;
 
-    /// Nothing is ever held in this build.
+    /// This build holds no call.
     pub fn pass(_hold: Hold, _table: &str) -> Ready<()> {
         ready(())
     }
@@ -58,7 +60,7 @@ mod present {
     const FOLDER: &str = "LANCEMEM_HOLDS";
     const POLL: Duration = Duration::from_millis(2);
 
-    /// Waits where `hold` is armed for `table`, until the test lets go.
+    /// Waits where `hold` is armed for `table`, until the test releases the call.
     pub async fn pass(hold: Hold, table: &str) {
         static HOLDS: OnceLock<Option<PathBuf>> = OnceLock::new();
         #[cfg(test)]
@@ -73,7 +75,7 @@ mod present {
 
     async fn pass_file(folder: &Path, name: &str) {
         let reached = folder.join(format!("{name}.reached"));
-        // One call is held, whichever renames the file.
+        // A rename succeeds for one call only, and that call is held.
         if std::fs::rename(folder.join(name), &reached).is_err() {
             return;
         }
@@ -133,7 +135,7 @@ mod gates {
 
     static GATES: Mutex<Vec<(Hold, String, Arc<Gate>)>> = Mutex::new(Vec::new());
 
-    /// Holds each call that comes to `hold` for the table at `table`, until the gate is opened.
+    /// Holds each call that reaches `hold` for the table at `table`, until the gate is opened.
     pub fn hold(hold: Hold, table: &str) -> Arc<Gate> {
         let gate = Arc::new(Gate::default());
         GATES.lock().push((hold, table.to_owned(), gate.clone()));

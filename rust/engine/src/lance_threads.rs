@@ -1,7 +1,7 @@
-//! Threads that Lance makes for itself.
+//! Lance's own decode threads.
 //!
-//! Owns: that they are there before a call needs them.
-//! Does not own: how many, or the threads of the module.
+//! Owns: starting them before a call needs them.
+//! Does not own: their number, or the threads of lancemem's runtime.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,12 +11,12 @@ use lancemem_core::types::{Error, Result};
 
 use crate::errors::FEW_THREADS;
 
-/// Starts the threads on which Lance decodes. It makes them at the first call that needs them, and where the
-/// system gave it none then, each later one waits for them for ever.
+/// Starts the threads on which Lance decodes. Lance itself starts them at the first call that needs
+/// them. If the system gives it no thread then, every later call waits for them for ever.
 ///
 /// # Errors
-/// A passing fault where the system gives this process no more threads; what reads Lance's files in this
-/// process then never ends.
+/// A passing fault where the system gives this process no more threads. After it, reads of Lance's
+/// files in this process never end.
 pub async fn start_lance_threads() -> Result<()> {
     let few = || Error::storage("starting threads", FEW_THREADS);
     let nothing = || Ok::<(), Infallible>(());

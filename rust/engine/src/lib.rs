@@ -1,13 +1,13 @@
 //! Fast upserts and consistent reads on Lance tables.
 //!
-//! Owns: SSTables as Lance datasets, the snapshot that a query pins, which rows are shown and which
-//! are dead, the DataFusion plan, compaction into the base table, the table that ties them
-//! together, and a running job's rows for other processes.
+//! Owns: SSTables as Lance datasets, the snapshot that a query reads, which rows are shown and
+//! which are dead, the DataFusion plan, compaction into the base table, garbage collection, the table that ties
+//! them together, and serving the rows of a running job to other processes.
 //! Does not own: the write path of a shard (`lancemem-core`) or Python.
 //!
-//! Reading order: [`table`] for the way in, then `schema`, `sstable`, `record_index`, `snapshot`,
-//! `visibility`, `plan`, `deletion_vectors`, `lookup`, `compaction`; `provider` for SQL over a
-//! table, `serve` last. `examples/scan.rs` reads a table.
+//! Reading order: [`table`] for the entry points, then `schema`, `sstable`, `record_index`,
+//! `snapshot`, `visibility`, `plan`, `deletion_vectors`, `lookup`, `compaction`, `garbage`; `provider`
+//! for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]

@@ -1,7 +1,7 @@
-//! `Admin`: the verbs that verify a table and repair it.
+//! `Admin`: the methods that verify and repair a table.
 //!
-//! Owns: their Python shape.
-//! Does not own: what they do, or the translation of reports (`repair`, `maintain`).
+//! Owns: their Python signatures.
+//! Does not own: verification and repair, or the translation of reports (`repair`, `maintain`).
 
 use std::sync::Arc;
 

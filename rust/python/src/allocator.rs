@@ -3,13 +3,13 @@
 //! Owns: where Rust's memory comes from (docs/decisions/0007). Does not own: memory of Python or
 //! of pyarrow.
 //!
-//! Safety model: every pointer that leaves here is jemalloc's, whichever arena it is of, and
-//! jemalloc knows the arena of each, so that all of them go back the same way. Sizes and
-//! alignments are handed on as `GlobalAlloc` promises them: no size is 0, an alignment is a power
-//! of two, and what is freed has the layout that it was allocated with. The index of the arena is
-//! one that jemalloc has given out; arenas are never destroyed. When jemalloc starts it reads a C
-//! string through the pointer that has the name below: it is to bytes that end with a zero, live
-//! for ever and never change, and nothing else in the module has the name.
+//! Safety model: every pointer that leaves this module is jemalloc's, in whichever arena. jemalloc
+//! finds the arena of a pointer itself, so all pointers are freed in the same way. Sizes and
+//! alignments are passed on as `GlobalAlloc` guarantees them: no size is 0, an alignment is a power
+//! of two, and memory is freed with the layout of its allocation. The index of the arena comes from
+//! jemalloc, and arenas are never destroyed. When jemalloc starts it reads a C string through the
+//! exported name below. The string ends with a zero, lives for ever and never changes, and nothing
+//! else exports that name.
 
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; the model is above")]
 
@@ -21,30 +21,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_ZERO, mallctl, mallocx, rallocx};
 use tikv_jemallocator::Jemalloc;
 
-/// For the rows in memory: a MemTable is many buffers that live and die together, which the
-/// allocator of the C library keeps after they were freed.
+/// jemalloc, because a MemTable consists of many buffers that are freed together. The allocator of
+/// the C library does not return such buffers to the system.
 #[global_allocator]
 static ALLOCATOR: Shared = Shared { large: AtomicU32::new(NONE) };
 
-/// Buffers of 8 MiB and more, an encoder's pages, are reused as all others are. By default
-/// jemalloc gives each back to the system at once, and the next one costs a page fault for every
-/// 4 KiB.
+/// Makes jemalloc reuse buffers of 8 MiB and more, such as an encoder's pages. By default it
+/// returns them to the system at once, and the next such buffer costs a page fault for every 4 KiB.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static SETTINGS: &[u8; 21] = b"oversize_threshold:0\0";
 
-/// From this size on a buffer, a batch, a log entry or a page, costs more to fill than to find.
+/// Buffers of this size and more come from the shared arena: batches, log entries and pages.
+/// Filling one costs more than the contention on the arena.
 const LARGE_BYTES: usize = 1 << 20;
-/// Jemalloc's first arena, which is there without having been made.
+/// The index of jemalloc's first arena, which always exists; stands for "not created yet".
 const NONE: u32 = 0;
 
-/// Jemalloc, in which the threads share one arena for large buffers. An arena keeps for seconds
-/// what was freed in it; with one for each thread a few such buffers would be kept by each.
+/// jemalloc with one arena for the large buffers of all threads. An arena keeps freed memory for
+/// seconds. With an arena for each thread, each would keep a few large buffers.
 struct Shared {
-    /// `NONE` before it is made.
+    /// The index of the arena; `NONE` before it is created.
     large: AtomicU32,
 }
 
-/// Makes the arena of large buffers. What was allocated before stays where it is.
+/// Creates the arena of large buffers. Earlier allocations stay where they are.
 pub fn share_large_buffers() {
     let (mut arena, mut size) = (NONE, size_of::<u32>());
     // SAFETY: the name ends with a zero, and the answer is an `unsigned` (jemalloc's manual).
@@ -57,7 +57,7 @@ pub fn share_large_buffers() {
 }
 
 impl Shared {
-    /// The flags of a large buffer; `None` for those that threads have of their own.
+    /// The flags of a large buffer; `None` for a buffer from the thread's own arena.
     fn flags(&self, size: usize, align: usize) -> Option<c_int> {
         if size < LARGE_BYTES {
             return None;

@@ -1,6 +1,6 @@
-//! Arguments that come in more than one form.
+//! Arguments that have more than one form.
 //!
-//! Owns: which forms, and what is said of any other. Does not own: what they mean.
+//! Owns: the accepted forms, and the errors of all others. Does not own: the meaning of arguments.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::finalization::outlive_interpreter;
 use crate::job::Job;
 use crate::serve::RemoteJob;
 
-/// The path of a file, as a text or as whatever else names a file in Python.
+/// The path of a file: a `str` or an `os.PathLike`.
 pub struct FilePath(pub PathBuf);
 
 impl FromPyObject<'_, '_> for FilePath {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        // What names a file may be written in Python.
+        // `__fspath__` may be Python code.
         outlive_interpreter();
         given.extract().map(Self)
     }
@@ -81,12 +81,12 @@ fn names(list: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<String>> {
     names.collect()
 }
 
-/// An argument whose number has to be one that `T` holds: Python's own words for others name neither a
-/// limit nor the argument. The reason is kept until somebody says its name.
+/// An argument with a number in the range of `T`. Python's own error for other numbers names
+/// neither the limit nor the argument, so the reason is kept until [`Self::named`] adds the name.
 pub struct Given<T>(pub Result<T, String>);
 
 impl<T> Given<T> {
-    /// The number of the argument `name`.
+    /// The value of the argument `name`.
     pub fn named(self, name: &str) -> PyResult<T> {
         self.0.map_err(|why| InvalidInputError::new_err(format!("{name}: {why}")))
     }
@@ -125,8 +125,8 @@ impl FromPyObject<'_, '_> for RunningJob {
     }
 }
 
-/// What a read shows, and of which jobs. A level that shows no job's rows takes none: whoever names
-/// jobs wants to see them.
+/// The consistency of a read, and its jobs. Only `live` reads the rows of jobs; the other levels
+/// refuse jobs, because a caller that passes jobs expects their rows.
 pub fn level(
     name: &str,
     jobs: Option<Vec<RunningJob>>,
@@ -135,7 +135,7 @@ pub fn level(
     let jobs = jobs.unwrap_or_default();
     if consistency != Consistency::Live && !jobs.is_empty() {
         return Err(InvalidInputError::new_err(format!(
-            "a read with consistency='{name}' shows no rows of jobs; jobs= goes with \
+            "a read with consistency='{name}' takes no jobs; leave out jobs=, or pass \
              consistency='live'"
         )));
     }
@@ -159,7 +159,7 @@ fn parse_consistency(name: &str) -> PyResult<Consistency> {
     }
 }
 
-/// What becomes of the keys of a lookup that have no row.
+/// The treatment of a lookup's keys that have no row.
 #[derive(Clone, Copy, Debug)]
 pub enum MissingKeys {
     Drop,

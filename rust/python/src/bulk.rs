@@ -1,8 +1,7 @@
-//! `BulkWriter`, `StagedSsTable` and transaction ids: writes that are committed later, and writes
-//! that happen once.
+//! `BulkWriter`, `StagedSsTable` and transaction ids: bulk writes, and writes that happen once.
 //!
-//! Owns: their Python shape.
-//! Does not own: what a commit or a transaction id means; the stub documents it.
+//! Owns: their Python signatures.
+//! Does not own: the meaning of a bulk write or of a transaction id; the stub documents it.
 
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ pub fn deletes(data: &Bound<'_, PyAny>) -> PyResult<BooleanArray> {
     Ok(array.as_boolean().clone())
 }
 
-/// An SSTable that no manifest lists.
+/// An SSTable of a bulk write that no manifest lists yet.
 #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "lancemem")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct StagedSsTable {
@@ -87,7 +86,7 @@ impl From<lancemem::StagedSsTable> for StagedSsTable {
     }
 }
 
-/// The SSTables as the engine takes them.
+/// The SSTables as values of the engine.
 pub fn staged_sstables(sstables: &[Py<StagedSsTable>]) -> PyResult<Vec<lancemem::StagedSsTable>> {
     let sstables = sstables.iter().map(|sstable| {
         let sstable = sstable.get();
@@ -106,7 +105,7 @@ pub fn staged_sstables(sstables: &[Py<StagedSsTable>]) -> PyResult<Vec<lancemem:
 }
 
 value! {
-    /// What a commit did.
+    /// What a commit of a bulk write did.
     CommitResult {
         num_rows: u64,
         num_shards: usize,
@@ -126,7 +125,7 @@ impl From<lancemem::CommitResult> for CommitResult {
     }
 }
 
-/// Rows on their way into SSTables that no manifest lists.
+/// Writes rows into staged SSTables.
 #[pyclass(frozen, module = "lancemem")]
 pub struct BulkWriter {
     inner: Here<Mutex<lancemem::BulkWriter>>,
@@ -134,7 +133,7 @@ pub struct BulkWriter {
 }
 
 impl BulkWriter {
-    /// `uri`: where its table is.
+    /// `uri` is the URI of the table.
     pub fn new(writer: lancemem::BulkWriter, uri: &str) -> Self {
         Self { inner: Here::new(Mutex::new(writer)), uri: uri.to_owned() }
     }

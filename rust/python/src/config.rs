@@ -1,6 +1,6 @@
 //! `WriterConfig`: the settings of a job as keywords.
 //!
-//! Owns: their Python names, and how they lie over the table's defaults.
+//! Owns: their Python names, and how they override the table's defaults.
 //! Does not own: what a setting means, or the names under which Lance persists them.
 
 use lancemem::{KeyIndexKind, WriterConfig as RustConfig};
@@ -33,7 +33,7 @@ macro_rules! settings {
                 Ok(config)
             }
 
-            /// For `pickle` and `copy`: what was given, by its name.
+            /// For `pickle` and `copy`: the given settings as keywords.
             fn __getnewargs_ex__<'py>(
                 &self,
                 py: Python<'py>,
@@ -84,7 +84,7 @@ impl WriterConfig {
         })
     }
 
-    /// These settings over those of `defaults`.
+    /// `defaults`, with the settings of `config` in their place.
     pub fn over(config: Option<&Self>, defaults: RustConfig) -> PyResult<RustConfig> {
         let Some(own) = config else { return Ok(defaults) };
         let or = |own: Option<Millis>, default| own.map_or(default, |own| own.0);
@@ -122,7 +122,7 @@ impl WriterConfig {
     }
 }
 
-/// The error about a setting under the name that it has in Python, not that of the table's settings.
+/// The error of a setting under its Python name instead of its persisted name.
 fn in_our_words(error: &str) -> PyErr {
     let names = [
         ("max_memtable_size", "max_memtable_bytes"),

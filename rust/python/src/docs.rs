@@ -1,7 +1,7 @@
-//! What `help` says: the docstrings of the stub.
+//! Docstrings, as `help` shows them: those of the stub.
 //!
-//! Owns: how a function, method or class names its docstring. Does not own: the text, which is the
-//! stub's (`build.rs`).
+//! Owns: the macro by which a function, method or class includes its docstring. Does not own: the
+//! texts, which `build.rs` extracts from the stub.
 
 /// The docstring of the function `f`, of the method `C.m` or of the class `C`.
 macro_rules! docstring {

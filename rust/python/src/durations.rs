@@ -1,7 +1,8 @@
 //! Durations and rates as arguments.
 //!
-//! Owns: their Python forms: a timedelta, or the word for no limit, which zero never is.
-//! Does not own: what they limit.
+//! Owns: their Python forms: a timedelta or a number, or the word for "no limit", for which zero is
+//! refused.
+//! Does not own: the settings that use them.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use pyo3::types::PyDelta;
 use crate::arguments::{Given, wrong};
 use crate::values::Repr;
 
-/// The word for a MemTable that is not flushed for being idle.
+/// The word that switches the idle flush off.
 const NEVER: &str = "never";
 /// The word for a rate without a limit.
 const UNLIMITED: &str = "unlimited";
@@ -81,7 +82,7 @@ impl FromPyObject<'_, '_> for Given<Rate> {
     }
 }
 
-/// The duration of a timedelta, or why it is none.
+/// The duration of a timedelta, or the reason why it is refused.
 fn millis(given: Borrowed<'_, '_, PyAny>) -> Result<Duration, String> {
     let text = || given.str().map_or_else(|_| "it".to_owned(), |text| text.to_string());
     let duration = given

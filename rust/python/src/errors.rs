@@ -1,12 +1,12 @@
-//! Exceptions, one for each thing that a caller can do next.
+//! Exceptions: one class for each action that a caller can take next.
 //!
-//! Owns: the exception tree and the one mapping into it.
+//! Owns: the exception tree, and the mapping of error kinds into it.
 //! Does not own: messages.
 //!
-//! Safety model: `create_exception!` knows one base class, so the exceptions that are also one of
-//! Python's own are classes that this module makes itself. Each class is made once, when it is first
-//! asked for, and its one reference is never dropped: the pointer to it is the same for the life of
-//! the process. The Rust types have no fields, and nothing reads a Python object through them.
+//! Safety model: `create_exception!` supports one base class, so this module creates the exceptions
+//! with a second, built-in base itself. Each class is created once, at its first use, and its one
+//! reference is never dropped: the pointer to it stays valid for the life of the process. The Rust
+//! types have no fields, and nothing reads a Python object through them.
 
 #![expect(unsafe_code, reason = "classes of two bases for PyO3; the safety model is above")]
 
@@ -20,7 +20,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{PyErrArguments, PyTypeInfo, create_exception};
 
-/// Defines an exception of lancemem that is one of Python's own as well.
+/// Defines an exception of lancemem that is a subclass of a built-in exception too.
 macro_rules! create_exception_of_two {
     ($name:ident, $base:ty, $own_of_python:ty, $doc:literal) => {
         #[doc = $doc]
@@ -33,8 +33,8 @@ macro_rules! create_exception_of_two {
             }
         }
 
-        // SAFETY: the pointer is to a class that is made once and lives as long as the process; the
-        // checks of an object's class are the trait's own.
+        // SAFETY: the pointer is to a class that is created once and lives as long as the process;
+        // the type checks are the trait's defaults.
         unsafe impl PyTypeInfo for $name {
             const NAME: &'static str = stringify!($name);
             const MODULE: Option<&'static str> = Some("lancemem");
@@ -51,7 +51,7 @@ macro_rules! create_exception_of_two {
     };
 }
 
-/// A new class of exceptions, as a `class` statement in the package would make it.
+/// A new class of exceptions, as a `class` statement in the package would create it.
 fn class_of<'py>(
     py: Python<'py>,
     name: &str,
@@ -147,18 +147,18 @@ pub fn to_py(error: &Error) -> PyErr {
     }
 }
 
-/// `error` with a note of the table that it is of, as Python shows it under the text: a program, or
-/// a job of Spark, may have several.
+/// `error` with a note that names its table. Python shows the note under the text. A program may
+/// use several tables.
 pub fn of_table(py: Python<'_>, error: PyErr, uri: &str) -> PyErr {
     if error.is_instance_of::<LancememError>(py) {
         let note = format!("table: {}", scrub(uri));
-        // An exception that takes no note is an exception all the same.
+        // The exception is raised even if the note cannot be added.
         let _ = error.value(py).call_method1("add_note", (note,));
     }
     error
 }
 
-/// The exception of data that is no Arrow data.
+/// The exception of data that is not valid Arrow data.
 pub fn not_arrow(error: &impl ToString) -> PyErr {
     InvalidInputError::new_err(format!(
         "the data could not be read as Arrow: {}",
@@ -166,7 +166,7 @@ pub fn not_arrow(error: &impl ToString) -> PyErr {
     ))
 }
 
-/// The exception of a stream that its producer broke.
+/// The exception of a stream whose producer failed.
 pub fn broken_stream(error: &impl ToString) -> PyErr {
     PyOSError::new_err(scrub(&error.to_string()).into_owned())
 }

@@ -1,7 +1,7 @@
-//! Conditions from Python: SQL text or an expression of pyarrow.
+//! Filters from Python: SQL text or an expression of pyarrow.
 //!
-//! Owns: the forms that are taken, and what a refusal says.
-//! Does not own: what a condition means; the table checks it when it is read.
+//! Owns: the accepted forms, and the errors of all others.
+//! Does not own: the meaning of a condition; the table resolves it when it is read.
 
 use std::sync::Arc;
 
@@ -16,11 +16,12 @@ use crate::errors::InvalidInputError;
 use crate::finalization::outlive_interpreter;
 use crate::output::pyarrow_schema;
 
-/// Levels of an expression at most. pyarrow writes each argument twice, so that a chain of thirty
-/// conditions would take all memory there is; one of this depth takes some megabytes.
+/// The largest depth of an expression. pyarrow encodes each argument twice, so the encoding doubles
+/// with each level: at this depth it takes a few megabytes, at thirty levels it would take all
+/// memory.
 const MOST_NESTED: usize = 16;
 
-/// The condition that `filter` holds, for a table of these columns.
+/// The condition of `filter`, for a table with these columns.
 pub fn condition(
     filter: Option<&Bound<'_, PyAny>>,
     schema: &SchemaRef,
@@ -48,15 +49,16 @@ pub fn condition(
     )))
 }
 
-/// pyarrow writes its expressions as Substrait, for a schema that it can write too.
+/// An expression of pyarrow as Substrait. pyarrow encodes the schema too, so only columns whose
+/// types it can encode are in it.
 fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Condition> {
     let py = expression.py();
     let depth = nesting(expression.str()?.to_str()?);
     if depth > MOST_NESTED {
         return Err(InvalidInputError::new_err(format!(
-            "the filter cannot be taken as an expression, pass it as a SQL string: it is nested \
-             {depth} deep, and what pyarrow writes of it doubles with each level; a list of values \
-             is also taken by isin()"
+            "the filter cannot be taken as an expression, pass it as a SQL string: it has {depth} \
+             levels, the limit is {MOST_NESTED}, because pyarrow's encoding doubles with each level; \
+             for a list of values use isin()"
         )));
     }
     let (columns, others): (Vec<_>, Vec<_>) =
@@ -68,7 +70,7 @@ fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Cond
         let names = |field: &&FieldRef| text.contains(&format!("FieldRef.Name({})", field.name()));
         let why = others.iter().find(names).map_or_else(
             || text.clone(),
-            |field| format!("column '{}' has a type that it cannot name", field.name()),
+            |field| format!("column '{}' has a type that pyarrow cannot encode", field.name()),
         );
         let refusal = InvalidInputError::new_err(format!(
             "the filter cannot be taken as an expression, pass it as a SQL string: {why}"
@@ -80,7 +82,7 @@ fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Cond
     Ok(Condition::substrait(message.as_bytes().to_vec()))
 }
 
-/// How deep the parentheses of a text are nested, those in quotes left out.
+/// The nesting depth of the parentheses in a text, without those in quotes.
 fn nesting(text: &str) -> usize {
     let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {
@@ -97,7 +99,7 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-/// Whether pyarrow can write the column's type: one that holds no others, and no extension of one.
+/// Whether pyarrow can encode the column's type: neither a nested type nor an extension type.
 fn is_plain(column: &Field) -> bool {
     is_flat(column.data_type()) && !column.metadata().contains_key(EXTENSION_TYPE_NAME_KEY)
 }

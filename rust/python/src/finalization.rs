@@ -1,19 +1,20 @@
 //! Threads that are in a call while the interpreter is finalized.
 //!
-//! Owns: letting go of the GIL (`detached`), the exit handler, and the hook that stops a thread which
+//! Owns: releasing the GIL (`detached`), the exit handler, and the hook that stops a thread which
 //! Python ends.
-//! Does not own: how a call waits (`runtime`), or what is shut down: nothing is, the process ends.
+//! Does not own: how a call waits (`runtime`). Nothing is shut down here: the process ends.
 //!
-//! Once it is finalized, `CPython` before 3.14 ends every other thread that asks for the GIL, with
-//! `pthread_exit`. On glibc that unwinds the thread's frames, and where these are of Rust the process
-//! aborts. It happens below every call into Python too, which may let go of the GIL at any time:
-//! pyarrow's, a producer's of a stream, a log handler's. So a thread that has called this module has a
-//! cleanup handler that `pthread_exit` runs before it unwinds anything, and that never returns: the
-//! thread stops where it is, as threads do in `CPython` 3.14, until the process is gone.
+//! During finalization, `CPython` before 3.14 ends every other thread that requests the GIL with
+//! `pthread_exit`. On glibc `pthread_exit` unwinds the frames of the thread, and unwinding through
+//! Rust frames aborts the process. Any call into Python can get there, because it may release the
+//! GIL at any time: calls of pyarrow, of the producer of a stream, of a log handler. So each thread
+//! that has called this module has a cleanup handler. `pthread_exit` runs it before it unwinds, and
+//! the handler never returns: the thread stops until the process has ended, as threads do in
+//! `CPython` 3.14.
 //!
-//! Safety model: the handler's record is of glibc's layout, lies on the heap, where glibc takes it for
-//! the innermost one, and lives until its thread has ended. Other C libraries do not have the function
-//! that takes it, and do not unwind either.
+//! Safety model: the handler's record has glibc's layout. It is on the heap, where glibc takes it
+//! for the innermost record, and lives until its thread has ended. Other C libraries neither have
+//! the function that registers it nor unwind.
 
 #![expect(unsafe_code, reason = "a cleanup handler of pthread_exit; the safety model is above")]
 
@@ -26,17 +27,18 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// Who ends the interpreter, once it has begun to.
+/// The thread that finalizes the interpreter, once finalization has begun.
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
-/// Threads that are in a call and will ask for the GIL.
+/// Threads that are in a call and will request the GIL.
 static WITHOUT_GIL: AtomicUsize = AtomicUsize::new(0);
-/// How long the end of the interpreter waits for those.
+/// How long finalization waits for those threads.
 const LAST_TURNS: Duration = Duration::from_millis(200);
-/// How long a thread leaves the rest of the end to itself: some program's exit handler may wait for it.
+/// How long a thread waits during finalization before it requests the GIL: an exit handler of the
+/// program may wait for the thread.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// Runs `call` without the GIL. A thread that is still there when the interpreter ends does not ask
-/// for it again at once.
+/// Runs `call` without the GIL. During finalization the thread waits before it requests the GIL
+/// again.
 pub fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> T {
     outlive_interpreter();
     WITHOUT_GIL.fetch_add(1, Ordering::SeqCst);
@@ -54,18 +56,18 @@ pub fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> T {
     done
 }
 
-/// Whether another thread ends the interpreter.
+/// Whether another thread finalizes the interpreter.
 pub fn is_ending_elsewhere() -> bool {
     ENDING.get().is_some_and(|main| *main != thread::current().id())
 }
 
-/// Asks to be told when the interpreter ends.
+/// Registers the exit handler.
 pub fn watch_interpreter(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let told = wrap_pyfunction!(interpreter_ends, module)?;
-    module.py().import("atexit")?.call_method1("register", (told,)).map(|_| ())
+    let handler = wrap_pyfunction!(interpreter_ends, module)?;
+    module.py().import("atexit")?.call_method1("register", (handler,)).map(|_| ())
 }
 
-/// Before the interpreter takes the GIL from all other threads for good.
+/// The exit handler. It runs before finalization takes the GIL from all other threads for good.
 #[pyfunction]
 fn interpreter_ends(py: Python<'_>) {
     let _ = ENDING.set(thread::current().id());
@@ -78,10 +80,10 @@ fn interpreter_ends(py: Python<'_>) {
     });
 }
 
-/// Has the calling thread stop, not unwind, should Python end it from now on. To be called before
-/// anything that may let go of the GIL: a call into Python, too.
+/// Makes the calling thread stop instead of unwind, if Python ends it later. Must be called before
+/// everything that may release the GIL, which includes each call into Python.
 pub fn outlive_interpreter() {
-    // A thread whose own values are gone is beyond its last call.
+    // Fails only in a thread that has dropped its thread-locals; such a thread makes no more calls.
     let _ = HOOK.try_with(|_| ());
 }
 
@@ -106,7 +108,7 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// glibc's functions; none where the C library is another one.
+/// glibc's functions; `None` with another C library.
 fn functions() -> Option<(Push, Pop)> {
     static FOUND: OnceLock<Option<(Push, Pop)>> = OnceLock::new();
     if !cfg!(all(target_os = "linux", target_env = "gnu")) {
@@ -142,8 +144,8 @@ impl Hook {
         let (push, pop) = functions()?;
         let cleanup =
             Cleanup { routine: None, argument: null_mut(), cancel_type: 0, previous: null_mut() };
-        // Not in the thread's own memory: that lies above its frames, of which glibc unwinds those below
-        // a record first.
+        // Not in a thread-local: thread-locals are above the frames of the thread, and glibc
+        // unwinds the frames below a record before it runs the record.
         let cleanup = Box::into_raw(Box::new(cleanup));
         // SAFETY: the record stays where it is until it is taken off the list.
         unsafe { push(cleanup, stop, null_mut()) };
@@ -153,7 +155,7 @@ impl Hook {
 
 impl Drop for Hook {
     fn drop(&mut self) {
-        // SAFETY: this thread pushed it, and has ended but for values like this one; the record came
+        // SAFETY: this thread pushed the record, and now drops its thread-locals; the record came
         // from a box, and nothing refers to it once it is off the list.
         unsafe {
             (self.pop)(self.cleanup, 0);
@@ -162,7 +164,7 @@ impl Drop for Hook {
     }
 }
 
-/// What `pthread_exit` runs first.
+/// The cleanup handler, which `pthread_exit` runs first.
 unsafe extern "C" fn stop(_: *mut c_void) {
     while ENDING.get().is_some() {
         thread::park();

@@ -1,17 +1,17 @@
-//! Arrow data from Python, copied once into memory that Rust owns.
+//! Imports Arrow data from Python, with one copy into memory that Rust owns.
 //!
 //! Owns: the import through `__arrow_c_stream__`, `__arrow_c_array__` and `__arrow_c_schema__`.
-//! Does not own: what the rows mean.
+//! Does not own: the meaning of the rows.
 //!
-//! Safety model: the `PyCapsule` protocol hands over C structs of the Arrow C data interface. A
-//! capsule is checked by name before its pointer is used, and `from_raw` moves the struct out,
-//! leaving a released one behind, so nothing is freed twice. The structs' own contract (valid
-//! buffers until release) is the producer's. A stream is pulled without the GIL, as the interface
-//! allows: its producer may wait for other threads that need it. What came is copied and dropped
-//! with the GIL, on this thread.
+//! Safety model: the `PyCapsule` protocol passes C structs of the Arrow C data interface. A capsule
+//! is checked by name before its pointer is used. `from_raw` moves the struct out and leaves a
+//! released one behind, so nothing is freed twice. The producer guarantees the contract of the
+//! structs: valid buffers until release. A stream is pulled without the GIL, as the interface
+//! allows: its producer may wait for other threads that need the GIL. Pulled arrays are copied and
+//! dropped with the GIL, on this thread.
 //!
-//! Buffers are realigned first: PySpark hands over decimals at 8-byte addresses, and arrow 58
-//! panics on them.
+//! Buffers are realigned first: PySpark exports decimals at 8-byte addresses, and arrow 58 panics
+//! on them.
 
 #![expect(unsafe_code, reason = "the Arrow C data interface; the safety model is above")]
 
@@ -40,20 +40,22 @@ const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 const STREAM: &CStr = c"arrow_array_stream";
 
-/// What an export holds.
+const CONSUMED: &str = "the stream was consumed; export it again";
+
+/// Imported data.
 pub enum Export {
     Rows(RecordBatch),
-    /// The values of one column, which has no name.
+    /// The values of one column without a name.
     Values(ArrayRef),
 }
 
-/// The rows of anything that exports a stream or a single batch, as one batch: a call that
-/// fails has then written nothing.
+/// The rows of an object that exports a stream or a single batch, as one batch. All rows are
+/// imported before any is written, so a failed import has written nothing.
 pub fn batch(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     batch_within(data, usize::MAX)
 }
 
-/// The rows of one put, refused before they are copied where they are more than it takes.
+/// The rows of one put. Rows beyond the limit of a put are refused before they are copied.
 pub fn batch_of_put(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     batch_within(data, MAX_PUT_BYTES)
 }
@@ -62,7 +64,7 @@ fn batch_within(data: &Bound<'_, PyAny>, most: usize) -> PyResult<RecordBatch> {
     match export_within(data, most)? {
         Export::Rows(rows) => Ok(rows),
         Export::Values(_) => {
-            Err(not_arrow(&"the data is one column; rows come as a record batch or a table"))
+            Err(not_arrow(&"the data is one column; pass a record batch or a table"))
         }
     }
 }
@@ -75,7 +77,7 @@ pub fn is_arrow(data: &Bound<'_, PyAny>) -> PyResult<bool> {
         || data.hasattr(intern!(py, "__arrow_c_stream__"))?)
 }
 
-/// Whatever anything exports as a stream or as a single array.
+/// The data of an object that exports a stream or a single array.
 pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     export_within(data, usize::MAX)
 }
@@ -83,7 +85,7 @@ pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
 fn export_within(data: &Bound<'_, PyAny>, most: usize) -> PyResult<Export> {
     outlive_interpreter();
     let py = data.py();
-    // A single batch costs its producer half of what a stream costs.
+    // Tried first: exporting a single batch costs its producer half as much as a stream.
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_array__"))? {
         let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
         let (data, schema) = exported_array(&pair)?;
@@ -101,10 +103,10 @@ fn export_within(data: &Bound<'_, PyAny>, most: usize) -> PyResult<Export> {
     )))
 }
 
-/// Reads the stream, of which nothing was pulled yet, and puts one of the same rows in its place.
+/// Replaces a stream that was not pulled yet by pyarrow's stream of the same rows.
 ///
-/// What polars exports of a column that is all null and has no type has a buffer, of which the interface
-/// says that there is none. pyarrow reads it, and exports it as it should be.
+/// For a column of type null, polars exports a buffer, although the interface allows none. pyarrow
+/// reads such a column and exports it correctly.
 fn through_pyarrow(py: Python<'_>, stream: &mut FFI_ArrowArrayStream) -> PyResult<()> {
     let reader = py.import("pyarrow")?.getattr("RecordBatchReader")?;
     let at = std::ptr::from_mut(stream) as usize;
@@ -113,13 +115,13 @@ fn through_pyarrow(py: Python<'_>, stream: &mut FFI_ArrowArrayStream) -> PyResul
     let table = read.map_err(|error| broken_stream(&error))?;
     let capsule: Bound<'_, PyCapsule> = table.call_method0("__arrow_c_stream__")?.cast_into()?;
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
-    // SAFETY: the name was checked; the struct is moved out and a released one left behind. pyarrow has
-    // moved the stream that was here out, so that nothing is lost of it.
+    // SAFETY: the name was checked; the struct is moved out and a released one left behind. pyarrow
+    // has moved the replaced stream out, so it is not leaked.
     *stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
     Ok(())
 }
 
-/// Whether anything in the type is of no type.
+/// Whether the type is null, or contains the type null.
 fn has_nulls(data_type: &DataType) -> bool {
     match data_type {
         DataType::Null => true,
@@ -132,7 +134,7 @@ fn has_nulls(data_type: &DataType) -> bool {
     }
 }
 
-/// The values of anything that exports a single array.
+/// The values of an object that exports a single array.
 pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     outlive_interpreter();
     let Some(export) = data.getattr_opt(intern!(data.py(), "__arrow_c_array__"))? else {
@@ -146,13 +148,13 @@ pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     owned_column(&data, 0, data.len()).map(make_array).map_err(|error| not_arrow(&error))
 }
 
-/// The schema of anything that exports one.
+/// The schema of an object that exports one.
 pub fn schema(data: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     let capsule = schema_capsule(data, "an Arrow schema (an object with __arrow_c_schema__)")?;
     Schema::try_from(exported_type(&capsule)?).map(Arc::new).map_err(|error| not_arrow(&error))
 }
 
-/// The type of anything that exports one.
+/// The type of an object that exports one.
 pub fn data_type(data: &Bound<'_, PyAny>) -> PyResult<DataType> {
     let capsule = schema_capsule(data, "an Arrow type, such as pyarrow.int64()")?;
     DataType::try_from(exported_type(&capsule)?).map_err(|error| not_arrow(&error))
@@ -184,13 +186,14 @@ fn stream(capsule: &Bound<'_, PyCapsule>, most: usize) -> PyResult<Export> {
     let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
     let py = capsule.py();
     let pulled = pull(py, &mut stream, most);
-    // Its end may wait for those threads as well, above all where it failed.
+    // Without the GIL: releasing a stream may wait for the producer's threads too, most of all
+    // after an error.
     detached(py, move || drop(stream));
     pulled
 }
 
-/// All of a stream. Each array is copied and given back before the next one is pulled, so that a
-/// producer that makes them as it goes has one at a time.
+/// All arrays of a stream. Each is copied and released before the next one is pulled, so a producer
+/// that makes them on demand has one in memory at a time.
 fn pull(py: Python<'_>, stream: &mut FFI_ArrowArrayStream, most: usize) -> PyResult<Export> {
     let mut exported = detached(py, || stream_schema(stream))?;
     let data_type = DataType::try_from(&exported).map_err(|error| not_arrow(&error))?;
@@ -224,12 +227,12 @@ fn refuse_too_much(bytes: usize, most: usize) -> PyResult<()> {
         return Ok(());
     }
     Err(InvalidInputError::new_err(format!(
-        "a put takes at most {most} bytes, because it stands whole in one entry of the log, and this one \
-         has more: put the rows in several batches"
+        "a put is limited to {most} bytes, because all of its rows are one entry of the log, and this \
+         put has more: put the rows in several batches"
     )))
 }
 
-/// The rows of `batches` in one. A column at a time: no more than one is there twice.
+/// Concatenates `batches`, one column at a time, so that at most one column is in memory twice.
 fn joined(schema: &SchemaRef, mut batches: Vec<RecordBatch>) -> PyResult<RecordBatch> {
     if batches.len() == 1 {
         return Ok(batches.swap_remove(0));
@@ -256,7 +259,7 @@ fn one_array(arrays: &[ArrayRef], data_type: &DataType) -> PyResult<ArrayRef> {
 }
 
 fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<FFI_ArrowSchema> {
-    let get_schema = stream.get_schema.ok_or_else(|| broken_stream(&"the stream was consumed"))?;
+    let get_schema = stream.get_schema.ok_or_else(|| broken_stream(&CONSUMED))?;
     let mut exported = FFI_ArrowSchema::empty();
     // SAFETY: a stream that is not released has this callback, which fills `exported`.
     if unsafe { get_schema(stream, &raw mut exported) } != 0 {
@@ -266,7 +269,7 @@ fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<FFI_ArrowSchema>
 }
 
 fn next_array(stream: &mut FFI_ArrowArrayStream) -> PyResult<Option<FFI_ArrowArray>> {
-    let get_next = stream.get_next.ok_or_else(|| broken_stream(&"the stream was consumed"))?;
+    let get_next = stream.get_next.ok_or_else(|| broken_stream(&CONSUMED))?;
     let mut array = FFI_ArrowArray::empty();
     // SAFETY: as in `stream_schema`.
     if unsafe { get_next(stream, &raw mut array) } != 0 {
@@ -287,7 +290,7 @@ fn last_error(stream: &mut FFI_ArrowArrayStream) -> String {
     }
 }
 
-/// An array in memory of our own: a batch of `schema` if it is one of columns.
+/// A copy of an array in memory that Rust owns: a batch if it has a `schema`.
 fn owned(data: &ArrayData, schema: Option<&SchemaRef>) -> PyResult<Export> {
     if let Some(schema) = schema {
         return owned_batch(data, schema).map(Export::Rows);
@@ -296,16 +299,16 @@ fn owned(data: &ArrayData, schema: Option<&SchemaRef>) -> PyResult<Export> {
     Ok(Export::Values(make_array(values)))
 }
 
-/// The schema that `exported` was read as: its type, and what the producer says beside it.
+/// The schema of `exported`: the fields of its type, and its metadata.
 fn schema_of(data_type: &DataType, exported: &FFI_ArrowSchema) -> PyResult<SchemaRef> {
     let DataType::Struct(fields) = data_type else {
-        return Err(not_arrow(&format!("{} is no type of rows", TypeName(data_type))));
+        return Err(not_arrow(&format!("rows have a struct type, got {}", TypeName(data_type))));
     };
     let metadata = exported.metadata().map_err(|error| not_arrow(&error))?;
     Ok(Arc::new(Schema::new_with_metadata(fields.clone(), metadata)))
 }
 
-/// An array, not copied yet, and the schema that it is a batch of, if it is one.
+/// An exported array, not copied yet, and its schema if it is a batch.
 fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Option<SchemaRef>)> {
     let schema_capsule: Bound<'_, PyCapsule> = pair.get_item(0)?.cast_into()?;
     let array_capsule: Bound<'_, PyCapsule> = pair.get_item(1)?.cast_into()?;
@@ -320,18 +323,18 @@ fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Option<Sche
     let data_type = DataType::try_from(exported).map_err(|error| not_arrow(&error))?;
     check_shape(&array, &data_type)?;
     let is_batch = matches!(data_type, DataType::Struct(_));
-    // Read once: a put of a few rows takes hardly longer than the texts of its schema.
+    // Read once: parsing the schema is a large part of the time of a small put.
     let schema = is_batch.then(|| schema_of(&data_type, exported)).transpose()?;
     // SAFETY: the producer promises that the array is of the type beside it.
     let data = unsafe { from_ffi_and_data_type(array, data_type) };
     Ok((data.map_err(|error| not_arrow(&error))?, schema))
 }
 
-/// The batch in aligned memory of our own.
+/// A copy of the batch in aligned memory that Rust owns.
 fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
     let rows = data.len();
     if data.nulls().is_some() {
-        return Err(not_arrow(&"the data has rows that are null as a whole"));
+        return Err(not_arrow(&"the data has rows that are null as a whole; leave those rows out"));
     }
     let copied = data.child_data().iter().zip(schema.fields()).map(|(column, field)| {
         let column = owned_column(column, data.offset(), rows);
@@ -344,7 +347,8 @@ fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
         .map_err(|error| not_arrow(&error))
 }
 
-/// So many rows of a column in aligned memory of our own, with values that its type allows.
+/// A copy of `rows` rows of a column, from the row `from` on, in aligned memory that Rust owns. Its
+/// values are validated.
 fn owned_column(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
     let is_nested = !data.child_data().is_empty();
     let is_whole = is_nested || (from == 0 && rows == data.len());
@@ -358,7 +362,7 @@ fn owned_column(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData,
     if is_nested {
         data = with_own_parts(&data, from, rows)?;
     }
-    // The parts may have nulls where the rows that are copied have none.
+    // Nested: the children may have nulls although the copied rows have none.
     let mut copy = MutableArrayData::new(vec![&data], is_nested, data.len());
     copy.extend(0, 0, data.len());
     let copy = copy.freeze();
@@ -366,15 +370,17 @@ fn owned_column(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData,
     Ok(copy)
 }
 
-/// So many rows of an array, in which neither structs nor lists of a fixed size have an offset: their
-/// parts have it. arrow 58 copies the parts of a struct without its offset, and where it slices one it
-/// counts that twice.
+/// `rows` rows of an array, from the row `from` on. Offsets of structs and of fixed-size lists are
+/// moved into their children: arrow 58 ignores the offset of a struct when it copies the children,
+/// and applies it twice when it slices one.
 fn with_own_parts(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
     if from + rows > data.len() {
         let (has, needs) = (data.len(), from + rows);
-        return Err(ArrowError::CDataInterface(format!("a part has {has} values of {needs}")));
+        return Err(ArrowError::CDataInterface(format!(
+            "a child array has {has} values, its parent needs {needs}"
+        )));
     }
-    // How many values of a part belong to a row, where they are counted.
+    // The number of child values for each row, where it is fixed.
     let width = match data.data_type() {
         DataType::Struct(_) => Some(1),
         DataType::FixedSizeList(_, width) => usize::try_from(*width).ok(),
@@ -389,19 +395,19 @@ fn with_own_parts(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayDat
     let nulls = data.nulls().map(|nulls| nulls.slice(from, rows));
     let offset = if width.is_some() { 0 } else { offset };
     let own = data.clone().into_builder().len(rows).offset(offset).nulls(nulls).child_data(parts);
-    // SAFETY: the same buffers, and of each the part that belongs to these rows, which is inside of it.
-    // Values are checked in the copy: here everything beside the rows would be checked with them.
+    // SAFETY: the buffers are the same, and the range of each child is inside of the child. Values
+    // are validated in the copy: a validation here would include values outside of these rows.
     Ok(unsafe { own.build_unchecked() })
 }
 
-/// Refuses text that is not UTF-8, and indices and offsets that lead outside: once in the WAL,
-/// they would make the shard unreadable.
+/// Refuses text that is not UTF-8, and indices and offsets that are out of bounds: in the WAL they
+/// would make the shard unreadable.
 fn check_values(data: &ArrayData) -> Result<(), ArrowError> {
     data.validate_values()?;
     data.child_data().iter().try_for_each(check_values)
 }
 
-/// Refuses an array that cannot be of its schema; arrow 58 panics on it.
+/// Refuses an array whose children do not match its schema; arrow 58 panics on it.
 fn check_shape(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
     let parts: Vec<&DataType> = match data_type {
         DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
@@ -413,7 +419,7 @@ fn check_shape(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
     };
     if parts.len() != array.num_children() {
         return Err(not_arrow(&format!(
-            "the schema has {} parts of a {}, the data of it {}",
+            "the schema has {} children for a {}, the data has {}",
             parts.len(),
             TypeName(data_type),
             array.num_children()
@@ -423,8 +429,8 @@ fn check_shape(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
     parts.try_for_each(|(index, part)| check_shape(array.child(index), part))
 }
 
-/// The plain case, buffer by buffer: a column of numbers or of text that starts where its
-/// buffers start. `None` for every other one.
+/// The fast path: copies a column of numbers or of text, without an offset, buffer by buffer.
+/// `None` for every other column.
 fn copied_whole(data: &ArrayData) -> Option<ArrayData> {
     if data.offset() != 0 || !data.child_data().is_empty() || data.is_empty() {
         return None;
@@ -458,7 +464,7 @@ fn copied_whole(data: &ArrayData) -> Option<ArrayData> {
     Some(unsafe { copy.null_bit_buffer(validity).build_unchecked() })
 }
 
-/// A copy in memory that is aligned for every type of Arrow.
+/// A copy in memory that is aligned for every Arrow type.
 fn aligned(bytes: &[u8]) -> Buffer {
     Buffer::from(bytes)
 }

@@ -1,26 +1,26 @@
-//! How large exported data is, before it is copied.
+//! The size of exported data, before it is copied.
 //!
-//! Owns: the bytes that an array shows, of a slice those of the slice; at least so many, for types whose
-//! size is not at hand.
-//! Does not own: the bound that they are compared with.
+//! Owns: the bytes of an array's values, for a slice those of the slice. For types whose size
+//! cannot be computed cheaply it is a lower bound.
+//! Does not own: the limit with which the size is compared.
 //!
-//! Nothing of the array is trusted here: it is checked in its copy.
+//! The array is untrusted here: it is validated after it was copied.
 
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
-/// Bytes of the values that `data` shows.
+/// Bytes of the values of `data`.
 pub fn shown_bytes(data: &ArrayData) -> usize {
     bytes_of(data, 0, data.len())
 }
 
-/// Of so many of its values from one on.
+/// Bytes of `rows` values, from the value `from` on.
 fn bytes_of(data: &ArrayData, from: usize, rows: usize) -> usize {
     let at = data.offset().saturating_add(from);
     let part = |index: usize| data.child_data().get(index);
     let text = |width: usize| {
-        // An offset that leads outside is refused in the copy, by its name.
+        // Offsets are clamped here; one that is out of bounds is refused in the copy.
         let values = data.buffers().get(1).map_or(0, Buffer::len);
         let end = offset_at(data, at.saturating_add(rows), width).min(values);
         end.saturating_sub(offset_at(data, at, width)).saturating_add(rows.saturating_mul(width))
@@ -45,7 +45,7 @@ fn bytes_of(data: &ArrayData, from: usize, rows: usize) -> usize {
     }
 }
 
-/// The offset at `place` of a column of texts, where its buffer has one.
+/// The offset at `place` of a column of text; 0 where the buffer is too short.
 fn offset_at(data: &ArrayData, place: usize, width: usize) -> usize {
     let offset = || {
         let start = place.checked_mul(width)?;

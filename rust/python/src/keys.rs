@@ -1,7 +1,7 @@
 //! Keys from Python, as rows with the table's key columns.
 //!
-//! Owns: the short forms, where a caller names no columns: values, tuples of values, one array.
-//! Does not own: types; the table casts what loses nothing and refuses the rest.
+//! Owns: the short forms without column names: values, tuples of values, one array.
+//! Does not own: types; the table casts values where nothing is lost and refuses all others.
 
 use arrow_array::RecordBatch;
 use pyo3::exceptions::PyOverflowError;
@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use crate::errors::InvalidInputError;
 use crate::input::{self, Export};
 
-/// Whether somebody gave the value of one key, or columns by their names.
+/// Whether `data` is not a list of keys: the value of one key, a dict of columns, or no iterable.
 fn is_no_list(data: &Bound<'_, PyAny>) -> bool {
     data.is_instance_of::<PyString>()
         || data.is_instance_of::<PyBytes>()
@@ -24,7 +24,7 @@ pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch>
     if !input::is_arrow(data)? {
         if is_no_list(data) {
             return Err(InvalidInputError::new_err(format!(
-                "expected keys, in a list, an array or a table; one key is a list of one; got {}",
+                "expected a list, an array or a table of keys, got {}; put one key into a list",
                 data.get_type().name()?
             )));
         }
@@ -40,8 +40,7 @@ pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch>
     }
 }
 
-/// Python values, of whatever gives them one after the other: one of each key, or a tuple where the
-/// key has several columns.
+/// Python values of an iterable: one for each key, or a tuple where the key has several columns.
 fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
     let pyarrow = data.py().import("pyarrow")?;
     if names.is_empty() {
@@ -68,12 +67,13 @@ fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch
     input::batch(&table)
 }
 
-/// Values as Arrow takes them by itself; it takes none of the upper half of the 64-bit numbers.
+/// Values as an array of the type that pyarrow infers. pyarrow infers int64 for integers, so values
+/// above its range are retried as uint64.
 fn array<'py>(
     pyarrow: &Bound<'py, PyModule>,
     values: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // What gives its values only once has none for the second try.
+    // An iterator would have no values left for the second try.
     let values = if values.hasattr("__next__")? {
         values.py().get_type::<PyList>().call1((values,))?
     } else {
@@ -95,7 +95,7 @@ fn refused(error: &PyErr) -> PyErr {
 
 fn several_columns(names: &[String]) -> PyErr {
     InvalidInputError::new_err(format!(
-        "the key has {} columns ({}): give rows with these columns, or a list of tuples",
+        "the key has {} columns ({}): pass rows with these columns, or a list of tuples",
         names.len(),
         names.join(", ")
     ))

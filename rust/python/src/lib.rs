@@ -1,8 +1,8 @@
 //! The Python module `lancemem._lancemem`: translation and nothing else.
 //!
 //! Owns: Arrow in and out, the runtime of this process, and exceptions.
-//! Does not own: decisions. Every call extracts its arguments, lets go of the GIL, calls one
-//! function of the crate `lancemem` and wraps what it returns.
+//! Does not own: decisions. Every call extracts its arguments, releases the GIL, calls one function
+//! of the crate `lancemem` and converts the result.
 
 #![expect(
     clippy::doc_markdown,

@@ -1,7 +1,8 @@
-//! The engine's log lines in Python's `logging`, under the logger `lancemem`.
+//! Forwards the engine's log lines to Python's `logging`, to the logger `lancemem`.
 //!
-//! Owns: the lines between the thread that writes one and the next call into this module that
-//! holds the GIL anyway: no thread of ours ever asks for it.
+//! Owns: the queue of log lines. A thread of the engine puts a line into it, and the next call into
+//! this module, which holds the GIL anyway, passes it on. Threads of the engine never request the
+//! GIL.
 //! Does not own: levels and handlers, which are the program's.
 
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Lines that wait; a program that never calls again keeps the newest ones.
+/// The largest number of queued lines. The oldest are dropped if the program makes no call.
 const WAITING: usize = 256;
 
 struct Line {
@@ -25,7 +26,7 @@ struct Line {
 }
 
 static LINES: PerProcess<Mutex<VecDeque<Line>>> = PerProcess::new(Mutex::default);
-/// Whether lines wait: one load for every call that has none.
+/// Whether lines are queued. A call without lines costs one atomic access.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Takes lancemem's own events from `info` on, and no spans.
@@ -79,16 +80,16 @@ impl Visit for Text {
     }
 }
 
-/// Starts collecting. A program has one subscriber; where there is one already, it stays.
+/// Starts collecting. A process has one subscriber; one that is set already stays.
 pub fn start() {
     let _ = tracing::subscriber::set_global_default(Collector);
 }
 
-/// Gives what was collected to Python's `logging`. A handler or filter that fails is reported as what
-/// fails in a destructor is: the call that brought the line may have succeeded.
+/// Passes the queued lines to Python's `logging`. An exception of a handler or filter is reported
+/// as unraisable, as in a destructor: the present call may have succeeded.
 ///
 /// # Errors
-/// What ends a program, such as Ctrl-C.
+/// An exception that ends a program, such as Ctrl-C.
 pub fn hand_over(py: Python<'_>) -> PyResult<()> {
     if !ANY.swap(false, Ordering::AcqRel) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Compaction and collection, as Python calls them.
+//! Compaction, garbage collection, record index and deletion vectors for Python.
 //!
 //! Owns: the translation of settings and results.
 //! Does not own: the methods of `Table` that take them.
@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use lancemem::{
-    CollectionResult as RustCollection, CollectionSettings, CompactedSsTable as RustRun,
+    CollectionResult as RustCollection, CollectionSettings, CompactedSsTable as RustSsTable,
     CompactionMode, CompactionResult as RustResult, CompactionSettings,
-    DeletionVectorResult as RustVectors, RecordIndexReport as RustReport,
+    DeletionVectorResult as RustDeletionVectors, RecordIndexReport as RustReport,
 };
 use pyo3::prelude::*;
 
@@ -21,7 +21,7 @@ use crate::values::{
     RecordIndexReport,
 };
 
-/// Moves the flushed SSTables of a table into its base, or says what that would do.
+/// Moves the flushed SSTables of a table into its base table, or reports what that would do.
 pub fn compact(
     py: Python<'_>,
     table: &lancemem::Table,
@@ -30,7 +30,7 @@ pub fn compact(
     run_on(py, table.uri(), table.naming_damage(table.compact_with(settings))).map(result)
 }
 
-/// Removes what nobody needs any more, or says what that would be.
+/// Removes garbage, or reports it.
 pub fn collect_garbage(
     py: Python<'_>,
     table: &lancemem::Table,
@@ -43,7 +43,7 @@ pub fn collect_garbage(
     run_on(py, table.uri(), table.collect_garbage(&settings)).map(collection)
 }
 
-/// Creates the record index of a table, or makes it anew.
+/// Creates or rebuilds the record index of a table.
 pub fn create_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
     run_on(py, table.uri(), table.naming_damage(table.create_record_index())).map(report)
 }
@@ -53,19 +53,19 @@ pub fn drop_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<()
     run_on(py, table.uri(), table.naming_damage(table.drop_record_index()))
 }
 
-/// Compares the record index of a table with its base.
+/// Compares the record index of a table with its base table.
 pub fn verify_record_index(py: Python<'_>, table: &lancemem::Table) -> PyResult<RecordIndexReport> {
     run_on(py, table.uri(), table.naming_damage(table.verify_record_index())).map(report)
 }
 
-/// Looks up what the SSTables of a table supersede, and writes it down.
+/// Writes the missing deletion vectors of a table's SSTables.
 pub fn write_deletion_vectors(
     py: Python<'_>,
     table: &lancemem::Table,
     shard: Option<ShardName>,
 ) -> PyResult<DeletionVectorResult> {
     let shard = shard.map(|shard| existing_shard(py, table, shard)).transpose()?;
-    let done: RustVectors =
+    let done: RustDeletionVectors =
         run_on(py, table.uri(), table.naming_damage(table.write_deletion_vectors(shard)))?;
     Ok(DeletionVectorResult {
         num_sstables: done.sstables,
@@ -164,7 +164,7 @@ fn result(result: RustResult) -> CompactionResult {
     }
 }
 
-fn compacted_sstable(sstable: RustRun) -> CompactedSsTable {
+fn compacted_sstable(sstable: RustSsTable) -> CompactedSsTable {
     CompactedSsTable {
         shard_id: sstable.shard_id.to_string(),
         generation: sstable.generation.get(),

@@ -1,7 +1,7 @@
 //! A job's counters as Prometheus text, exposition format 0.0.4.
 //!
 //! Owns: metric names, types and help.
-//! Does not own: serving them: a program adds the text to what it serves already.
+//! Does not own: serving the metrics; a program adds the text to its own.
 
 use std::fmt::Write as _;
 
@@ -92,7 +92,8 @@ fn sample(
     let _ = writeln!(text, "lancemem_job_{name}{{shard=\"{}\"{labels}}} {value}", stats.shard_id);
 }
 
-/// A count of small units as a decimal number of seconds, without a detour over floats.
+/// A count of small units as a decimal number of seconds, exact because it is not computed in
+/// floats.
 fn seconds(count: u64, per_second: u64) -> String {
     let digits = usize::try_from(per_second.ilog10()).unwrap_or_default();
     format!("{}.{:0digits$}", count / per_second, count % per_second)

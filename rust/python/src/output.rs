@@ -1,7 +1,7 @@
-//! Arrow data to Python, batch by batch.
+//! Exports Arrow data to Python, batch by batch.
 //!
 //! Owns: objects with `__arrow_c_stream__` and `__arrow_c_array__`.
-//! Does not own: pyarrow; it is imported only where a caller asks for its types.
+//! Does not own: pyarrow, which is imported only where a caller needs its types.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +43,7 @@ impl ArrowStream {
         let batches = batches
             .map_ok(|batch| Arc::new(StructArray::from(batch)) as ArrayRef)
             .map_err(|error| ArrowError::ExternalError(Box::new(error)));
-        // Its consumer's frames are of C, through which no panic gets.
+        // The consumer calls from C, and a panic must not unwind through C frames.
         let batches = AssertUnwindSafe(batches).catch_unwind().map(|batch| {
             batch
                 .unwrap_or_else(|panic| Err(ArrowError::ExternalError(Box::new(panicked(&*panic)))))
@@ -57,7 +57,7 @@ impl ArrowStream {
         let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
         batches
             .take()
-            .ok_or_else(|| InvalidInputError::new_err("the stream was read already; scan again"))
+            .ok_or_else(|| InvalidInputError::new_err("the stream was consumed; scan again"))
     }
 }
 
@@ -74,7 +74,7 @@ impl ArrowStream {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let batches = Here::new(Mutex::new(self.take()?));
         let runtime = self.runtime.clone();
-        // A fork has none of the threads that would read.
+        // A fork does not have the threads of the runtime, so the read would never end.
         let pulled = std::iter::from_fn(move || {
             if !batches.is_here() {
                 return Some(Err(ArrowError::ExternalError(FORKED.into())));

@@ -1,12 +1,12 @@
-//! Tables for DataFusion in Python, through its C interface.
+//! Tables for DataFusion in Python, through DataFusion's C interface.
 //!
 //! Owns: the `PyCapsule` that `SessionContext.register_table` takes.
-//! Does not own: what a query reads or pushes down; that is `lancemem::TableSource`.
+//! Does not own: the reads and pushdowns of a query; those are in `lancemem::TableSource`.
 //!
-//! Safety model: the session hands over a capsule that is checked by name before its pointer is
-//! used. The struct behind it is that of `datafusion-ffi`, whose layout follows DataFusion's
-//! major version; the version of the Python package is compared before the struct is touched. It
-//! is cloned through its own callback and the capsule stays the session's.
+//! Safety model: the session passes a capsule that is checked by name before its pointer is used.
+//! The capsule holds a struct of `datafusion-ffi`, whose layout depends on DataFusion's major
+//! version. The version of the Python package is compared before the struct is read. The struct is
+//! cloned through its own callback, and the capsule stays the session's.
 
 #![expect(unsafe_code, reason = "DataFusion's C interface; the safety model is above")]
 
@@ -40,7 +40,7 @@ pub fn capsule<'py>(
     PyCapsule::new(py, provider, Some(PROVIDER.to_owned()))
 }
 
-/// Refuses a DataFusion whose structs may be laid out in another way.
+/// Refuses a DataFusion whose structs may have another layout.
 fn require_version(py: Python<'_>) -> PyResult<()> {
     let version: String =
         py.import(intern!(py, "datafusion"))?.getattr(intern!(py, "__version__"))?.extract()?;
@@ -49,13 +49,13 @@ fn require_version(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     }
     Err(InvalidInputError::new_err(format!(
-        "lancemem speaks the C interface of DataFusion {ours}, the package datafusion has version \
-         {version}; install datafusion {ours}"
+        "lancemem is built for the C interface of DataFusion {ours}, the package datafusion has \
+         version {version}; install datafusion {ours}"
     )))
 }
 
-/// How the session writes expressions. A session gives it through a method; some callers hand
-/// over what that method returned.
+/// The codec with which the session encodes expressions. A session returns it from a method; some
+/// callers pass the result of that method instead of the session.
 fn codec_of(session: &Bound<'_, PyAny>) -> PyResult<FFI_LogicalExtensionCodec> {
     let name = intern!(session.py(), "__datafusion_logical_extension_codec__");
     let exported = match session.getattr_opt(name)? {

@@ -1,10 +1,10 @@
-//! Reports on a shard's log and SSTables, as Python sees them.
+//! Verification and repair of a shard's log and SSTables for Python.
 //!
-//! Owns: the translation of positions, findings, generations and the shard's name.
+//! Owns: the translation of positions, findings, generations and shard names.
 //! Does not own: the methods of `Admin` that return them.
 
 use lancemem::{
-    Generation, RelistReport as RustRelist, ShardId, SsTableReport as RustRun,
+    Generation, RelistReport as RustRelist, ShardId, SsTableReport as RustSsTableReport,
     WalFinding as RustFinding, WalPosition, WalReport as RustReport, WriterEpoch,
 };
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ pub fn verify_wal(
     run_on(py, table.uri(), table.verify_wal(shard_id)).map(wal_report)
 }
 
-/// Drops the end of the log of a shard.
+/// Truncates the log of a shard.
 pub fn truncate_wal(
     py: Python<'_>,
     table: &lancemem::Table,
@@ -36,7 +36,7 @@ pub fn truncate_wal(
         .map(wal_report)
 }
 
-/// Compares the files of SSTables with their checksums, of one shard or of all.
+/// Verifies the checksums of SSTables, of one shard or of all.
 pub fn verify_sstables(
     py: Python<'_>,
     table: &lancemem::Table,
@@ -58,7 +58,7 @@ pub fn relist_sstables(
     Ok(reports.into_iter().map(relist_report).collect())
 }
 
-/// Gives up the missing generations of a shard.
+/// Abandons the missing generations of a shard.
 pub fn abandon_generations(
     py: Python<'_>,
     table: &lancemem::Table,
@@ -76,13 +76,13 @@ fn relist_report(report: RustRelist) -> RelistReport {
     RelistReport { shard_id: shard_id.to_string(), relisted, missing }
 }
 
-fn sstable_report(report: RustRun) -> SsTableReport {
-    let RustRun { shard_id, generation, path, files, bytes, unchecked, damage } = report;
+fn sstable_report(report: RustSsTableReport) -> SsTableReport {
+    let RustSsTableReport { shard_id, generation, path, files, bytes, unchecked, damage } = report;
     let (shard_id, generation) = (shard_id.to_string(), generation.get());
     SsTableReport { shard_id, generation, path, num_files: files, bytes, unchecked, damage }
 }
 
-/// The shard of that name; unlike a job's, it is never created for the call.
+/// The shard of a name. Unlike `start_job`, this never creates it.
 pub fn existing_shard(
     py: Python<'_>,
     table: &lancemem::Table,

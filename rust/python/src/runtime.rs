@@ -1,12 +1,12 @@
-//! The runtime of this process, and only of this one.
+//! The Tokio runtime of this process.
 //!
-//! Owns: threads, started at the first call that needs them, never at import; how a call waits for
-//! them beside signals and log lines.
-//! Does not own: handles. Each is a [`Here`], which refuses another process. Nor the end of the interpreter
-//! (`finalization`).
+//! Owns: its threads, which are started at the first call that needs them and never at import;
+//! waiting for a call while signals and log lines are handled; and [`Here`], a handle that works
+//! only in the process that created it.
+//! Does not own: the end of the interpreter (`finalization`).
 //!
-//! PySpark forks its workers. Threads do not cross a fork, so a runtime that did is unusable:
-//! the child leaks it and starts its own.
+//! PySpark forks its workers. Threads do not survive a fork, so the runtime of the parent is
+//! unusable in the child: the child leaks it and starts its own.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -32,12 +32,12 @@ use crate::stack::{STACK, with_room};
 
 static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
 
-/// Overrides the number of processors as that of the threads.
+/// Overrides the number of threads, which by default is the number of processors.
 const THREADS: &str = "LANCEMEM_THREADS";
-/// More wait for each other rather than for a processor.
+/// The largest number of threads. More would contend with each other.
 const MOST_THREADS: usize = 1_024;
 
-/// How many threads the runtime has.
+/// The number of threads of the runtime.
 fn threads() -> PyResult<usize> {
     let Some(wanted) = std::env::var_os(THREADS) else {
         return Ok(thread::available_parallelism().map_or(2, usize::from));
@@ -45,14 +45,14 @@ fn threads() -> PyResult<usize> {
     let number = wanted.to_str().and_then(|number| number.trim().parse().ok());
     number.filter(|number| (1..=MOST_THREADS).contains(number)).ok_or_else(|| {
         InvalidInputError::new_err(format!(
-            "{THREADS} is \"{}\"; it has to be a number of threads from 1 to {MOST_THREADS}",
+            "{THREADS} is \"{}\"; set it to a number of threads from 1 to {MOST_THREADS}",
             wanted.to_string_lossy()
         ))
     })
 }
 
-/// Whether the system gives this process so many threads: a runtime that gets too few of them panics, and
-/// the end of it waits for the others.
+/// Proves that the system gives this process so many threads, by starting them all at once. A
+/// runtime that gets too few threads panics, and dropping it then waits for the others.
 fn prove_threads(number: usize) -> PyResult<()> {
     let gate = Mutex::new(());
     thread::scope(|scope| {
@@ -62,8 +62,8 @@ fn prove_threads(number: usize) -> PyResult<()> {
             let started = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, waits);
             started.map_err(|error| {
                 RetryableError::new_err(format!(
-                    "the system gives this process {had} of {number} threads: {error}; raise its limit, or set \
-                     {THREADS} to fewer"
+                    "the system gives this process {had} of {number} threads: {error}; raise the limit \
+                     of the process, or set {THREADS} to fewer"
                 ))
             })?;
         }
@@ -72,12 +72,12 @@ fn prove_threads(number: usize) -> PyResult<()> {
 }
 
 thread_local! {
-    /// The process that this thread's random numbers are of.
+    /// The process in which this thread's random generator was seeded.
     static SEEDED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Gives the calling thread random numbers that are none of its parent's. A fork copies the generator that Lance
-/// draws file names from, so that two children would write two files under one name.
+/// Reseeds the calling thread's random generator once after a fork. A fork copies the generator
+/// from which Lance draws file names, so two children would write different files under one name.
 fn seed_anew() -> PyResult<()> {
     let pid = std::process::id();
     if SEEDED.get() == pid {
@@ -85,7 +85,9 @@ fn seed_anew() -> PyResult<()> {
     }
     #[expect(clippy::disallowed_methods, reason = "of Lance's names, which are random anyway")]
     let mut generator = rand::rng();
-    generator.reseed().map_err(|error| PyOSError::new_err(format!("no random seed: {error}")))?;
+    generator.reseed().map_err(|error| {
+        PyOSError::new_err(format!("the system gives no random numbers: {error}"))
+    })?;
     SEEDED.set(pid);
     Ok(())
 }
@@ -100,7 +102,7 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
         return Ok(runtime.clone());
     }
     let threads = threads()?;
-    // One more reads files, and Lance decodes on two.
+    // Beside the workers, one more thread reads files, and Lance decodes on two.
     prove_threads(threads + 3)?;
     let started = runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -108,24 +110,24 @@ pub fn runtime() -> PyResult<Arc<Runtime>> {
         .thread_name("lancemem")
         .enable_all()
         .build()?;
-    // Lance makes its own at the first call that needs them, and where it gets none, every later call
-    // spins for ever.
+    // Lance starts its own threads at the first call that needs them. If it gets none, every later
+    // call waits for ever.
     started.block_on(lancemem::start_lance_threads()).map_err(|error| to_py(&error))?;
     let started = Arc::new(started);
-    // Dropping the parent's runtime would wait for threads that are not here.
+    // Dropping the parent's runtime would wait for threads that do not exist in this process.
     #[expect(clippy::mem_forget, reason = "leaked on purpose, once a fork")]
     std::mem::forget(slot.replace((std::process::id(), started.clone())));
     Ok(started)
 }
 
-/// How long a call waits before it looks for Ctrl-C and hands log lines on.
+/// How often a waiting call looks for signals, such as Ctrl-C, and forwards log lines.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Runs `work` to its end without the GIL. The calling thread waits for it, so it may as well wait
-/// for a local disk.
+/// Runs `work` to its end without the GIL. The calling thread blocks anyway, so `work` may block it
+/// on a local disk.
 ///
-/// A wait is interruptible: a signal whose Python handler raises, such as Ctrl-C, ends it. The
-/// work is then cancelled where it stands, so a put may or may not have been written.
+/// The wait is interruptible: a signal whose Python handler raises, such as Ctrl-C, ends it. The
+/// work is then cancelled, so a put may or may not have been written.
 pub fn run<T: Send>(
     py: Python<'_>,
     work: impl Future<Output = lancemem::Result<T>> + Send,
@@ -145,7 +147,7 @@ pub fn run<T: Send>(
     }
 }
 
-/// [`run`] of work on the table at `uri`, which an error then names.
+/// [`run`] of work on the table at `uri`. Its error names the table.
 pub fn run_on<T: Send>(
     py: Python<'_>,
     uri: &str,
@@ -154,31 +156,33 @@ pub fn run_on<T: Send>(
     run(py, work).map_err(|error| of_table(py, error, uri))
 }
 
-/// A part of the work without the GIL, on the calling thread if that has the stack for it.
+/// Runs a part of the work without the GIL, on the calling thread if its stack is large enough.
 fn here<T: Send>(py: Python<'_>, part: impl FnOnce() -> T + Send) -> PyResult<T> {
     detached(py, || with_room(part)).map_err(|error| {
         RetryableError::new_err(format!(
-            "this thread's stack is too small, and the system gives no other thread: {error}"
+            "the stack of this thread is too small, and the system gives no other thread: {error}; \
+             raise the limit of the process, or threading.stack_size"
         ))
     })
 }
 
-/// The outcome of work that may have panicked.
+/// The result of work; a panic becomes an error.
 fn without_panic<T>(done: thread::Result<lancemem::Result<T>>) -> lancemem::Result<T> {
     done.unwrap_or_else(|panic| Err(panicked(&*panic)))
 }
 
-/// The error of a panic, as lance's readers have for some damaged files.
+/// The error of a panic. Lance's readers panic on some damaged files.
 pub fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     if text.contains(NO_THREAD) {
-        return Error::storage("a call", FEW_THREADS);
+        return Error::storage("starting a thread", FEW_THREADS);
     }
-    Error::Internal(format!("a panic: {text}; where it reads a file, that may be damaged"))
+    Error::Internal(format!("panic: {text}; if the call was reading a file, it may be damaged"))
 }
 
-/// A turn of `work`: all of it where the interpreter ends, or it would keep what it holds.
+/// Polls `work` for one turn; during finalization to its end, because it would otherwise keep its
+/// locks.
 async fn turn<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     loop {
         let done = tokio::time::timeout(TURN, work.as_mut()).await.ok();
@@ -188,8 +192,8 @@ async fn turn<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     }
 }
 
-/// Runs the handlers of signals that have come, and `work` beside them: a handler may call into this
-/// module again, and wait for what `work` holds.
+/// Runs the handlers of pending signals, and `work` concurrently: a handler may call into this
+/// module again, and wait for a lock of `work`.
 fn check_signals<T: Send>(
     py: Python<'_>,
     runtime: &Runtime,
@@ -210,7 +214,7 @@ fn check_signals<T: Send>(
             .spawn_scoped(scope, || waiting_here(|| runtime.block_on(beside)));
         let handled = py.check_signals();
         stop.notify_one();
-        // Without a thread to spare it goes on in its next turn.
+        // If no thread could be started, `work` continues in its next turn.
         let done = beside.map(|beside| detached(py, || beside.join()));
         handled?;
         match done {
@@ -221,8 +225,8 @@ fn check_signals<T: Send>(
     })
 }
 
-/// The result of work that needs no waiting, as most puts do not: then the runtime need not be
-/// entered for good.
+/// Polls `work` once. Most puts are ready at the first poll and need no blocking wait on the
+/// runtime.
 fn poll_once<T>(runtime: &Runtime, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     let _context = runtime.enter();
     let mut unwoken = Context::from_waker(Waker::noop());
@@ -232,10 +236,11 @@ fn poll_once<T>(runtime: &Runtime, work: Pin<&mut impl Future<Output = T>>) -> O
     }
 }
 
-/// A handle, which only the process that made it may use, or drop.
+/// A handle that only the process which created it may use or drop.
 ///
-/// A fork has none of its threads, and locks that they held stay locked for ever: a call would wait
-/// for them, and so might the end of what the handle holds. The fork leaks it.
+/// A forked process does not have the threads of its parent, and locks that they held stay locked
+/// for ever. A call would wait for them, and dropping the handle might too. The forked process
+/// leaks it.
 pub struct Here<T> {
     handle: Arc<T>,
     process: u32,
@@ -246,17 +251,17 @@ impl<T> Here<T> {
         Self { handle: handle.into(), process: std::process::id() }
     }
 
-    /// What needs no thread: names, schemas.
+    /// The handle, for values that need neither threads nor locks: names, schemas.
     pub fn peek(&self) -> &T {
         &self.handle
     }
 
-    /// Whether this is the process that made it.
+    /// Whether this process created the handle.
     pub fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The handle, for a call; `what` is its name for a caller in a fork.
+    /// The handle, for a call; `what` is its name in the error of a forked process.
     pub fn get(&self, what: &str) -> PyResult<&Arc<T>> {
         outlive_interpreter();
         if self.is_here() {
@@ -274,7 +279,7 @@ impl<T> Here<T> {
 impl<T> Drop for Here<T> {
     fn drop(&mut self) {
         if !self.is_here() {
-            #[expect(clippy::mem_forget, reason = "one reference too many: nobody is the last")]
+            #[expect(clippy::mem_forget, reason = "a leaked reference: no owner is the last")]
             std::mem::forget(self.handle.clone());
         }
     }

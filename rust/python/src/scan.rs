@@ -1,7 +1,7 @@
 //! `Scan`: a lazy read.
 //!
-//! Owns: the ways in which rows leave: stream, batches, table, frames, count, plan text.
-//! Does not own: the read; every call takes a snapshot of its own, unless the scan is a snapshot's.
+//! Owns: the forms of a result: stream, batches, table, frames, count, plan text.
+//! Does not own: the read. Every call takes a new snapshot, unless the scan is of a snapshot.
 
 use arrow_array::RecordBatch;
 use futures::TryStreamExt;
@@ -18,12 +18,12 @@ use crate::runtime::{Here, run_on, runtime};
 #[pyclass(frozen, module = "lancemem")]
 pub struct Scan {
     inner: Here<lancemem::Scan>,
-    /// Where its table is.
+    /// The URI of its table.
     uri: String,
 }
 
 impl Scan {
-    /// `uri`: where its table is.
+    /// `uri` is the URI of the table.
     pub fn new(inner: lancemem::Scan, uri: &str) -> Self {
         Self { inner: Here::new(inner), uri: uri.to_owned() }
     }
@@ -42,7 +42,7 @@ impl Scan {
     }
 
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        // Read to its end here: an error that crosses Arrow's C stream loses its type.
+        // Collected here and not streamed: an error that crosses Arrow's C stream loses its type.
         let (schema, batches) = run_on(py, &self.uri, self.inner()?.collect())?;
         let batches = futures::stream::iter(batches.into_iter().map(Ok::<_, lancemem::Error>));
         pyarrow_table(py, ArrowStream::new(schema, batches, runtime()?))
@@ -126,7 +126,7 @@ impl Scan {
 /// The batches of one read, each fetched when it is asked for.
 #[pyclass(frozen, module = "lancemem")]
 pub struct BatchIterator {
-    /// Nothing once the last batch was given or the read failed.
+    /// `None` once the last batch was returned or the read failed.
     batches: Here<Mutex<Option<Batches>>>,
     uri: String,
 }

@@ -1,7 +1,7 @@
-//! `Endpoint` and `RemoteJob`: a job's rows from one process to another.
+//! `Endpoint` and `RemoteJob`: serving a job's rows to another process.
 //!
-//! Owns: the two ends as Python objects, whose texts never show the token.
-//! Does not own: what travels, or who may read.
+//! Owns: the two ends as Python objects, whose `repr` never shows the token.
+//! Does not own: the wire format or authentication.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::runtime::{Here, run};
 
-/// Where a job is offered, until it is closed or the job ends.
+/// The endpoint of a job, until it is closed or the job ends.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Endpoint {
     inner: Here<lancemem::Endpoint>,
 }
 
-/// A job that another process offers.
+/// A job that another process serves.
 #[pyclass(frozen, module = "lancemem")]
 pub struct RemoteJob {
     inner: Here<lancemem::RemoteJob>,
@@ -32,7 +32,7 @@ impl RemoteJob {
     }
 }
 
-/// Offers `job`.
+/// Serves `job`.
 pub fn serve(
     py: Python<'_>,
     job: Arc<lancemem::Job>,

@@ -1,7 +1,7 @@
-//! `Snapshot`: one snapshot of a table, read as often as one likes.
+//! `Snapshot`: a consistent snapshot of a table, for any number of reads.
 //!
-//! Owns: the ways to read a snapshot, and what it pinned.
-//! Does not own: pinning (`Table.pin`), or the reads.
+//! Owns: the reads of a snapshot as Python methods, and the description of its parts.
+//! Does not own: taking a snapshot (`Table.snapshot`), or the execution of reads.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::runtime::{Here, run_on};
 use crate::scan::Scan;
 use crate::values::{SnapshotMemTable, SnapshotShard};
 
-/// One consistent cut of a table.
+/// A consistent snapshot of a table.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Snapshot {
     table: Here<lancemem::Table>,

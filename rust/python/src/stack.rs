@@ -1,23 +1,24 @@
-//! Room on the stack for the engine's part of a call.
+//! Stack space for the engine's part of a call.
 //!
-//! Owns: how much a plan may need, and a thread that has it where the caller's has not.
-//! Does not own: what runs there, or the bound on how deep a condition may be (`table`).
+//! Owns: the stack space of a plan, and another thread where the stack of the caller's thread is
+//! too small.
+//! Does not own: the work, or the limit on the depth of a condition (`table`).
 
 use std::io;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// Of a thread that polls the engine.
+/// The stack size of a thread that polls the engine.
 pub const STACK: usize = 8 << 20;
-/// What the deepest condition takes: between 3 and 4 MiB where it is a chain of 1,000 operators.
+/// Stack space for the deepest condition: a chain of 1,000 operators takes between 3 and 4 MiB.
 const ENOUGH: usize = 5 << 20;
 
-/// Does `call` on this thread, or on one made for it where this one's stack has too little left:
-/// programs may give their threads less than what the system does (`threading.stack_size`), and an
-/// overflow ends the process.
+/// Runs `call` on this thread, or on a new thread where too little of this thread's stack is left.
+/// Programs may give their threads small stacks (`threading.stack_size`), and an overflow ends the
+/// process.
 ///
 /// # Errors
-/// The system's, where it has no thread to give; nothing was done then.
+/// The system's error where no thread can be started. `call` was not run then.
 pub fn with_room<T: Send>(call: impl FnOnce() -> T + Send) -> io::Result<T> {
     if stacker::remaining_stack().is_none_or(|left| left >= ENOUGH) {
         return Ok(call());

@@ -1,7 +1,7 @@
-//! `Table` and the functions that make one.
+//! `Table`, and the functions that create, open and enable one.
 //!
-//! Owns: the table's verbs in Python.
-//! Does not own: jobs and scans, which are objects of their own.
+//! Owns: the methods of a table in Python.
+//! Does not own: jobs and scans, which are separate objects.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -137,7 +137,8 @@ fn enable(
     let own = table.writer_defaults();
     if WriterConfig::over(config, own.clone())? != *own {
         return Err(InvalidInputError::new_err(format!(
-            "table {} has other settings, which stay; give a job its own with start_job(config=)",
+            "table {} has other settings, and they stay; pass the settings of one job to \
+             start_job(config=)",
             table.uri()
         )));
     }
@@ -145,10 +146,10 @@ fn enable(
     Ok(Table::new(table))
 }
 
-/// A text, or whatever else names a file in Python.
+/// The location of a table, from a `str` or an `os.PathLike`.
 fn location(uri: FilePath, options: Option<HashMap<String, String>>) -> PyResult<Location> {
     let text = uri.0.into_os_string().into_string().map_err(|uri| {
-        InvalidInputError::new_err(format!("the location {} is not UTF-8", uri.display()))
+        InvalidInputError::new_err(format!("the location '{}' is not UTF-8", uri.display()))
     })?;
     Ok(Location::new(&text).with_storage_options(options.unwrap_or_default()))
 }
@@ -319,7 +320,7 @@ impl Table {
         let (consistency, jobs) = level(consistency, jobs)?;
         let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
         if is_bound {
-            // An expression is bound to columns here; it may name one that was just added.
+            // An expression is bound to columns here, and it may name a column that was just added.
             self.run(py, table.latest_base())?;
         }
         let filter = condition(filter, &table.schema())?;
@@ -348,7 +349,7 @@ impl Table {
         if let Some(token) = token {
             if !jobs.is_empty() {
                 return Err(InvalidInputError::new_err(
-                    "a token names a snapshot without jobs: leave out jobs=",
+                    "the snapshot of a token has no jobs: leave out jobs=",
                 ));
             }
             if consistency != Consistency::Durable {

@@ -1,6 +1,6 @@
-//! Small values that cross the border: settings, results, descriptions.
+//! Small values for Python: settings, results, descriptions.
 //!
-//! Owns: their Python shape. All are immutable.
+//! Owns: their classes and attributes. All are immutable.
 //! Does not own: their meaning; the stub documents it.
 
 use std::time::SystemTime;
@@ -17,7 +17,7 @@ use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::finalization::outlive_interpreter;
 
-/// How Python writes a value.
+/// A value's `repr` in Python.
 pub trait Repr {
     fn repr(&self) -> String;
 }
@@ -34,7 +34,7 @@ macro_rules! repr_as_is {
 
 repr_as_is!(usize, u64, i32, String);
 
-/// Seconds since 1970, which a reader of a log compares more easily than a date.
+/// Seconds since 1970, which are easier to compare in a log than a date.
 impl Repr for SystemTime {
     fn repr(&self) -> String {
         let since = self.duration_since(Self::UNIX_EPOCH).unwrap_or_default();
@@ -97,11 +97,11 @@ value! {
     }
 }
 value! {
-    /// What a put promised when it returned.
+    /// What a put of a job promised when it returned.
     Acknowledged { num_rows: usize, durable: bool, indexed: bool, already_written: bool }
 }
 value! {
-    /// One SSTable of a compaction.
+    /// What a compaction did with one SSTable, and why.
     CompactedSsTable {
         shard_id: String,
         generation: u64,
@@ -114,7 +114,7 @@ value! {
     }
 }
 value! {
-    /// What a compaction did, or would do.
+    /// What a compaction did, or with `dry_run` would do.
     CompactionResult {
         num_generations: usize,
         num_sstables_linked: usize,
@@ -130,19 +130,19 @@ value! {
     }
 }
 value! {
-    /// One thing that nobody needs.
+    /// A file, or the folder of an SSTable, that no reader needs.
     Garbage { kind: String, path: String, reason: String, bytes: u64 }
 }
 value! {
-    /// What a collection removed, or would remove.
+    /// What a collection removed, or with `dry_run` would remove.
     CollectionResult { garbage: Vec<Garbage>, bytes: u64, num_pinned_sstables: usize }
 }
 value! {
-    /// What a step of deletion-vector mode wrote.
+    /// What a look-up of deletion-vector mode wrote.
     DeletionVectorResult { num_sstables: usize, num_fragments: usize, bytes: u64, elapsed_ms: u64 }
 }
 value! {
-    /// What a record index has, or what a look at it found.
+    /// The contents of a record index, or what a check of it found.
     RecordIndexReport {
         base_version: u64,
         num_runs: usize,
@@ -171,7 +171,7 @@ value! {
     }
 }
 value! {
-    /// A table at one moment.
+    /// A table's counters at one moment.
     TableStats {
         base_version: u64,
         num_base_rows: usize,
@@ -181,7 +181,7 @@ value! {
     }
 }
 value! {
-    /// One version of the base table.
+    /// A version of the base table.
     TableVersion {
         version: u64,
         timestamp: SystemTime,
@@ -190,11 +190,11 @@ value! {
     }
 }
 value! {
-    /// Rows in memory that a snapshot pinned.
+    /// Rows in memory that a snapshot reads.
     SnapshotMemTable { generation: u64, num_rows: usize }
 }
 value! {
-    /// What a snapshot pinned of one shard.
+    /// What a snapshot reads of one shard.
     SnapshotShard {
         shard_id: String,
         manifest_version: u64,
@@ -228,7 +228,7 @@ value! {
     }
 }
 value! {
-    /// What stands in a shard's log.
+    /// The part of a shard's log that no flush has covered.
     WalReport {
         shard_id: String,
         replay_after_wal_position: u64,
@@ -239,7 +239,7 @@ value! {
     }
 }
 value! {
-    /// What a look at the files of an SSTable found.
+    /// What `Admin.verify_sstables` found in an SSTable, or in a range of missing generations.
     SsTableReport {
         shard_id: String,
         generation: u64,
@@ -251,11 +251,11 @@ value! {
     }
 }
 value! {
-    /// What a repair listed again of a shard of which generations were missing.
+    /// What `Admin.relist_sstables` did in a shard of which generations were missing.
     RelistReport { shard_id: String, relisted: Vec<u64>, missing: Vec<String> }
 }
 value! {
-    /// A job's counters.
+    /// A job's counters, from its start to one moment.
     JobStats {
         shard_id: String,
         writer_epoch: u64,
@@ -360,7 +360,7 @@ impl Sharding {
         }
     }
 
-    /// For `pickle` and `copy`: what makes an equal one.
+    /// For `pickle` and `copy`: the function and arguments that make an equal value.
     fn __reduce__<'py>(
         &self,
         py: Python<'py>,

@@ -1,6 +1,6 @@
-//! Names of types in messages of DataFusion and arrow.
+//! Rewrites the names of types in messages of DataFusion and arrow-rs.
 //!
-//! Owns: that they are Arrow's, as pyarrow prints them: `timestamp[us, tz=UTC]` and not
+//! Owns: the names, which are those that pyarrow prints: `timestamp[us, tz=UTC]` and not
 //! `Timestamp(µs, "UTC")`.
 //! Does not own: the messages.
 
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// What DataFusion and arrow's own code call a type, with its parameters.
+/// The name of a type in DataFusion and in arrow-rs, with its parameters.
 const PATTERN: &str = concat!(
     r"(?-u:\b)(Timestamp|Time32|Time64|Duration)\(",
     r"(s|ms|µs|us|ns|Second|Millisecond|Microsecond|Nanosecond)",
@@ -20,7 +20,7 @@ const PATTERN: &str = concat!(
 
 static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(PATTERN).ok());
 
-/// The message with Arrow's names of types.
+/// The message with pyarrow's names of types.
 pub fn with_type_names(text: &str) -> Cow<'_, str> {
     match NAMES.as_ref() {
         Some(names) => names.replace_all(text, |found: &Captures<'_>| name(found)),

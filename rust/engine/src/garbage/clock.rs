@@ -1,34 +1,36 @@
-//! The clock of a collector, against the clock of the store.
+//! The clock of a collector, compared with the clock of the store.
 //!
-//! Owns: how far the two may be apart, and the time against which a collection measures ages.
-//! Does not own: the reading of the clocks (`lancemem_core::store`).
+//! Owns: the largest skew that is accepted, and the time against which a collection measures ages.
+//! Does not own: reading the clocks (`lancemem_core::store`).
 //!
-//! The store writes the times of files, and a collector subtracts them from its own time. A collector
-//! that is a week ahead takes every file for a week old. It would remove the fences of last minute, and
-//! a fenced writer could then acknowledge rows that no reader sees.
+//! The store sets the modification times of files, and a collector subtracts them from its own
+//! time. If the collector's clock is a week ahead, every file looks a week old. The collector would
+//! remove fence sentinels of the last minute, and a fenced writer could then acknowledge rows that
+//! no reader sees.
 
 use std::time::{Duration, SystemTime};
 
 use lancemem_core::store::ClockReading;
 use lancemem_core::types::{Error, Result};
 
-/// The clocks may be apart by one part of so many of the grace period.
+/// The accepted skew is the grace period divided by this number.
 const PARTS: u32 = 4;
-/// With a short grace period they may be apart by so much all the same: clocks of servers are.
+/// The skew that is always accepted, however short the grace period: clocks of servers differ.
 const LEAST: Duration = Duration::from_mins(1);
-/// With a long one they may be apart by no more: fences, manifests and staged SSTables have ages of
-/// their own, of a day and more.
+/// The largest skew that is accepted, however long the grace period: fence sentinels, manifests and
+/// staged SSTables have fixed ages of a day and more.
 const MOST: Duration = Duration::from_hours(1);
 
-/// How far the clock of a collector with this grace period may be from the clock of the store.
+/// The largest skew between the clock of a collector with this grace period and the store's.
 fn tolerance(grace: Duration) -> Duration {
     (grace / PARTS).clamp(LEAST, MOST)
 }
 
-/// The present, for ages of files of the table at `uri`: the clock that is behind.
+/// The present, for ages of files of the table at `uri`: the time of the clock that is behind, so
+/// that skew never makes a file look older.
 ///
 /// # Errors
-/// An input error where the clocks are too far apart.
+/// An input error where the skew is too large.
 pub fn present(reading: &ClockReading, uri: &str, grace: Duration) -> Result<SystemTime> {
     let tolerance = tolerance(grace);
     let apart = reading.ahead().max(reading.behind());
@@ -37,9 +39,9 @@ pub fn present(reading: &ClockReading, uri: &str, grace: Duration) -> Result<Sys
     }
     let side = if reading.ahead().is_zero() { "behind" } else { "ahead of" };
     Err(Error::input(format!(
-        "nothing of table {uri} was collected: the clock of this process is {} s {side} the clock of \
-         the table's store, and with older_than = {} s the two may be {} s apart. Set the clock of \
-         this machine and collect again",
+        "no garbage of table {uri} was collected: the clock of this process is {} s {side} the clock \
+         of the table's store, and with older_than = {} s the difference is limited to {} s. Set the \
+         clock of this machine and collect again",
         apart.as_secs(),
         grace.as_secs(),
         tolerance.as_secs()

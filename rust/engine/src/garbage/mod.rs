@@ -1,13 +1,13 @@
-//! What of a shard nobody needs any more.
+//! The rules of garbage collection: which files of a shard no reader and no writer needs any more.
 //!
-//! Owns: the conditions, as pure functions over what a listing and two manifests say, and how wrong a
-//! collector's clock may be.
-//! Does not own: the listing, the removal (`table`), or files of the base table, which lance's own
-//! clean-up knows.
+//! Owns: the rules, as pure functions over a listing and two manifests, and the limit on the clock
+//! skew of a collector.
+//! Does not own: the listing, the removal (`table`), or files of the base table, which Lance's own
+//! clean-up removes.
 //!
-//! One rule carries all: garbage is what the manifest *of one grace period ago* did not need, the
-//! newest does not need, and no manifest between them could have needed. Who started a read since
-//! then started from a manifest that needed it no more.
+//! One invariant carries all rules: garbage is a file that the manifest *of one grace period ago*
+//! did not need, that the newest manifest does not need, and that no manifest between the two could
+//! have needed. A read that started within the grace period started from one of these manifests.
 
 mod clock;
 mod rules;
@@ -23,11 +23,12 @@ use lancemem_core::types::{Generation, ManifestVersion, ShardId, WalPosition};
 /// Settings of one collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectionSettings {
-    /// Only say what would go.
+    /// Report the garbage without removing it.
     pub dry_run: bool,
-    /// How long something must have been of no use. Reads that last longer may fail.
+    /// The grace period: how long a file must have been unneeded. Reads that last longer may fail.
     pub older_than: Duration,
-    /// Whether files of the base that no version names go too. To know them every version is read.
+    /// Whether files of the base table that no version names are removed too. Finding them reads
+    /// every version.
     pub base_files: bool,
 }
 
@@ -37,22 +38,25 @@ impl Default for CollectionSettings {
     }
 }
 
-/// What kind of thing is garbage.
+/// The kinds of garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GarbageKind {
     /// The folder of an SSTable that the base table contains.
     CompactedSsTable,
-    /// The folder of a flush that failed and was repeated into another one.
+    /// The folder of a flush that failed and was repeated into another folder, or a staged SSTable
+    /// that was never committed.
     OrphanSsTable,
-    /// A WAL entry whose rows are in an SSTable, or a fence sentinel that nobody can meet any more.
+    /// A WAL entry whose rows are in an SSTable, or a fence sentinel that no fenced writer can meet
+    /// any more.
     WalEntry,
     /// An old version of a shard manifest.
     ShardManifest,
-    /// The pages of a run of the record index that is not published any more.
+    /// The pages of a sorted run of the record index that is not published any more.
     RecordIndexRun,
     /// Deletion vectors of an SSTable that no manifest lists any more.
     DeletionVectors,
-    /// What was decided about a staged write whose SSTables cannot be linked any more.
+    /// The file that records the commit or the abort of a bulk write, once its SSTables are too old
+    /// for either.
     StagedWrite,
     /// Files of the base table that no version names.
     BaseFiles,
@@ -73,14 +77,14 @@ impl fmt::Display for GarbageKind {
     }
 }
 
-/// One thing that goes.
+/// One file or folder that is garbage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Garbage {
     /// Its kind.
     pub kind: GarbageKind,
     /// A file or, for an SSTable, a folder, relative to the table.
     pub path: String,
-    /// Why nobody needs it.
+    /// Why it is not needed.
     pub reason: String,
     /// Its size.
     pub bytes: u64,
@@ -89,24 +93,24 @@ pub struct Garbage {
 /// What a collection removed, or with `dry_run` would remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectionResult {
-    /// Each thing, with its reason.
+    /// Each file or folder, with the reason.
     pub garbage: Vec<Garbage>,
     /// Sum of the sizes.
     pub bytes: u64,
-    /// SSTables that would go but are read in this process right now.
+    /// SSTables that are garbage but have readers in this process, and therefore stay.
     pub pinned_sstables: usize,
 }
 
-/// A folder that has the name of an SSTable.
+/// A folder with the name of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsTableFolder {
     /// Its name.
     pub name: String,
     /// The generation in the name.
     pub generation: Generation,
-    /// Size of everything in it.
+    /// The size of its files.
     pub bytes: u64,
-    /// The newest change in it.
+    /// The newest modification time of its files.
     pub modified: SystemTime,
 }
 
@@ -119,14 +123,14 @@ pub struct CoveredEntry {
     pub bytes: u64,
     /// When it was written.
     pub modified: SystemTime,
-    /// Whether it is a fence sentinel, or too damaged to tell.
+    /// Whether it is a fence sentinel. Damaged entries count as one.
     pub is_sentinel: bool,
 }
 
 /// A file of deletion vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorFile {
-    /// The SSTable that it is of.
+    /// The SSTable whose deletion vectors it has.
     pub sstable: String,
     /// Path relative to the table.
     pub path: String,
@@ -147,7 +151,7 @@ pub struct ManifestFile {
     pub modified: SystemTime,
 }
 
-/// The generation in the name of an SSTable's folder; `None` for a folder that is none of an SSTable.
+/// The generation in the name of an SSTable's folder; `None` for the name of another folder.
 #[must_use]
 pub fn generation_of_folder(name: &str) -> Option<Generation> {
     let (random, generation) = name.split_once("_gen_")?;
@@ -156,7 +160,7 @@ pub fn generation_of_folder(name: &str) -> Option<Generation> {
     (is_random && is_number).then(|| generation.parse().ok().map(Generation)).flatten()
 }
 
-/// The shard in the reason of a thing.
+/// The name of a shard in reasons.
 fn shard_name(shard_id: ShardId) -> String {
     format!("shard {shard_id}")
 }

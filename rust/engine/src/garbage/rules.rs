@@ -1,7 +1,7 @@
-//! The conditions under which a thing of a table is garbage.
+//! The conditions under which a file of a shard is garbage.
 //!
-//! Owns: one function per kind, and why each is safe.
-//! Does not own: clocks; the caller says what time it is.
+//! Owns: one function for each kind of garbage, and the reason why each is safe.
+//! Does not own: clocks; the caller passes the time.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,36 +14,37 @@ use super::{
 };
 use crate::snapshot::{is_compacted, missing_generations};
 
-/// A fence sentinel stays this long. It fills the very slot into which the writer that it fenced
-/// would put its next entry: as long as it stands, that writer cannot be told that rows behind
-/// the covered position are durable. One that sleeps longer asks for the manifest before it
-/// acknowledges: `PROVEN` in the core's `wal::append`, a day, must stay well below this.
+/// A fence sentinel stays this long. It occupies the position at which the fenced writer would
+/// append its next entry. While it stands, an append of the fenced writer fails, so the writer
+/// cannot acknowledge rows behind the covered position. A writer that sleeps longer reads the
+/// manifest before it acknowledges: `PROVEN` in the core's `wal::append`, a day, must stay well
+/// below this.
 const SENTINEL_AGE: Duration = Duration::from_hours(7 * 24);
-/// An SSTable that was staged, under a name of generation 0, stays this long and a grace period more:
-/// nobody can tell whether it will still be linked, and then under which generation. One that is
-/// older than [`LINKED_AGE`] is not linked any more.
+/// A staged SSTable, whose name has generation 0, stays this long and a grace period more: it may
+/// still be committed, under a generation that is not known yet. One that is older than
+/// [`LINKED_AGE`] is not committed any more.
 const STAGED_AGE: Duration = Duration::from_hours(7 * 24);
-/// How old a staged SSTable may be when it is linked: a collector that has found it unlisted may be
-/// about to remove it.
+/// How old a staged SSTable may be when it is committed. A collector that found it unlisted may be
+/// about to remove an older one.
 pub const LINKED_AGE: Duration = Duration::from_hours(6 * 24);
 /// A manifest version stays at least this long. A writer that remembers an old version must find
-/// the slot behind it taken.
+/// the next version taken.
 const MANIFEST_AGE: Duration = Duration::from_hours(24);
 /// The newest manifest versions always stay.
 const MANIFESTS_KEPT: u64 = 10;
 
-/// What is known of one shard.
+/// The state of one shard, from which its garbage follows.
 #[derive(Clone, Debug)]
 pub struct ShardFacts {
     /// Its newest manifest.
     pub newest: ShardManifest,
-    /// The newest manifest that is older than the grace period; `None` where none is.
+    /// The newest manifest that is older than the grace period, if there is one.
     pub earlier: Option<ShardManifest>,
-    /// What the base table contains.
+    /// The newest generation that the base table contains.
     pub compacted: Option<Generation>,
     /// Folders with the name of an SSTable.
     pub sstables: Vec<SsTableFolder>,
-    /// Entries that the newest manifest covers.
+    /// WAL entries that the newest manifest covers.
     pub entries: Vec<CoveredEntry>,
     /// The highest position of the log.
     pub last_entry: u64,
@@ -54,13 +55,13 @@ pub struct ShardFacts {
 }
 
 impl ShardFacts {
-    /// Whether a generation was flushed that is neither listed nor in the base table.
+    /// Whether a flushed generation is neither listed nor in the base table.
     fn has_missing(&self) -> bool {
         !missing_generations(&self.newest, self.compacted, Generation(1)).is_empty()
     }
 }
 
-/// Everything of a shard that may go at the time `now`, in the order in which it must go.
+/// The garbage of a shard at the time `now`, in the order of its removal.
 #[must_use]
 pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<Garbage> {
     let Some(earlier) = &facts.earlier else { return Vec::new() };
@@ -69,7 +70,7 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
         .iter()
         .filter_map(|sstable| sstable_garbage(facts, earlier, sstable, now, grace));
     let mut garbage: Vec<Garbage> = sstables.collect();
-    // Ascending: what a crash leaves has no hole above what is gone.
+    // Ascending positions: a crash in between leaves a log without holes.
     let mut entries: Vec<&CoveredEntry> = facts.entries.iter().collect();
     entries.sort_by_key(|entry| entry.position);
     garbage.extend(entries.into_iter().filter_map(|it| entry_garbage(facts, earlier, it, now)));
@@ -79,12 +80,15 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
     garbage
 }
 
-/// An SSTable is garbage when neither manifest lists it, none between them could, its generation
-/// was flushed, and its rows are elsewhere: in the base table, or in the SSTable that the newest manifest
-/// lists for that generation. A flush that still runs, or will be repeated, has a generation that the
-/// manifest has not reached. So however long that flush sleeps, its folder is there when it commits.
-/// A generation that is in neither place is missing: an older version of the base was restored, and
-/// the folder may be the only one that has its rows.
+/// An SSTable is garbage when all of these hold:
+///
+/// - neither of the two manifests lists it, and no manifest between them could;
+/// - its generation was flushed. A flush that still runs, or will be repeated, has a generation
+///   that the manifest has not reached, so its folder is there when it commits, however long it
+///   sleeps;
+/// - its rows are in the base table, or in the SSTable that the newest manifest lists for its
+///   generation. A generation that is in neither place is missing: an older version of the base
+///   table was restored, and this folder may have the only copy of the rows.
 fn sstable_garbage(
     facts: &ShardFacts,
     earlier: &ShardManifest,
@@ -102,16 +106,16 @@ fn sstable_garbage(
     let shard = shard_name(newest.shard_id);
     let generation = sstable.generation;
     let (kind, reason) = if generation == Generation(0) {
-        // Its name does not say which generation it became.
+        // The name of a staged SSTable does not contain the generation of its commit.
         if age(sstable.modified, now) < STAGED_AGE + grace || facts.has_missing() {
             return None;
         }
         (
             GarbageKind::OrphanSsTable,
-            format!("it was staged for {shard} a week ago and is not listed"),
+            format!("a bulk write staged it for {shard} a week ago, and no manifest lists it"),
         )
     } else if is_compacted(facts.compacted, generation) {
-        // It may be listed by a manifest between the two, from which a read has started.
+        // A manifest between the two may list it, and a read may have started from that manifest.
         if generation >= earlier.current_generation {
             return None;
         }
@@ -129,13 +133,14 @@ fn sstable_garbage(
     Some(Garbage { kind, path, reason, bytes: sstable.bytes })
 }
 
-/// Whether an SSTable of `generation` is listed, in whichever folder.
+/// Whether the manifest lists an SSTable of `generation`, in any folder.
 fn lists_generation(manifest: &ShardManifest, generation: Generation) -> bool {
     manifest.sstables.iter().any(|listed| listed.generation == generation)
 }
 
-/// Deletion vectors are garbage when no manifest lists their SSTable. A reader that meets none compares
-/// keys, so nothing depends on them; a young file may be of an SSTable that is new to us.
+/// Deletion vectors are garbage when neither manifest lists their SSTable. A reader without
+/// deletion vectors compares keys, so no read depends on them. A young file may belong to an
+/// SSTable that was listed after the newest manifest was read.
 fn vector_garbage(
     facts: &ShardFacts,
     earlier: &ShardManifest,
@@ -148,13 +153,14 @@ fn vector_garbage(
         return None;
     }
     let reason =
-        format!("{} has no SSTable {} any more", shard_name(facts.newest.shard_id), file.sstable);
+        format!("{} no longer lists SSTable {}", shard_name(facts.newest.shard_id), file.sstable);
     let (path, bytes) = (file.path.clone(), file.bytes);
     Some(Garbage { kind: GarbageKind::DeletionVectors, path, reason, bytes })
 }
 
-/// An entry is garbage when both manifests cover it. Two kinds stay: sentinels, for as long as a
-/// writer that they fenced may wake up, and the highest entry, from which others find the end.
+/// A WAL entry is garbage when both manifests cover it. Two kinds stay: fence sentinels, for as
+/// long as a writer that they fenced may wake up, and the highest entry, from which readers find
+/// the log's end.
 fn entry_garbage(
     facts: &ShardFacts,
     earlier: &ShardManifest,
@@ -176,16 +182,17 @@ fn entry_garbage(
     }
     let shard = shard_name(newest.shard_id);
     let reason = if entry.is_sentinel {
-        format!("an old fence of {shard}")
+        format!("a fence sentinel of {shard} that is older than a week")
     } else {
-        format!("{shard} has flushed everything up to entry {covered}")
+        format!("{shard} has flushed the rows of its log through entry {covered}")
     };
     let path = paths::wal_entry(newest.shard_id, entry.position);
     Some(Garbage { kind: GarbageKind::WalEntry, path, reason, bytes: entry.bytes })
 }
 
-/// A manifest version is garbage when it is below the one of a day ago, or of a grace period ago
-/// if that is longer. While a generation is missing all stay: they say which folder is its.
+/// A manifest version is garbage when it is below the newest one that is a day old, or a grace
+/// period if that is longer. While a generation is missing all versions stay: they record its
+/// folder.
 fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<Garbage> {
     if facts.has_missing() {
         return Vec::new();
@@ -202,7 +209,7 @@ fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec
         kind: GarbageKind::ShardManifest,
         path: paths::manifest(facts.newest.shard_id, file.version),
         reason: format!(
-            "{} is at version {}",
+            "the manifest of {} is at version {}",
             shard_name(facts.newest.shard_id),
             facts.newest.version
         ),
@@ -211,8 +218,9 @@ fn manifest_garbage(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec
     garbage.collect()
 }
 
-/// What was decided about a staged write keeps others from doing the opposite with its SSTables. Those
-/// are older than the decision: when it is a week old they are neither committed nor aborted.
+/// The file that records the commit or the abort of a bulk write keeps other calls from the
+/// opposite. The SSTables are older than this file. When it is a week old they can neither be
+/// committed nor aborted, and it is garbage.
 #[must_use]
 pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> Option<Garbage> {
     let is_ours = paths::staged_write(write.name()) == write.path;
@@ -220,12 +228,13 @@ pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> 
         return None;
     }
     let reason =
-        "it was decided a week ago, and its SSTables are too old to be committed".to_owned();
+        "the bulk write was committed or aborted a week ago; its SSTables are too old for either"
+            .to_owned();
     let Listed { path, bytes, .. } = write;
     Some(Garbage { kind: GarbageKind::StagedWrite, path, reason, bytes })
 }
 
-/// A time in the future counts as now.
+/// The age of a file. A time in the future counts as now.
 fn age(modified: SystemTime, now: SystemTime) -> Duration {
     now.duration_since(modified).unwrap_or_default()
 }
@@ -268,7 +277,7 @@ mod tests {
         format!("0000000{}_gen_{generation}", generation % 10)
     }
 
-    fn run(generation: u64, hours: u32) -> SsTableFolder {
+    fn sstable(generation: u64, hours: u32) -> SsTableFolder {
         let name = name(generation);
         SsTableFolder { name, generation: Generation(generation), bytes: 1, modified: time(hours) }
     }
@@ -297,13 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_when_neither_manifest_lists_it_and_its_generation_was_flushed() {
+    fn an_sstable_goes_when_neither_manifest_lists_it_and_its_generation_was_flushed() {
         let mut newest = manifest(9, &[4, 5], 6, 0);
         newest.sstables[1].path = "0badc0de_gen_5".to_owned();
         let mut facts = facts(newest, Some(manifest(5, &[2, 3, 4], 5, 0)));
-        // 1 was drained long ago, 2 and 3 within the grace, 4 is listed, 5 failed once and was
-        // flushed elsewhere, 6 may still be written, and 7 as well.
-        facts.sstables = (1..=7).map(|generation| run(generation, 0)).collect();
+        // 1 was drained long ago, 2 and 3 within the grace period, 4 is listed, 5 failed once and
+        // was flushed into another folder, 6 and 7 may still be written.
+        facts.sstables = (1..=7).map(|generation| sstable(generation, 0)).collect();
         assert_eq!(paths_of(&facts, 2), [name(1), name(5)]);
         assert_eq!(paths_of(&facts, 0), [name(1)], "a failed flush stays for the grace period");
         facts.earlier = None;
@@ -311,10 +320,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_flushed_and_compacted_within_the_grace_period_stays() {
+    fn an_sstable_that_was_flushed_and_compacted_within_the_grace_period_stays() {
         let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(5, &[], 3, 0)));
         facts.compacted = Some(Generation(5));
-        facts.sstables = (1..=5).map(|generation| run(generation, 0)).collect();
+        facts.sstables = (1..=5).map(|generation| sstable(generation, 0)).collect();
         assert_eq!(
             paths_of(&facts, 2),
             [name(1), name(2)],
@@ -325,18 +334,18 @@ mod tests {
     }
 
     #[test]
-    fn a_staged_run_may_be_linked_for_a_week() {
+    fn a_staged_sstable_stays_for_a_week_and_a_grace_period() {
         let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(9, &[], 6, 0)));
         facts.compacted = Some(Generation(5));
-        facts.sstables = vec![run(0, 0)];
+        facts.sstables = vec![sstable(0, 0)];
         assert!(paths_of(&facts, 7 * 24).is_empty());
         assert_eq!(paths_of(&facts, 7 * 24 + 1), [name(0)], "a grace period more");
         facts.newest = manifest(10, &[0], 6, 0);
-        assert!(paths_of(&facts, 8 * 24).is_empty(), "it was linked");
+        assert!(paths_of(&facts, 8 * 24).is_empty(), "it was committed");
     }
 
     #[test]
-    fn what_was_decided_about_a_staged_write_stays_for_a_week_and_a_grace_period() {
+    fn the_decision_about_a_bulk_write_stays_for_a_week_and_a_grace_period() {
         let garbage = |path: &str, hours| {
             let decided = Listed { path: path.to_owned(), bytes: 5, modified: time(0) };
             staged_write_garbage(decided, time(hours), HOUR)
@@ -344,14 +353,18 @@ mod tests {
         let path = paths::staged_write("w");
         assert_eq!(garbage(&path, 7 * 24), None);
         assert_eq!(garbage(&path, 7 * 24 + 1).map(|it| (it.path, it.bytes)), Some((path, 5)));
-        assert_eq!(garbage(&paths::staged_write("sub/w"), 8 * 24), None, "it is none of ours");
+        assert_eq!(
+            garbage(&paths::staged_write("sub/w"), 8 * 24),
+            None,
+            "the file of another program"
+        );
     }
 
     #[test]
     fn nothing_of_a_generation_that_is_missing_goes() {
         // The base table went back to generation 3, after 4 and 5 were compacted and drained.
         let mut facts = facts(manifest(30, &[], 6, 0), Some(manifest(30, &[], 6, 0)));
-        facts.sstables = [0, 3, 4, 5].map(|generation| run(generation, 0)).to_vec();
+        facts.sstables = [0, 3, 4, 5].map(|generation| sstable(generation, 0)).to_vec();
         facts.manifests = (1..=30)
             .map(|version| ManifestFile {
                 version: ManifestVersion(version),
@@ -370,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_vectors_go_after_their_run_and_not_while_they_are_young() {
+    fn deletion_vectors_go_after_their_sstable_and_not_while_they_are_young() {
         let mut facts = facts(manifest(9, &[4], 6, 0), Some(manifest(5, &[3, 4], 5, 0)));
         facts.vectors = [(2, 0), (3, 0), (4, 0), (5, 2)]
             .map(|(generation, hours)| VectorFile {
@@ -389,7 +402,7 @@ mod tests {
     #[test]
     fn a_flush_that_sleeps_for_a_year_finds_its_folder() {
         let mut facts = facts(manifest(9, &[], 6, 0), Some(manifest(9, &[], 6, 0)));
-        facts.sstables = vec![run(6, 0)];
+        facts.sstables = vec![sstable(6, 0)];
         assert!(paths_of(&facts, 24 * 365).is_empty());
     }
 
@@ -431,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_runs_are_those_of_runs() {
+    fn only_the_name_of_an_sstable_has_a_generation() {
         assert_eq!(generation_of_folder("cc85c397_gen_12"), Some(Generation(12)));
         for name in ["wal", "manifest", "cc85c397_gen_", "cc85c39_gen_1", "cc85c39g_gen_1", "x"] {
             assert_eq!(generation_of_folder(name), None, "{name}");

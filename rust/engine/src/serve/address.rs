@@ -1,6 +1,6 @@
-//! Where an endpoint is.
+//! The address of an endpoint.
 //!
-//! Owns: the forms that Flight locations have.
+//! Owns: the forms of a Flight location.
 //! Does not own: sockets.
 
 use lancemem_core::types::{Error, Result};
@@ -19,7 +19,8 @@ impl Address {
     pub fn parse(location: &str) -> Result<Self> {
         let refused = || {
             Error::input(format!(
-                "'{location}' is no Flight location; use grpc://host:port or grpc+tls://host:port"
+                "'{location}' is not a Flight location; use grpc://host:port or \
+                 grpc+tls://host:port"
             ))
         };
         let (scheme, rest) = location.split_once("://").ok_or_else(refused)?;
@@ -42,7 +43,7 @@ impl Address {
         format!("{}://{}", if self.tls { "grpc+tls" } else { "grpc" }, self.authority)
     }
 
-    /// The same as an HTTP address.
+    /// The same address as an HTTP URL.
     pub fn url(&self) -> String {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.authority)
     }

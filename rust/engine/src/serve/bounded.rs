@@ -1,12 +1,12 @@
-//! A read of an endpoint that keeps rows for a bounded time.
+//! A read of an endpoint, which holds its rows for a bounded time.
 //!
-//! Owns: how a read ends: with its last message, with the job or the endpoint, or because its reader
-//! does not take the next message in time.
-//! Does not own: what is read (`service`).
+//! Owns: the end of a read: after its last message, with the job or the endpoint, or because its
+//! reader does not take the next message in time.
+//! Does not own: the rows of a read (`service`).
 //!
-//! A reader that stops reading stops the connection's flow control too, so the stream is not polled any
-//! more and cannot end itself: a task beside it frees what it holds. The reader learns of it once it
-//! reads on.
+//! When a reader stops reading, the flow control of its connection stops too. The stream is then
+//! not polled any more and cannot end itself, so a separate task frees its rows. The reader gets
+//! the error when it continues to read.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,13 +22,14 @@ use tonic::Status;
 /// The messages of a read.
 pub(super) type Messages = BoxStream<'static, Result<FlightData, Status>>;
 
-/// What a read holds between two messages: rows, and one of the endpoint's places.
+/// What a read holds between two messages: its rows, and one of the `max_streams` permits.
 struct Held {
     messages: Messages,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Where the read and its watch find that; empty while a message is made, and after the end.
+/// Shared between the read and the task that frees it; empty while a message is made, and after the
+/// end.
 type Slot = Mutex<Option<Held>>;
 
 /// A read between two messages.
@@ -80,14 +81,15 @@ impl Read {
     }
 }
 
-/// Frees what a read holds once nothing was taken of it for `stall`. Ends with the read.
+/// Frees the rows and the permit of a read whose reader took no message for `stall`. Ends with the
+/// read.
 async fn free_stalled(slot: Weak<Slot>, mut seen: watch::Receiver<()>, stall: Duration) {
     loop {
         match timeout(stall, seen.changed()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return,
             Err(_) => {
-                // None: the next message is being made.
+                // The slot is empty while the next message is made: such a read is not stalled.
                 let held = slot.upgrade().and_then(|slot| slot.lock().take());
                 if held.is_some() {
                     tracing::warn!(
@@ -108,8 +110,8 @@ pub(super) async fn end_of(ended: &mut watch::Receiver<bool>) {
 
 fn stalled(stall: Duration) -> Status {
     Status::deadline_exceeded(format!(
-        "the reader took no message for {} ms (stall_timeout), so the read was ended; read again, \
-         and faster, or serve the job with a longer stall_timeout",
+        "the reader took no message for {} ms (stall_timeout), so the endpoint ended the read; read \
+         again without a pause, or serve the job with a longer stall_timeout",
         stall.as_millis()
     ))
 }
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_stalls_frees_its_place_and_then_ends_with_the_reason() {
+    async fn a_read_that_stalls_frees_its_permit_and_then_ends_with_the_reason() {
         let places = Arc::new(Semaphore::new(1));
         let permit = places.clone().acquire_owned().await.unwrap();
         let (_ends, ended) = watch::channel(false);

@@ -1,8 +1,11 @@
-//! Connections of an endpoint, and those over which no call with the token has come yet.
+//! The connections of an endpoint, and the limit on those that are not authenticated.
 //!
-//! Owns: how many strangers there may be, for how long, and closing connections, whatever their other
-//! ends do: each costs the writer's process a handle, which its log needs too.
-//! Does not own: what a token is (`token`), or when an endpoint ends.
+//! Owns: how many connections without a valid token there may be, for how long, and closing
+//! connections whatever their other ends do. Each costs the writer's process a file handle, and its
+//! log needs handles too.
+//! Does not own: tokens (`token`), or when an endpoint ends.
+//!
+//! A connection is a *stranger* until the first call with the token has come over it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,17 +26,17 @@ use tonic::transport::server::{Connected, TlsConnectInfo};
 
 /// Strangers at a time; one more closes the oldest.
 const STRANGERS: usize = 64;
-/// How long a connection may be a stranger's: it shakes hands and sends its first call.
+/// How long a connection may be a stranger: the time for its handshake and its first call.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Before another try to take a connection.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Whose a connection is, and whether it has to end.
+/// Whether a connection is authenticated, and whether it has to end.
 #[derive(Debug)]
 struct State {
     is_stranger: AtomicBool,
     is_closed: AtomicBool,
-    /// Of the task that reads and writes.
+    /// Wakes the task that reads and writes.
     task: AtomicWaker,
 }
 
@@ -53,7 +56,7 @@ impl State {
 pub(super) struct Connections(Mutex<VecDeque<Weak<State>>>);
 
 impl Connections {
-    /// One more, of which nothing is known.
+    /// Adds a new connection, a stranger.
     fn admit(&self) -> Standing {
         let state = Arc::new(State {
             is_stranger: AtomicBool::new(true),
@@ -70,25 +73,25 @@ impl Connections {
         Standing(state)
     }
 
-    /// Ends those that have shown no token.
+    /// Closes the strangers.
     pub(super) fn close_strangers(&self) {
         let open = self.0.lock();
         let open = open.iter().filter_map(Weak::upgrade);
         open.filter(|state| state.is_stranger()).for_each(|state| state.close());
     }
 
-    /// Ends all, in the middle of a call too.
+    /// Closes all connections, in the middle of a call too.
     pub(super) fn close_all(&self) {
         self.0.lock().iter().filter_map(Weak::upgrade).for_each(|state| state.close());
     }
 }
 
-/// A connection as its calls know it.
+/// The state of a connection, for its calls.
 #[derive(Clone, Debug)]
 pub(super) struct Standing(Arc<State>);
 
 impl Standing {
-    /// Notes that a call with the token has come over the connection with these extensions.
+    /// Records that a call with the token has come over the connection with these extensions.
     pub(super) fn make_known(extensions: &Extensions) {
         let tls = || extensions.get::<TlsConnectInfo<Self>>().map(TlsConnectInfo::get_ref);
         if let Some(standing) = extensions.get::<Self>().or_else(tls) {
@@ -97,7 +100,7 @@ impl Standing {
     }
 }
 
-/// A connection that fails whoever reads or writes once it has to end.
+/// A connection whose reads and writes fail once it has to end.
 pub(super) struct Connection {
     inner: TcpStream,
     standing: Standing,
@@ -105,7 +108,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Asked before each read and write: one that waits for the other end is woken for it.
+    /// Called before each read and write. [`State::close`] wakes a task that waits for the other
+    /// end, so that it gets here.
     fn refuse_closed(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let state = &self.standing.0;
         state.task.register(context.waker());
@@ -117,7 +121,7 @@ impl Connection {
     }
 }
 
-/// Connections as they come.
+/// The stream of accepted connections.
 pub(super) fn accepted(
     listener: TcpListener,
     connections: Arc<Connections>,
@@ -138,9 +142,9 @@ async fn accept(listener: &TcpListener) -> TcpStream {
             Ok((connection, _)) if connection.set_nodelay(true).is_ok() => return connection,
             Ok(_) => continue,
             Err(error) if is_of_caller(&error) => continue,
-            // Of handles, for which whoever asks again at once would spin.
+            // The process has no handle left, for example. A retry without a pause would spin.
             Err(error) if !is_failing => {
-                tracing::warn!(%error, "the endpoint cannot take a connection, and goes on trying");
+                tracing::warn!(%error, "the endpoint cannot accept a connection, and retries");
                 is_failing = true;
             }
             Err(_) => {}
@@ -150,7 +154,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Whether it was the other end that gave a connection up before it was taken.
+/// Whether the other end gave the connection up before it was accepted.
 fn is_of_caller(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)

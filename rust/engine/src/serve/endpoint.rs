@@ -1,7 +1,9 @@
-//! The socket that a job is offered on.
+//! The endpoint: the socket on which a job serves its rows.
 //!
-//! Owns: binding, TLS, the token in front of every call, and the end: with the job, or earlier.
-//! Does not own: what a call answers (`service`), or who may be connected (`connection_limit`).
+//! Owns: binding, TLS, the check of the token before every call, and the end: with the job, or
+//! earlier.
+//! Does not own: the answers of calls (`service`), or the limit on connections
+//! (`connection_limit`).
 
 use std::fmt;
 use std::future::pending;
@@ -31,13 +33,14 @@ use crate::table::Job;
 
 /// Bytes of the largest request: a ticket that names every MemTable of a job.
 const REQUEST_BYTES: usize = 4 << 20;
-/// Calls of one connection at a time; reads are bounded beside that.
+/// Calls of one connection at a time; `max_streams` bounds the reads of all connections beside
+/// that.
 const CALLS: u32 = 64;
-/// How long a connection may be silent before it has to answer.
+/// How long a connection may be silent before a keep-alive ping is sent.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long a connection may take to answer, or to shake hands.
+/// How long a connection may take to answer a ping, and for its TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a reader may leave a message untaken, unless told.
+/// The default of `stall_timeout`.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long calls may take to end once the endpoint ends.
 const GRACE: Duration = Duration::from_secs(2);
@@ -45,29 +48,30 @@ const GRACE: Duration = Duration::from_secs(2);
 /// A certificate and its private key, as paths of PEM files.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// The certificate, with those that it needs to be trusted.
+    /// The certificate, with its chain.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// How a job is offered.
+/// How a job is served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// Where: `grpc://host:port`; port 0 takes a free one.
+    /// The address, `grpc://host:port`; port 0 takes a free port.
     pub address: String,
-    /// What a reader must have; made where absent.
+    /// The token that every call must carry; `None` generates one.
     pub token: Option<Token>,
-    /// Without it what travels, the token too, can be read on the way.
+    /// The certificate. Without TLS rows and token travel unencrypted.
     pub tls: Option<Tls>,
     /// Reads at a time.
     pub max_streams: usize,
-    /// How long a read may leave its next message untaken: it keeps rows in the job's memory.
+    /// How long a reader may take no message before its read ends. A read keeps rows in the job's
+    /// memory.
     pub stall_timeout: Duration,
 }
 
 impl Default for ServeOptions {
-    /// On the loopback interface, for processes of this machine.
+    /// On the loopback interface, for processes of the same machine.
     fn default() -> Self {
         let address = "grpc://127.0.0.1:0".to_owned();
         Self { address, token: None, tls: None, max_streams: 16, stall_timeout: STALL_TIMEOUT }
@@ -82,7 +86,7 @@ pub struct Endpoint {
     server: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Offers the rows in a job's memory to other processes.
+/// Serves the rows in a job's memory to other processes.
 ///
 /// # Errors
 /// An input error for an address that cannot be bound, a certificate that cannot be used, or
@@ -152,29 +156,29 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
             tracing::error!(shard = %shard_id, %error, "the endpoint of the job failed");
         }
     });
-    tracing::info!(shard = %shard_id, %location, "the job is offered");
+    tracing::info!(shard = %shard_id, %location, "the job is served");
     Ok(Endpoint { location, token, stop, server: Mutex::new(Some(server)) })
 }
 
 impl Endpoint {
-    /// Where a reader finds the job.
+    /// The location at which readers connect to the job.
     #[must_use]
     pub fn location(&self) -> &str {
         &self.location
     }
 
-    /// What a reader must have.
+    /// The token that every call must carry.
     #[must_use]
     pub const fn token(&self) -> &Token {
         &self.token
     }
 
-    /// Ends the endpoint: running reads fail, and when this returns the endpoint listens no more.
+    /// Ends the endpoint. Running reads fail. When this returns, the endpoint no longer listens.
     #[boxed]
     pub async fn close(&self) {
         self.stop.send_replace(true);
-        // It stays in its place until it has ended: a call that was cancelled is no end, and a second
-        // one waits for the first.
+        // The handle stays in its place until the server has ended: if this call is cancelled, the
+        // next one still waits for the server. The lock makes a concurrent call wait too.
         let mut place = self.server.lock().await;
         let Some(server) = place.as_mut() else { return };
         if timeout(2 * GRACE, &mut *server).await.is_err() {
@@ -191,7 +195,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Returns when the job or the endpoint ends, and lets the reads know.
+/// Returns when the job or the endpoint ends, after notifying the reads.
 async fn end(mut job: watch::Receiver<bool>, stop: Arc<watch::Sender<bool>>) {
     let mut stopped = stop.subscribe();
     tokio::select! {
@@ -201,7 +205,8 @@ async fn end(mut job: watch::Receiver<bool>, stop: Arc<watch::Sender<bool>>) {
     stop.send_replace(true);
 }
 
-/// Gives calls a while to end once the endpoint does: the other end may never read what is sent.
+/// Closes connections once the endpoint ends: strangers at once, the others after [`GRACE`]. Calls
+/// do not always end by themselves, because the other end may never read its messages.
 async fn close_connections(mut stop: watch::Receiver<bool>, connections: Arc<Connections>) {
     end_of(&mut stop).await;
     connections.close_strangers();
@@ -210,7 +215,7 @@ async fn close_connections(mut stop: watch::Receiver<bool>, connections: Arc<Con
     connections.close_all();
 }
 
-/// Lets nothing pass that does not carry the token, whatever it calls.
+/// Rejects every call without the token.
 fn guard(token: Token) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
         if token.is_carried_by(request.metadata()) {

@@ -1,7 +1,8 @@
-//! A cut's rows as anybody reads them: one row a key, no tombstones, the table's columns.
+//! The newest rows in a job's memory as a plain table: one row for each key, no tombstones, and the
+//! table's columns, so that any Flight client can read them.
 //!
 //! Owns: the choice of the newest row over the MemTables of one job.
-//! Does not own: rows below them; those are in the table.
+//! Does not own: older rows; those are in the table.
 
 use std::sync::Arc;
 
@@ -14,13 +15,14 @@ use lancemem_core::format::{Reconcile, RowSchema, TOMBSTONE};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::RowPosition;
 
-/// The columns of [`NewestRows`], without the ids that say nothing outside of a table.
+/// The columns of [`NewestRows`], without field ids, which have a meaning in their table only.
 pub(super) fn columns(rows: &RowSchema) -> SchemaRef {
     let fields = rows.logical().fields().iter().map(|field| without_ids(field));
     Arc::new(Schema::new(fields.collect::<Vec<Field>>()))
 }
 
-/// A field without its id and those of its parts: whoever got them would hand them back.
+/// A field without its id and the ids of its children. A client could otherwise put rows with these
+/// ids into another table.
 fn without_ids(field: &Field) -> Field {
     let mut metadata = field.metadata().clone();
     metadata.remove(FIELD_ID);
@@ -36,20 +38,20 @@ fn without_ids(field: &Field) -> Field {
     field.clone().with_metadata(metadata).with_data_type(data_type)
 }
 
-/// The newest live row of each key, a batch of the cut at a time.
+/// The newest live row of each key, one batch of the snapshot at a time.
 pub(super) struct NewestRows {
     schema: SchemaRef,
-    /// The job's columns, to which rows of older MemTables come.
+    /// The job's columns, to which rows of older MemTables are reconciled.
     rows: Arc<RowSchema>,
-    /// Each MemTable and which of its rows are in the answer.
+    /// Each MemTable, and a mask of its rows in the answer.
     sources: Vec<(MemTableView, BooleanArray)>,
-    /// The next batch: its source, its place in it, and its first row.
+    /// The next batch: the number of its source, its number there, and its first row.
     next: (usize, usize, usize),
 }
 
 impl NewestRows {
-    /// Chooses among `memtables`, oldest first. It takes time: every key of an older MemTable is
-    /// looked up in the newer ones.
+    /// Chooses among `memtables`, oldest first. It blocks: every key of an older MemTable is looked
+    /// up in the newer ones.
     pub fn of(schema: SchemaRef, rows: Arc<RowSchema>, memtables: Vec<MemTableView>) -> Self {
         let masks: Vec<BooleanArray> = (0..memtables.len())
             .map(|index| {
@@ -78,7 +80,8 @@ impl NewestRows {
         };
         let rows = filter_record_batch(batch, &live)?;
         let rows = self.rows.reconcile(&rows).and_then(|rows| {
-            // Their ids told the columns apart until here; without them, names do.
+            // Columns are matched by field id up to here. The answer has no ids, so from here on
+            // they are matched by name.
             Reconcile::between(rows.schema_ref(), &self.schema)?.apply(&rows, &self.schema)
         });
         rows.map_err(|error| ArrowError::ExternalError(Box::new(error)))

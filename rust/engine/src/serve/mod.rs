@@ -1,11 +1,11 @@
-//! A running job's rows for other processes, over Arrow Flight.
+//! Serves the rows of a running job to other processes, over Arrow Flight.
 //!
-//! Owns: the endpoint that a job offers, who may read it, what travels, and the job as a reader
-//! elsewhere holds it.
-//! Does not own: the cut, which is the job's own snapshot, or the read over it (`table`).
+//! Owns: the endpoint of a job, its authentication, the wire format, and the remote job, which is
+//! the reader's end.
+//! Does not own: the snapshot, which the job takes itself, or the read over it (`table`).
 //!
-//! Reading order: `wire` (what is asked and answered), `token`, `address`, `latest`, `bounded`,
-//! `service`, `connection_limit`, `endpoint`, then `remote`, the other end.
+//! Reading order: `wire` (tickets and answers), `token`, `address`, `latest`, `bounded`, `service`,
+//! `connection_limit`, `endpoint`, then `remote`, the other end.
 
 mod address;
 mod bounded;
@@ -21,8 +21,8 @@ pub use endpoint::{Endpoint, ServeOptions, Tls, serve};
 pub use remote::RemoteJob;
 pub use token::Token;
 
-/// Chooses who does TLS's cryptography: the tree has two of them, for gRPC and for object stores,
-/// and rustls asks for a choice. One that the program made before stays.
+/// Chooses the crypto provider of TLS. The dependencies bring two, for gRPC and for object stores,
+/// and rustls requires a choice. A choice that the program made before stays.
 fn choose_cryptography() {
     drop(rustls::crypto::ring::default_provider().install_default());
 }

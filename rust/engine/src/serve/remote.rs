@@ -1,9 +1,9 @@
-//! A job of another process, as a reader holds it.
+//! A remote job: a job of another process, at its reader's end.
 //!
-//! Owns: asking for a cut and rebuilding it, what was read already, and errors of the other end
-//! in lancemem's words.
-//! Does not own: the read over the cut, or the decision whether the job still owns its shard: the
-//! process that runs it asks storage for every cut.
+//! Owns: requesting a snapshot and rebuilding it, the copy of rows that were received before, and
+//! the conversion of errors of the other end.
+//! Does not own: the read over the snapshot, or the check that the job still owns its shard. The
+//! job's process makes that check, against storage, for every snapshot.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -37,30 +37,30 @@ use super::token::{HEADER, Token};
 use super::wire::{Ask, Header, Held, Part, SNAPSHOT};
 use crate::table::{LiveJob, Table, VersionStamp};
 
-/// How long the other end may say nothing.
+/// How long the other end may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a connection may take.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How often a question is asked again whose connection was cut, and after what pause.
+/// Retries of a request whose connection broke, and the pause before each.
 const REPEATS: usize = 2;
 const REPEAT_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of the largest message, the limit of protobuf: one row may be that large.
 const MESSAGE_BYTES: usize = i32::MAX as usize;
 
-/// A job that another process offers with [`super::serve`].
+/// A job that another process serves with [`super::serve`].
 pub struct RemoteJob {
     location: String,
     shard_id: ShardId,
     client: FlightServiceClient<Channel>,
     token: MetadataValue<Ascii>,
-    /// What was read already. Its lock is held for a whole read, which extends it.
+    /// The rows that were received before. A read extends them and holds the lock until its end.
     copy: Mutex<LocalCopy>,
 }
 
-/// The job's MemTables as far as they are here.
+/// The part of the job's MemTables that was received.
 #[derive(Debug, Default)]
 struct LocalCopy {
-    /// The table that the job was found to write to, and by which version of it.
+    /// The table that the job writes to, and the base version by which that was checked.
     table: Option<(String, VersionStamp)>,
     epoch: WriterEpoch,
     memtables: HashMap<u64, Arc<MemTable>>,
@@ -68,11 +68,11 @@ struct LocalCopy {
 
 impl RemoteJob {
     /// Connects to the job at `location`. With TLS the server's certificate must be signed by one
-    /// of those in the PEM file `tls_root_certificates`.
+    /// of the certificates in the PEM file `tls_root_certificates`.
     ///
     /// # Errors
-    /// An input error for a location that is none, certificates that are none, or a token that is
-    /// refused; a storage error where nobody answers.
+    /// An input error for a malformed location, unreadable certificates, or a token that is
+    /// refused; a storage error where the endpoint does not answer.
     #[boxed]
     pub async fn connect(
         location: &str,
@@ -83,12 +83,12 @@ impl RemoteJob {
         let location = address.location();
         if !address.tls && tls_root_certificates.is_some() {
             return Err(Error::input(format!(
-                "{location} is without TLS, so tls_root_certificates would check nothing; a job that \
-                 is served with TLS is at grpc+tls://"
+                "{location} is without TLS, so tls_root_certificates cannot be used; the location of a \
+                 job that is served with TLS begins with grpc+tls://"
             )));
         }
         let unusable = |error: tonic::transport::Error| {
-            Error::input(format!("the connection to {location} cannot be made: {error}"))
+            Error::input(format!("cannot connect to {location}: {error}"))
         };
         let mut connection = Connection::from_shared(address.url())
             .map_err(unusable)?
@@ -99,8 +99,8 @@ impl RemoteJob {
         if address.tls {
             let Some(roots) = tls_root_certificates else {
                 return Err(Error::input(format!(
-                    "{location} speaks TLS: pass tls_root_certificates, a PEM file with the \
-                     certificate that signed the server's"
+                    "{location} uses TLS: pass tls_root_certificates, a PEM file with the certificate \
+                     that signed the certificate of the server"
                 )));
             };
             let roots = Certificate::from_pem(read(&roots).await?);
@@ -122,7 +122,7 @@ impl RemoteJob {
         Ok(Arc::new(job))
     }
 
-    /// Where the job is.
+    /// The location of the job's endpoint.
     #[must_use]
     pub fn location(&self) -> &str {
         &self.location
@@ -142,16 +142,17 @@ impl RemoteJob {
         request
     }
 
-    /// Asks again where the connection is cut under the question: that says nothing about the job,
-    /// and over the next connection either it answers or nobody listens.
+    /// Sends a request, and retries where the connection breaks. A broken connection does not mean
+    /// that the job has ended: over the next connection it either answers, or the connection is
+    /// refused.
     async fn ask(&self, question: &Ask) -> Result<FlightDataDecoder> {
         let ticket = Ticket::new(question.encode());
         let mut answer = self.do_get(ticket.clone()).await?;
         for _ in 0..REPEATS {
-            if !answer.as_ref().is_err_and(is_cut) {
+            if !answer.as_ref().is_err_and(is_broken) {
                 break;
             }
-            // A channel may not know yet that its connection is gone.
+            // The channel needs a moment to notice that its connection is closed.
             #[expect(clippy::disallowed_methods, reason = "the pause is the point")]
             tokio::time::sleep(REPEAT_PAUSE).await;
             answer = self.do_get(ticket.clone()).await?;
@@ -169,8 +170,8 @@ impl RemoteJob {
         answer.map_err(|_| self.silent())
     }
 
-    /// A cut of the job, of which only what is new travels.
-    async fn read_cut(&self, table: &Table) -> Result<ShardSnapshot> {
+    /// A snapshot of the job. Only rows that were not received before travel.
+    async fn read_snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
         let rows = table.row_schema();
         let mut copy = self.copy.lock().await;
         copy.forget_other_columns(&rows);
@@ -178,7 +179,7 @@ impl RemoteJob {
 
         let header = match self.next(&mut messages).await? {
             Some((DecodedPayload::Schema(_), metadata)) => Header::parse(&metadata)?,
-            _ => return Err(self.strange("it sent no schema")),
+            _ => return Err(self.strange("the answer does not begin with a schema")),
         };
         self.check(&header, table)?;
         let place = Some((table.location().home(), header.base));
@@ -193,16 +194,25 @@ impl RemoteJob {
             let mut have = memtable.rows();
             if have != part.from_row {
                 copy.memtables.clear();
-                return Err(self.strange("it goes on at another row than the one asked for"));
+                return Err(self.strange(&format!(
+                    "the rows of MemTable {} begin at row {}, requested were rows from {have} on",
+                    part.id, part.from_row
+                )));
             }
             while have < part.rows {
                 let Some(batch) = self.next_batch(&mut messages).await? else {
-                    return Err(self.strange("its answer ended early"));
+                    return Err(self.strange(&format!(
+                        "the answer ended after {have} of {} rows of MemTable {}",
+                        part.rows, part.id
+                    )));
                 };
                 have += batch.num_rows();
                 if have > part.rows {
                     copy.memtables.clear();
-                    return Err(self.strange("it sent more rows than it said"));
+                    return Err(self.strange(&format!(
+                        "the answer has at least {have} rows of MemTable {}, its header records {}",
+                        part.id, part.rows
+                    )));
                 }
                 let accepted = rows.conform(&batch)?;
                 let bytes = accepted.memory_bytes();
@@ -212,10 +222,11 @@ impl RemoteJob {
         }
         if self.next_batch(&mut messages).await?.is_some() {
             copy.memtables.clear();
-            return Err(self.strange("it sent more rows than it said"));
+            return Err(self.strange("the answer has more batches than its header records"));
         }
         copy.forget_flushed(&header);
-        let manifest = header.manifest.ok_or_else(|| self.strange("it sent no manifest"))?;
+        let no_manifest = || self.strange("the answer has no shard manifest");
+        let manifest = header.manifest.ok_or_else(no_manifest)?;
         memtables.retain(|view| view.rows() > 0);
         Ok(ShardSnapshot { manifest: Arc::new(manifest), memtables })
     }
@@ -242,18 +253,18 @@ impl RemoteJob {
                 Some((DecodedPayload::RecordBatch(batch), _)) => return Ok(Some(batch)),
                 Some((DecodedPayload::None, _)) => {}
                 Some((DecodedPayload::Schema(_), _)) => {
-                    return Err(self.strange("it sent a second schema"));
+                    return Err(self.strange("the answer has a second schema"));
                 }
             }
         }
     }
 
-    /// Refuses the cut of another table: two tables can have shards of the same id.
+    /// Refuses the snapshot of another table: two tables can have shards with the same id.
     fn check(&self, header: &Header, table: &Table) -> Result<()> {
         let name = table.location().name();
         if header.table != name {
             return Err(Error::input(format!(
-                "the job at {} writes to a table '{}', this is '{name}'",
+                "the job at {} writes to table '{}', not to table '{name}'",
                 self.location, header.table
             )));
         }
@@ -261,20 +272,20 @@ impl RemoteJob {
             || header.manifest.as_ref().is_some_and(|below| below.shard_id != self.shard_id)
         {
             return Err(Error::input(format!(
-                "{} offers a job of another shard now; connect again",
-                self.location
+                "{} now serves a job of another shard than shard {}; connect again",
+                self.location, self.shard_id
             )));
         }
         Ok(())
     }
 
-    /// Refuses the cut of a table that has the same name in another place.
+    /// Refuses the snapshot of a table with the same name at another location.
     async fn check_base(&self, base: VersionStamp, table: &Table) -> Result<()> {
         if table.has_had(base).await? {
             return Ok(());
         }
         Err(Error::input(format!(
-            "the job at {} writes to another table '{}' than {}",
+            "the job at {} writes to another table of the name '{}' than table {}",
             self.location,
             table.location().name(),
             table.uri()
@@ -284,15 +295,16 @@ impl RemoteJob {
     fn refusal(&self, status: &Status) -> Error {
         let text = status.message();
         match status.code() {
-            Code::Unauthenticated => {
-                Error::input(format!("the job at {} refuses the token", self.location))
-            }
-            Code::FailedPrecondition => self.stopped(text),
-            Code::InvalidArgument | Code::Unimplemented => Error::input(format!(
-                "the job at {} does not understand the call: {text}",
+            Code::Unauthenticated => Error::input(format!(
+                "the job at {} refuses the token; pass the token of its endpoint",
                 self.location
             )),
-            _ if nobody_listens(status) => self.stopped("nobody listens there"),
+            Code::FailedPrecondition => self.stopped(text),
+            Code::InvalidArgument | Code::Unimplemented => Error::input(format!(
+                "the job at {} does not support the call: {text}",
+                self.location
+            )),
+            _ if is_connection_refused(status) => self.stopped("connection refused"),
             _ => Error::storage(format!("reading the job at {}", self.location), text),
         }
     }
@@ -319,11 +331,11 @@ impl LiveJob for RemoteJob {
     }
 
     async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
-        self.read_cut(table).await
+        self.read_snapshot(table).await
     }
 }
 
-/// Without the token.
+/// Does not show the token.
 impl fmt::Debug for RemoteJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteJob")
@@ -339,7 +351,7 @@ impl LocalCopy {
         Held { epoch: self.epoch, rows: rows.collect() }
     }
 
-    /// A table handle that was opened after a change of columns takes no rows of before.
+    /// Forgets MemTables whose columns are not the table handle's: the schema has changed since.
     fn forget_other_columns(&mut self, rows: &RowSchema) {
         self.memtables.retain(|_, memtable| memtable.schema() == rows.storage());
     }
@@ -351,7 +363,7 @@ impl LocalCopy {
         }
     }
 
-    /// The MemTable that `partition` goes on with.
+    /// The MemTable that `part` extends.
     fn memtable(&mut self, part: &Part, rows: &RowSchema) -> Arc<MemTable> {
         let new = || {
             let layout = memtable_layout(rows, KeyIndexKind::default());
@@ -360,19 +372,21 @@ impl LocalCopy {
         self.memtables.entry(part.id).or_insert_with(new).clone()
     }
 
-    /// What the cut does not name is in an SSTable that its manifest lists.
+    /// Forgets MemTables that the snapshot does not name: their rows are in SSTables that its
+    /// manifest lists.
     fn forget_flushed(&mut self, header: &Header) {
         self.memtables.retain(|id, _| header.parts.iter().any(|part| part.id == *id));
     }
 }
 
-/// Whether no answer came because the connection broke: what a server answers has no cause.
-fn is_cut(status: &Status) -> bool {
-    status.source().is_some() && !nobody_listens(status)
+/// Whether the connection broke before an answer came. The status of an answer has no source.
+fn is_broken(status: &Status) -> bool {
+    status.source().is_some() && !is_connection_refused(status)
 }
 
-/// Whether nobody listens: the process that ran the job is gone, or has ended its endpoint.
-fn nobody_listens(error: &(dyn StdError + 'static)) -> bool {
+/// Whether no process listens at the address: the job's process is gone, or has closed its
+/// endpoint.
+fn is_connection_refused(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

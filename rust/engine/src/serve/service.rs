@@ -1,8 +1,8 @@
 //! The Flight service of one job.
 //!
-//! Owns: what each call answers, and how many reads run at a time.
-//! Does not own: how a read ends (`bounded`), who may call (`endpoint` puts the token in front), or the
-//! socket.
+//! Owns: the answer of each call, and the limit on concurrent reads.
+//! Does not own: the end of a read (`bounded`), authentication (`endpoint` checks the token before
+//! each call), or the socket.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,7 +34,8 @@ use crate::table::Job;
 type Answer<T> = Result<Response<T>, Status>;
 type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
-/// Answers calls for a job that it does not keep alive.
+/// Answers calls for a job, to which it holds a weak reference: an endpoint does not keep a job
+/// alive.
 #[derive(Debug)]
 pub(super) struct JobService {
     job: Weak<Job>,
@@ -43,16 +44,16 @@ pub(super) struct JobService {
     ended: watch::Receiver<bool>,
 }
 
-/// What bounds the reads of an endpoint.
+/// The limits on reads of an endpoint.
 pub(super) struct Limits {
-    /// How many SSTable at a time.
+    /// Reads at a time.
     pub streams: usize,
-    /// How long one may leave its next message untaken.
+    /// How long a reader may take no message before its read ends.
     pub stall: Duration,
 }
 
 impl JobService {
-    /// A service of `job` whose reads keep to `limits`, until `ended`.
+    /// A service of `job` within `limits`, until `ended` is true.
     pub fn new(job: Weak<Job>, limits: &Limits, ended: watch::Receiver<bool>) -> Self {
         Self { job, streams: Arc::new(Semaphore::new(limits.streams)), stall: limits.stall, ended }
     }
@@ -64,8 +65,8 @@ impl JobService {
 
     async fn read(&self, ask: Ask) -> Result<Answers<FlightData>, Status> {
         let job = self.job()?;
-        // Storage is asked after the cut was taken: a fenced job that does not know it yet must
-        // not show rows that its successor has replaced.
+        // Ownership is checked against storage after the snapshot was taken. A job that was fenced
+        // without having noticed must not show rows that its successor has replaced.
         let snapshot = job.owned_snapshot().await.map_err(|error| refusal(&error))?;
         match ask {
             Ask::Rows => {
@@ -75,7 +76,8 @@ impl JobService {
                 let columns = schema.clone();
                 let choose = move || NewestRows::of(columns, rows, snapshot.memtables);
                 let rows = tokio::task::spawn_blocking(choose).await;
-                let rows = rows.map_err(|_| Status::internal("the choice of rows failed"))?;
+                let rows =
+                    rows.map_err(|_| Status::internal("choosing the newest rows panicked"))?;
                 Ok(encode(schema, Vec::new(), stream::iter(rows)))
             }
             Ask::Snapshot(held) => {
@@ -97,7 +99,7 @@ impl JobService {
         let schema = match name {
             ROWS => latest::columns(&job.row_schema()),
             SNAPSHOT => job.row_schema().storage().clone(),
-            _ => return Err(Status::not_found("this endpoint has 'rows' and 'snapshot'")),
+            _ => return Err(Status::not_found("this endpoint serves 'rows' and 'snapshot'")),
         };
         let info = FlightInfo::new()
             .try_with_schema(&schema)
@@ -111,8 +113,8 @@ impl JobService {
     }
 }
 
-/// The batches of a MemTable that a reader lacks, small ones put together, with the columns that
-/// the job has now.
+/// The rows of a MemTable that a reader lacks, with the job's present columns. Small batches are
+/// concatenated.
 fn missing(
     part: &Part,
     view: &MemTableView,
@@ -134,15 +136,15 @@ fn missing(
     })
 }
 
-/// arrow-flight 58 says of large lists that they are small ones, and sends them as they are: whoever
-/// reads them gets other values.
+/// Refuses large lists. arrow-flight 58 encodes their type as small lists but sends 64-bit offsets,
+/// so a reader would get wrong values.
 pub(super) fn refuse_large_lists(schema: &Schema) -> Result<(), Error> {
     let Some(column) = schema.fields().iter().find(|field| has_large_list(field.data_type()))
     else {
         return Ok(());
     };
     Err(Error::input(format!(
-        "column '{}' has large lists, which a job cannot serve; make them lists",
+        "column '{}' has large lists, which a job cannot serve; use lists with 32-bit offsets",
         column.name()
     )))
 }
@@ -172,7 +174,7 @@ fn encode(
         .boxed()
 }
 
-/// What a caller is told, sorted by what it does next.
+/// The status of an error. Its code depends on what the caller can do next.
 fn refusal(error: &Error) -> Status {
     let text = error.to_string();
     match error.kind() {
@@ -207,7 +209,9 @@ impl FlightService for JobService {
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
         let ask = Ask::parse(&request.into_inner().ticket).map_err(|error| refusal(&error))?;
         let permit = self.streams.clone().try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted("as many reads run as this endpoint allows; call again")
+            Status::resource_exhausted(
+                "as many reads run as max_streams of this endpoint allows; call again",
+            )
         })?;
         let messages = self.read(ask).await?;
         Ok(Response::new(bounded(messages, permit, self.ended.clone(), self.stall)))
@@ -220,7 +224,7 @@ impl FlightService for JobService {
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
         let job = self.job()?;
         if name_of(request.get_ref()) != ROWS {
-            return Err(Status::not_found("this endpoint has the schema of 'rows'"));
+            return Err(Status::not_found("this endpoint serves the schema of 'rows'"));
         }
         let (schema, options) = (latest::columns(&job.row_schema()), IpcWriteOptions::default());
         SchemaResult::try_from(SchemaAsIpc::new(&schema, &options))

@@ -1,7 +1,8 @@
 //! The bearer token of an endpoint.
 //!
-//! Owns: making one, comparing one in constant time, and never showing one.
-//! Does not own: how it travels; that is gRPC metadata, over TLS where the network is not trusted.
+//! Owns: generating a token, comparing tokens in constant time, and keeping them out of all output.
+//! Does not own: how a token travels; that is gRPC metadata, over TLS where the network is not
+//! trusted.
 
 use std::fmt;
 use std::hint::black_box;
@@ -10,28 +11,28 @@ use lancemem_core::store::hide;
 use lancemem_core::types::{Error, Result};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
-/// Where the token stands in a call.
+/// The metadata key of the token in a call.
 pub(super) const HEADER: &str = "authorization";
 /// Hexadecimal digits of a generated token: 256 bits.
 const DIGITS: usize = 64;
 /// A shorter token could be guessed.
 const SHORTEST: usize = 16;
-/// A longer one does not fit the headers that a server takes.
+/// A longer token does not fit into the headers that a server accepts.
 const LONGEST: usize = 4_096;
 
-/// A secret that its holder may read a job with.
+/// The secret that gives access to a job's rows.
 #[derive(Clone)]
 pub struct Token(String);
 
 impl Token {
-    /// A new one with 256 random bits.
+    /// A new token with 256 random bits.
     #[must_use]
     pub fn generate() -> Self {
         let mut digits = String::with_capacity(3 * 30);
         while digits.len() < DIGITS {
-            #[expect(clippy::disallowed_methods, reason = "a secret that a seed gives is none")]
+            #[expect(clippy::disallowed_methods, reason = "a secret must not be seeded")]
             let random = uuid::Uuid::new_v4().simple().to_string();
-            // Without the two digits that say that it is a random UUID.
+            // Without the two digits for version and variant, which are not random.
             digits.push_str(&random[..12]);
             digits.push_str(&random[13..16]);
             digits.push_str(&random[17..]);
@@ -41,11 +42,11 @@ impl Token {
         Self(digits)
     }
 
-    /// The token that `text` is.
+    /// The token with the given text.
     ///
     /// # Errors
-    /// An input error, which does not show it, for less than 16 characters, more than 4,096, or others
-    /// than visible ASCII.
+    /// An input error, which does not show the text, for less than 16 characters, more than 4,096,
+    /// or characters that are not visible ASCII.
     pub fn new(text: impl Into<String>) -> Result<Self> {
         let text = text.into();
         let fits = (SHORTEST..=LONGEST).contains(&text.len());
@@ -59,7 +60,7 @@ impl Token {
         Ok(Self(text))
     }
 
-    /// The token itself, for whoever hands it to a reader.
+    /// The token as text, to hand it to a reader.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -73,7 +74,8 @@ impl Token {
         Ok(value)
     }
 
-    /// Whether a call carries this token. The time that takes says nothing about the token.
+    /// Whether a call carries this token. The time of the comparison does not depend on the token's
+    /// bytes, so a caller cannot guess them one by one.
     pub(super) fn is_carried_by(&self, metadata: &MetadataMap) -> bool {
         let Some(value) = metadata.get(HEADER) else { return false };
         let Some((scheme, given)) = value.as_bytes().split_at_checked("Bearer ".len()) else {

@@ -1,11 +1,12 @@
-//! What a reader asks an endpoint for, and how the answer to a snapshot begins.
+//! The wire format: tickets, and the header of an answer with a snapshot.
 //!
-//! Owns: the text of tickets, and the header that makes a stream of batches a cut again.
+//! Owns: the text of tickets, and the header from which a reader rebuilds a snapshot out of
+//! batches.
 //! Does not own: batches, which travel as Flight's own messages.
 //!
-//! Tickets: `rows`, or `snapshot`, or `snapshot EPOCH ID:ROWS,ID:ROWS` of a reader that holds so
-//! many rows of those MemTables already. The answer to a snapshot carries the header in the
-//! metadata of its first message; the batches of each MemTable follow in its order.
+//! Tickets: `rows`, or `snapshot`, or `snapshot EPOCH ID:ROWS,ID:ROWS` from a reader that already
+//! has so many rows of those MemTables. The answer to `snapshot` carries the header in the metadata
+//! of its first message. The batches of the MemTables follow in the order of the header.
 
 use lancemem_core::format::ShardManifest;
 use lancemem_core::shard::ShardSnapshot;
@@ -13,28 +14,28 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WriterEpoch};
 
 use crate::table::{Job, VersionStamp};
 
-/// The name of the view that anybody can read as a table.
+/// The ticket of the newest rows as a plain table, for any Flight client.
 pub(super) const ROWS: &str = "rows";
-/// The name of the cut that a reader of lancemem rebuilds.
+/// The ticket of a snapshot, which a reader of lancemem rebuilds.
 pub(super) const SNAPSHOT: &str = "snapshot";
-/// The first line of a header; another number is another layout.
+/// The first line of a header; the number is the version of its layout.
 const MAGIC: &str = "lancemem-snapshot 2";
-/// More MemTables than this are in no job.
+/// A bound on the MemTables that are read from a header. No job has so many.
 const MOST_MEMTABLES: usize = 100_000;
 
-/// What one read asks for.
+/// The request of one read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// The newest rows in the job's memory, as a table.
     Rows,
-    /// The job's cut, less what the reader has.
+    /// The job's snapshot, without the rows that the reader has.
     Snapshot(Held),
 }
 
-/// What a reader holds of a job.
+/// The rows of a job that a reader already has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// The job's epoch: MemTables of another job have nothing to do with these.
+    /// The job's epoch. Rows of a job with another epoch do not count.
     pub epoch: WriterEpoch,
     /// Rows by MemTable.
     pub rows: Vec<(u64, usize)>,
@@ -64,10 +65,9 @@ impl Ask {
         }
     }
 
-    /// Reads a ticket that anybody may have written.
+    /// Parses a ticket, which is untrusted input.
     pub fn parse(ticket: &[u8]) -> Result<Self> {
-        let refused =
-            || Error::input("the ticket is not one of this endpoint; use 'rows' or 'snapshot'");
+        let refused = || Error::input("unknown ticket; this endpoint serves 'rows' and 'snapshot'");
         let text = std::str::from_utf8(ticket).map_err(|_| refused())?;
         let mut words = text.split(' ');
         match (words.next(), words.next(), words.next(), words.next()) {
@@ -90,17 +90,17 @@ impl Ask {
 /// Rows of one MemTable in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Tells the MemTable from all others of the job.
+    /// The id of the MemTable, unique in the job's process.
     pub id: u64,
     /// Its generation.
     pub generation: Generation,
-    /// Rows that the reader has; the answer goes on behind them.
+    /// Rows that the reader has; the answer begins behind them.
     pub from_row: usize,
-    /// Rows in the cut.
+    /// Rows in the snapshot.
     pub rows: usize,
 }
 
-/// What makes the batches of an answer a cut.
+/// The header from which a reader rebuilds a snapshot out of the batches of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// The job's shard.
@@ -109,16 +109,17 @@ pub(super) struct Header {
     pub epoch: WriterEpoch,
     /// The name of its table.
     pub table: String,
-    /// A version of its table: two tables of a name in different places have different ones.
+    /// A version of its table, which tells apart two tables of the same name at different
+    /// locations.
     pub base: VersionStamp,
     /// Its MemTables, oldest first.
     pub parts: Vec<Part>,
-    /// The shard manifest below them; none where only the job is described.
+    /// The shard manifest of the snapshot; `None` in a description of the job alone.
     pub manifest: Option<ShardManifest>,
 }
 
 impl Header {
-    /// What `job` is, without a cut.
+    /// The description of `job`, without a snapshot.
     pub fn of_job(job: &Job) -> Self {
         Self {
             shard_id: job.shard_id(),
@@ -130,12 +131,13 @@ impl Header {
         }
     }
 
-    /// The header of `snapshot` for a reader who has `held`.
+    /// The header of `snapshot` for a reader that has `held`.
     pub fn of_snapshot(job: &Job, snapshot: &ShardSnapshot, held: &Held) -> Self {
         let of_job = Self::of_job(job);
         let parts = snapshot.memtables.iter().map(|view| {
             let (id, rows) = (view.memtable_id(), view.rows());
-            // A reader that has more than there is has read another cut: it begins anew.
+            // A reader with more rows than the snapshot has rows of another snapshot: it starts
+            // again.
             let from_row = Some(held.rows_of(of_job.epoch, id)).filter(|from| *from <= rows);
             Part { id, generation: view.generation(), from_row: from_row.unwrap_or(0), rows }
         });
@@ -143,7 +145,7 @@ impl Header {
         Self { parts: parts.collect(), manifest, ..of_job }
     }
 
-    /// Lines of text, an empty one, then the bytes of the manifest.
+    /// Lines of text, an empty line, then the bytes of the manifest.
     pub fn encode(&self) -> Vec<u8> {
         let parts: Vec<String> = self
             .parts
@@ -166,9 +168,12 @@ impl Header {
         bytes
     }
 
-    /// Reads what an endpoint sent.
+    /// Parses the header that an endpoint sent.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let broken = || Error::storage("reading a job", "it does not answer as lancemem does");
+        let broken = || {
+            let why = format!("the answer has no header of the format '{MAGIC}'");
+            Error::storage("reading a job", why)
+        };
         let end = bytes.windows(2).position(|pair| pair == b"\n\n").ok_or_else(broken)?;
         let text = std::str::from_utf8(&bytes[..end]).map_err(|_| broken())?;
         let mut lines = text.lines();
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_reads_back_and_a_cut_one_is_refused() {
+    fn a_header_reads_back_and_a_truncated_one_is_refused() {
         let shard_id = ShardId::from_u128(5);
         let part = |id, from_row| Part { id, generation: Generation(id), from_row, rows: 9 };
         let header = Header {

@@ -1,7 +1,7 @@
-//! A read of the newest version, begun again where that was cleaned up while it ran.
+//! Retries a read of the newest version if that version was cleaned up while the read ran.
 //!
-//! Owns: when a read that found damage is repeated. Does not own: reads of a snapshot that the caller pinned, which
-//! cannot move on, or rows that were handed out already.
+//! Owns: when a read that found damage is repeated. Does not own: reads of a snapshot that the
+//! caller holds, which cannot move to a newer version, or rows that were returned already.
 
 use std::sync::Arc;
 
@@ -11,12 +11,13 @@ use super::Table;
 use crate::damage::naming_damage;
 use crate::snapshot::Snapshot;
 
-/// Reads that may find a file missing although another program commits and cleans up beside them.
+/// Attempts of a read whose files another program keeps cleaning up.
 const ATTEMPTS: u32 = 4;
 
 impl Table {
-    /// What `read` makes of what `pin` pins. A file that is missing is damage where the base version of the read
-    /// is the newest still; else both are done again.
+    /// Runs `read` on the snapshot that `pin` takes. If the read finds damage and its base version
+    /// is no longer the newest, another program may have cleaned that version up: both calls are
+    /// repeated. If it is the newest, the damage is returned.
     ///
     /// # Errors
     /// Those of `pin` and `read`.
@@ -46,7 +47,7 @@ impl Table {
             if newest == version {
                 return Err(error);
             }
-            tracing::info!(table = self.uri(), version, newest, %error, "a read begins again");
+            tracing::info!(table = self.uri(), version, newest, %error, "a read is repeated");
             attempt += 1;
         }
     }

@@ -1,12 +1,12 @@
-//! A column of a narrow number type under a wider one.
+//! Widens a column of a number type.
 //!
-//! Owns: the column's values of every base fragment in a new data file, and the commit that
-//! gives it the wider type, a new field id, and the old one as a mark, by which rows of older SSTables
-//! and WAL entries find it.
-//! Does not own: how rows above the base come to the wider type (`schema`).
+//! Owns: a new data file with the column's values for every base fragment, and the commit that
+//! gives the column the wider type, a new field id, and the old field id in its metadata. By the
+//! old id, rows of older SSTables and WAL entries are matched with the column.
+//! Does not own: casting rows above the base table as they are read (`schema`).
 //!
-//! lance itself refuses a change of type where a table has a MemWAL, because it knows no such mark,
-//! and rows above the base would lose their values.
+//! Lance itself refuses to change a type in a table with a MemWAL index. It does not know that
+//! metadata, so rows above the base table would lose their values.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -35,17 +35,17 @@ use crate::sstable::data_file_name;
 
 /// Rows that are cast at once.
 const BATCH_ROWS: u32 = 65_536;
-/// Batches that are read ahead.
+/// Batches that are prefetched.
 const BATCHES_AHEAD: usize = 4;
 /// Fragments that are written at the same time.
 const FRAGMENTS: usize = 2;
-/// Commits of others that may come first. Each costs the whole column again.
+/// Attempts to commit. After a concurrent commit the whole column is written again.
 const ATTEMPTS: usize = 8;
 const DATA: &str = "data";
 
 impl Table {
-    /// Changes the type of a column, from int32 to int64 or from float32 to float64, and returns
-    /// the base version that has it. Stored rows of shards keep the narrow values, which are
+    /// Changes the type of a column, from int32 to int64 or from float32 to float64. Returns the
+    /// base version with the new type. Stored rows of shards keep the narrow values, which are
     /// widened when they are read.
     ///
     /// # Errors
@@ -56,7 +56,8 @@ impl Table {
         let sharding = self.sharding().and_then(Sharding::column);
         if sharding.is_some_and(|sharding| sharding == column) {
             return Err(Error::input(format!(
-                "column '{column}' of table {}: rows find their shard by it, and would find another",
+                "column '{column}' of table {}: the sharding column keeps its type, because the hash of \
+                 its value chooses the shard of a row",
                 self.uri()
             )));
         }
@@ -71,7 +72,7 @@ impl Table {
     }
 }
 
-/// A column, and what it becomes.
+/// A column and its new type.
 struct Widening {
     old: Field,
     to: DataType,
@@ -107,13 +108,14 @@ impl Widening {
         }
         let version = base.manifest().data_storage_format.lance_file_format();
         if version == ConcreteFileVersion::V1 {
-            return Err(refused("the table's files are of Lance's first version"));
+            return Err(refused("the data files of the table are of Lance's legacy format 0.1"));
         }
         if base.fragments().iter().any(|fragment| !fragment.overlays.is_empty()) {
             return Err(refused("the table has overlays; compact its files first"));
         }
         let mut schema = base.schema().clone();
-        let field = schema.mut_field_by_id(old.id).ok_or_else(|| refused("it has no field id"))?;
+        let field =
+            schema.mut_field_by_id(old.id).ok_or_else(|| refused("the column has no field id"))?;
         field.logical_type = LogicalType::try_from(to).context(action)?;
         field.id = base.manifest().max_field_id() + 1;
         field.metadata.insert(WIDENED_FROM.to_owned(), widened_mark(old.id, field.id));
@@ -129,12 +131,12 @@ impl Widening {
         futures::stream::iter(written).buffered(FRAGMENTS).try_collect().await
     }
 
-    /// The fragment with the column in a file of its own. One that is older than the column gets
-    /// its nulls written: Lance takes no new field id that a fragment has not.
+    /// The fragment with the column in a separate file. A fragment that is older than the column
+    /// gets a file of nulls: Lance accepts a new field id only if every fragment has it.
     async fn fragment(&self, base: &Dataset, fragment: &FileFragment) -> Result<Fragment> {
         let mut widened = fragment.metadata().clone();
         widened.files.push(self.write(base, fragment).await?);
-        // A file of nothing but columns that the table had before is of no use any more.
+        // Drop files whose columns are all gone from the schema.
         let lineage = widened.spilled_row_lineage_field_ids();
         let is_used = |id: &i32| self.schema.field_by_id(*id).is_some() || lineage.contains(id);
         widened.files.retain(|file| file.fields.iter().any(is_used));
@@ -159,7 +161,7 @@ impl Widening {
         let physical = fragment.physical_rows().await.in_base(&action)?;
         if fragment.metadata().files.iter().any(|file| file.fields.contains(&self.old.id)) {
             let narrow = base.schema().project(&[&self.old.name]).context(&action)?;
-            // Rows are told by their places in a file, so deleted ones keep theirs.
+            // Lance identifies a row by its position in the file, so deleted rows are written too.
             let config = FragReadConfig::default().with_ignore_deletions(true);
             let reader = fragment.open(&narrow, config).await.in_base(&action)?;
             let rows = reader.read_all(BATCH_ROWS).await.context(&action)?;
@@ -178,9 +180,9 @@ impl Widening {
         let written = writer.finish().await.context(&action)?;
         if written.num_rows != physical as u64 {
             return Err(Error::Internal(format!(
-                "{action}: {} of {physical} rows of fragment {} were read",
-                written.num_rows,
-                fragment.id()
+                "{action}: fragment {} has {physical} rows, {} were read",
+                fragment.id(),
+                written.num_rows
             )));
         }
         let size = NonZero::new(written.size_bytes);

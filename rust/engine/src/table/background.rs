@@ -1,10 +1,12 @@
-//! Maintenance beside a running job: deletion vectors of what it flushes, compaction and
-//! collection in the writer's process.
+//! Background maintenance in the process of a running job: deletion vectors of flushed SSTables,
+//! compaction and garbage collection.
 //!
-//! Owns: when the debt of the job's shard is worth a round, the task that makes it, its counters
-//! and its end.
-//! Does not own: what a round does (`deletion_vectors`, `compaction`, `garbage`). It claims nothing, so it
-//! cannot fence the job beside it; no put waits for it, and no put learns of its errors.
+//! Owns: when a shard has enough uncompacted generations for a round, the task that runs the round,
+//! its counters and its end.
+//! Does not own: the work of a round (`deletion_vectors`, `compaction`, `garbage`).
+//!
+//! Maintenance claims no shard, so it cannot fence the job beside it. Puts do not wait for it, and
+//! its errors fail no put.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -24,45 +26,47 @@ use super::Table;
 use crate::compaction::CompactionSettings;
 use crate::garbage::CollectionSettings;
 
-/// After a failed round the next comes not sooner; doubled each time, up to the interval.
+/// The backoff after a failed round; doubled each time, up to the interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// A collection lists the whole shard. So many of them in the time after which garbage may go.
+/// Collections in one grace period. A collection lists the whole shard, so it is not part of each
+/// round.
 const COLLECTIONS_A_GRACE: u32 = 4;
 
-/// A file of the base is garbage after a week, and every version there ever was is read to know that none names it.
+/// The interval at which files of the base table are collected. Such a file is garbage after a
+/// week, and finding it reads every version of the table.
 const BASE_FILES: Duration = Duration::from_hours(24);
 
-/// What the maintenance of a job did so far.
+/// The counters of a job's maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceStats {
     /// Compactions that moved at least one generation.
     pub compactions: u64,
-    /// Generations that they moved, of all shards.
+    /// Generations that those compactions moved, of all shards.
     pub compacted_generations: u64,
     /// Collections of garbage.
     pub collections: u64,
-    /// Bytes that they removed.
+    /// Bytes that those collections removed.
     pub collected_bytes: u64,
     /// Files of deletion vectors that were written for flushed SSTables.
     pub deletion_vector_files: u64,
-    /// Milliseconds of all that.
+    /// Milliseconds that all of this took.
     pub maintenance_ms: u64,
     /// Rounds that failed.
     pub maintenance_errors: u64,
-    /// Why the newest of them failed; gone after a round that did not.
+    /// The error of the newest round; `None` after a round that succeeded.
     pub last_maintenance_error: Option<String>,
 }
 
-/// The task beside a job. Dropping it ends the task at its next await.
+/// The maintenance task of a job. Dropping this handle ends the task at its next await.
 #[derive(Debug)]
 pub(super) struct Maintenance {
     table: Arc<Table>,
     shard_id: ShardId,
     task: AbortHandle,
     stats: Arc<watch::Sender<MaintenanceStats>>,
-    /// What it has on its way to the table.
+    /// Writes of the task that cannot be cancelled any more.
     changes: Changes,
-    /// Closed once the task is gone.
+    /// Closed once the task has ended.
     ended: watch::Receiver<()>,
 }
 
@@ -85,16 +89,16 @@ impl Maintenance {
         self.stats.borrow().clone()
     }
 
-    /// Cancels what the task does and returns when it does nothing any more.
+    /// Cancels the task and returns after its last write has ended.
     #[boxed]
     pub async fn stop(&self) {
         self.task.abort();
-        // Nothing is ever sent: the only news is that the sender is gone.
+        // Nothing is ever sent: this returns when the sender is dropped.
         let _ = self.ended.clone().changed().await;
         self.changes.ended().await;
     }
 
-    /// Looks up what the last flush of a job that has ended supersedes.
+    /// Writes the deletion vectors of the last flush of a job that has ended.
     #[boxed]
     pub async fn look_up(&self) {
         look_up(&self.table, self.shard_id, &self.stats).await;
@@ -107,12 +111,12 @@ impl Drop for Maintenance {
     }
 }
 
-/// What all jobs of one handle of a table share: they take turns, because each round compacts
+/// Shared by all jobs of one table handle. Their rounds take turns, because each round compacts
 /// every shard.
 #[derive(Debug, Default)]
 pub(super) struct MaintenanceState {
     collected: Option<Instant>,
-    /// When files of the base were collected too.
+    /// When files of the base table were collected.
     base_files: Option<Instant>,
 }
 
@@ -146,7 +150,7 @@ impl Keeper {
             if !is_late && generations < self.limit() {
                 continue;
             }
-            // A defect below must not end the task unseen, and less so the job.
+            // A panic in a round is counted as an error. It must end neither the task nor the job.
             let round = AssertUnwindSafe(self.round(is_late).boxed()).catch_unwind().await;
             match round.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
                 Ok(()) => {
@@ -155,7 +159,7 @@ impl Keeper {
                     self.stats.send_modify(|stats| stats.last_maintenance_error = None);
                 }
                 Err(error) => {
-                    tell(&self.table, &self.stats, &error);
+                    record_error(&self.table, &self.stats, &error);
                     self.wait_out(pause).await;
                     pause = (pause * 2).min(self.config.maintenance_interval.max(FIRST_PAUSE));
                     next = Instant::now();
@@ -164,15 +168,16 @@ impl Keeper {
         }
     }
 
-    /// Generations at which puts must not wait for the interval: well before the job's backlog
-    /// makes them wait for a compaction.
+    /// The number of generations that starts a round before the interval is over: well below the
+    /// backlog at which puts wait for a compaction.
     fn limit(&self) -> usize {
         let backlog = self.config.max_uncompacted_generations;
         self.config.maintenance_generations.min(backlog / 2).max(1)
     }
 
-    /// Compacts where the debt is still there when it is this job's turn, and collects now and
-    /// then.
+    /// One round. Compacts if the shard still has enough generations when it is this job's turn: a
+    /// round of another job may have compacted them. Collects garbage if the last collection is old
+    /// enough.
     async fn round(&self, is_late: bool) -> Result<()> {
         let mut turn = self.table.maintenance_turn().lock().await;
         let Some(generations) = self.job.refresh().await? else { return Ok(()) };
@@ -196,13 +201,13 @@ impl Keeper {
 
     async fn compact(&self, generations: usize) -> Result<()> {
         let started = Instant::now();
-        // Puts that wait for this compaction must not wait for its limit too.
+        // Puts wait for this compaction, so its rate limit does not apply.
         let has_backlog = generations >= self.config.max_uncompacted_generations;
         let limit = self.config.maintenance_bytes_per_second;
         let bytes_per_second = if has_backlog { 0 } else { limit };
         let settings = CompactionSettings { bytes_per_second, ..CompactionSettings::default() };
         let done = self.table.compact_with(&settings).boxed().await?;
-        // Without it the job counts the moved runs until its next flush.
+        // Without the refresh the job would count the moved SSTables until its next flush.
         self.job.refresh().await?;
         self.stats.send_modify(|stats| {
             stats.compactions += u64::from(done.generations > 0);
@@ -238,9 +243,8 @@ impl Keeper {
     }
 }
 
-/// Looks up what the newest SSTables of the shard supersede, where the table has deletion-vector mode.
-/// What fails is made up for after the next flush; readers do without until then. False where
-/// something failed.
+/// Writes the deletion vectors of the shard's newest SSTables, where the table has deletion-vector
+/// mode. False where that failed. The next flush retries; until then readers compare keys instead.
 async fn look_up(
     table: &Table,
     shard_id: ShardId,
@@ -258,12 +262,12 @@ async fn look_up(
             stats.deletion_vector_files += done.sstables as u64;
             stats.maintenance_ms += whole_ms(started);
         }),
-        Err(error) => tell(table, stats, error),
+        Err(error) => record_error(table, stats, error),
     }
     done.is_ok()
 }
 
-fn tell(table: &Table, stats: &watch::Sender<MaintenanceStats>, error: &Error) {
+fn record_error(table: &Table, stats: &watch::Sender<MaintenanceStats>, error: &Error) {
     tracing::warn!(table = table.uri(), %error, "maintenance failed, the job goes on");
     stats.send_modify(|stats| {
         stats.maintenance_errors += 1;
@@ -272,9 +276,9 @@ fn tell(table: &Table, stats: &watch::Sender<MaintenanceStats>, error: &Error) {
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
-    let said = panic.downcast_ref::<String>().map(String::as_str);
-    let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
-    Error::Internal(format!("maintenance panicked: {said}"))
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    Error::Internal(format!("maintenance panicked: {text}"))
 }
 
 fn whole_ms(started: Instant) -> u64 {

@@ -1,11 +1,12 @@
-//! Rows that are written before anybody claims their shard, and linked all at once.
+//! Bulk writes: rows are written to SSTables without a claim, then committed all at once, or
+//! aborted.
 //!
-//! Owns: staging (rows to SSTables that no manifest lists), linking them, and the decision between
-//! linking and discarding, which is made once for each staged write.
+//! Owns: writing staged SSTables, which no manifest lists; their commit and their abort; and the
+//! decision between the two, which is made once for each bulk write.
 //! Does not own: the order of generations inside a shard, which is the core's.
 //!
-//! Many tasks stage without knowing of each other. One caller then links what all of them
-//! staged: per shard one claim and one manifest version.
+//! Many tasks can write staged SSTables without coordination. One call then commits all of them,
+//! with one claim and one manifest version for each shard.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -57,25 +58,25 @@ pub struct StagedSsTable {
     pub primary_key_bytes: u64,
 }
 
-/// What a link did.
+/// What a commit did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitResult {
-    /// Rows of the SSTables that were linked.
+    /// Rows of the SSTables that were committed.
     pub rows: u64,
     /// Shards that took them.
     pub shards: usize,
-    /// SSTables that were linked, each a generation of its shard.
+    /// SSTables that were committed, each a generation of its shard.
     pub sstables: usize,
-    /// Shards in which the transaction id was recorded already, or all SSTables were linked, so that nothing was
-    /// linked now.
+    /// Shards that committed nothing now: the transaction id was recorded before, or all of the
+    /// SSTables were committed before.
     pub already_written: usize,
 }
 
-/// Rows on their way into SSTables that no manifest lists.
+/// Writes rows into staged SSTables.
 #[derive(Debug)]
 pub struct BulkWriter {
     table: Arc<Table>,
-    /// What the rows are accepted and stored as.
+    /// The columns in which rows are accepted and stored.
     schema: Arc<RowSchema>,
     /// Rows that are not written yet, by shard.
     waiting: BTreeMap<ShardId, PendingRows>,
@@ -89,11 +90,12 @@ struct PendingRows {
     bytes: usize,
 }
 
-/// Of a staged write: it is part of a file's name, which has at most 255 bytes on most disks.
+/// Bytes of the longest name of a bulk write. The name is part of the name of a file, which has at
+/// most 255 bytes on most disks.
 const LONGEST_NAME: usize = 200;
 
 impl Table {
-    /// Starts to stage rows.
+    /// Starts a bulk write. Claims no shard.
     ///
     /// # Errors
     /// As [`Table::routing`].
@@ -106,18 +108,18 @@ impl Table {
         Ok(BulkWriter { table: self.clone(), schema, waiting, routing, sstables })
     }
 
-    /// Takes staged SSTables into their shards, newer than every row there, in the order given; in
+    /// Commits staged SSTables to their shards, newer than every row there, in the order given; in
     /// each shard all of them at once. A job that runs in one of these shards is fenced.
     ///
-    /// `write` names the staged write where somebody may also [discard](Self::discard) it: the
-    /// first of the two calls decides. With a `txn` a shard that has recorded it takes nothing;
-    /// without one it takes none of the SSTables that it took before and remembers: the newest 128.
+    /// `write` names the bulk write, if another call may [abort](Self::abort) it: the first of the
+    /// two calls decides. With a `txn`, a shard that has recorded it takes nothing. Without one, a
+    /// shard takes none of the SSTables that it has recorded as committed: the newest 128.
     ///
     /// # Errors
-    /// An input error where the write was aborted or an SSTable is not there, and corruption where
-    /// what was decided of the write is damaged; with nothing linked. Stale as [`Self::write`].
-    /// Otherwise each shard has all of its SSTables or none of them, and the call can be repeated with
-    /// the same transaction id.
+    /// With nothing committed: an input error where the bulk write was aborted or an SSTable is
+    /// missing, and corruption where the file that records the decision is damaged. Stale as
+    /// [`Self::write`]. After any other error each shard has all of its SSTables or none of them,
+    /// and the call can be repeated with the same transaction id.
     #[boxed]
     pub async fn link(
         &self,
@@ -125,22 +127,25 @@ impl Table {
         write: Option<&str>,
         txn: Option<&Txn>,
     ) -> Result<CommitResult> {
-        // A table that was removed since it was opened does not get a folder again.
+        // Fails where the table was deleted: a commit must not create folders in its place.
         let base = self.latest_base().await?;
         if let Some(write) = write
             && !self.decide(write, LINK).await?
         {
-            return Err(Error::input(format!("the bulk write {write} was aborted")));
+            return Err(Error::input(format!(
+                "the bulk write {write} of table {} was aborted; write its rows again",
+                self.uri()
+            )));
         }
-        let by_shard = self.not_linked(sstables, txn).await?;
+        let by_shard = self.uncommitted(sstables, txn).await?;
         let written = self.check_staged(&base, by_shard.values().flatten().copied()).await?;
         let mut written = written.into_iter();
-        let links = by_shard.into_iter().map(|(shard_id, sstables)| {
+        let commits = by_shard.into_iter().map(|(shard_id, sstables)| {
             let sstables = sstables.into_iter().zip(written.by_ref()).collect();
-            self.link_shard(shard_id, sstables, txn)
+            self.commit_shard(shard_id, sstables, txn)
         });
-        let linked = try_join_all(links).await?;
-        Ok(linked.into_iter().fold(CommitResult::default(), |sum, shard| CommitResult {
+        let committed = try_join_all(commits).await?;
+        Ok(committed.into_iter().fold(CommitResult::default(), |sum, shard| CommitResult {
             rows: sum.rows + shard.rows,
             shards: sum.shards + shard.shards,
             sstables: sum.sstables + shard.sstables,
@@ -148,47 +153,48 @@ impl Table {
         }))
     }
 
-    /// Removes staged SSTables that will not be linked; whether it did. Does nothing where somebody
-    /// began to link `write`, or an SSTable is older than six days: then only a collector can tell what
-    /// is not listed.
+    /// Aborts a bulk write: removes its staged SSTables, and returns whether it did. Does nothing
+    /// where a commit of `write` has begun, or where an SSTable is older than six days: the record
+    /// of an old decision may be collected already, so the SSTable may be committed.
     ///
     /// # Errors
-    /// An input error, with nothing removed, where an SSTable is linked under another name or under
-    /// none; corruption as [`Self::link`]; a storage error; runs may be left behind, which mean nothing.
+    /// An input error, with nothing removed, where an SSTable was committed under another name or
+    /// without one; corruption as [`Self::link`]. After a storage error SSTables may be left
+    /// behind; no manifest lists them, and a collection removes them.
     #[boxed]
     pub async fn abort(&self, sstables: &[StagedSsTable], write: &str) -> Result<bool> {
         sstables.iter().try_for_each(check_path)?;
         let base = self.latest_base().await?;
         let now = self.store().read_clock().await?.later();
         let ages = try_join_all(sstables.iter().map(|sstable| self.age_of(sstable, now))).await?;
-        // What was decided about old ones may be forgotten.
+        // The record of a decision may be collected once its SSTables are too old to be committed.
         if ages.into_iter().flatten().any(is_too_old) {
             return Ok(false);
         }
         if !self.decide(write, DISCARD).await? {
             return Ok(false);
         }
-        self.refuse_linked(&base, sstables).await?;
+        self.refuse_committed(&base, sstables).await?;
         let remover = Remover::new(self, &base).await?;
         for sstable in sstables {
-            // Who discards twice finds nothing.
+            // A repeated abort finds nothing to remove.
             remover.remove_tree(&folder_of(sstable)).await?;
         }
         Ok(true)
     }
 
-    /// Refuses runs that a manifest lists, a shard remembers, or somebody here reads: they are rows of the
-    /// table, or were until they were compacted.
-    async fn refuse_linked(&self, base: &Dataset, sstables: &[StagedSsTable]) -> Result<()> {
+    /// Refuses SSTables that a manifest lists, that a shard has recorded as committed, or that have
+    /// readers in this process: they are part of the table, or were until they were compacted.
+    async fn refuse_committed(&self, base: &Dataset, sstables: &[StagedSsTable]) -> Result<()> {
         let manifests = self.manifests().await?;
         for sstable in sstables {
             let is_listed = manifests.iter().any(|manifest| {
                 manifest.shard_id == sstable.shard_id && manifest.lists(&sstable.path)
             });
-            let is_linked = is_listed
+            let is_committed = is_listed
                 || is_pinned(base, &folder_of(sstable))
-                || sstable.is_remembered(&self.txns_of(sstable.shard_id).await?);
-            if is_linked {
+                || sstable.is_recorded(&self.txns_of(sstable.shard_id).await?);
+            if is_committed {
                 return Err(Error::input(format!(
                     "SSTable {} of shard {} of table {} is committed: its bulk write cannot be aborted",
                     sstable.path,
@@ -200,9 +206,9 @@ impl Table {
         Ok(())
     }
 
-    /// The SSTables of each shard that it has not taken before, each of them once. Those that it has
-    /// taken need not be there any more: a compaction and a collection may have come since.
-    async fn not_linked<'a>(
+    /// The SSTables of each shard that it has not committed before, without duplicates. Files of
+    /// committed SSTables may be gone: a compaction and a collection may have removed them since.
+    async fn uncommitted<'a>(
         &self,
         sstables: &'a [StagedSsTable],
         txn: Option<&Txn>,
@@ -220,21 +226,24 @@ impl Table {
             match txn {
                 Some(txn) if is_new(&recorded, shard_id, txn)? => {}
                 Some(_) => sstables.clear(),
-                None => sstables.retain(|sstable| !sstable.is_remembered(&recorded)),
+                None => sstables.retain(|sstable| !sstable.is_recorded(&recorded)),
             }
             Ok((shard_id, sstables))
         });
         Ok(try_join_all(shards).await?.into_iter().collect())
     }
 
-    /// Lets the first caller decide what becomes of a staged write; whether `decision` stands.
+    /// Records `decision` about a bulk write, unless a decision is recorded; whether the recorded
+    /// one is `decision`. The store creates the file at most once, so the first caller decides.
     async fn decide(&self, write: &str, decision: &'static [u8]) -> Result<bool> {
         if !paths::is_plain_component(write) {
-            return Err(Error::input(format!("'{write}' cannot name a staged write")));
+            return Err(Error::input(format!(
+                "'{write}' cannot name a bulk write: it must be usable as the name of a file"
+            )));
         }
         if write.len() > LONGEST_NAME {
             return Err(Error::input(format!(
-                "a name of {} bytes cannot name a staged write: at most {LONGEST_NAME}",
+                "a name of {} bytes cannot name a bulk write: a name is limited to {LONGEST_NAME} bytes",
                 write.len()
             )));
         }
@@ -248,17 +257,21 @@ impl Table {
             Some(LINK | DISCARD) => Ok(decided == Some(bytes)),
             Some(other) => {
                 let detail = format!(
-                    "{} bytes that say neither link nor discard; where no shard has the SSTables of \
-                     {write}, remove the file and repeat the call",
+                    "{} bytes that record neither a commit nor an abort; if no shard lists the \
+                     SSTables of the bulk write {write}, remove the file and repeat the call",
                     other.len()
                 );
                 Err(Error::corrupt(path, "undecodable", detail))
             }
-            None => Err(Error::storage(format!("reading {path}"), "it was removed meanwhile")),
+            None => Err(Error::storage(
+                format!("reading {path}"),
+                "the file was removed after it was found; call again",
+            )),
         }
     }
 
-    /// What was decided about staged writes so long ago that none of their SSTables can be linked.
+    /// Decisions about bulk writes that are so old that their SSTables cannot be committed any
+    /// more.
     pub(super) async fn staged_write_garbage(
         &self,
         now: SystemTime,
@@ -269,8 +282,9 @@ impl Table {
         Ok(garbage.collect())
     }
 
-    /// Opens every SSTable, so that a manifest never lists one that is not there; when each was
-    /// written, as it says itself: enabling a table or a copy changes the times of its files.
+    /// Opens every SSTable, so that a manifest never lists a missing one. Returns when each was
+    /// written, from its Lance manifest: the modification times of files change when a table is
+    /// copied.
     async fn check_staged<'a>(
         &self,
         base: &Dataset,
@@ -280,7 +294,7 @@ impl Table {
         if sstables.is_empty() {
             return Ok(Vec::new());
         }
-        // Whichever clock is ahead: the collector goes by the clock of the store.
+        // The later of both clocks: an SSTable must not look younger than it does to a collector.
         let now = self.store().read_clock().await?.later();
         let opened = sstables.into_iter().map(|sstable| async move {
             let action =
@@ -298,14 +312,14 @@ impl Table {
         try_join_all(opened).await
     }
 
-    /// Refuses rows that were sent to their shard by another sharding than that of the index.
+    /// Refuses an SSTable whose rows were routed by another sharding than the index records.
     fn check_routed(&self, sstable: &StagedSsTable, by: Option<&str>) -> Result<()> {
         let Some(by) = by.filter(|by| Some(*by) != self.sharding_record.as_deref()) else {
             return Ok(());
         };
         Err(Error::input(format!(
-            "the staged SSTable {} of shard {} has rows that were put under the sharding {by}, and the \
-             index of table {} says {}: a key could be in two shards. Write its rows again",
+            "the staged SSTable {} of shard {} has rows of the sharding {by}, the index of table {} \
+             records the sharding {}: a key could be in two shards. Write the rows again",
             sstable.path,
             sstable.shard_id,
             self.uri(),
@@ -313,7 +327,8 @@ impl Table {
         )))
     }
 
-    /// How long ago the last file of an SSTable was written, or touched; `None` where nothing of it is there.
+    /// The time since the newest modification of a file of the SSTable; `None` where it has no
+    /// files.
     async fn age_of(&self, sstable: &StagedSsTable, now: SystemTime) -> Result<Option<Duration>> {
         let folder = format!("{}/{}", paths::shard(sstable.shard_id), sstable.path);
         let files = self.store().list_tree(&folder).await?;
@@ -321,37 +336,37 @@ impl Table {
         Ok(ended.map(|ended| now.duration_since(ended).unwrap_or_default()))
     }
 
-    async fn link_shard(
+    async fn commit_shard(
         &self,
         shard_id: ShardId,
         sstables: Vec<(&StagedSsTable, Duration)>,
         txn: Option<&Txn>,
     ) -> Result<CommitResult> {
         let already = CommitResult { already_written: 1, ..CommitResult::default() };
-        // A link that has nothing to do must not fence whoever works there.
+        // A commit without work must not fence the shard's job.
         if sstables.is_empty() {
             return Ok(already);
         }
-        let marked = sstables.iter().map(|(sstable, written)| {
+        let ingested = sstables.iter().map(|(sstable, written)| {
             let txn = txn.map_or_else(|| sstable.txn(*written), |txn| Ok(txn.clone()))?;
             Ok((sstable.as_listed(), txn))
         });
-        let marked = marked.collect::<Result<Vec<IngestedSsTable>>>()?;
-        let linked = self.commit_in_turn(shard_id, &marked).await?;
-        if linked.is_empty() {
+        let ingested = ingested.collect::<Result<Vec<IngestedSsTable>>>()?;
+        let committed = self.commit_in_turn(shard_id, &ingested).await?;
+        if committed.is_empty() {
             return Ok(already);
         }
-        let rows = sstables.iter().filter(|(sstable, _)| linked.contains(&sstable.path));
+        let rows = sstables.iter().filter(|(sstable, _)| committed.contains(&sstable.path));
         let rows = rows.map(|(sstable, _)| sstable.rows).sum();
-        Ok(CommitResult { rows, shards: 1, sstables: linked.len(), already_written: 0 })
+        Ok(CommitResult { rows, shards: 1, sstables: committed.len(), already_written: 0 })
     }
 
-    /// Links, and again where another writer took the shard before: the transaction ids of the SSTables make that
-    /// harmless.
+    /// Commits to one shard, and retries where another writer took the shard first. A retry is
+    /// harmless: the shard records a transaction id for each SSTable.
     async fn commit_in_turn(
         &self,
         shard_id: ShardId,
-        marked: &[IngestedSsTable],
+        ingested: &[IngestedSsTable],
     ) -> Result<Vec<String>> {
         let turns = ShardTurns::of(self.location().home(), shard_id);
         let _turn = turns.queue.lock().await;
@@ -359,36 +374,36 @@ impl Table {
         loop {
             let config = self.writer_defaults().clone();
             let turn = attempts.turn(&turns);
-            let linked = match self.open_job_by(shard_id, config, Some(&turn)).await {
-                Ok(job) => job.link(marked).await,
+            let committed = match self.open_job_by(shard_id, config, Some(&turn)).await {
+                Ok(job) => job.link(ingested).await,
                 Err(error) => Err(error),
             };
-            match linked {
-                Ok(linked) => return Ok(linked),
+            match committed {
+                Ok(committed) => return Ok(committed),
                 Err(error) => attempts.goes_on(self.store(), shard_id, error).await?,
             };
         }
     }
 }
 
-/// Whether a collector may be about to remove an SSTable of this age, and what was decided about it.
+/// Whether a collector may be about to remove an SSTable of this age, and the record of its bulk
+/// write.
 fn is_too_old(age: Duration) -> bool {
     age >= LINKED_AGE
 }
 
-/// A collector that has found an SSTable unlisted, and old, removes it a while later.
 fn too_old(sstable: &StagedSsTable) -> Error {
     Error::input(format!(
-        "the staged SSTable {} of shard {} was written more than six days ago, and may be collected at \
-         any moment; write its rows again",
+        "the staged SSTable {} of shard {} was written more than six days ago, and a collection may \
+         remove it at any moment; write its rows again",
         sstable.path, sstable.shard_id
     ))
 }
 
 fn not_there(sstable: &StagedSsTable) -> Error {
     Error::input(format!(
-        "the staged SSTable {} of shard {} is not there: it was aborted, compacted or collected; \
-         write its rows again where they are not in the table",
+        "the staged SSTable {} of shard {} is missing: it was aborted, compacted or collected; write \
+         its rows again if they are not in the table",
         sstable.path, sstable.shard_id
     ))
 }
@@ -404,14 +419,14 @@ impl StagedSsTable {
         }
     }
 
-    /// The transaction id by which its shard remembers the ingested SSTable. `written` is the time
-    /// since 1970.
+    /// The transaction id by which its shard records the SSTable as committed. `written` is the
+    /// time since 1970.
     fn txn(&self, written: Duration) -> Result<Txn> {
         Txn::new(once_app_id(written, &self.path), 0)
     }
 
-    /// Whether a shard has recorded [`Self::txn`], whenever the SSTable was written.
-    fn is_remembered(&self, recorded: &Txns) -> bool {
+    /// Whether a shard has recorded [`Self::txn`], whatever the time in it.
+    fn is_recorded(&self, recorded: &Txns) -> bool {
         recorded.iter().any(|(app_id, _)| once_name(app_id) == Some(self.path.as_str()))
     }
 }
@@ -424,11 +439,14 @@ fn check_path(sstable: &StagedSsTable) -> Result<()> {
     if generation_of_folder(&sstable.path) == Some(Generation(0)) {
         return Ok(());
     }
-    Err(Error::input(format!("'{}' is not the folder of a staged SSTable", sstable.path)))
+    Err(Error::input(format!(
+        "'{}' is not the folder of a staged SSTable of shard {}",
+        sstable.path, sstable.shard_id
+    )))
 }
 
 impl BulkWriter {
-    /// As [`Table::round_floats`], by the columns that the stage writes.
+    /// As [`Table::round_floats`], for the columns of this bulk write.
     ///
     /// # Errors
     /// As [`Table::round_floats`].
@@ -436,12 +454,12 @@ impl BulkWriter {
         round_floats(rows, self.schema.logical())
     }
 
-    /// Adds rows. What waits is written first where it would fill a MemTable of the table's settings
-    /// with them.
+    /// Adds rows. Rows that wait are written to an SSTable first, if together with these they would
+    /// fill a MemTable of the table's settings.
     ///
     /// # Errors
-    /// An input error that names column and row, or why an SSTable could not be written; with nothing of
-    /// these rows staged, and all of those before them.
+    /// An input error that names column and row, or the reason why an SSTable could not be written.
+    /// None of these rows is added then; earlier rows stay.
     pub fn write<'a>(&'a mut self, batch: WriteBatch<'a>) -> BoxFuture<'a, Result<()>> {
         self.add(batch).boxed()
     }
@@ -465,8 +483,8 @@ impl BulkWriter {
         }
         let most = table.writer_defaults().max_memtable_size;
         let more: usize = parts.iter().map(|(_, rows)| rows.memory_bytes()).sum();
-        // Before any of these rows waits: an error then leaves the stage without all of them. All
-        // shards together may take no more than a job of one shard.
+        // Before any of these rows is added, so that an error adds none of them. The limit holds
+        // for all shards together: a bulk write takes no more memory than one MemTable.
         while self.waiting_bytes() + more > most {
             let largest = self.waiting.iter().max_by_key(|(_, waiting)| waiting.bytes);
             let Some(shard_id) = largest.map(|(shard_id, _)| *shard_id) else { break };
@@ -486,11 +504,11 @@ impl BulkWriter {
         self.waiting.values().map(|waiting| waiting.bytes).sum()
     }
 
-    /// Writes what is left and returns all SSTables, those of a shard in the order of their rows.
-    /// The stage is empty then.
+    /// Writes the remaining rows and returns all SSTables, those of a shard in the order of their
+    /// rows. The writer is empty then.
     ///
     /// # Errors
-    /// Why an SSTable could not be written. No rows are lost: a second call goes on.
+    /// The reason why an SSTable could not be written. No rows are lost: a second call continues.
     #[boxed]
     pub async fn finish(&mut self) -> Result<Vec<StagedSsTable>> {
         let shards: Vec<ShardId> = self.waiting.keys().copied().collect();
@@ -501,7 +519,8 @@ impl BulkWriter {
     }
 
     async fn write_sstable_of(&mut self, shard_id: ShardId) -> Result<()> {
-        // They wait until they are written: an error, or a caller that goes away, loses none.
+        // The rows stay in `waiting` until they are written: neither an error nor a cancelled call
+        // loses any.
         let Some(waiting) = self.waiting.get(&shard_id) else { return Ok(()) };
         let rows = waiting.rows.clone();
         let table = self.table.clone();
@@ -532,7 +551,7 @@ impl BulkWriter {
 }
 
 impl Job {
-    /// Links runs and ends the job; see [`lancemem_core::shard::ShardWriter::link`].
+    /// Ingests SSTables and ends the job; see [`lancemem_core::shard::ShardWriter::link`].
     ///
     /// # Errors
     /// As there.

@@ -1,8 +1,8 @@
-//! Keeping a table small: compaction, and draining manifests of what the base table has.
+//! Compaction of a table, and draining its shard manifests.
 //!
-//! Owns: repetition after a conflict, and the order base commit first, manifests second. A crash
-//! in between leaves runs listed that readers of lancemem skip, and that hold the same rows as
-//! the base for anybody else.
+//! Owns: retries after a conflict, and the order: base commit first, manifests second. A crash in
+//! between leaves SSTables listed that the base table contains. Readers of lancemem skip these; for
+//! other readers they have the same rows as the base table.
 //! Does not own: the commit itself (`compaction`).
 
 use std::collections::{HashMap, HashSet};
@@ -28,20 +28,21 @@ use crate::holds::{Hold, pass};
 use crate::snapshot::{Consistency, is_compacted};
 use crate::sstable::{sync_base, sync_version_of};
 
-/// Commits that may come first before a compaction gives up. Each costs it the look-up of the
-/// keys in what that commit added, not the whole plan.
+/// Attempts to commit. After a concurrent commit only the rows that it added are looked up, so a
+/// retry does not cost the whole plan.
 const ATTEMPTS: u32 = 50;
-/// Commits that may fail although none came first, before it gives up: the storage fails then.
+/// Failed commits without a concurrent commit before a compaction returns the error: the storage
+/// fails then.
 const FAILURES: u32 = 4;
-/// Plans that find damage although nobody compacts, only commits: another program may have cleaned up a version
-/// that the plan was for.
+/// Plans that find damage without a concurrent compaction. Another program may have cleaned up the
+/// base version of the plan.
 const DAMAGED_PLANS: u32 = 3;
-/// Plans for a rewrite of dead fragments, or an update of indexes, that other commits may make useless.
+/// Attempts to rewrite dead fragments, or to update indexes, beside concurrent commits.
 const REWRITES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// What one or several commits moved.
+/// The generations that one or several commits moved.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     pub result: CompactionResult,
@@ -50,7 +51,7 @@ pub(super) struct Moved {
 }
 
 impl Moved {
-    /// Adds what a later commit moved.
+    /// Adds the result of a later commit.
     pub fn add(&mut self, later: Self) {
         let (sum, later_result) = (&mut self.result, later.result);
         sum.generations += later_result.generations;
@@ -79,19 +80,22 @@ impl Table {
         self.compact_with(&CompactionSettings::default()).await
     }
 
-    /// Moves every flushed SSTable into the base table, all shards in one commit; before it, each as a
-    /// commit of its own, the rows of shards that another program opened, whose writers are fenced where
-    /// their logs have rows; then, each as a commit of its own, rewrites base fragments of mostly dead rows and, where it is asked to,
-    /// updates the table's indexes.
+    /// Moves every flushed SSTable into the base table. The steps:
     ///
-    /// A concurrent commit to the base table makes it plan again from the newest version.
+    /// 1. Rows of foreign shards, one commit for each shard. Their writers are fenced where their
+    ///    logs have rows.
+    /// 2. The flushed SSTables of all own shards, in one commit.
+    /// 3. A rewrite of base fragments whose rows are mostly dead, in a commit of its own.
+    /// 4. An update of the table's indexes, where `settings` ask for it, in a commit of its own.
+    ///
+    /// After a concurrent commit to the base table a step is planned again from the newest version.
     ///
     /// # Errors
     /// A storage error after repeated conflicts; nothing is half done.
     #[boxed]
     pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
         self.writable_store(self.writer_defaults().fsync).await?;
-        // A dry run claims nothing, and says nothing of shards of other programs.
+        // A dry run claims nothing and does not report foreign shards.
         let mut moved = if settings.dry_run {
             Moved::default()
         } else {
@@ -109,7 +113,7 @@ impl Table {
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
         if let Err(error) = self.extend_record_index(&linked).boxed().await {
-            // What was committed stands, and lookups do without what the index lacks.
+            // The commits stand. Lookups read the keys of fragments that the index does not cover.
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
         if settings.update_indexes {
@@ -119,7 +123,7 @@ impl Table {
         Ok(result)
     }
 
-    /// The commit, repeated as long as others come first, and a few times where the storage fails.
+    /// Plans and commits, with retries after concurrent commits, and a few where the storage fails.
     pub(super) async fn move_sstables(
         &self,
         settings: &CompactionSettings,
@@ -140,8 +144,8 @@ impl Table {
             };
             let passes = match error.kind() {
                 ErrorKind::Retry => true,
-                // Another compaction may have moved an SSTable that is collected by now, or another program
-                // cleaned up a version of the base.
+                // Another compaction may have moved an SSTable, and a collector removed it since.
+                // Or another program cleaned up the base version.
                 ErrorKind::Corruption => {
                     let base = self.latest_base().await?;
                     base.version().version > compaction.base_version()
@@ -169,8 +173,8 @@ impl Table {
         unreachable!("the last attempt returns")
     }
 
-    /// The rewrite of dead fragments, planned again a few times where another commit came first: each costs the
-    /// fragments again. What is not done then is left to the next compaction.
+    /// Rewrites dead fragments, with a few retries after concurrent commits: each reads the
+    /// fragments again. The next compaction rewrites those that are left.
     async fn rewrite_dead(&self, max_dead_share: f64) -> Result<Rewritten> {
         let mut attempt = 1;
         loop {
@@ -184,7 +188,7 @@ impl Table {
         }
     }
 
-    /// The update of the table's indexes, planned again a few times where another commit came first.
+    /// Updates the table's indexes, with a few retries after concurrent commits.
     async fn update_indexes(&self) -> Result<u64> {
         let mut attempt = 1;
         loop {
@@ -203,11 +207,12 @@ impl Table {
         }
     }
 
-    /// What is carried out where another commit came first: the same plan, or one that is made anew.
+    /// The plan for `base`, after a concurrent commit: the old plan on the new version where it
+    /// still holds, else a new one.
     ///
     /// # Errors
-    /// An input error where that commit gave the table another index: rows that were put under one
-    /// sharding do not get into a version with another. Those of a plan.
+    /// An input error where that commit gave the table another index: rows that were routed by one
+    /// sharding must not get into a version with another. Those of a plan.
     async fn planned_on(
         &self,
         base: Arc<Dataset>,
@@ -223,8 +228,8 @@ impl Table {
         Ok(compaction)
     }
 
-    /// Commits what `plan` makes of the newest base version, and plans again where another commit
-    /// came first, at most `attempts` times in all. Returns the version that it became.
+    /// Commits the operation that `plan` returns for the newest base version. Plans again after a
+    /// concurrent commit, at most `attempts` times in all. Returns the committed version.
     ///
     /// # Errors
     /// Those of `plan`, with nothing committed, and storage errors.
@@ -250,8 +255,8 @@ impl Table {
         }
     }
 
-    /// Makes the version durable that a commit of ours is to stand on: other programs commit without
-    /// syncs, and ours, which is synced, must not outlive what it names.
+    /// Syncs the files of `base` before a commit that builds on it. Other programs commit without
+    /// syncs. Our commit is synced, and after a power cut it must not name files that were lost.
     async fn make_durable(&self, base: &Arc<Dataset>) -> Result<()> {
         if !(self.location().is_local() && self.writer_defaults().fsync) {
             return Ok(());
@@ -288,7 +293,7 @@ impl Table {
             match plan.boxed().await {
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     self.merges.forget();
-                    // As where a plan is carried out.
+                    // As in `move_sstables`, a compaction or a clean-up may have removed files.
                     let base = self.latest_base().await?;
                     let is_newest = base.version().version == version;
                     if compacted_of(&base).await? == *compacted {
@@ -304,8 +309,8 @@ impl Table {
         }
     }
 
-    /// Takes the runs out of the manifests that the base table has; `moved` are those whose
-    /// commit this call made, with syncs.
+    /// Removes the SSTables from the shard manifests that the base table contains. `moved` are
+    /// those whose commit was made, and synced, by this call.
     pub(super) async fn drain_manifests(
         &self,
         moved: &HashSet<(ShardId, Generation)>,
@@ -321,7 +326,7 @@ impl Table {
             })
         };
         if manifests.iter().any(|manifest| is_foreign(manifest)) {
-            // Whoever committed them may have died before the sync.
+            // The process that committed them may have ended before its sync.
             sync_base(&base).await.context("making an earlier compaction durable")?;
         }
         for manifest in manifests {
@@ -376,7 +381,8 @@ mod tests {
         RecordBatch::try_new(schema, vec![ids.clone(), ids]).unwrap()
     }
 
-    /// Files of the base table. The hint is left out: who finds it wrong lists the versions.
+    /// Files of the base table, without the version hint: a reader that finds it wrong lists the
+    /// versions.
     fn files_below(folder: &Path, files: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -413,7 +419,7 @@ mod tests {
         job.flush().await.unwrap();
     }
 
-    /// The base table as it was at `version`, once more.
+    /// Restores the base table to `version`, as a new version.
     async fn restore(table: &Table, version: u64) {
         let base = table.latest_base().await.unwrap();
         base.checkout_version(version).await.unwrap().restore().await.unwrap();
@@ -463,7 +469,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plan_is_given_up_where_a_restore_brought_another_index() {
+    async fn a_plan_is_abandoned_where_a_restore_brought_another_index() {
         let folder = tempfile::tempdir().unwrap();
         let (table, job) = table_in(folder.path()).await;
         job.close(false).await.unwrap();

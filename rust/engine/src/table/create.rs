@@ -1,8 +1,7 @@
-//! Making a table, and giving an existing Lance table its MemWAL index.
+//! Creates a table, or enables an existing Lance table.
 //!
-//! Owns: the MemWAL index, the identity that it gives the table, the ids of shards and their first
-//! manifests.
-//! Does not own: what happens after the table is open, or which columns it may have (`schema_rules`).
+//! Owns: the MemWAL index, the table identity in it, the ids of shards and their first manifests.
+//! Does not own: an open table, or the rules for its columns (`schema_rules`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -34,24 +33,25 @@ use crate::errors::{Context, from_create};
 use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;
 
-/// Under this name the index keeps what tells the table from any other that stood or will stand in its
-/// place. Their shards have other ids: a job of the other one writes nothing into this one's.
+/// The key of the table identity in the index. It differs from that of any earlier or later table
+/// at the same location. Ids of shards are derived from it, so a job of another table writes
+/// nothing into shards of this one.
 const TABLE_ID: &str = "lancemem_table_id";
-/// Commits to the base table that may come before one of these.
+/// Attempts of a commit to the base table.
 const ATTEMPTS: u32 = 8;
 /// Name of the sharding field in the specification that lance writes.
 pub(super) const SHARDING_FIELD: &str = "bucket";
 
-/// What a new table is made of.
+/// The settings of a new table.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// Columns.
     pub schema: SchemaRef,
-    /// Names of the key columns, in order; none for an append-only table.
+    /// Names of the key columns, in order; empty for an append-only table.
     pub primary_key: Vec<String>,
     /// How rows are spread over shards.
     pub sharding: Sharding,
-    /// Settings that every job of the table starts from.
+    /// The defaults of the table's jobs.
     pub config: WriterConfig,
 }
 
@@ -75,7 +75,7 @@ impl Table {
         refuse_unstorable(&schema)?;
         options.sharding.validate(&schema, &options.primary_key)?;
         let action = format!("creating table {}", location.uri());
-        // First of all: what follows would fence the jobs of a table that is there.
+        // Before anything else: the next steps would fence the jobs of a table that exists.
         if let Some(base) = location.open_if_there().await? {
             if !is_half_made(&base, &schema, &options.primary_key).await? {
                 return Err(exists(&base, location.uri()).await?);
@@ -85,7 +85,7 @@ impl Table {
         if !location.is_local() {
             location.far_store().await?.prove_conditional_put().await?;
         } else if Path::new(location.uri()).join(paths::MEM_WAL).is_dir() {
-            // Before anything is written: left behind by a table that was not removed whole.
+            // Before anything is written: a table that was not deleted completely left its shards.
             let columns = Columns::try_from(schema.as_ref()).context(&action)?;
             let sharding = record_of(&options.sharding, &columns);
             retire_shards(&Store::open(location.uri(), true)?, &location, &sharding).await?;
@@ -103,7 +103,7 @@ impl Table {
         Self::finished(base, location, options).await
     }
 
-    /// A table whose base is there: its index, and its shards.
+    /// Adds the index and the shards to a base table that was created.
     async fn finished(
         base: Dataset,
         location: Location,
@@ -114,7 +114,8 @@ impl Table {
         match table.sharding() {
             Some(sharding) if *sharding == options.sharding => Ok(table),
             _ => Err(Error::TableExists(format!(
-                "table {} exists; another process created it at the same time with another sharding",
+                "table {} exists; another process created it at the same time with another sharding; \
+                 open it with lancemem.open_table(uri), or choose another address",
                 table.uri()
             ))),
         }
@@ -145,7 +146,7 @@ impl Table {
         let Some(details) = details_of(&base).await? else {
             if key_of(&base)?.is_empty() {
                 return Err(Error::input(format!(
-                    "table {} names no primary key, so an upsert would append: make the column \
+                    "table {} names no primary key, so an upsert would append: make the key column \
                      not nullable (alter_columns) and set '{KEY_MARK}' to 'true' in its metadata \
                      (update_field_metadata)",
                     location.uri()
@@ -161,7 +162,10 @@ impl Table {
                 return Err(Error::input(format!(
                     "table {} is sharded by {} and cannot become {sharding}",
                     location.uri(),
-                    existing.map_or_else(|| "its callers".to_owned(), |known| known.to_string())
+                    existing.map_or_else(
+                        || "the shards that its callers name".to_owned(),
+                        |known| known.to_string()
+                    )
                 )));
             }
         }
@@ -169,7 +173,8 @@ impl Table {
     }
 }
 
-/// The error of a table that exists where one was to be created; it names the call that opens it.
+/// The error of a create at the location of an existing table. It names the call that opens the
+/// table.
 async fn exists(base: &Dataset, uri: &str) -> Result<Error> {
     let call = if details_of(base).await?.is_some() {
         "lancemem.open_table(uri)"
@@ -179,8 +184,8 @@ async fn exists(base: &Dataset, uri: &str) -> Result<Error> {
     Ok(Error::TableExists(format!("table {uri} exists; open it with {call}")))
 }
 
-/// Whether this is what a create that was interrupted leaves: the first version of a table with no
-/// rows, these columns and no index yet.
+/// Whether an interrupted create left this table: the first version, without rows and without an
+/// index, with these columns.
 async fn is_half_made(base: &Dataset, schema: &Schema, key: &[String]) -> Result<bool> {
     if base.version().version > 1 || base.count_fragments() > 0 || key_of(base)? != key {
         return Ok(false);
@@ -222,9 +227,9 @@ pub(super) async fn enable(
     }
     let details = details_of(&base)
         .await?
-        .ok_or_else(|| Error::Internal("the MemWAL index vanished".to_owned()))?;
-    // That no field id is given twice is left to the first rows: until then none above the base has
-    // values of a column, and programs that do not know of it may commit to the base.
+        .ok_or_else(|| Error::Internal(format!("{action}: the new version has no such index")))?;
+    // Field ids are made non-reusable by the first write of rows, not here. Until then there are no
+    // rows above the base table, and older programs can still commit to it.
     if location.is_local() && config.fsync {
         sync_base(&base).await.context(&action)?;
     }
@@ -233,13 +238,14 @@ pub(super) async fn enable(
     let there: HashSet<i32> = there.iter().filter_map(|it| table.ordinal_of(it)).collect();
     table.create_missing(|ordinal| there.contains(&ordinal)).await?;
     if has_none && let Err(error) = table.record_emptied().await {
-        // What of them is missing later is noticed from their first compaction on.
+        // Missing generations of these shards are then detected from their first compaction on.
         tracing::warn!(table = table.uri(), %error, "the progress of older shards is not recorded");
     }
     Ok(table)
 }
 
-/// The newest version, with a MemWAL index. Planned again a few times where another commit came first.
+/// Commits the MemWAL index and returns the newest version, with a few retries after concurrent
+/// commits.
 async fn with_index(
     mut base: Dataset,
     sharding: &Sharding,
@@ -250,7 +256,7 @@ async fn with_index(
     loop {
         let added = add_index(&base, sharding, config).await.context(action);
         base = newest_of(&base).await.context(action)?;
-        // Another process may have been faster; its index is as good as ours.
+        // Another process may have added the index first; then its index counts.
         let Err(error) = added else { return Ok(base) };
         if details_of(&base).await?.is_some() {
             return Ok(base);
@@ -282,9 +288,9 @@ async fn add_index(
     builder.execute().await
 }
 
-/// The newest version, in which no field id is given twice from now on: a column that is added must not get the id
-/// of one that was dropped, for rows above the base table may still have values of that one. Planned again a few
-/// times where another commit came first, which may have been the same one.
+/// Makes the field ids of the table non-reusable, and returns the newest version. A new column must
+/// not get the id of a dropped one, because rows above the base table may still have values under
+/// that id. A few retries after concurrent commits, one of which may be the same migration.
 pub(super) async fn with_own_field_ids(mut base: Dataset, action: &str) -> Result<Dataset> {
     let mut attempt = 1;
     while !base.manifest().uses_non_reusable_field_ids() {
@@ -304,14 +310,15 @@ pub(super) async fn with_own_field_ids(mut base: Dataset, action: &str) -> Resul
     Ok(base)
 }
 
-/// What shards of a table with these columns say of its sharding.
+/// The sharding as shard manifests of a table with these columns record it.
 fn record_of(sharding: &Sharding, columns: &Columns) -> String {
     let column = sharding.column().and_then(|name| columns.field(name));
     sharding.record(column.map(|column| column.id))
 }
 
-/// Fences whoever still writes a shard that was there before the index, which is to be one of
-/// `sharding`: that of a table whose index somebody dropped, or in whose place somebody made another.
+/// Fences the writers of shards that are older than the index, and makes them shards of `sharding`.
+/// Such shards belong to a table whose index was dropped, or to an earlier table at the same
+/// location.
 async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Result<()> {
     let uri = location.uri();
     for shard_id in shard_ids(store).await? {
@@ -321,9 +328,9 @@ async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Re
         }
         retire(store, &manifests, sharding).await.map_err(|error| match error {
             Error::InvalidInput(why) => Error::input(format!(
-                "table {uri} has no MemWAL index, and rows of a time when it had one: {why}. The \
-                 version of the table that had it can be restored; or remove the folder \
-                 {}/{shard_id}, and those rows with it",
+                "table {uri} has no MemWAL index, and rows of a time when it had one: {why}. Restore \
+                 the version of the table that has the index; or remove the folder {}/{shard_id}, \
+                 and those rows with it",
                 paths::MEM_WAL
             )),
             error => error,
@@ -335,8 +342,8 @@ async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Re
 }
 
 impl Table {
-    /// Creates the shard of every ordinal that `is_there` does not know. Refuses an index that is not
-    /// the one by whose sharding this handle routes rows.
+    /// Creates the shard of every ordinal for which `is_there` is false. Refuses to do so where the
+    /// table has another index than this handle.
     pub(super) async fn create_missing(
         &self,
         is_there: impl Fn(i32) -> bool,
@@ -345,7 +352,7 @@ impl Table {
         let ordinals =
             (0..shards).map(|ordinal| (ordinal, i32::try_from(ordinal).unwrap_or(i32::MAX)));
         let missing: Vec<_> = ordinals.filter(|(_, key)| !is_there(*key)).collect();
-        // A table that was removed since it was opened does not get a folder again.
+        // Fails where the table was deleted: its folder must not be created again.
         let base = if missing.is_empty() { self.base.known() } else { self.latest().await? };
         let compacted = self.compacted_at(&base.dataset).await?;
         let created = missing.into_iter().map(|(ordinal, key)| {
@@ -355,14 +362,16 @@ impl Table {
         try_join_all(created).await
     }
 
-    /// The id that the table gives to its shard of an ordinal.
+    /// The id of the table's shard of an ordinal.
     pub(super) fn shard_id_for(&self, ordinal: u32) -> ShardId {
         shard_id_of(self.table_id, self.shard_spec_id, ordinal)
     }
 
-    /// Creates the shard of one ordinal, which records its bucket for every reader. A table that was
-    /// copied without its shards knows how far those were compacted: what this one flushes counts
-    /// from there, or it would be taken for compacted too.
+    /// Creates the shard of one ordinal. Its manifest records the bucket.
+    ///
+    /// The index of a table that was copied without its shards records the compacted generations of
+    /// the old shards. The generations of the new shard begin behind them: else its SSTables would
+    /// count as compacted.
     async fn create_shard(
         &self,
         ordinal: u32,
@@ -379,8 +388,9 @@ impl Table {
     }
 }
 
-/// The id of the shard that lancemem creates for an ordinal. Derived, so that two processes
-/// that create it at once create the same one: two shards of one bucket would show a key twice.
+/// The id of the shard that lancemem creates for an ordinal. It is derived, so two processes that
+/// create the shard at the same time create the same one. Two shards of one bucket would show a key
+/// twice.
 pub(super) fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) -> ShardId {
     let mut bytes = *b"lncmem\0\0\0\0\0\0\0\0\0\0";
     if let Some(table_id) = table_id {
@@ -391,12 +401,12 @@ pub(super) fn shard_id_of(table_id: Option<Uuid>, spec_id: u32, ordinal: u32) ->
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-#[expect(clippy::disallowed_methods, reason = "it must differ from that of any other table")]
+#[expect(clippy::disallowed_methods, reason = "it must differ from the id of any other table")]
 fn fresh_id() -> Uuid {
     Uuid::new_v4()
 }
 
-/// The identity of a table that was made or enabled by a lancemem that gives one.
+/// The table identity; `None` in a table that an older lancemem created or enabled.
 pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> {
     let Some(id) = details.writer_config_defaults.get(TABLE_ID) else { return Ok(None) };
     let unreadable =
@@ -404,8 +414,8 @@ pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> 
     Uuid::parse_str(id).map(Some).map_err(|_| unreadable())
 }
 
-/// The specification's id, its meaning and what manifests say of it; no meaning for shards that the
-/// caller names.
+/// The specification's id, its sharding, and the record of the sharding in shard manifests. There
+/// is no sharding where callers name the shards.
 pub(super) fn sharding_of(
     base: &Dataset,
     details: &MemWalIndexDetails,
@@ -415,7 +425,9 @@ pub(super) fn sharding_of(
         [spec] => spec,
         specs => {
             return Err(Error::input(format!(
-                "the table has {} sharding specifications, at most one is supported",
+                "the MemWAL index of table {} has {} sharding specifications, at most one is \
+                 supported",
+                base.uri(),
                 specs.len()
             )));
         }
@@ -425,7 +437,11 @@ pub(super) fn sharding_of(
 
 fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<(Sharding, String)> {
     let unsupported = |reason: String| {
-        Error::input(format!("sharding specification {} is not supported: {reason}", spec.spec_id))
+        Error::input(format!(
+            "sharding specification {} of table {} is not supported: {reason}",
+            spec.spec_id,
+            base.uri()
+        ))
     };
     let [field] = spec.fields.as_slice() else {
         return Err(unsupported(format!("it has {} fields", spec.fields.len())));
@@ -438,7 +454,7 @@ fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<(Sharding, String)>
                 .parameters
                 .get("num_buckets")
                 .and_then(|number| number.parse().ok())
-                .ok_or_else(|| unsupported("it does not say how many buckets".to_owned()))?;
+                .ok_or_else(|| unsupported("it records no number of buckets".to_owned()))?;
             let column = column
                 .and_then(|id| base.schema().field_by_id(id))
                 .map(|field| field.name.clone())

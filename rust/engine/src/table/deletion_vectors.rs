@@ -1,12 +1,12 @@
-//! Deletion-vector mode over the life of a table: switched, kept up, used and cleared away.
+//! Deletion-vector mode of a table.
 //!
-//! Owns: the switch, which is a key in the base table's configuration; the step that looks up what
-//! is missing; and the dead rows of a snapshot for whoever plans a scan of it.
-//! Does not own: what the files say or cover (`deletion_vectors`), or the scan.
+//! Owns: the switch, which is a key in the base table's configuration; writing missing deletion
+//! vectors; and the dead rows of a snapshot for the planner of a scan.
+//! Does not own: the contents and the coverage of the files (`deletion_vectors`), or the scan.
 //!
-//! A file is published by its creation and never changed. Readers believe only what covers their
-//! cut, and compare keys where something is missing, so the order of writers, readers and the
-//! switch does not matter to what a read shows.
+//! A file is published by its creation and never changed. A reader uses deletion vectors only where
+//! they cover its snapshot, and compares keys everywhere else. So the result of a read does not
+//! depend on the order of writers, readers and the switch.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -23,43 +23,44 @@ use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot};
 use crate::visibility::KnownRows;
 
-/// Commits of others that may come first.
+/// Attempts to commit beside concurrent commits.
 const ATTEMPTS: usize = 50;
 
-/// What a step of deletion-vector mode looked up and wrote.
+/// The deletion vectors that a call looked up and wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeletionVectorResult {
-    /// SSTables of which something was missing, and for each of which a file was written.
+    /// SSTables with missing deletion vectors. One file was written for each.
     pub sstables: usize,
     /// Fragments of the base table that were looked at, counted once for each SSTable.
     pub fragments: usize,
     /// Bytes of the files.
     pub bytes: u64,
-    /// Milliseconds that it took.
+    /// Milliseconds that the call took.
     pub elapsed_ms: u64,
 }
 
 impl Table {
-    /// Whether the newest version that this process has seen has the mode on.
+    /// Whether the mode is on in the newest version that this handle has read.
     #[must_use]
     pub fn has_deletion_vectors(&self) -> bool {
         is_on(&self.base.known().dataset)
     }
 
-    /// Switches deletion-vector mode on or off and returns the base version that says so. Nothing
-    /// is rewritten. On: the SSTables that are there are looked up before it returns. Off: they are
-    /// compacted first, so that nothing is left that the mode would be of use to.
+    /// Switches deletion-vector mode on or off and returns the base version that records it. No
+    /// data is rewritten. On: deletion vectors of the present SSTables are written before the call
+    /// returns. Off: the SSTables are compacted first, so that no reader would profit from the
+    /// mode.
     ///
     /// # Errors
     /// An input error for a table without a primary key; a storage error, also after repeated
-    /// conflicts. Where only the look-up failed the mode is on.
+    /// conflicts. The mode stays on where only writing deletion vectors failed.
     #[boxed]
     pub async fn alter_deletion_vectors(&self, on: bool) -> Result<u64> {
         self.require_key()?;
         let base = self.latest_base().await?;
         if is_on(&base) == on {
             if on {
-                // A call before may have failed at that.
+                // An earlier call may have switched the mode on and failed to write them.
                 self.write_deletion_vectors(None).boxed().await?;
             }
             return Ok(base.version().version);
@@ -80,12 +81,13 @@ impl Table {
         committed.await
     }
 
-    /// Looks up which rows each flushed SSTable supersedes, of one shard or of all, where no file says
-    /// it yet, and writes that down: one file an SSTable. Writers and readers go on meanwhile.
+    /// Writes the missing deletion vectors of one shard or of all: looks up which rows each flushed
+    /// SSTable supersedes, and writes one file for each SSTable. Writers and readers go on
+    /// meanwhile.
     ///
     /// # Errors
-    /// An input error for a table whose deletion-vector mode is off; a storage error. What was
-    /// written until then stays and is true.
+    /// An input error for a table whose deletion-vector mode is off; a storage error. Files that
+    /// were written before the error stay and are valid.
     #[boxed]
     pub async fn write_deletion_vectors(
         &self,
@@ -100,7 +102,7 @@ impl Table {
         self.fill_gaps(shard).await
     }
 
-    /// The same whatever the mode.
+    /// As [`Self::write_deletion_vectors`], whether or not the mode is on.
     pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.writable_store(self.writer_defaults().fsync).await?;
@@ -127,7 +129,9 @@ impl Table {
         Ok(result)
     }
 
-    /// What is published is believed as long as the SSTables are there, by compactions as well.
+    /// Verifies the checksums of a gap's SSTables before their keys are read. Readers and
+    /// compactions trust deletion vectors as long as the SSTables exist, so these must not be
+    /// computed from damaged keys.
     async fn compare_sstables_of(&self, gap: &mut Gap, snapshot: &Snapshot) -> Result<()> {
         for sstable in std::iter::once(&mut gap.sstable).chain(&mut gap.older) {
             *sstable =
@@ -140,8 +144,8 @@ impl Table {
         Ok(())
     }
 
-    /// Makes the dead rows of `snapshot` known to the scan that is planned next, where the table has
-    /// the mode and its files cover the snapshot.
+    /// Puts the dead rows of `snapshot` into the cache of the planner, where the table has the mode
+    /// and its deletion vectors cover the snapshot.
     pub(super) async fn take_dead_rows(&self, snapshot: &Snapshot) {
         if !self.merges.has_mask(snapshot)
             && let Some(cover) = self.cover_of(snapshot).await
@@ -151,7 +155,8 @@ impl Table {
         }
     }
 
-    /// The dead rows of what a snapshot has flushed, where the table has the mode and its files cover it.
+    /// The dead rows among a snapshot's flushed rows, where the table has the mode and its deletion
+    /// vectors cover the snapshot.
     pub(super) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Cover> {
         let has_no_sstable = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
         if !is_on(&snapshot.base) || has_no_sstable {
@@ -167,7 +172,7 @@ impl Table {
     }
 }
 
-/// The shards of a snapshot that have runs above the base.
+/// The shards of a snapshot that have SSTables.
 fn shards_of(snapshot: &Snapshot) -> Vec<ShardId> {
     let shards = snapshot.shards.iter().filter(|shard| !shard.sstables.is_empty());
     shards.map(|shard| shard.shard_id).collect()

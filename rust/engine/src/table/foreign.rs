@@ -1,13 +1,13 @@
-//! Shards that another program opened beside those of the table's sharding.
+//! Foreign shards: shards that another program opened beside the shards of the table's sharding.
 //!
-//! Owns: which shards those are, the one row that a reader sees of a key that both have, and taking
-//! their rows into the base table.
-//! Does not own: the table's own shards, whose keys never meet (`shards`).
+//! Owns: which shards are foreign, the choice of one row where several shards have a key, and
+//! moving their rows into the base table.
+//! Does not own: the table's own shards, which share no key (`shards`).
 //!
-//! The rule: of a key that several shards have, the row of the table's own shard is shown; among other
-//! shards that of the one whose id sorts last. Neither generations nor epochs of two shards say which
-//! row is newer. So that the answer stays the same, the rows of other shards come to the base table
-//! before those of own shards do, in the order of their ids.
+//! The rule: if several shards have a key, the row of the own shard is shown; among foreign shards,
+//! the row of the shard whose id sorts last. Neither generations nor epochs of two shards tell
+//! which row is newer. Compaction keeps the result the same: it moves the rows of foreign shards
+//! first, in the order of their ids, and then the rows of own shards.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -29,14 +29,15 @@ use crate::errors::{Context, SsTableErrors};
 use crate::snapshot::{Consistency, Snapshot, SnapshotShard, SsTableHandle};
 use crate::visibility::{KeyChoice, LazyChoice};
 
-/// Rows of other shards that a reader holds in memory.
+/// Bytes of rows of foreign shards that a reader holds in memory.
 const MOST_BYTES: usize = 1 << 30;
-/// Claims of another writer of such a shard that may come between a claim and its flush.
+/// Attempts to claim and flush a foreign shard whose writer claims it too.
 const ATTEMPTS: u32 = 8;
 
 impl Table {
-    /// Which of `manifests`, those of all shards, are of shards that are not the table's own: they do not
-    /// record their bucket, and one that does is there. The only shard of an unsharded table is its own.
+    /// The foreign shards among `manifests`, the manifests of all shards: those that record no
+    /// bucket. There are none where callers name the shards, where no shard of a bucketed table
+    /// records its bucket, and where an unsharded table has one shard only.
     pub(super) fn foreign_among<'a>(
         &self,
         manifests: impl Iterator<Item = &'a ShardManifest>,
@@ -54,7 +55,7 @@ impl Table {
         unrecorded.into_iter().map(|manifest| manifest.shard_id).collect()
     }
 
-    /// Whether a shard that exists is not the table's own.
+    /// Whether an existing shard is foreign.
     pub(super) async fn is_foreign(&self, manifest: &ShardManifest) -> Result<bool> {
         if self.sharding.is_none() || manifest.bucket(SHARDING_FIELD).is_some() {
             return Ok(false);
@@ -64,11 +65,11 @@ impl Table {
         Ok(foreign.contains(&manifest.shard_id))
     }
 
-    /// The same snapshot, in which every key has rows of one shard only: of the rows of `foreign` shards those
-    /// stay whose keys no own shard has, in memory.
+    /// The same snapshot, in which each key has rows of one shard only. Rows of `foreign` shards
+    /// are kept where no own shard has the key; they are read into one MemTable.
     ///
     /// # Errors
-    /// A storage error or damage; an input error where those rows are too many to be held in memory.
+    /// A storage error or damage; an input error where those rows exceed [`MOST_BYTES`].
     pub(super) async fn each_key_once(
         &self,
         snapshot: Snapshot,
@@ -102,11 +103,11 @@ impl Table {
         Ok(snapshot)
     }
 
-    /// Moves the rows of shards that are not the table's own into the base table, one shard after the
-    /// other: those in their logs too, whose writers are fenced.
+    /// Moves the rows of foreign shards into the base table, one shard after the other. Where a log
+    /// has rows, they are flushed first, which fences the shard's writer.
     ///
     /// # Errors
-    /// As a compaction; fenced where another program goes on claiming such a shard.
+    /// As a compaction; fenced where another program keeps claiming a foreign shard.
     pub(super) async fn take_in_foreign(&self, settings: &CompactionSettings) -> Result<Moved> {
         let mut moved = Moved::default();
         let manifests = self.manifests().await?;
@@ -120,7 +121,7 @@ impl Table {
         Ok(moved)
     }
 
-    /// Flushes what the log of such a shard holds; it is claimed only where that is something.
+    /// Flushes the log of a foreign shard. Claims the shard only where the log has rows.
     async fn flush_foreign(&self, shard_id: ShardId) -> Result<()> {
         let mut attempt = 1;
         while self.has_log(shard_id).await? {
@@ -154,12 +155,12 @@ impl Table {
     }
 }
 
-/// Rows of shards that are not the table's own, those that an own shard has a row of left out.
+/// The rows of foreign shards whose keys no own shard has.
 struct ForeignRows {
     uri: String,
     schema: Arc<RowSchema>,
     newer: Arc<KeyChoice>,
-    /// Oldest first, so that the last row of a key is the one that counts.
+    /// Oldest first: the last row of a key counts.
     memtable: Arc<MemTable>,
 }
 
@@ -183,7 +184,7 @@ impl ForeignRows {
         Ok(())
     }
 
-    /// Rows that the SSTable hides are not read.
+    /// Adds the rows of an SSTable. Rows that are superseded inside the SSTable are not read.
     async fn add_sstable(&self, sstable: &SsTableHandle) -> Result<()> {
         let name = sstable.name();
         let names: Vec<&str> =
@@ -218,9 +219,10 @@ impl ForeignRows {
         let bytes = rows.memory_bytes();
         if self.memtable.bytes() + bytes > MOST_BYTES {
             return Err(Error::input(format!(
-                "another program wrote to shard {shard_id} of table {0}, which is not of the table's \
-                 sharding, and a reader holds such rows in memory, at most {MOST_BYTES} bytes of them; \
-                 take them in: Table.compact(), or python -m lancemem maintain {0} --once",
+                "shard {shard_id} of table {0} was opened by another program and is not part of the \
+                 table's sharding. A reader holds the rows of such shards in memory, limited to \
+                 {MOST_BYTES} bytes. Move them into the base table: Table.compact(), or python -m \
+                 lancemem maintain {0} --once",
                 self.uri
             )));
         }

@@ -1,10 +1,11 @@
-//! Removing what nobody needs: what is listed, in which order it goes, and how.
+//! Garbage collection of a table: listing, order and removal.
 //!
-//! Owns: the facts of each shard out of storage, the syncs before a removal, and the removal of
-//! files and folders below the table's own folder.
-//! Does not own: the conditions (`garbage`).
+//! Owns: reading the state of each shard from storage, the syncs before a removal, and the removal
+//! of files and folders below the table's own folder.
+//! Does not own: the rules (`garbage`).
 //!
-//! Removing is repeatable: what is gone counts as removed, and nothing names what is half gone.
+//! A removal can be repeated: a missing file counts as removed, and no manifest names a folder that
+//! was removed in part.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path as LocalPath, PathBuf};
@@ -29,26 +30,26 @@ use crate::holds::{Hold, pass};
 use crate::snapshot::is_pinned;
 use crate::sstable::{local_path, sync_base, sync_table};
 
-/// Where lance keeps the files of a table.
+/// Lance's folders in a table.
 const BASE_FOLDERS: [&str; 5] = ["data", "_deletions", "_indices", "_transactions", "_versions"];
-/// An entry with more bytes has rows. A fence sentinel has about a third.
+/// A WAL entry with more bytes has rows. A fence sentinel has about a third of it.
 const SENTINEL_BYTES: u64 = 1_024;
-/// Small entries that are read at the same time, to tell which are sentinels.
+/// Small entries that are read at the same time, to find the sentinels among them.
 const CONCURRENT_READS: usize = 16;
 
 impl Table {
-    /// Removes compacted SSTables, covered WAL entries, old shard manifests, left-overs of failed
-    /// flushes, decisions about staged writes, and base files that no version names, of which nobody
-    /// was in need for `older_than`. A job goes on working meanwhile.
+    /// Removes what no reader and no writer needed for `older_than`: compacted SSTables, covered
+    /// WAL entries, old shard manifests, left-overs of failed flushes, decisions about bulk writes,
+    /// and base files that no version names. Jobs go on meanwhile.
     ///
     /// # Errors
-    /// An input error, with nothing removed, where the clock of this process is far from the clock of the
-    /// store. A storage error: what was removed until then is gone, and nothing is damaged; call again.
+    /// An input error, with nothing removed, where the clock of this process is far from the clock
+    /// of the store. A storage error, after a part was removed: nothing is damaged; call again.
     #[boxed]
     pub async fn collect_garbage(&self, settings: &CollectionSettings) -> Result<CollectionResult> {
         let now = self.time_of_collection(settings).await?;
         if !settings.dry_run {
-            // An SSTable that a crash left listed is drained first, and goes a grace period later.
+            // Drain SSTables that a crash left listed. They are garbage one grace period later.
             self.drain_manifests(&HashSet::new()).await?;
         }
         self.forget_token_snapshot().await;
@@ -86,7 +87,8 @@ impl Table {
         Ok(result)
     }
 
-    /// The present, for ages. A dry run removes nothing, writes nothing, and goes by its own clock.
+    /// The present, for ages of files. A dry run takes the clock of this process: reading the
+    /// store's clock writes a file.
     async fn time_of_collection(&self, settings: &CollectionSettings) -> Result<SystemTime> {
         if settings.dry_run {
             return Ok(now());
@@ -95,8 +97,8 @@ impl Table {
         present(&reading, self.uri(), settings.older_than)
     }
 
-    /// What is removed was replaced by something else, which must be on disk: a base version that
-    /// another program committed, or SSTables of a job without fsync.
+    /// Syncs what replaces the garbage, before the garbage is removed: a base version that another
+    /// program committed, or SSTables of a job without fsync.
     async fn sync_before_removal(&self, base: &Arc<Dataset>) -> Result<()> {
         let action = "making durable what replaces garbage";
         let mut unsynced = !self.writer_defaults().fsync;
@@ -119,7 +121,8 @@ impl Table {
         now: SystemTime,
     ) -> Result<Option<ShardFacts>> {
         let store = self.manifest_store(shard_id);
-        // Before the listings: what is listed afterwards and not named was not named then either.
+        // Read before the listings. A file that is written in between belongs to a generation or a
+        // position that this manifest has not reached, so it stays.
         let Some(newest) = store.latest().await? else { return Ok(None) };
         let manifests = self.manifest_files(shard_id).await?;
         let is_old = |file: &&ManifestFile| {
@@ -175,14 +178,14 @@ impl Table {
         version: lancemem_core::types::ManifestVersion,
     ) -> Result<Option<ShardManifest>> {
         let path = paths::manifest(shard_id, version);
-        // Another collector may have removed it meanwhile.
+        // Another collector may have removed the version meanwhile.
         let Some(bytes) = self.store().get(&path, MaxBytes::MANIFEST).await? else {
             return Ok(None);
         };
         ShardManifest::decode(&bytes, &path).map(Some)
     }
 
-    /// The entries up to `covered`, and the highest position of the log.
+    /// The WAL entries up to `covered`, and the highest position of the log.
     async fn covered_entries(
         &self,
         shard_id: ShardId,
@@ -225,8 +228,8 @@ impl Table {
     }
 }
 
-/// Looks into an entry that is small enough for a fence sentinel. What cannot be read is treated
-/// as one.
+/// A covered WAL entry. Decodes it where it is small enough for a fence sentinel; an entry that
+/// cannot be decoded counts as a sentinel.
 async fn covered_entry(store: Store, position: WalPosition, file: Listed) -> Result<CoveredEntry> {
     let is_sentinel = file.bytes <= SENTINEL_BYTES
         && match store.get(&file.path, MaxBytes::LOG_ENTRY).await? {
@@ -246,8 +249,8 @@ const fn is_folder(kind: GarbageKind) -> bool {
     is_sstable(kind) || matches!(kind, GarbageKind::RecordIndexRun)
 }
 
-/// Files of the base table that no version names and that are a week old, by lance's own rules;
-/// every version stays.
+/// Collects files of the base table that no version names and that are a week old, by Lance's own
+/// clean-up. Every version stays.
 async fn base_files(remover: &Remover<'_>, base: &Dataset, dry_run: bool) -> Result<Vec<Garbage>> {
     let action = "looking for files that no version of the base table names";
     let policy = CleanupPolicy {
@@ -277,7 +280,7 @@ async fn base_files(remover: &Remover<'_>, base: &Dataset, dry_run: bool) -> Res
     Ok(garbage.collect())
 }
 
-/// Removes files through the table's store, and folders on a local disk by themselves.
+/// Removes files through the table's store, and folders on a local disk through the file system.
 pub(super) struct Remover<'a> {
     table: &'a Table,
     /// The table's folder on a local disk, with every link resolved.
@@ -305,10 +308,10 @@ impl<'a> Remover<'a> {
         self.table.store().delete(&garbage.path).await
     }
 
-    /// Removes the folder `path` of the table with all that is in it, if it is there.
+    /// Removes the folder `path` of the table and everything in it, if it exists.
     ///
     /// # Errors
-    /// An input error, with nothing removed, where it is a link to another place; a storage error.
+    /// An input error, with nothing removed, where it is a link to another folder; a storage error.
     pub(super) async fn remove_tree(&self, path: &str) -> Result<()> {
         if let Some(root) = self.root.clone() {
             on_disk(path, move |path| remove_folder(&root, path)).await?;
@@ -320,14 +323,15 @@ impl<'a> Remover<'a> {
         Ok(())
     }
 
-    /// Whether these files really lie below the table's folder, and its own folders do.
+    /// Whether these files, and Lance's folders, lie below the table's folder once links are
+    /// resolved.
     async fn are_inside(&self, files: impl Iterator<Item = &String>) -> Result<bool> {
         let Some(root) = self.root.clone() else { return Ok(true) };
         let folders = BASE_FOLDERS.map(|folder| format!("{folder}/any"));
         let paths: Vec<String> = files.cloned().chain(folders).collect();
         let are_inside = move || paths.iter().all(|path| is_inside(&root, path).is_ok());
         let are_inside = tokio::task::spawn_blocking(are_inside).await;
-        are_inside.map_err(|error| Error::Internal(format!("looking at links: {error}")))
+        are_inside.map_err(|error| Error::Internal(format!("resolving links: {error}")))
     }
 }
 
@@ -340,7 +344,7 @@ async fn on_disk<T: Send + 'static>(
     done.map_err(|error| Error::Internal(format!("removing {path}: {error}")))?
 }
 
-/// Removes a folder of an SSTable; whether it was there.
+/// Removes a folder; false where it did not exist.
 fn remove_folder(root: &LocalPath, path: &str) -> Result<bool> {
     let Some(folder) = resolved(root, path)? else { return Ok(false) };
     match std::fs::remove_dir_all(&folder) {
@@ -352,14 +356,14 @@ fn remove_folder(root: &LocalPath, path: &str) -> Result<bool> {
     }
 }
 
-/// Whether the folder of a file is there; an error where it is another one than its path says.
+/// Whether the folder of a file exists; an error where its path leads out of the table.
 fn is_inside(root: &LocalPath, path: &str) -> Result<bool> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     resolved(root, folder).map(|folder| folder.is_some())
 }
 
-/// The folder `path` below `root`, if it is there. Refuses one that really lies elsewhere: a link could
-/// lead anywhere.
+/// The folder `path` below `root`, if it exists. Refuses a path through a link, which could lead
+/// anywhere.
 fn resolved(root: &LocalPath, path: &str) -> Result<Option<PathBuf>> {
     let folder = match root.join(path).canonicalize() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -368,8 +372,8 @@ fn resolved(root: &LocalPath, path: &str) -> Result<Option<PathBuf>> {
     };
     if folder != root.join(path) {
         return Err(Error::input(format!(
-            "{path} is not removed, nor anything in it: it leads to {}, and only what lies in the \
-             table itself is",
+            "{path} was not removed, nor anything in it: it leads to {}, and a collection removes only \
+             files inside of the table's folder",
             folder.display()
         )));
     }

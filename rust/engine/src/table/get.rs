@@ -1,6 +1,7 @@
-//! Rows by key.
+//! Lookups: rows by key.
 //!
-//! Owns: the call: its keys in the table's types, the snapshot that it reads, its columns.
+//! Owns: the call: casting its keys to the table's types, the snapshot that it reads, and its
+//! columns.
 //! Does not own: the search (`lookup`).
 
 use std::sync::Arc;
@@ -43,9 +44,9 @@ impl Table {
         self.read_again(pin, find).await
     }
 
-    /// Asks the base version that is known while the snapshot is gathered, in the first read of a store
-    /// that is far away. It is the newest one as a rule; if not, or where this fails, the lookup
-    /// itself asks.
+    /// In the first read of a remote store, starts the lookup in the known base version while the
+    /// snapshot is taken. The known version is usually the newest. If it is not, or if this fails,
+    /// the lookup reads the base table itself.
     async fn ask_base(
         &self,
         keys: &RecordBatch,
@@ -61,7 +62,7 @@ impl Table {
         Some(SpawnedTask::spawn(ask))
     }
 
-    /// The rows of `keys` in a snapshot that [`Self::snapshot`] pinned; otherwise as [`Self::get`].
+    /// The rows of `keys` in a snapshot of [`Self::snapshot`]; otherwise as [`Self::get`].
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -79,21 +80,22 @@ impl Table {
 
     pub(super) fn require_key(&self) -> Result<()> {
         if self.key.is_empty() {
-            return Err(Error::input(
-                "the table has no primary key, so rows cannot be found by key",
-            ));
+            return Err(Error::input(format!(
+                "table {} has no primary key, so rows cannot be found by key",
+                self.uri()
+            )));
         }
         Ok(())
     }
 
-    /// Counters of what this process keeps of the table: open SSTables and keys.
+    /// Counters of the table's cache: open SSTables and keys.
     #[must_use]
     pub fn kept(&self) -> KeptStats {
         self.sstables.stats()
     }
 }
 
-/// The keys in the table's types, and the columns that the caller gets.
+/// The keys in the table's types, and the columns of the result.
 fn call_of(
     snapshot: &Snapshot,
     keys: &RecordBatch,

@@ -1,6 +1,6 @@
 //! The versions of the base table, newest first.
 //!
-//! Owns: what a version says of its commit, lancemem's compactions among others.
+//! Owns: the description of a version and of its commit, which may be a compaction of lancemem.
 //! Does not own: reading an old version, which is Lance's.
 
 use std::time::SystemTime;
@@ -19,16 +19,15 @@ pub struct TableVersion {
     pub version: u64,
     /// When it was committed.
     pub timestamp: SystemTime,
-    /// What Lance calls the commit; `None` where none is recorded.
+    /// Lance's name of the operation; `None` where the version records no transaction.
     pub operation: Option<String>,
-    /// Shards of which the commit moved generations into the base table; more than 0 says that
-    /// it was a compaction.
+    /// Shards whose generations the commit moved into the base table. More than 0 in a compaction.
     pub compacted_shards: usize,
 }
 
 impl Table {
-    /// The newest `limit` versions of the base table, newest first. Upserts make none: rows reach
-    /// the base table with a compaction. Versions that somebody removed are left out.
+    /// The newest `limit` versions of the base table, newest first. Upserts make no version: rows
+    /// reach the base table with a compaction. Versions that were cleaned up are left out.
     ///
     /// # Errors
     /// Damage of a version's manifest; a storage error.
@@ -49,7 +48,7 @@ impl Table {
         let mut versions = Vec::with_capacity(numbers.len());
         for number in numbers {
             let read = match base.read_version_transaction(number).await {
-                // It was removed since the versions were listed.
+                // The version was cleaned up after the versions were listed.
                 Err(error) if number < base.version().version && is_absent(&error) => continue,
                 read => read.in_base(action)?,
             };

@@ -1,8 +1,9 @@
-//! Where a table is and how its store is reached.
+//! The location of a table: its URI and the options of its store.
 //!
-//! Owns: the URI with its storage options, and the one way from them to lance's object store and
-//! to the engine's, so that base table and shards share credentials and settings.
-//! Does not own: what the options mean; lance documents them, and `store_options` looks at a few.
+//! Owns: the URI with its storage options, and opening Lance's object store and the engine's from
+//! them, so that base table and shards share credentials and settings.
+//! Does not own: the meaning of the options; Lance documents them, and `store_options` checks a
+//! few.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,24 +31,24 @@ pub struct Location {
 }
 
 impl Location {
-    /// The table at `uri`, reached as the process's environment says.
+    /// The table at `uri`, with store options from the environment of the process.
     pub fn new(uri: impl Into<String>) -> Self {
         Self { uri: uri.into(), storage_options: HashMap::new() }
     }
 
-    /// The same table with options of its store, named as lance names them. No error or log line
-    /// of this process will show the secret ones.
+    /// The same table with options of its store, under Lance's names. No error and no log line of
+    /// this process will show the values of secret options.
     #[must_use]
     pub fn with_storage_options(self, storage_options: HashMap<String, String>) -> Self {
         hide_secrets(storage_options.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         Self { storage_options, ..self }
     }
 
-    /// The same table with one address for its base and its shards.
+    /// The same table with a normalized URI, which base table and shards share.
     ///
     /// # Errors
-    /// An input error, with nothing written, for a URI that Lance and the engine would take for
-    /// different places.
+    /// An input error, with nothing written, for a URI that Lance and the engine would read
+    /// differently.
     pub(crate) fn resolved(self) -> Result<Self> {
         let uri = address(&self.uri)
             .map_err(|why| Error::input(format!("'{}' is not a table's URI: {why}", self.uri)))?;
@@ -64,13 +65,13 @@ impl Location {
         &self.uri
     }
 
-    /// The last part of the URI: what stays the same where a folder is mounted elsewhere.
+    /// The last part of the URI, which stays the same if a folder is mounted elsewhere.
     #[must_use]
     pub fn name(&self) -> &str {
         self.uri.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
-    /// The one name of the place, whatever links lead there.
+    /// The canonical name of the location, with links resolved on a local disk.
     pub(crate) fn home(&self) -> String {
         let folder = if self.is_local() { std::fs::canonicalize(&self.uri).ok() } else { None };
         let folder = folder.and_then(|folder| folder.into_os_string().into_string().ok());
@@ -90,7 +91,7 @@ impl Location {
         self.load().await.map_err(|error| self.failed(&error))
     }
 
-    /// Opens the base table, if there is one.
+    /// Opens the base table, if it exists.
     pub(crate) async fn open_if_there(&self) -> Result<Option<Dataset>> {
         match self.load().await {
             Ok(base) => Ok(Some(base)),
@@ -115,14 +116,14 @@ impl Location {
 
     fn failed(&self, error: &lance_core::Error) -> Error {
         let action = format!("opening table {}", self.uri);
-        // In the place of the folder itself it would mean that there is no table.
+        // If the table's folder itself is no folder, there is no table.
         if has_no_file(error) && self.is_local() && PathBuf::from(&self.uri).is_dir() {
             return from_base(&action, error);
         }
         from_open(&action, error)
     }
 
-    /// What lance needs to write here.
+    /// The store parameters for Lance's writers.
     pub(crate) fn store_params(&self) -> Option<ObjectStoreParams> {
         if self.storage_options.is_empty() {
             return None;
@@ -134,7 +135,7 @@ impl Location {
         })
     }
 
-    /// The object store of a table that is to be made.
+    /// The object store of a table that is about to be created.
     pub(crate) async fn far_store(&self) -> Result<Store> {
         let registry = Arc::new(ObjectStoreRegistry::default());
         let params = self.store_params().unwrap_or_default();
@@ -145,8 +146,8 @@ impl Location {
         Ok(Store::new(store.inner.clone(), path))
     }
 
-    /// The store of the shards. On a local disk it is the engine's own, which syncs with `fsync`;
-    /// everywhere else the one that `base` uses.
+    /// The store of the shards: on a local disk the engine's own, which syncs if `fsync` is set;
+    /// elsewhere the store of `base`.
     pub(crate) async fn store(&self, base: &Dataset, fsync: bool) -> Result<Store> {
         if self.is_local() {
             return Store::open(&self.uri, fsync);
@@ -157,10 +158,10 @@ impl Location {
     }
 }
 
-/// An absolute path where the table is on a local disk, any other URI as it is. Lance and the
-/// engine read URIs in ways of their own, and base table and shards must not part.
+/// The normalized URI: an absolute path for a table on a local disk. Lance and the engine parse
+/// URIs differently, and must not place base table and shards at different locations.
 fn address(uri: &str) -> std::result::Result<String, String> {
-    // As Hadoop, and so Spark, writes it.
+    // The form of Hadoop, and therefore of Spark: `file:/folder`.
     if let Some(path) = uri.strip_prefix("file:").filter(|path| !path.starts_with("//")) {
         return absolute(&path_of_file_url(path)?);
     }
@@ -173,11 +174,11 @@ fn address(uri: &str) -> std::result::Result<String, String> {
         "s3" => {
             let rest = rest.trim_end_matches('/');
             let bucket = rest.split('/').next().unwrap_or_default();
-            // Lance takes what is no URL for a path on the local disk.
+            // Lance takes a string that is no valid URL for a path on the local disk.
             if bucket.is_empty() || !bucket.bytes().all(is_of_bucket) || rest.contains(['?', '#']) {
                 return Err(
-                    "it is s3://bucket/folder; the bucket has letters, digits, '.', '-' and '_', \
-                            the folder neither '?' nor '#'"
+                    "expected s3://bucket/folder; a bucket has letters, digits, '.', '-' and '_', \
+                     a folder neither '?' nor '#'"
                         .to_owned(),
                 );
             }
@@ -193,21 +194,21 @@ const fn is_of_bucket(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
 }
 
-/// Refuses a store of the local disk where the URI names another: it would not sync what is promised.
+/// Refuses a store of the local disk under a URI with a scheme: it would not sync files.
 fn refuse_local(store: &ObjectStore, uri: &str) -> Result<()> {
     if store.is_local() {
-        return Err(Error::input(format!("'{uri}' leads to the local disk; write a path")));
+        return Err(Error::input(format!("'{uri}' leads to the local disk; use a path instead")));
     }
     Ok(())
 }
 
-/// The path without `.` and `..`, which are taken by their names, as Lance does.
+/// The absolute path without `.` and `..`, which are resolved lexically, as in Lance.
 fn absolute(path: &str) -> std::result::Result<String, String> {
     if path == "~" || path.starts_with("~/") {
-        return Err("'~' is not expanded, write the folder".to_owned());
+        return Err("'~' is not expanded; write the home folder in full".to_owned());
     }
     if path.split('/').next().is_some_and(|first| first.contains(':')) {
-        return Err(format!("it begins like a URL; a path of that name is './{path}'"));
+        return Err(format!("it begins like a URL; for a path of that name write './{path}'"));
     }
     let path = std::path::absolute(path).map_err(|error| error.to_string())?;
     let mut plain = PathBuf::new();
@@ -221,10 +222,10 @@ fn absolute(path: &str) -> std::result::Result<String, String> {
     plain.into_os_string().into_string().map_err(|_| "it is not UTF-8".to_owned())
 }
 
-/// The path in what follows `file://`.
+/// The path of a file URL, from the part behind `file://`.
 fn path_of_file_url(rest: &str) -> std::result::Result<String, String> {
     if rest.contains(['?', '#', '\\']) {
-        return Err("a file URL has '?', '#' and '\\' as %3F, %23 and %5C".to_owned());
+        return Err("in a file URL write '?', '#' and '\\' as %3F, %23 and %5C".to_owned());
     }
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {
@@ -246,7 +247,7 @@ fn path_of_file_url(rest: &str) -> std::result::Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "its bytes are not UTF-8".to_owned())
 }
 
-/// Shows no option: a value may be secret whatever its name is.
+/// Shows no options: a value may be secret whatever the name of the option.
 impl fmt::Debug for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Location").field("uri", &self.uri).finish_non_exhaustive()

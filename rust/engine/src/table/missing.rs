@@ -1,11 +1,13 @@
-//! A base table that is older than its shards: refused by reads, claims and compactions.
+//! Missing generations: a base table that is older than its shards. Reads, claims and compactions
+//! refuse it.
 //!
-//! Owns: which generations of a shard are missing, their error, and what a job's cut lacks of what was
-//! listed again beside the job.
+//! Owns: which generations of a shard are missing, their error, and updating the snapshot of a job
+//! with SSTables that were listed again beside the job.
 //! Does not own: the rule (`snapshot`), or the repair (`relist`).
 //!
-//! A version from before a compaction was restored, or the base was copied before its shards: the
-//! rows of a generation that was compacted since are in no place where a reader looks.
+//! Generations go missing where a version from before a compaction was restored, or where the base
+//! table was copied before its shards. The rows of a generation that was compacted since are then
+//! neither in the base table nor in a listed SSTable.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -26,8 +28,8 @@ use crate::snapshot::{LogPart, MissingRange, missing_generations};
 const MOST_NAMED: usize = 5;
 
 impl Table {
-    /// The generations of a shard that are missing where a base version, read after `manifest`,
-    /// contains of each shard what `compacted` says.
+    /// The missing generations of a shard. `compacted` is the progress of each shard in a base
+    /// version that was read after `manifest`.
     pub(super) fn missing_in(
         &self,
         manifest: &ShardManifest,
@@ -37,11 +39,12 @@ impl Table {
         missing_generations(manifest, progress, self.first_generation(manifest))
     }
 
-    /// From which generation on a base version without a progress owes the rows of a shard.
+    /// The first generation that can be missing, if the base version records no progress of the
+    /// shard.
     ///
-    /// The shards that this table has made start at 1, or behind the progress. Others may be from
-    /// before its index was dropped and made anew, which forgets the progress: what such a shard
-    /// had flushed before the oldest SSTable that it lists is in the base table.
+    /// Shards that this table created start at 1, or behind the progress. Other shards may be older
+    /// than the index: if an index is dropped and added again, the progress is lost. What such a
+    /// shard flushed before the oldest SSTable that it lists is in the base table.
     fn first_generation(&self, manifest: &ShardManifest) -> Generation {
         let ordinal = self.ordinal_of(manifest).and_then(|ordinal| u32::try_from(ordinal).ok());
         let own = ordinal.map(|it| shard_id_of(self.table_id, self.shard_spec_id, it));
@@ -52,11 +55,10 @@ impl Table {
         listed.min().unwrap_or(manifest.current_generation)
     }
 
-    /// Refuses a shard of which generations are missing from a base version that was read after
-    /// `manifest`.
+    /// Refuses a shard with missing generations. The base version was read after `manifest`.
     ///
     /// # Errors
-    /// Damage, which names the generations and the way out.
+    /// Damage, which names the generations and the repair.
     pub(super) fn refuse_missing(
         &self,
         manifest: &ShardManifest,
@@ -82,7 +84,7 @@ impl Table {
         ))
     }
 
-    /// The same for a `base` that may have been read before `manifest`.
+    /// As [`Self::refuse_missing`], for a `base` that may have been read before `manifest`.
     ///
     /// # Errors
     /// As [`Self::refuse_missing`]; a storage error.
@@ -101,9 +103,9 @@ impl Table {
         self.refuse_missing(manifest, &compacted, newest.version().version)
     }
 
-    /// Brings snapshots of running jobs up to date where a generation is missing from them: it may have
-    /// been listed again, of which a job learns at its next flush. Whether it did: the base has to
-    /// be read again then.
+    /// Updates the snapshots of running jobs where a generation is missing: it may have been listed
+    /// again, and a job reads the manifest only at its next flush. True if a snapshot was updated;
+    /// then the base version must be read again.
     pub(super) async fn follow_relisted(
         &self,
         base: &Dataset,
@@ -119,7 +121,7 @@ impl Table {
                 continue;
             }
             let Some(newest) = self.manifest_of(part.manifest.shard_id).await? else { continue };
-            // What the job has flushed since is in the memory of its snapshot.
+            // Rows that the job has flushed since are in the MemTables of its snapshot.
             let current = part.manifest.current_generation;
             let below = newest.sstables.iter().filter(|sstable| sstable.generation < current);
             let sstables = below.cloned().collect();
@@ -129,7 +131,7 @@ impl Table {
         Ok(has_followed)
     }
 
-    /// What is missing of `shards`, as a report for each range of generations.
+    /// A report for each range of missing generations of `shards`.
     pub(super) async fn missing_reports(&self, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
         let mut reports = Vec::new();
         for shard in shards {
@@ -154,7 +156,7 @@ impl Table {
     }
 }
 
-/// What is missing, and why that is damage.
+/// The missing generations, and why that is damage, as text.
 fn missing_text(
     missing: &[MissingRange],
     manifest: &ShardManifest,
@@ -174,12 +176,12 @@ fn missing_text(
     text
 }
 
-/// The ranges, as far as a message can name them.
+/// The ranges as text, at most [`MOST_NAMED`] of them.
 pub(super) fn ranges_text(missing: &[MissingRange]) -> String {
     let named: Vec<String> = missing.iter().take(MOST_NAMED).map(ToString::to_string).collect();
     let mut text = named.join(", ");
     if missing.len() > MOST_NAMED {
-        let _ = write!(text, " and {} ranges more", missing.len() - MOST_NAMED);
+        let _ = write!(text, " and {} more ranges", missing.len() - MOST_NAMED);
     }
     text
 }

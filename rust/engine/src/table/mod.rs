@@ -1,7 +1,7 @@
-//! A table: the way in for everything that a program does with it.
+//! `Table`: the entry point of the engine.
 //!
-//! Owns: the Lance dataset under the table, its key, sharding and shards, and what this process
-//! keeps open for reading it again.
+//! Owns: the Lance dataset under the table, its key, sharding and shards, and the caches of a table
+//! handle.
 //! Does not own: running jobs; a caller holds those and passes them to a scan.
 
 mod again;
@@ -75,14 +75,14 @@ type Compacted = Arc<HashMap<ShardId, Generation>>;
 pub struct Table {
     location: Location,
     base: Arc<LatestBase>,
-    /// What the base version that was read last has compacted.
+    /// The base version that was read last, and its compacted generations.
     compacted: Mutex<Option<(u64, Compacted)>>,
     key: Arc<[String]>,
     sharding: Option<Sharding>,
-    /// What the manifests of its shards say of that.
+    /// The sharding as the manifests of its shards record it.
     sharding_record: Option<String>,
     shard_spec_id: u32,
-    /// What tells it from any other table in its place; older tables have none.
+    /// The table identity; `None` in tables of an older lancemem.
     table_id: Option<Uuid>,
     defaults: WriterConfig,
     store: Store,
@@ -94,15 +94,16 @@ pub struct Table {
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
     maintenance: tokio::sync::Mutex<background::MaintenanceState>,
-    /// The snapshot that was last pinned by its name.
+    /// The snapshot that was last opened by its token.
     token_snapshot: tokio::sync::Mutex<Option<(SnapshotToken, Arc<Snapshot>)>>,
-    /// The shard whose missing generations the caller has given up, in a handle made for that.
+    /// The shard whose missing generations are being abandoned; set only in a handle that is opened
+    /// for that.
     excused: OnceLock<ShardId>,
 }
 
 impl Table {
-    /// Opens the table at `location`. Writes nothing; [`Table::enable`] makes a Lance table one of
-    /// lancemem's.
+    /// Opens the table at `location`. Writes nothing; [`Table::enable`] adds the MemWAL index to a
+    /// Lance table.
     ///
     /// # Errors
     /// [`Error::NoTable`] where there is no table; an input error where the table has no MemWAL
@@ -160,13 +161,13 @@ impl Table {
         Ok(Arc::new(table))
     }
 
-    /// Where the table is.
+    /// The URI of the table.
     #[must_use]
     pub fn uri(&self) -> &str {
         self.location.uri()
     }
 
-    /// Columns of the table, as its last read, write or look at its newest version saw them.
+    /// Columns of the table in the newest version that this handle has read.
     #[must_use]
     pub fn schema(&self) -> SchemaRef {
         self.base.known().schema.columns.clone()
@@ -184,22 +185,22 @@ impl Table {
         self.sharding.as_ref()
     }
 
-    /// The settings that the table's jobs start from.
+    /// The defaults of the table's jobs.
     #[must_use]
     pub const fn writer_defaults(&self) -> &WriterConfig {
         &self.defaults
     }
 
-    /// A lazy read. `jobs` are running jobs, of this process or served by another, whose
-    /// MemTables a live scan sees.
+    /// A lazy read. `jobs` are running jobs, of this process or served by another, whose MemTables
+    /// a live scan reads.
     #[must_use]
     pub fn scan(self: &Arc<Self>, options: ScanOptions, jobs: Vec<Arc<dyn LiveJob>>) -> Scan {
         Scan::new(self.clone(), jobs, options)
     }
 
-    /// Whether runs on a local disk are compared with their checksums when they are opened, where
-    /// they are small, and when they are compacted; they are, unless somebody has to read what is left
-    /// of a damaged one. SSTables that are open stay as they are.
+    /// Sets whether checksums of SSTables on a local disk are verified: of small ones when they are
+    /// opened, of all when they are compacted. They are by default. Without it the rest of a
+    /// damaged SSTable can be read. SSTables that are open already are not affected.
     pub fn set_verify_sstables(&self, verifies: bool) {
         self.sstables.set_verifies(verifies);
     }
@@ -207,8 +208,7 @@ impl Table {
     /// The newest version of the base table.
     ///
     /// # Errors
-    /// A storage error, or an input error for columns that changed in a way that rows cannot
-    /// follow.
+    /// A storage error, or an input error for a schema change that stored rows cannot be cast to.
     #[boxed]
     pub async fn latest_base(&self) -> Result<Arc<Dataset>> {
         Ok(self.latest().await?.dataset)
@@ -219,18 +219,18 @@ impl Table {
         self.base.newest().await
     }
 
-    /// Looks at the newest version of the base table and its index.
+    /// Reads the newest version of the base table and its index.
     ///
     /// # Errors
-    /// As [`Self::latest_base`], and where it was given another index since it was opened.
+    /// As [`Self::latest_base`]; an input error where the table has another index than this handle.
     #[boxed]
     pub async fn refresh(&self) -> Result<()> {
         let base = self.latest_base().await?;
         self.compacted_at(&base).await.map(|_| ())
     }
 
-    /// The store of the shards for somebody who writes. An object store has to prove once that
-    /// it creates an object at most once; a local disk does.
+    /// The store of the shards, for writes. An object store must prove once for each handle that it
+    /// honours conditional writes: it must create an object at most once. A local disk does.
     pub(crate) async fn writable_store(&self, fsync: bool) -> Result<Store> {
         if self.location.is_local() {
             return Store::open(self.uri(), fsync);
@@ -271,9 +271,15 @@ pub async fn details_of(base: &Dataset) -> Result<Option<MemWalIndexDetails>> {
     base.mem_wal_index_details().await.context("reading the MemWAL index")
 }
 
-/// The same, where it has to be there.
+/// The MemWAL index of a base version, which must have one.
 async fn index_of(base: &Dataset) -> Result<MemWalIndexDetails> {
-    let missing = || Error::input("the table has no MemWAL index; somebody dropped it");
+    let missing = || {
+        Error::input(format!(
+            "the MemWAL index of table {} was dropped; restore a version that has it, or enable the \
+             table again",
+            base.uri()
+        ))
+    };
     details_of(base).await?.ok_or_else(missing)
 }
 

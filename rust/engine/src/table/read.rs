@@ -1,12 +1,15 @@
-//! Gathering a snapshot: manifests first, then WAL tails, then the base version.
+//! Taking a snapshot: manifests first, then WAL tails, then the base version.
 //!
-//! Owns: the order that makes the parts one snapshot, and the tails that this process keeps reading.
+//! Owns: the order that makes the parts one snapshot, and the cache of WAL tails.
 //! Does not own: the plan over the snapshot.
 //!
-//! A manifest read before the base version lists every SSTable that this version lacks, because
-//! compaction commits to the base before it drains a manifest. WAL entries behind the manifest's
-//! replay position hold every row that its SSTables lack. Its columns are read last too: rows of a WAL
-//! tail that came to older ones are read again, because they may have been written under newer.
+//! Why the order is safe: a manifest that was read before the base version lists every SSTable that
+//! the version lacks, because compaction commits to the base table before it drains a manifest. WAL
+//! entries behind the manifest's replay position hold every row that the SSTables lack.
+//!
+//! The columns are read with the base version, so last. If they differ from the columns under which
+//! a WAL tail was read, the tail is read again: its rows may have been written under the newer
+//! ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,8 +32,8 @@ use super::{Compacted, LiveJob, Table, compacted_in, create, index_of};
 use crate::schema::{BaseVersion, TableSchema, replaced};
 use crate::snapshot::{Consistency, LogPart, Snapshot, SnapshotShard, is_compacted, read_ahead};
 
-/// The WAL tails that this process has read, one a shard, so that a repeated read of a shard
-/// fetches only new entries.
+/// The WAL tails that this handle has read, one for each shard. A repeated read of a shard fetches
+/// new entries only.
 #[derive(Debug, Default)]
 pub struct TailCache(Mutex<HashMap<ShardId, Arc<tokio::sync::Mutex<ShardTail>>>>);
 
@@ -40,7 +43,7 @@ struct ShardTail {
     place: Option<TailProgress>,
 }
 
-/// How far a tail is read, and under which columns.
+/// How far a WAL tail was read, and under which columns.
 #[derive(Debug)]
 struct TailProgress {
     wal: WalTail,
@@ -49,14 +52,14 @@ struct TailProgress {
 }
 
 impl TailCache {
-    /// The shards that this process has read, sorted.
+    /// The shards that this handle has read, sorted.
     fn shards(&self) -> Vec<ShardId> {
         let mut shards: Vec<ShardId> = self.0.lock().keys().copied().collect();
         shards.sort_unstable();
         shards
     }
 
-    /// Lets the next read of a shard start at its manifest again.
+    /// Drops the tail of a shard. The next read starts at the shard manifest again.
     pub fn forget(&self, shard_id: ShardId) {
         self.0.lock().remove(&shard_id);
     }
@@ -67,25 +70,25 @@ pub(super) struct ShardParts {
     pub manifest: Arc<ShardManifest>,
     pub memtables: Vec<MemTableView>,
     pub log: LogPart,
-    /// Opens its SSTables already.
+    /// The task that opens its SSTables ahead of time.
     pub opening: Option<SpawnedTask<()>>,
 }
 
-/// What follows the snapshot, of which a store that is far away is asked ahead.
+/// What the caller will do with the snapshot; decides what is prefetched from a remote store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Scan,
     Lookup,
 }
 
-/// Which shards a snapshot has.
+/// The shards of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sources {
-    /// All, with each key once, whatever shards have it.
+    /// All shards. A key that several shards have is shown once.
     All,
-    /// The table's own.
+    /// The table's own shards.
     Own,
-    /// One.
+    /// One shard.
     Shard(ShardId),
 }
 
@@ -94,13 +97,13 @@ pub(super) enum Sources {
 pub(super) struct Reading<'a> {
     pub consistency: Consistency,
     pub jobs: &'a [Arc<dyn LiveJob>],
-    /// The columns of rows of WAL tails.
+    /// The columns to which rows of WAL tails are reconciled.
     pub rows: &'a Arc<RowSchema>,
     pub purpose: Purpose,
 }
 
 impl Table {
-    /// Pins one snapshot.
+    /// Takes a snapshot.
     ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
@@ -113,7 +116,7 @@ impl Table {
         self.snapshot_for(consistency, jobs, Purpose::Scan).await
     }
 
-    /// The same for somebody who says what follows.
+    /// As [`Self::snapshot`], for a purpose.
     pub(super) async fn snapshot_for(
         &self,
         consistency: Consistency,
@@ -123,7 +126,7 @@ impl Table {
         self.snapshot_of(consistency, jobs, purpose, Sources::All).await
     }
 
-    /// The same of some shards only.
+    /// As [`Self::snapshot_for`], of some shards only.
     pub(super) async fn snapshot_of(
         &self,
         consistency: Consistency,
@@ -152,17 +155,18 @@ impl Table {
             if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
                 break (parts, latest);
             }
-            // Each time round somebody has changed the table's columns.
+            // The columns changed since the tails were read. Each round of this loop follows a
+            // schema change, so it ends.
             columns = latest.schema;
         };
         self.snapshot_over(latest, parts, sources).await
     }
 
-    /// The table's columns, where shards cannot be read under `known` and they are others by now.
+    /// The newest columns, after shards could not be read under `known`.
     ///
     /// # Errors
-    /// `error`, where they are not. What of a shard looks like damage may be another table's: its
-    /// base says that it is.
+    /// `error`, where the columns have not changed. An input error of the base table comes first:
+    /// if the table was replaced, shards of the other table may look damaged.
     async fn newer_columns(
         &self,
         error: Error,
@@ -180,9 +184,8 @@ impl Table {
         }
     }
 
-    /// Begins to read, in the first read of a process from a store that is far away, what a scan
-    /// needs of the base version that is known. It is the newest one as a rule, and who waits for
-    /// the shards need not wait for its files afterwards.
+    /// In the first read from a remote store, starts to prefetch what a scan needs of the known
+    /// base version, which is usually the newest. The prefetch overlaps with reading the shards.
     fn read_ahead(&self) -> Option<SpawnedTask<()>> {
         if !self.is_first_far_read() {
             return None;
@@ -191,7 +194,7 @@ impl Table {
         Some(SpawnedTask::spawn(async move { read_ahead(&base, &key).await }))
     }
 
-    /// Whether nothing was read yet of a store that is far away.
+    /// Whether this is the first read of a table in a remote store.
     pub(super) fn is_first_far_read(&self) -> bool {
         !self.location.is_local() && self.tails.shards().is_empty()
     }
@@ -229,8 +232,8 @@ impl Table {
         self.each_key_once(snapshot, &foreign).boxed().await.map(Arc::new)
     }
 
-    /// The parts of every shard. Shards that are known already are read beside the listing, which
-    /// shows the others.
+    /// The parts of every shard. Known shards are read concurrently with the listing, which finds
+    /// the others.
     async fn parts_of_all(&self, reading: Reading<'_>) -> Result<Vec<ShardParts>> {
         let read = |shard_id: ShardId| self.shard_parts(shard_id, reading);
         let known = self.known_shards().await;
@@ -242,17 +245,17 @@ impl Table {
         parts.retain(|part| listed.contains(&part.manifest.shard_id));
         parts.sort_unstable_by_key(|part| part.manifest.shard_id);
         let is_there = |shard_id| parts.iter().any(|part| part.manifest.shard_id == shard_id);
-        let Some(stranger) = reading.jobs.iter().find(|job| !is_there(job.shard_id())) else {
+        let Some(unknown) = reading.jobs.iter().find(|job| !is_there(job.shard_id())) else {
             return Ok(parts);
         };
-        // It says which table it writes to.
-        stranger.snapshot(self).await?;
-        let (shard_id, uri) = (stranger.shard_id(), self.uri());
-        Err(Error::input(format!("the job of shard {shard_id} finds no such shard in table {uri}")))
+        // A job of another table fails here, with an error that names that table.
+        unknown.snapshot(self).await?;
+        let (shard_id, uri) = (unknown.shard_id(), self.uri());
+        Err(Error::input(format!("the job's shard {shard_id} does not exist in table {uri}")))
     }
 
-    /// The shards that this process has read before; in its first read those that the base table
-    /// names because it has rows of them.
+    /// The shards that this handle has read before. In the first read these are the shards with
+    /// compacted rows, which the base table's index names.
     async fn known_shards(&self) -> Vec<ShardId> {
         let known = self.tails.shards();
         if !known.is_empty() {
@@ -263,11 +266,11 @@ impl Table {
         compacted.map(|compacted| compacted.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// Newest compacted generation of each shard at a base version, read once a version.
+    /// Newest compacted generation of each shard at a base version; cached for the last version.
     ///
     /// # Errors
-    /// An input error where the table was given another index since it was opened, perhaps with
-    /// another sharding; a storage error.
+    /// An input error where the table has another index than this handle, perhaps with another
+    /// sharding; a storage error.
     pub(super) async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
         let version = base.version().version;
         let known = self.compacted.lock().clone();
@@ -286,8 +289,9 @@ impl Table {
         Ok(compacted)
     }
 
-    /// Opens the SSTables that the base version lacks. Rows of another sharding are refused: a key could be
-    /// in two shards, and a look for it asks one. So is a shard of which generations are missing.
+    /// Opens the SSTables that the base version lacks. Refuses rows of another sharding: a key
+    /// could be in two shards, and a lookup reads one. Refuses a shard with missing generations
+    /// too.
     async fn open_shard(
         &self,
         base: &Dataset,
@@ -296,8 +300,9 @@ impl Table {
     ) -> Result<SnapshotShard> {
         let shard_id = part.manifest.shard_id;
         let listed = uncompacted(&part.manifest, compacted);
-        // A generation that was flushed and compacted since its rows were read stands whole in the
-        // base: with the rows of before over it, half of a later put would show.
+        // Drop MemTables of generations that were flushed and compacted after their rows were read.
+        // The base table contains the whole generation. The older rows in memory would hide part of
+        // a later put of it.
         let through = compacted.get(&shard_id).copied();
         let is_above = |rows: &MemTableView| !is_compacted(through, rows.generation());
         let memtables = part.memtables.into_iter();
@@ -310,7 +315,8 @@ impl Table {
         let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
         let sstables = try_join_all(opened).await?;
         if let Some(opening) = part.opening {
-            // It is about as far as the look for the base version, and a scan needs what it reads.
+            // The task has had the time of the look for the base version, and a scan needs its
+            // results.
             let _ = opening.join().await;
         }
         self.sstables.retain(shard_id, &part.manifest.sstables);
@@ -319,8 +325,8 @@ impl Table {
         Ok(SnapshotShard { shard_id, bucket, manifest_version, sstables, memtables, log })
     }
 
-    /// Begins to open the SSTables of a manifest, before the base version is known that may have
-    /// some of them: that takes round trips which the reader would wait for one after the other.
+    /// Starts to open the SSTables of a manifest before the base version is known, which may
+    /// contain some of them. The round trips of both overlap.
     async fn open_ahead(
         &self,
         manifest: &ShardManifest,
@@ -353,8 +359,8 @@ impl Table {
             }));
         }
         let tail = self.tail_of(shard_id);
-        // Held over the whole step: another reader of this process could otherwise forget a
-        // generation that the manifest which we hold does not list yet.
+        // The lock is held over the whole step. Otherwise a concurrent reader of this handle could
+        // drop a generation from the tail that the manifest of this reader does not list yet.
         let mut tail = tail.lock().await;
         if reading.consistency == Consistency::Flushed {
             let manifest = tail.manifests.latest().await?;
@@ -380,7 +386,7 @@ impl Table {
         reading: Reading<'_>,
     ) -> Result<Option<ShardParts>> {
         let rows = reading.rows;
-        // Rows that came to other columns may lack values of these.
+        // Rows that were reconciled to other columns may lack values of these.
         tail.place.take_if(|place| !Arc::ptr_eq(&place.rows, rows));
         let TailProgress { wal, replay, .. } = tail.place.get_or_insert_with(|| {
             let wal = WalTail::new(self.store.clone(), shard_id, WalPosition(0));
@@ -409,7 +415,7 @@ impl Table {
     }
 }
 
-/// All rows of a replay as they are now.
+/// The present rows of a replay.
 pub(super) fn views_of(replay: &Replay) -> Vec<MemTableView> {
     let replayed = replay.memtables().iter();
     replayed.map(|replayed| replayed.memtable.view(replayed.memtable.batches())).collect()

@@ -1,10 +1,12 @@
-//! The record index over the life of a table: created, extended, verified, merged, dropped.
+//! The record index of a table: create, extend, verify, merge and drop.
 //!
-//! Owns: when runs are made and which ones stop being published. A run is published after its
-//! pages are durable, and others go only after what replaces them is published, so at every
-//! moment the published runs are enough. A table without a published run has no record index:
-//! a drop unpublishes all of them, and leaves their pages to the collector.
-//! Does not own: what a run is (`record_index`).
+//! Owns: when sorted runs are built, and which runs are published.
+//! Does not own: the contents of a run (`record_index`).
+//!
+//! Invariant: at every moment the published runs cover what they covered before. A run is published
+//! after its pages are durable, and a run is unpublished after its replacement is published. A
+//! table without a published run has no record index. A drop unpublishes all runs and leaves their
+//! pages to the collector.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,15 +26,15 @@ use crate::record_index::{
     groups, is_ours_to_link, link_file, merge,
 };
 
-/// Pages that nobody publishes stay at least this long: they may be of a run that is being made.
+/// Unpublished pages stay at least this long: they may belong to a run that is being built.
 const UNPUBLISHED_AGE: Duration = Duration::from_hours(1);
 
-/// A run whose data file a compaction made a fragment.
+/// An SSTable that a compaction linked, and the fragment that its data file became.
 pub(super) type LinkedFragment = (Arc<Dataset>, Fragment);
 
 impl Table {
-    /// Creates the record index of the base table; one that exists is made anew. From then on
-    /// compactions keep it up.
+    /// Creates the record index of the base table, or rebuilds an existing one. From then on
+    /// compactions extend it.
     ///
     /// # Errors
     /// An input error for a table without a primary key; a storage error.
@@ -56,8 +58,8 @@ impl Table {
     }
 
     /// Drops the record index, if there is one. From then on lookups read the key columns of the
-    /// base table, and compactions keep no index up. A reader that has the index open may go on
-    /// with it: the files of its pages stay for the collector.
+    /// base table. A reader that has the index open may go on with it: its pages stay until they
+    /// are collected.
     ///
     /// # Errors
     /// An input error for a table without a primary key. After a storage error the index may be
@@ -81,22 +83,25 @@ impl Table {
     /// Compares the record index with the base table, entry by entry.
     ///
     /// # Errors
-    /// A storage error. What is wrong with the index is no error but in the report.
+    /// A storage error. Damage of the index is not an error; the report names it.
     #[boxed]
     pub async fn verify_record_index(&self) -> Result<RecordIndexReport> {
         self.require_key()?;
         let base = self.latest_base().await?;
         let before = published_names(self.store()).await?;
-        // Nothing that this process has open: what is stored counts.
+        // Opened anew: the stored bytes are verified, not cached ones.
         let runs = IndexRuns::default().published(&base).await?.unwrap_or_default();
         let after: HashSet<String> = published_names(self.store()).await?.into_iter().collect();
         let mut report = check(&base, self.key(), &runs).await?;
         report.bytes = self.bytes_of(&runs).await?;
         let readable: HashSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-        // What somebody published or removed meanwhile need not have been read.
+        // Only runs that were published before and after the check must have been read: others were
+        // published or removed meanwhile.
         for name in before.into_iter().filter(|name| after.contains(name)) {
             if !readable.contains(name.as_str()) {
-                report.damage.push(format!("run {name}: the file that publishes it is damaged"));
+                report
+                    .damage
+                    .push(format!("run {name}: the file that publishes the run is damaged"));
             }
         }
         Ok(report)
@@ -126,13 +131,17 @@ impl Table {
         Ok(bytes)
     }
 
-    /// Brings the record index, where the table has one, to the newest version of the base table:
-    /// key indexes of linked SSTables are linked too, what no run covers is read, runs of a level that is
-    /// full are merged, and runs without a use go. It ends early where the record index is dropped
-    /// meanwhile.
+    /// Extends the record index, where the table has one, to the newest version of the base table:
+    ///
+    /// 1. The key indexes of linked SSTables become runs without being rewritten.
+    /// 2. Runs are built for other fragments that no run covers.
+    /// 3. The runs of full levels are merged, and runs that cover nothing are unpublished.
+    ///
+    /// Ends early where the record index is dropped meanwhile.
     ///
     /// # Errors
-    /// A storage error. Lookups do without what is missing, and the next call makes up for it.
+    /// A storage error. Lookups read the keys of fragments that no run covers, and the next call
+    /// continues.
     pub(super) async fn extend_record_index(&self, linked: &[LinkedFragment]) -> Result<()> {
         if self.key().is_empty() {
             return Ok(());
@@ -167,9 +176,11 @@ impl Table {
         Ok(())
     }
 
-    /// Merges runs until no level is full. A run goes after the one that replaces it is published.
+    /// Merges runs until no level is full. The inputs of a merge are unpublished after its result
+    /// is published.
     ///
-    /// One that is damaged is built anew from its fragments, and the rest is left to the next call.
+    /// A damaged input is rebuilt from its fragments, and the remaining merges are left to the next
+    /// call.
     async fn merge_full_levels(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
         let open = self.sstables.base().index_runs();
         loop {
@@ -193,7 +204,8 @@ impl Table {
                     }
                 }
                 Merged::Damaged(run, why) => {
-                    // Another program may have merged it meanwhile, and a collector removed its pages.
+                    // If the run is not published any more, it is not damaged: another program has
+                    // merged it, and a collector has removed its pages.
                     if published_names(store).await?.contains(&run.name) {
                         self.build_anew(base, store, &run, &why).await?;
                     }
@@ -213,7 +225,7 @@ impl Table {
         why: &str,
     ) -> Result<()> {
         let (table, run) = (self.uri(), damaged.name.as_str());
-        tracing::warn!(table, run, why, "a run of the record index is made anew");
+        tracing::warn!(table, run, why, "a damaged run of the record index is rebuilt");
         let of_run: HashSet<u64> = damaged.run.fragments.iter().map(|it| it.id).collect();
         for part in groups(indexable(base, |fragment| of_run.contains(&fragment.id))) {
             let built = build(base, self.key(), &part).await?;
@@ -224,8 +236,8 @@ impl Table {
         unpublish(store, std::slice::from_ref(&damaged.name)).await
     }
 
-    /// A run that answers for no fragment of the newest version goes, but never the last one,
-    /// which says that the table has a record index.
+    /// Unpublishes runs that cover no fragment of the newest version. The last run stays: it marks
+    /// that the table has a record index.
     async fn unpublish_stale_runs(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
         let open = self.sstables.base().index_runs();
         let Some(runs) = open.published(base).await? else { return Ok(()) };
@@ -257,7 +269,7 @@ impl Table {
                 garbage.push(Garbage {
                     kind: GarbageKind::RecordIndexRun,
                     path,
-                    reason: "no run of the record index has these pages".to_owned(),
+                    reason: "the record index does not publish the run of these pages".to_owned(),
                     bytes: files.iter().map(|file| file.bytes).sum(),
                 });
             }
@@ -266,17 +278,17 @@ impl Table {
     }
 }
 
-/// Whether a run was made of `base` or of an older version. One that another program made of a newer
-/// version may cover fragments that `base` does not have: it is left alone.
+/// Whether a run was built from `base` or from an older version. A run that another program built
+/// from a newer version may cover fragments that `base` does not have: it is left alone.
 fn is_known_to(base: &Dataset, run: &OpenRun) -> bool {
     run.run.base_version <= base.version().version
 }
 
-/// Publishes a run of a record index that exists; `false`, with nothing published, where the index
+/// Publishes a run of an existing record index; `false`, with nothing published, where the index
 /// was dropped since.
 ///
-/// Runs that this one replaces are still published, so a run that is alone afterwards was published
-/// behind a drop, which ends with a listing without runs: it would bring the index back.
+/// The runs that this run replaces are still published. If it is the only one afterwards, a drop
+/// has removed the others, and the run would bring the index back: it is unpublished.
 async fn publish_beside_others(run: NewRun, store: &Store) -> Result<bool> {
     let name = run.name.clone();
     run.publish(store).await?;
@@ -294,7 +306,8 @@ async fn unpublish(store: &Store, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A fragment with one file, wherever a later commit has put it.
+/// Whether two fragments have the same data files. A concurrent commit can change the id of a
+/// fragment.
 fn is_same_file(one: &Fragment, other: &Fragment) -> bool {
     let paths = |fragment: &Fragment| fragment.files.iter().map(|it| it.path.clone()).collect();
     let (one, other): (Vec<String>, Vec<String>) = (paths(one), paths(other));
@@ -305,7 +318,7 @@ fn covers(index: &RecordIndex, fragment: &Fragment) -> bool {
     u32::try_from(fragment.id).is_ok_and(|id| index.covers(id))
 }
 
-/// The fragments whose keys are those of their files.
+/// The fragments that can be indexed: their keys are in their data files, not in overlays.
 fn indexable(base: &Dataset, wanted: impl Fn(&Fragment) -> bool) -> Vec<Fragment> {
     let fragments = base.fragments().iter();
     fragments.filter(|it| it.overlays.is_empty() && wanted(it)).cloned().collect()

@@ -1,10 +1,10 @@
-//! Missing generations: their SSTables listed again, or given up.
+//! Repair of missing generations: their SSTables are relisted, or the generations are abandoned.
 //!
-//! Owns: which folder is that of a generation, its verification, the manifest version that lists it
-//! again, and the commit by which the base table counts as containing what is given up.
+//! Owns: the folder of a generation, its verification, the manifest version that lists it again,
+//! and the commit after which the base table counts as containing abandoned generations.
 //! Does not own: which generations are missing (`missing`), or the files of an SSTable (`sstable`).
 //!
-//! A generation keeps its number: rows that were put after it go on hiding its rows.
+//! A relisted SSTable keeps its generation, so rows that were put later still hide its rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::compaction::CompactionSettings;
 use crate::garbage::generation_of_folder;
 use crate::snapshot::{MissingRange, is_compacted};
 
-/// Commits that may come first before the generations are given up.
+/// Attempts to commit beside concurrent commits.
 const ATTEMPTS: usize = 50;
 
 /// What [`Table::relist_sstables`] did in a shard of which generations were missing.
@@ -37,26 +37,27 @@ pub struct RelistReport {
     pub missing: Vec<String>,
 }
 
-/// What was found of the generations that are missing.
+/// The SSTables that were found for missing generations.
 #[derive(Debug, Default)]
 struct ShardFindings {
-    /// SSTables whose files are all as they were written.
+    /// SSTables whose files are undamaged and complete.
     whole: Vec<SsTable>,
-    /// Those of which something is left that cannot be listed, and why.
+    /// Generations whose SSTable was found but cannot be listed, with the reason.
     refused: BTreeMap<Generation, String>,
 }
 
 impl Table {
-    /// Lists SSTables again that a compaction took out of a shard's manifest and that the base table
-    /// does not contain, of one shard or of all: a version from before that compaction was restored,
-    /// or the base table was copied before its shards. Every file of an SSTable is compared with its
-    /// checksum first. A running job goes on, and learns of them at its next flush.
+    /// Relists the SSTables of missing generations, of one shard or of all. Generations go missing
+    /// where a version from before their compaction was restored, or where the base table was
+    /// copied before its shards. The checksums of all files are verified first. A running job goes
+    /// on, and reads the new manifest at its next flush.
     ///
-    /// Reports each shard of which generations were missing.
+    /// Returns a report for each shard with missing generations.
     ///
     /// # Errors
     /// An input error for a shard that does not exist or has rows of another sharding; a storage
-    /// error or a damaged manifest. What was listed until then stays listed: call again.
+    /// error or a damaged manifest. SSTables that were relisted before the error stay listed: call
+    /// again.
     #[boxed]
     pub async fn relist_sstables(&self, shard_id: Option<ShardId>) -> Result<Vec<RelistReport>> {
         let shard_ids = match shard_id {
@@ -75,14 +76,14 @@ impl Table {
         Ok(reports)
     }
 
-    /// Gives up the generations of a shard that are missing, so that the rest of the table can be
-    /// used: their rows are lost, unless they are in the base table by another way. `through` has to
-    /// be the newest of them. SSTables that are listed below it are compacted first. Returns the
-    /// version of the base table that counts as containing them.
+    /// Abandons the missing generations of a shard, so that the rest of the table can be used.
+    /// Their rows are lost, unless the base table has them by another way. `through` must be the
+    /// newest missing generation. Listed SSTables below it are compacted first. Returns the base
+    /// version that counts as containing the generations.
     ///
     /// # Errors
     /// An input error, with nothing written, where no generation is missing or `through` is not the
-    /// newest that is; damage of another shard; a storage error.
+    /// newest missing one; damage of another shard; a storage error.
     #[boxed]
     pub async fn abandon_generations(&self, shard_id: ShardId, through: Generation) -> Result<u64> {
         let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| self.no_shard(shard_id))?;
@@ -103,8 +104,9 @@ impl Table {
             )));
         }
         if manifest.sstables.iter().any(|sstable| sstable.generation < through) {
-            // They would count as contained too. A handle of its own: reads of this one go on to
-            // refuse the shard until the base table has changed.
+            // These SSTables would count as contained too, so they are compacted first. The
+            // compaction uses another handle: reads through this one still refuse the shard until
+            // the commit.
             let own = Self::open_at(self.location.clone()).await?;
             let _ = own.excused.set(shard_id);
             own.compact_with(&CompactionSettings::default()).boxed().await?;
@@ -119,7 +121,7 @@ impl Table {
         self.commit_on_newest(ATTEMPTS, give_up).await
     }
 
-    /// The change by which a base version counts as containing the generations of a shard up to
+    /// The operation after which a base version counts as containing the shard's generations up to
     /// `through`.
     async fn given_up(
         &self,
@@ -133,17 +135,20 @@ impl Table {
         let mut listed = manifest.sstables.iter().map(|sstable| sstable.generation);
         let is_in_the_way = |it| it <= through && !is_compacted(progress, it);
         if is_compacted(progress, through) || listed.any(is_in_the_way) {
-            let action = format!("giving up generation {through} of shard {shard_id}");
-            return Err(Error::storage(action, "the shard or the base table changed meanwhile"));
+            let action = format!("abandoning generation {through} of shard {shard_id}");
+            return Err(Error::storage(
+                action,
+                "another process changed the shard or the base table meanwhile; call again",
+            ));
         }
         Ok(progress_alone(vec![CompactedSsTable::new(shard_id, through.get())]))
     }
 
-    /// Records in a new index that the base table contains what shards of an earlier one had flushed
-    /// and do not list: they were retired because they had no rows of their own.
+    /// Records the progress of older shards in a new index: the base table contains all that they
+    /// flushed and do not list, because only shards without rows are retired.
     ///
     /// # Errors
-    /// A storage error; the shards are then accounted for from their first compaction on.
+    /// A storage error. The progress of the shards is then recorded by their first compaction.
     #[boxed]
     pub(super) async fn record_emptied(&self) -> Result<()> {
         let manifests = self.manifests().await?;
@@ -173,13 +178,14 @@ impl Table {
             self.list_again(shard_id, &whole).await?;
         }
         let relisted = whole.iter().map(|sstable| sstable.generation).collect();
-        // What is left of the ranges without those of which something was found.
+        // The generations that are missing and for which no folder was found.
         let mut found = ShardManifest::clone(manifest);
         let unlisted = refused.keys().map(|generation| unmeasured(*generation, String::new()));
         found.sstables.extend(whole.into_iter().chain(unlisted));
         let gone = self.missing_in(&found, &compacted).into_iter();
-        let mut reasons: Vec<(Generation, String)> =
-            gone.map(|range| (range.first, format!("{range}: no folder is left"))).collect();
+        let mut reasons: Vec<(Generation, String)> = gone
+            .map(|range| (range.first, format!("{range}: no SSTable folder is left")))
+            .collect();
         let refused = refused.into_iter();
         reasons.extend(refused.map(|(it, reason)| (it, format!("generation {it}: {reason}"))));
         reasons.sort_unstable();
@@ -187,9 +193,9 @@ impl Table {
         Ok(Some(RelistReport { shard_id, relisted, missing }))
     }
 
-    /// Writes the manifest version that lists `whole`, beside the shard's owner.
+    /// Writes a manifest version that lists `whole`, without a claim of the shard.
     async fn list_again(&self, shard_id: ShardId, whole: &[SsTable]) -> Result<()> {
-        // On disk before a reader finds them, whatever the settings of the table are.
+        // With syncs, whatever the settings of the table: a listed SSTable must be on disk.
         let store = self.writable_store(true).await?;
         let manifests = self.manifests_of(store, shard_id).await?;
         let change = |manifest: &mut ShardManifest| {
@@ -207,7 +213,7 @@ impl Table {
         Ok(())
     }
 
-    /// Looks for the SSTables of the generations that are missing, and compares their files.
+    /// Looks for the SSTables of the missing generations, and verifies their files.
     async fn find(
         &self,
         base: &Dataset,
@@ -232,9 +238,9 @@ impl Table {
             let named = by_name.remove(&generation).unwrap_or_default();
             let one = match (recorded.get(&generation), named.as_slice()) {
                 (Some(recorded), _) if folders.contains(&recorded.path) => Ok(recorded.clone()),
-                (Some(recorded), _) => Err(format!("the folder {} is gone", recorded.path)),
+                (Some(recorded), _) => Err(format!("the folder {} is missing", recorded.path)),
                 (None, [path]) => Ok(unmeasured(generation, path.clone())),
-                // An attempt that failed may have left one of them, with fewer rows.
+                // A failed flush may have left one of the folders, with fewer rows.
                 (None, paths) => Err(format!(
                     "no manifest version is left that lists one of the folders {}",
                     paths.join(", ")
@@ -254,7 +260,7 @@ impl Table {
         Ok(found)
     }
 
-    /// What earlier manifest versions list for generations that are missing.
+    /// The SSTables that earlier manifest versions list for missing generations.
     async fn recorded_sstables(
         &self,
         manifest: &ShardManifest,
@@ -271,11 +277,11 @@ impl Table {
             let earlier = match self.read_manifest(shard_id, version).await {
                 Ok(Some(earlier)) => earlier,
                 Ok(None) => continue,
-                // It says nothing, and another version may.
+                // A damaged version is skipped; another version may list the SSTable.
                 Err(error) if error.kind() == ErrorKind::Corruption => continue,
                 Err(error) => return Err(error),
             };
-            // Rows of another sharding would be looked for in another shard.
+            // Lookups would read another shard for rows of another sharding.
             let is_other = match (&earlier.sharding, &manifest.sharding) {
                 (Some(there), Some(own)) => there != own,
                 _ => false,
@@ -291,8 +297,8 @@ impl Table {
         Ok(recorded)
     }
 
-    /// The SSTable with its number of rows, where every file of it is as it was written and its
-    /// columns can be read as the table's; else why not.
+    /// The SSTable with its number of rows, where its files are undamaged and its columns can be
+    /// reconciled to the table's; else the reason why not.
     async fn verified(
         &self,
         base: &Dataset,
@@ -316,7 +322,7 @@ impl Table {
     }
 }
 
-/// A commit that changes nothing but what a base version counts as containing.
+/// A commit that changes only the progress of shards in the MemWAL index.
 fn progress_alone(compacted_sstables: Vec<CompactedSsTable>) -> Operation {
     Operation::Update {
         removed_fragment_ids: Vec::new(),
@@ -331,8 +337,8 @@ fn progress_alone(compacted_sstables: Vec<CompactedSsTable>) -> Operation {
     }
 }
 
-/// Through which generation shards have flushed what they do not list, where that is more than the
-/// base version of `compacted` counts as containing.
+/// For each shard the newest generation that was flushed and is below all listed ones, where that
+/// is more than its progress in `compacted`.
 fn emptied(
     manifests: &[Arc<ShardManifest>],
     compacted: &HashMap<ShardId, Generation>,

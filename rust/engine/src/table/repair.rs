@@ -1,8 +1,8 @@
-//! Damage in a table's shards: look at a log, and cut one; look at the files of SSTables.
+//! Verify and repair of shards: verify or truncate a log, verify SSTables.
 //!
-//! Owns: finding the shard, what a report of an SSTable says, and forgetting what this handle had read of a
-//! log that was cut.
-//! Does not own: what is damaged in a log or how a cut goes, which is the core's, or checksums of files
+//! Owns: finding the shard, the report of an SSTable, and dropping the cached tail of a truncated
+//! log.
+//! Does not own: damage and truncation of a log, which are the core's, or checksums of files
 //! (`sstable`).
 
 use std::sync::Arc;
@@ -21,27 +21,28 @@ use crate::errors::{Context, SsTableErrors};
 use crate::snapshot::remember;
 use crate::sstable::{Compared, SsTableContext, SsTableFiles, compare, open_sstable};
 
-/// What a look at the files of an SSTable found.
+/// The result of verifying the files of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsTableReport {
     /// Its shard.
     pub shard_id: ShardId,
-    /// Its age in the shard.
+    /// Its generation.
     pub generation: Generation,
     /// Its folder in the shard.
     pub path: String,
-    /// Files that have a checksum; none in an SSTable that lance wrote.
+    /// Files that have a checksum. An SSTable that Lance wrote has none.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of those files.
     pub bytes: u64,
-    /// Files that its rows come from and that have no checksum, by their paths in its folder.
+    /// Files with its rows that have no checksum, by their paths in its folder.
     pub unchecked: Vec<String>,
-    /// Each damage, with the file.
+    /// Each damaged file, with the kind of damage.
     pub damage: Vec<String>,
 }
 
 impl Table {
-    /// `work` on this table, whose error names the damaged file of the base table where it failed for one.
+    /// `work` on this table. If it fails on a damaged file of the base table, its error names the
+    /// file.
     ///
     /// # Errors
     /// Those of `work`.
@@ -56,14 +57,14 @@ impl Table {
     /// Looks for damage in a shard's log, and writes nothing.
     ///
     /// # Errors
-    /// An input error for a shard that does not exist; a storage error or a damaged manifest; damage where
-    /// nothing is wrong with the log but that all of it is older than the base table, or generations are
-    /// missing that were flushed.
+    /// An input error for a shard that does not exist; a storage error or a damaged manifest.
+    /// Damage where the log is intact, but the whole shard is older than the base table, or flushed
+    /// generations are missing.
     #[boxed]
     pub async fn verify_wal(&self, shard_id: ShardId) -> Result<WalReport> {
         let manifests = self.manifests_of(self.store.clone(), shard_id).await?;
         let report = verify_wal(&self.store, &manifests).await?;
-        // A base table that cannot be read says nothing of a log.
+        // A base table that cannot be read does not fail the check of a log.
         if report.first_damage().is_none()
             && let Ok(base) = self.latest_base().await
         {
@@ -74,15 +75,17 @@ impl Table {
         Ok(report)
     }
 
-    /// Drops a shard's log from the entry `from` on, which [`Self::verify_wal`] reported as the
-    /// first damaged one, after copies of every dropped entry were made. Fences the shard's job.
+    /// Truncates a shard's log: drops its entries from `from` on, which [`Self::verify_wal`]
+    /// reported as the first damaged one. Every dropped entry is copied first. Fences the shard's
+    /// job.
     ///
     /// # Errors
-    /// An input error, with nothing written, for a position that must not be cut. After another
-    /// error the cut may be half done: call again.
+    /// An input error, with nothing written, for a position at which the log must not be truncated.
+    /// After another error the log may be truncated in part: call again.
     #[boxed]
     pub async fn truncate_wal(&self, shard_id: ShardId, from: WalPosition) -> Result<WalReport> {
-        // Copies are on disk before an entry is replaced, whatever the table's jobs promise.
+        // With syncs, whatever the settings of the table: a copy must be on disk before its entry
+        // is replaced.
         let store = self.writable_store(true).await?;
         let manifests = Arc::new(self.manifests_of(store.clone(), shard_id).await?);
         let report = truncate_wal(&store, &manifests, from).await;
@@ -90,13 +93,14 @@ impl Table {
         report
     }
 
-    /// Compares every file of the SSTables that no compaction has covered with its checksum, of one shard
-    /// or of all, whatever they are stored on and however large; writes nothing. Of an SSTable that lance
-    /// wrote nothing but its manifest can be looked at. Generations that were flushed and are missing are
-    /// damage, reported for each range of them without a path.
+    /// Verifies the checksum of every file of the uncompacted SSTables, of one shard or of all, in
+    /// any store and of any size; writes nothing. Files of an SSTable that Lance wrote have no
+    /// checksums, so only its manifest is checked. Missing generations are damage: each range of
+    /// them has a report without a path.
     ///
     /// # Errors
-    /// An input error for a shard that does not exist; a storage error or a damaged manifest of a shard.
+    /// An input error for a shard that does not exist; a storage error or a damaged manifest of a
+    /// shard.
     #[boxed]
     pub async fn verify_sstables(&self, shard_id: Option<ShardId>) -> Result<Vec<SsTableReport>> {
         let mut shards = self.shards().await?;
@@ -116,7 +120,8 @@ impl Table {
         for shard in shards {
             for sstable in &shard.sstables {
                 let report = self.verify_sstable(shard.shard_id, sstable).await?;
-                // One that a compaction has moved meanwhile may be collected by now.
+                // A compaction may have moved the SSTable meanwhile, and a collector removed it.
+                // That is no damage.
                 if report.damage.is_empty() || self.lists(shard.shard_id, sstable).await? {
                     reports.push(report);
                 }
@@ -125,7 +130,7 @@ impl Table {
         Ok(reports)
     }
 
-    /// Whether an SSTable is one that no compaction has covered.
+    /// Whether the shard still lists an SSTable, and no compaction has moved it.
     async fn lists(&self, shard_id: ShardId, sstable: &SsTable) -> Result<bool> {
         let shards = self.shards().await?;
         let mut of_shard = shards.iter().filter(|shard| shard.shard_id == shard_id);
@@ -143,7 +148,7 @@ impl Table {
         let compared = match open_sstable(&context, &sstable.path).await.in_sstable(&name) {
             Ok(dataset) => {
                 let dataset = Arc::new(dataset);
-                // No collector of this process removes its files while they are read.
+                // Registered as a reader, so that no collector of this process removes the files.
                 remember(&dataset);
                 compare(&dataset, SsTableFiles::All).await.context(&name)
             }
@@ -195,7 +200,7 @@ mod tests {
     use crate::table::CreateOptions;
 
     #[tokio::test]
-    async fn a_run_that_was_compacted_and_collected_during_a_check_is_not_damaged() {
+    async fn an_sstable_that_was_compacted_and_collected_during_a_check_is_not_damaged() {
         let folder = tempfile::tempdir().unwrap();
         let ids = Arc::new(Int64Array::from_iter_values(0..10));
         let rows = RecordBatch::try_from_iter_with_nullable([("id", ids as _, false)]).unwrap();

@@ -1,7 +1,6 @@
-//! A read as the caller holds it: options now, a snapshot when it runs.
+//! `Scan`: a lazy read, which has its options now and takes a snapshot when it runs.
 //!
-//! Owns: which cut each execution reads, a new one or one that the caller pinned, and handing
-//! out its rows.
+//! Owns: the snapshot of each execution, a new one or the caller's, and returning its rows.
 //! Does not own: the plan.
 
 use std::sync::Arc;
@@ -26,18 +25,18 @@ use crate::snapshot::{Consistency, Snapshot};
 /// What to read.
 #[derive(Clone, Debug, Default)]
 pub struct ScanOptions {
-    /// Columns of the result, in order; all where absent.
+    /// Columns of the result, in order; `None` for all.
     pub columns: Option<Vec<String>>,
     /// A condition on the table's columns.
     pub filter: Option<Condition>,
-    /// Rows to leave out first.
+    /// Rows to skip.
     pub offset: usize,
-    /// Most rows of the result.
+    /// The largest number of rows in the result.
     pub limit: Option<usize>,
-    /// Which part of the rows, all of them where absent; for readers that share a snapshot.
-    /// Offset and limit count within the part.
+    /// The part of the rows to read, for readers that share a snapshot; `None` for all rows. Offset
+    /// and limit count within the part.
     pub part: Option<ReadPart>,
-    /// Which rows must be seen; a snapshot has decided that already.
+    /// The consistency of the read. Ignored in a read of a snapshot, which has its own.
     pub consistency: Consistency,
 }
 
@@ -49,12 +48,12 @@ pub struct Scan {
     options: ScanOptions,
 }
 
-/// What a scan reads.
+/// The snapshot that a scan reads.
 #[derive(Clone, Debug)]
 enum ReadAt {
-    /// A new snapshot for each execution; these jobs are part of a live one.
+    /// A new snapshot for each execution. A live one includes these jobs.
     Newest(Vec<Arc<dyn LiveJob>>),
-    /// Always this one.
+    /// A fixed snapshot.
     Snapshot(Arc<Snapshot>),
 }
 
@@ -67,7 +66,7 @@ impl Scan {
         Self { table, read_at: ReadAt::Newest(jobs), options }
     }
 
-    /// A read of a snapshot that [`Table::snapshot`] pinned: every execution gives the same rows.
+    /// A read of a snapshot of [`Table::snapshot`]: every execution returns the same rows.
     #[must_use]
     pub const fn of_snapshot(
         table: Arc<Table>,
@@ -95,7 +94,7 @@ impl Scan {
         Ok((snapshot, stream))
     }
 
-    /// The rows as a stream whose errors are lancemem's; the schema of its batches beside it.
+    /// The schema, and the rows as a stream whose errors are lancemem's.
     ///
     /// # Errors
     /// As [`Self::stream`].
@@ -110,7 +109,7 @@ impl Scan {
     /// All rows and their schema.
     ///
     /// # Errors
-    /// As [`Self::stream`], and whatever fails while the plan runs.
+    /// As [`Self::stream`], and errors of the running plan.
     #[boxed]
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         self.on_snapshot(|snapshot| async move {
@@ -124,8 +123,8 @@ impl Scan {
         .await
     }
 
-    /// The number of rows that [`Self::stream`] gives. Reads no row where an earlier scan of the
-    /// same snapshot counted them.
+    /// The number of rows of [`Self::stream`]. Reads no row where an earlier scan of the same
+    /// snapshot counted them.
     ///
     /// # Errors
     /// As [`Self::stream`].
@@ -150,7 +149,7 @@ impl Scan {
             .in_base("counting")
     }
 
-    /// Rows of a snapshot where that is known without reading.
+    /// The number of rows of a snapshot, where it is known without reading them.
     async fn known_rows(&self, snapshot: &Snapshot) -> Result<Option<usize>> {
         if snapshot.is_base_only() {
             let rows =
@@ -160,7 +159,7 @@ impl Scan {
         Ok(self.table.merges.rows(snapshot))
     }
 
-    /// The plan as text, and under it a line for each source that it leaves out.
+    /// The plan as text, followed by a line for each pruned source.
     ///
     /// # Errors
     /// As [`Self::stream`].
@@ -171,14 +170,14 @@ impl Scan {
         Ok(with_pruned(nodes, &planned))
     }
 
-    /// The plan as text, with rows and times of each node: it runs to its end first.
+    /// Runs the plan to its end and returns it as text, with the rows and times of each node.
     ///
     /// # Errors
     /// As [`Self::collect`].
     #[boxed]
     pub async fn explain_analyze(&self) -> Result<String> {
         let snapshot = self.snapshot().await?;
-        let sstable = async {
+        let analyzed = async {
             let (planned, session) = self.plan_of(&snapshot, self.options.columns.clone()).await?;
             let plan = planned.plan.clone();
             let stream = execute_stream(plan.clone(), session.task_ctx()).in_base("scanning")?;
@@ -189,7 +188,7 @@ impl Scan {
             let nodes = nodes.indent(true).to_string();
             Ok(with_pruned(format!("rows={rows}\n{nodes}"), &planned))
         };
-        naming_damage(&snapshot.base, sstable).await
+        naming_damage(&snapshot.base, analyzed).await
     }
 
     /// The schema of the result.
@@ -202,7 +201,8 @@ impl Scan {
         Ok(plan.schema())
     }
 
-    /// What `read` makes of the snapshot; of a new one again where its base version was cleaned up meanwhile.
+    /// Runs `read` on the snapshot. Retries with a new snapshot if the base version was cleaned up
+    /// meanwhile; a fixed snapshot is not retried.
     async fn on_snapshot<T: Send, R: Future<Output = Result<T>> + Send>(
         &self,
         read: impl Fn(Arc<Snapshot>) -> R,
@@ -245,7 +245,7 @@ impl Scan {
 }
 
 impl Table {
-    /// The plan of one scan over one snapshot, with what is known of its dead rows.
+    /// The plan of one scan over one snapshot, with its deletion vectors where they are known.
     pub(crate) async fn plan(
         &self,
         session: &SessionContext,

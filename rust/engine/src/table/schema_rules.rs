@@ -1,7 +1,8 @@
-//! Which columns and keys a table may have.
+//! Rules for the columns and the key of a table.
 //!
-//! Owns: the marks of the key in a schema, and the refusal of what Lance would not keep as it is put.
-//! Does not own: columns that change later (`schema`), or values (the core's `rows`).
+//! Owns: the key in the metadata of a schema, and the refusal of columns whose values Lance would
+//! not store as they are put.
+//! Does not own: later schema changes (`schema`), or values (the core's `rows`).
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use lancemem_core::types::{Error, Result, TypeName};
 use crate::schema::{in_table, refuse_structs_of_old_formats};
 
 const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
-/// Types inside of each other; readers of Arrow's messages stop at 64 of their parts.
+/// Levels of nested types. Readers of Arrow IPC messages stop at 64 levels of message tables.
 const DEEPEST: usize = 48;
 const BLOB: &str = "Lance keeps the bytes of a blob column outside of its rows; use large_binary";
 
@@ -31,8 +32,8 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
         }
         if let Some(part) = marked_part(field) {
             return Err(Error::input(format!(
-                "the schema marks '{name}.{part}' as the primary key, and a key consists of whole columns; \
-                 make that part a column, or leave its mark '{KEY_MARK}' out"
+                "the schema marks '{name}.{part}' as the primary key, but a key consists of whole \
+                 columns; make the field a column, or remove '{KEY_MARK}' from its metadata"
             )));
         }
     }
@@ -48,7 +49,7 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
         let mut metadata: HashMap<String, String> = field.metadata().clone();
         metadata.remove(KEY_MARK);
         metadata.remove(KEY_POSITION);
-        // It names an id of the table that the schema is from.
+        // The field id in it belongs to the table that the schema comes from.
         metadata.remove(WIDENED_FROM);
         let Some(position) = key.iter().position(|name| name == field.name()) else {
             return Ok(field.as_ref().clone().with_metadata(metadata));
@@ -64,7 +65,7 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
     Ok(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// The path of a part of the column that is marked as the primary key.
+/// The path of a nested field of the column that the metadata marks as the primary key.
 fn marked_part(column: &Field) -> Option<String> {
     let parts: Vec<&FieldRef> = match column.data_type() {
         DataType::Struct(parts) => parts.iter().collect(),
@@ -82,22 +83,22 @@ fn marked_part(column: &Field) -> Option<String> {
     })
 }
 
-/// Refuses to write to a table with columns that were added, or were there, in ways that no put could
-/// be stored by: it would be acknowledged, and no flush would ever succeed.
+/// Refuses to write to a table with columns that cannot be stored: a put would be acknowledged, and
+/// no flush would ever succeed. Another program may have added such a column.
 pub(super) fn refuse_unwritable(base: &Dataset) -> Result<()> {
     refuse_structs_of_old_formats(base)?;
     let refused = refuse_unstorable(&Schema::from(base.schema()));
     refused.map_err(|error| in_table(base.uri(), error))
 }
 
-/// Refuses columns that Lance creates and then loses, or never reads again: their rows would be
-/// acknowledged here.
+/// Refuses columns that Lance accepts in a schema but cannot store or read: their rows would be
+/// acknowledged and lost.
 pub(super) fn refuse_unstorable(schema: &Schema) -> Result<()> {
     for field in schema.fields() {
         let name = field.name();
         if name.is_empty() || name.contains(['`', '\0']) || name == "*" {
             return Err(Error::input(format!(
-                "Lance cannot read a column that is called '{}'",
+                "Lance cannot read a column of the name '{}'; rename the column",
                 name.escape_default()
             )));
         }
@@ -114,7 +115,7 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
     }
     if depth > DEEPEST {
         return Some(format!(
-            "entries of the log with types inside of {DEEPEST} others are not read"
+            "nested types are limited to {DEEPEST} levels, deeper ones cannot be read from the log"
         ));
     }
     let why_unstorable = |part: &Field| why_unstorable(part, depth + 1);
@@ -124,14 +125,14 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
         }
         DataType::Dictionary(index, value) if index.primitive_width().is_none_or(|it| it < 4) => {
             Some(format!(
-                "a dictionary with {} indices holds too few values for all batches together; \
-                 use {}, or indices of 32 bits",
+                "a dictionary with {} indices holds too few values for all batches together; use {}, \
+                 or 32-bit indices",
                 TypeName(index),
                 TypeName(value)
             ))
         }
         DataType::Struct(fields) if fields.is_empty() => {
-            Some("of a struct without fields nothing is stored".to_owned())
+            Some("Lance stores nothing of a struct without fields".to_owned())
         }
         DataType::Struct(fields) => {
             why_twice(fields).or_else(|| fields.iter().find_map(|it| why_unstorable(it)))
@@ -140,7 +141,7 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
             if !item.data_type().is_primitive()
                 && !matches!(item.data_type(), DataType::Boolean | DataType::FixedSizeList(..)) =>
         {
-            Some(format!("Lance has no lists of a fixed size of {}", TypeName(item.data_type())))
+            Some(format!("Lance has no fixed-size lists of {}", TypeName(item.data_type())))
         }
         DataType::List(item)
         | DataType::LargeList(item)
@@ -152,22 +153,22 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
 
 fn why_twice(fields: &Fields) -> Option<String> {
     let twice = (0..fields.len()).find(|place| is_there_before(fields, *place))?;
-    Some(format!("its field '{}' is there twice", fields[twice].name()))
+    Some(format!("it has the field '{}' twice", fields[twice].name()))
 }
 
-/// Whether the name of the field at `place` is that of one before it.
+/// Whether an earlier field has the name of the field at `place`.
 fn is_there_before(fields: &Fields, place: usize) -> bool {
     fields[..place].iter().any(|earlier| earlier.name() == fields[place].name())
 }
 
-/// Whether Lance keeps or shows values of the column in another form than they are put.
+/// The reason, if Lance stores or returns values of the column in another form than they are put.
 fn why_foreign(field: &Field) -> Option<&'static str> {
     let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
     let is_blob = field.metadata().get("lance-encoding:blob").is_some_and(|it| it == "true");
     match extension {
         Some("lance.blob.v2") => Some(BLOB),
         Some("arrow.json" | "lance.json") => {
-            Some("Lance stores JSON in a form of its own; use a text column")
+            Some("Lance stores JSON in its own binary form; use a text column")
         }
         _ => is_blob.then_some(BLOB),
     }
@@ -178,7 +179,7 @@ pub(super) fn check_key_field(field: &Field) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "column '{}' of type {} cannot be a primary key; use an integer, bool, string, \
+        "column '{}' of type {} cannot be a primary key column; use an integer, bool, string, \
          large_string, binary or large_binary column",
         field.name(),
         TypeName(field.data_type())

@@ -1,8 +1,8 @@
-//! The shards of a table, found from the table itself.
+//! The shards of a table, found in its store.
 //!
-//! Owns: which shard stands for which ordinal, from the manifests' recorded values, and that no rows of
-//! another sharding stand beside those that are put now.
-//! Does not own: the manifests' contents.
+//! Owns: the shard of each ordinal, from the buckets that shard manifests record, and the refusal
+//! of rows of another sharding.
+//! Does not own: the contents of manifests.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,21 +26,21 @@ use crate::snapshot::is_compacted;
 pub struct Shard {
     /// The shard.
     pub shard_id: ShardId,
-    /// Its bucket; 0 in an unsharded table; `None` where its manifest does not say.
+    /// Its bucket; 0 in an unsharded table; `None` where its manifest records none.
     pub ordinal: Option<i32>,
-    /// Epoch of its present or last owner; 0 before the first claim.
+    /// The epoch of its present or last owner; 0 before the first claim.
     pub writer_epoch: WriterEpoch,
-    /// Generation of its next flush.
+    /// The generation of its next flush.
     pub current_generation: Generation,
     /// Replay starts after this entry.
     pub replay_after_wal_position: WalPosition,
-    /// The highest entry that its manifest knows of.
+    /// The highest entry that its manifest records.
     pub last_wal_position: WalPosition,
-    /// Flushed SSTables that compaction has not covered, oldest first.
+    /// Uncompacted SSTables, oldest first.
     pub sstables: Vec<SsTable>,
 }
 
-/// A table at one moment.
+/// Counters of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableStats {
     /// Version of the base table.
@@ -49,14 +49,14 @@ pub struct TableStats {
     pub base_rows: usize,
     /// Shards.
     pub shards: usize,
-    /// Flushed SSTables that compaction has not covered.
+    /// Uncompacted SSTables.
     pub sstables: usize,
-    /// Rows in those SSTables, superseded ones and tombstones included.
+    /// Rows in those SSTables, superseded rows and tombstones included.
     pub sstable_rows: u64,
 }
 
 impl Table {
-    /// Counts what lies above the base table.
+    /// Counts the rows of the base table, and the shards and SSTables above it.
     ///
     /// # Errors
     /// A storage error.
@@ -110,7 +110,7 @@ impl Table {
         Ok(try_join_all(manifests).await?.into_iter().flatten().collect())
     }
 
-    /// The newest manifest of a shard; `None` where there is no such shard.
+    /// The newest manifest of a shard; `None` where the shard does not exist.
     pub(super) async fn manifest_of(
         &self,
         shard_id: ShardId,
@@ -118,7 +118,7 @@ impl Table {
         self.manifest_store(shard_id).latest().await
     }
 
-    /// The manifests of a shard, read as the table's settings say.
+    /// The manifests of a shard, read by the table's settings.
     pub(super) fn manifest_store(&self, shard_id: ShardId) -> ManifestStore {
         ManifestStore::new(self.store.clone(), shard_id, self.defaults.manifest_scan_batch_size)
     }
@@ -130,8 +130,8 @@ impl Table {
     /// The shard of every ordinal, created where it does not exist.
     ///
     /// # Errors
-    /// An input error for a table whose shards the caller names, or where two shards say that they
-    /// hold the same bucket: rows could then land in two shards.
+    /// An input error for a table whose shards the caller names, or where two shards record the
+    /// same bucket: a key could then be in two shards.
     #[boxed]
     pub async fn routing(&self) -> Result<HashMap<i32, ShardId>> {
         if self.sharding.is_none() {
@@ -145,7 +145,7 @@ impl Table {
         self.make_own(&manifests).await?;
         let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
         for manifest in manifests {
-            // One that does not record its bucket is another program's.
+            // A foreign shard has no ordinal.
             let ordinal = self.ordinal_of(&manifest);
             let Some(ordinal) = ordinal.filter(|_| !foreign.contains(&manifest.shard_id)) else {
                 continue;
@@ -163,8 +163,8 @@ impl Table {
         Ok(routing)
     }
 
-    /// The shard of an ordinal, created where it does not exist. Where all shards have ids that the table
-    /// gave, they are listed, and the manifest of this one alone is read.
+    /// The shard of an ordinal, created where it does not exist. Where all shards have derived ids,
+    /// only the manifest of this shard is read.
     ///
     /// # Errors
     /// As [`Self::routing`], and an input error for an ordinal that the table does not have.
@@ -177,14 +177,14 @@ impl Table {
         let shard_id = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
         shard_id.copied().ok_or_else(|| {
             Error::input(format!(
-                "table {} has no shard {ordinal}; it has {}",
+                "table {} has no shard {ordinal}; it has {} shards, numbered from 0",
                 self.uri(),
                 routing.len()
             ))
         })
     }
 
-    /// The shard of an ordinal where it exists; found as by [`Self::shard_of`].
+    /// The shard of an ordinal, which must exist; found as by [`Self::shard_of`].
     ///
     /// # Errors
     /// An input error where it does not exist, a storage error or a damaged manifest.
@@ -199,8 +199,8 @@ impl Table {
         found.map(|shard| shard.shard_id).ok_or_else(missing)
     }
 
-    /// The shard whose id the table's identity and the ordinal give. `None` where it does not exist, or
-    /// where there is a shard with another id: that one may record the same bucket.
+    /// The shard whose id is derived from the table identity and the ordinal. `None` where it does
+    /// not exist, or where any shard has another id, because that shard may record the same bucket.
     async fn derived_shard(&self, ordinal: i64) -> Result<Option<ShardId>> {
         let (Some(sharding), Some(_)) = (&self.sharding, self.table_id) else { return Ok(None) };
         let shards = sharding.shards();
@@ -213,18 +213,19 @@ impl Table {
         if !there.contains(&shard_id) || !there.iter().all(|other| derived.contains(other)) {
             return Ok(None);
         }
-        // Its folder may be what a creation that was interrupted left.
+        // An interrupted creation may have left its folder without a manifest.
         let manifest = self.manifest_of(shard_id).await?;
         let recorded = manifest.and_then(|manifest| self.ordinal_of(&manifest));
         let is_it = recorded.is_some_and(|recorded| u32::try_from(recorded) == Ok(ordinal));
         Ok(is_it.then_some(shard_id))
     }
 
-    /// Takes shards of another sharding, which have no rows, from whoever may still write them. Where
-    /// one of them has rows, no job is fenced.
+    /// Takes over shards of another sharding that have no rows, which fences their writers. Where
+    /// one of these shards has rows, no writer is fenced.
     ///
     /// # Errors
-    /// As [`Self::check_sharding`], and where this table was given another index.
+    /// As [`Self::check_sharding`]; an input error where the table has another index than this
+    /// handle.
     #[boxed]
     pub(super) async fn make_own(&self, manifests: &[Arc<ShardManifest>]) -> Result<()> {
         let Some(own) = &self.sharding_record else { return Ok(()) };
@@ -233,11 +234,11 @@ impl Table {
         if others.is_empty() {
             return Ok(());
         }
-        // A handle of an index that was replaced must not fence the jobs of the one that is there.
+        // A handle of a replaced index must not fence the jobs of the present one.
         self.refresh().await?;
         let base = self.base.known().dataset;
         for manifest in &others {
-            // Its SSTables could not be listed again afterwards: they are of the other sharding.
+            // Missing SSTables are of the other sharding, and could not be relisted afterwards.
             self.check_complete(&base, manifest).await?;
         }
         let store = self.writable_store(self.defaults.fsync).await?;
@@ -258,7 +259,8 @@ impl Table {
         Ok(())
     }
 
-    /// Says of the rows that are in the way of taking a shard what can be done about them.
+    /// The error of a shard that cannot be taken over: if rows of another sharding are the reason,
+    /// the error names the ways to resolve that.
     fn refused(&self, manifest: &ShardManifest, error: Error) -> Error {
         match (error, self.check_sharding(manifest)) {
             (Error::InvalidInput(_), Err(refused)) => refused,
@@ -266,10 +268,10 @@ impl Table {
         }
     }
 
-    /// Refuses the rows of a shard that were put under another sharding than that of the index.
+    /// Refuses the rows of a shard of another sharding than the index records.
     ///
     /// # Errors
-    /// An input error that says under which one.
+    /// An input error that names both shardings.
     pub(super) fn check_sharding(&self, manifest: &ShardManifest) -> Result<()> {
         let (Some(there), Some(own)) = (&manifest.sharding, &self.sharding_record) else {
             return Ok(());
@@ -278,8 +280,8 @@ impl Table {
             return Ok(());
         }
         Err(Error::input(format!(
-            "shard {} of table {} has rows that were put under the sharding {there}, and the table's \
-             index says {own}: a key could be in two shards. Restore a version whose index says \
+            "shard {} of table {} has rows of the sharding {there}, the table's index records the \
+             sharding {own}: a key could be in two shards. Restore a version whose index records \
              {there}; or remove the folder {}/{0}, and those rows with it",
             manifest.shard_id,
             self.uri(),
@@ -297,7 +299,7 @@ impl Table {
     }
 }
 
-/// The shards whose folders are there.
+/// The shards that have a folder.
 pub(super) async fn shard_ids(store: &Store) -> Result<Vec<ShardId>> {
     let folders = store.list_folders(paths::MEM_WAL).await?;
     Ok(folders.iter().filter_map(|name| ShardId::parse_str(name).ok()).collect())

@@ -1,10 +1,12 @@
-//! What Lance keeps of the files that it has opened, for one handle of a table.
+//! Single-flight loads for Lance's cache of file metadata and indexes, for one table handle.
 //!
-//! Owns: who loads what is not kept yet, and for how long others wait for that.
-//! Does not own: what is kept, and for how long; that is Lance's cache.
+//! Owns: which caller loads a key that is not cached, and how long other callers wait for that
+//! load.
+//! Does not own: the cache and its eviction, which are Lance's.
 //!
-//! Lance's own has one load of a key at a time, in the future of whoever asked first. A scan is polled only
-//! as long as somebody takes its batches, so one that pauses would keep every other read of the file waiting.
+//! Lance's own cache runs one load of a key at a time, in the future of the first caller. A scan is
+//! polled only while its consumer takes batches. So a scan that pauses during a load would block
+//! every other read of the file. Here a caller waits for a limited time, then loads the key itself.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -22,13 +24,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a caller waits for the load of another. Longer than what it takes where nobody pauses.
+/// How long a caller waits for the load of another caller: longer than a load takes that does not
+/// pause.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Of file metadata, and of indexes: as many bytes as Lance takes by itself.
+/// Bytes of cached file metadata, and of cached indexes: Lance's own defaults.
 const METADATA_BYTES: usize = 1 << 30;
 const INDEX_BYTES: usize = 6 << 30;
 
-/// A session whose reads never wait for one that pauses.
+/// A session in which a read that pauses does not block other reads.
 pub fn session() -> Arc<Session> {
     let kept = |bytes, shards| {
         let backend: Arc<dyn CacheBackend> = Arc::new(Loads::keeping(bytes, shards));
@@ -49,7 +52,8 @@ struct Loads {
     loading: Mutex<Loading>,
 }
 
-/// A load that others wait for; they hear of its end however that comes.
+/// The right to load a key, for which other callers wait. Dropping it wakes them, also after an
+/// error or a cancelled load.
 struct LoadGuard<'a> {
     loads: &'a Loads,
     key: InternalCacheKey,
@@ -70,7 +74,7 @@ impl Loads {
         }
     }
 
-    /// The turn to load `key`, or who has it.
+    /// The right to load `key`, or a receiver that closes when the running load ends.
     fn turn(
         &self,
         key: &InternalCacheKey,
@@ -99,7 +103,7 @@ impl CacheBackend for Loads {
         let turn = match self.turn(key) {
             Ok(turn) => Some(turn),
             Err(mut running) => {
-                // Nothing is ever sent: it ends when the turn does.
+                // Nothing is ever sent: this returns when the running load ends.
                 let _ = timeout(PATIENCE, running.changed()).await;
                 if let Some(entry) = self.kept.get(key, codec).await {
                     return Ok((entry, true));
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_load_that_pauses_keeps_nobody_waiting() {
+    async fn a_load_that_pauses_does_not_block_another() {
         let loads = loads();
         let key = InternalCacheKey::from_bytes([1; 16]);
         let never = std::future::pending().boxed();
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn loads_of_a_key_at_a_time_are_one() {
+    async fn concurrent_loads_of_a_key_are_one() {
         let (loads, count) = (loads(), AtomicUsize::new(0));
         let key = InternalCacheKey::from_bytes([1; 16]);
         let load = || {

@@ -1,7 +1,7 @@
-//! Settings of an object store: options that a call names, and the environment where it names none.
+//! Settings of an object store: the options of a call, and the environment for all others.
 //!
-//! Owns: which values no text may show, and the refusal of those that can reach no store.
-//! Does not own: what a setting means to Lance, or names that it alone knows.
+//! Owns: which values are secret, and the refusal of values that cannot work.
+//! Does not own: the meaning of a setting, or settings that only Lance reads.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use url::Url;
 /// Parts of the names of options whose values are secret.
 const SECRET: &[&str] = &["secret", "token", "password", "key", "credential", "sas", "auth"];
 
-/// Keeps the values of settings that are secret by their names out of every text.
+/// Hides the values of settings with secret names from all errors and log lines.
 pub(super) fn hide_secrets<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) {
     for (name, value) in settings {
         let name = name.to_ascii_lowercase();
@@ -23,8 +23,8 @@ pub(super) fn hide_secrets<'a>(settings: impl Iterator<Item = (&'a str, &'a str)
     }
 }
 
-/// Refuses settings of an object store, named or from the environment, on which its client panics or
-/// which it tries for seconds in vain, and hides secrets that the environment brings.
+/// Refuses settings, from options or from the environment, on which the store's client panics, or
+/// which it would retry for seconds in vain. Hides secrets of the environment.
 pub(super) fn check_settings(options: &HashMap<String, String>) -> Result<()> {
     let environment = std::env::vars_os().filter_map(|(name, value)| {
         Some((
@@ -34,7 +34,7 @@ pub(super) fn check_settings(options: &HashMap<String, String>) -> Result<()> {
     });
     let environment: Vec<(String, String)> = environment.collect();
     hide_secrets(environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    // What is named counts instead of what the environment says.
+    // An option overrides the environment.
     let named: HashSet<&str> = options.keys().filter_map(|name| setting(name)).collect();
     let others =
         environment.iter().filter(|(name, _)| setting(name).is_some_and(|it| !named.contains(it)));
@@ -54,7 +54,7 @@ pub(super) fn check_settings(options: &HashMap<String, String>) -> Result<()> {
 const ALLOW_HTTP: &str = "allow_http";
 const ENDPOINT: &str = "endpoint";
 
-/// What a name stands for, of the settings that are checked.
+/// The canonical name of a setting that is checked; `None` for other settings.
 fn setting(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     match name.trim_start_matches("aws_") {
@@ -73,11 +73,11 @@ fn check_setting(
     may_be_http: bool,
 ) -> std::result::Result<(), &'static str> {
     if setting.is_some() && (value.chars().any(char::is_control) || value.trim() != value) {
-        return Err("has a line break, or a blank at an end");
+        return Err("has a control character, or a space at its start or end");
     }
-    // It goes into a header as it is.
+    // The value is sent in an HTTP header.
     if setting.is_some() && !value.is_ascii() {
-        return Err("has a character that is none of ASCII's");
+        return Err("has a character outside of ASCII");
     }
     if setting != Some(ENDPOINT) {
         return Ok(());
@@ -90,17 +90,17 @@ fn check_setting(
     }
     match scheme.to_ascii_lowercase().as_str() {
         "https" | "http" if host.is_empty() => Err("has no host"),
-        "https" | "http" if !is_address(value) => Err("is an address such as https://host:port"),
+        "https" | "http" if !is_address(value) => Err("must be a URL such as https://host:port"),
         "https" => Ok(()),
         "http" if may_be_http => Ok(()),
         "http" => {
-            Err("is without TLS, and 'allow_http' (AWS_ALLOW_HTTP in the environment) is not true")
+            Err("is without TLS; set 'allow_http' (AWS_ALLOW_HTTP in the environment) to true")
         }
-        _ => Err("is an address such as https://host:port"),
+        _ => Err("must be a URL such as https://host:port"),
     }
 }
 
-/// Whether both of those who read an address, and panic where it is none, can.
+/// Whether both URL parsers of the client accept the value: they panic on a malformed one.
 fn is_address(value: &str) -> bool {
     let has_path_only = |url: &Url| url.query().is_none() && url.fragment().is_none();
     Url::parse(value).is_ok_and(|url| url.has_host() && has_path_only(&url))
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_can_reach_no_store_are_refused_by_their_names() {
+    fn settings_that_cannot_work_are_refused_by_their_names() {
         for (name, value, fits) in [
             ("aws_region", "eu-west-1", true),
             ("aws_region", "eu-west-1\n", false),

@@ -1,7 +1,7 @@
-//! A snapshot that another process pinned, pinned here.
+//! Opens the snapshot of a token, which may be another process's.
 //!
-//! Owns: reading exactly the manifests, log positions and base version that a name says.
-//! Does not own: the name (`snapshot`), or a new snapshot (`read`).
+//! Owns: reading exactly the manifests, log positions and base version that the token names.
+//! Does not own: the token (`snapshot`), or a new snapshot (`read`).
 
 use std::sync::Arc;
 
@@ -17,58 +17,59 @@ use super::read::{ShardParts, Sources, views_of};
 use crate::snapshot::{LogPart, ShardToken, Snapshot, SnapshotToken};
 
 impl Table {
-    /// Takes the snapshot of this name, which [`Snapshot::cut`] gave in this process or another. The
-    /// newest one that was asked for stays open, for the next caller, until this handle collects.
+    /// Opens the snapshot of a token, which [`Snapshot::token`] returned in this process or
+    /// another. The last one is cached for the next caller, until this handle collects garbage.
     ///
     /// # Errors
-    /// An input error where something that the snapshot consists of was removed since, or where the
-    /// name is of another table.
+    /// An input error where a part of the snapshot was removed since, or where the token is of
+    /// another table.
     #[boxed]
-    pub async fn snapshot_at(&self, name: &SnapshotToken) -> Result<Arc<Snapshot>> {
+    pub async fn snapshot_at(&self, token: &SnapshotToken) -> Result<Arc<Snapshot>> {
         if let Some((known, snapshot)) = &*self.token_snapshot.lock().await
-            && known == name
+            && known == token
         {
             return Ok(snapshot.clone());
         }
-        let snapshot = self.pin_again(name).await.map_err(|error| self.gone(name, &error))?;
-        *self.token_snapshot.lock().await = Some((name.clone(), snapshot.clone()));
+        let snapshot = self.open_token(token).await.map_err(|error| self.gone(token, &error))?;
+        *self.token_snapshot.lock().await = Some((token.clone(), snapshot.clone()));
         Ok(snapshot)
     }
 
-    /// Lets go of the snapshot that was kept for a next caller: nobody may read it any more.
+    /// Drops the cached snapshot: it is a reader, and its SSTables would not be collected.
     pub(super) async fn forget_token_snapshot(&self) {
         *self.token_snapshot.lock().await = None;
     }
 
-    async fn pin_again(&self, name: &SnapshotToken) -> Result<Arc<Snapshot>> {
-        let base = self.base.version(name.base_version).await?;
-        let parts = name.shards.iter().map(|shard| self.parts_of(shard, &base.schema.rows));
+    async fn open_token(&self, token: &SnapshotToken) -> Result<Arc<Snapshot>> {
+        let base = self.base.version(token.base_version).await?;
+        let parts = token.shards.iter().map(|shard| self.parts_of(shard, &base.schema.rows));
         let parts = try_join_all(parts).await?;
         self.snapshot_over(base, parts, Sources::All).await
     }
 
-    async fn parts_of(&self, cut: &ShardToken, rows: &Arc<RowSchema>) -> Result<ShardParts> {
-        let manifests = self.manifest_store(cut.shard_id);
-        let manifest = Arc::new(manifests.at(cut.manifest_version).await?);
-        let log = LogPart::Before(cut.log_end);
-        let Some(end) = cut.log_end else {
+    async fn parts_of(&self, token: &ShardToken, rows: &Arc<RowSchema>) -> Result<ShardParts> {
+        let manifests = self.manifest_store(token.shard_id);
+        let manifest = Arc::new(manifests.at(token.manifest_version).await?);
+        let log = LogPart::Before(token.log_end);
+        let Some(end) = token.log_end else {
             return Ok(ShardParts { manifest, memtables: Vec::new(), log, opening: None });
         };
         let current = manifest.current_generation;
         let covered = manifest.replay_after_wal_entry_position;
-        let mut tail = WalTail::new(self.store.clone(), cut.shard_id, covered);
-        let mut replay = Replay::new(cut.shard_id, rows.clone());
+        let mut tail = WalTail::new(self.store.clone(), token.shard_id, covered);
+        let mut replay = Replay::new(token.shard_id, rows.clone());
         replay.read_to(&mut tail, end, current).await?;
         Ok(ShardParts { manifest, memtables: views_of(&replay), log, opening: None })
     }
 
-    /// Storage that may pass stays as it is; everything else means that the snapshot is gone.
-    fn gone(&self, name: &SnapshotToken, error: &Error) -> Error {
+    /// The error of a snapshot that cannot be opened. A storage error may pass and stays one; every
+    /// other error means that the snapshot is gone.
+    fn gone(&self, token: &SnapshotToken, error: &Error) -> Error {
         if error.kind() == ErrorKind::Retry {
-            return Error::storage(format!("opening snapshot {name} of {}", self.uri()), error);
+            return Error::storage(format!("opening snapshot {token} of {}", self.uri()), error);
         }
         Error::input(format!(
-            "snapshot {name} of {} cannot be read any more, or was never one of it: {error}",
+            "snapshot {token} cannot be read any more, or is of another table than {}: {error}",
             self.uri()
         ))
     }

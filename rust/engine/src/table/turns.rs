@@ -1,8 +1,9 @@
-//! The order of writes that claim a shard for one put, within this process and among processes.
+//! Turns of calls that claim a shard for themselves, within this process and among processes.
 //!
-//! Owns: the queue of a process for each shard, what it knows of the shard's claims, and when a write
-//! that was fenced is tried again.
-//! Does not own: how long a claim of another process is left alone (the core's `turn`), or the write.
+//! Owns: the queue of this process for each shard, its record of the shard's claims, and when a
+//! fenced write is retried.
+//! Does not own: how long a claim of another process is left alone (the core's `turn`), or the
+//! write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,26 +15,26 @@ use lancemem_core::types::{Error, PerProcess, Result, ShardId, WriterEpoch};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long a call tries to write to one shard beside others that do the same.
+/// How long a call retries its write to one shard beside other writers.
 const WRITE_LIMIT: Duration = Duration::from_mins(1);
-/// How long a claim without rows is left alone: as long as a claim and an entry take on a store that is far
-/// away.
+/// How long a claim without rows is left alone: the time of a claim and a WAL entry on a remote
+/// store.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long others are expected to claim a shard again that they have claimed.
+/// How long after a claim of another process its next claim is expected.
 const CROWDED: Duration = Duration::from_secs(2);
-/// What a log says of an entry is certain for so long: a collector removes none that is younger.
+/// How long the log shows reliably whether an entry was written: collectors keep younger ones.
 const CERTAIN: Duration = Duration::from_mins(10);
-/// Shards that are remembered although no call of this process is at them.
+/// Entries of the map of shards above which shards without a running call are evicted.
 const MOST_IDLE: usize = 4096;
 
 type Shards = Mutex<HashMap<(String, ShardId), Arc<ShardTurns>>>;
 
 static SHARDS: PerProcess<Shards> = PerProcess::new(Shards::default);
 
-/// What this process knows of the claims of one shard.
+/// The claims of one shard, as seen by this process.
 #[derive(Debug, Default)]
 pub(super) struct ShardTurns {
-    /// Held by the one write of this process that may claim.
+    /// Held by the write of this process that may claim.
     pub queue: tokio::sync::Mutex<()>,
     known: Mutex<Known>,
 }
@@ -42,12 +43,12 @@ pub(super) struct ShardTurns {
 struct Known {
     /// The newest claim of this process.
     claimed: Option<WriterEpoch>,
-    /// When a claim of another process was found between two of this one.
+    /// When a claim of another process was found between two claims of this process.
     crowded: Option<Instant>,
 }
 
 impl ShardTurns {
-    /// Those of a shard of the table at `home`.
+    /// The turns of a shard of the table at `home`.
     pub fn of(home: String, shard_id: ShardId) -> Arc<Self> {
         let mut shards = SHARDS.get().lock();
         if shards.len() > MOST_IDLE {
@@ -56,7 +57,7 @@ impl ShardTurns {
         shards.entry((home, shard_id)).or_default().clone()
     }
 
-    /// Remembers a claim of this process.
+    /// Records a claim of this process.
     pub fn claimed(&self, epoch: WriterEpoch) {
         let mut known = self.known.lock();
         let is_next = known.claimed.is_none_or(|before| before.next() == epoch);
@@ -78,11 +79,11 @@ impl ShardTurns {
     }
 }
 
-/// One write to one shard, however often it has to claim the shard.
+/// The attempts of one write to one shard. Each attempt claims the shard.
 #[derive(Debug)]
 pub(super) struct Attempts {
     begun: Instant,
-    /// The same by the calendar too, which goes on while the machine is suspended.
+    /// The same moment by the wall clock too, which advances while the machine is suspended.
     asked: Moment,
     /// An entry that may be in the log although its writer was fenced.
     doubt: Option<PlannedEntry>,
@@ -93,21 +94,21 @@ impl Attempts {
         Self { begun: Instant::now(), asked: Moment::now(), doubt: None }
     }
 
-    /// How the next claim is made.
+    /// The conditions of the next claim.
     pub fn turn(&self, turns: &ShardTurns) -> ClaimTurn {
         turns.turn(self.begun)
     }
 
-    /// Remembers the entry that is about to be written.
+    /// Records the entry that is about to be written.
     pub const fn plan(&mut self, entry: PlannedEntry) {
         self.doubt = Some(entry);
     }
 
-    /// Whether the entry of the last attempt is in the log, so that nothing is left to do. Asked behind a
-    /// fence that is newer than that attempt the answer is certain.
+    /// Whether the entry of the last attempt is in the log, so that the write is done. The answer
+    /// is certain behind a fence that is newer than that attempt.
     ///
     /// # Errors
-    /// Poisoned, where that cannot be told any more; a storage error.
+    /// Poisoned, where the log no longer contains the answer; a storage error.
     pub async fn is_written(&mut self, store: &Store, behind_fence: bool) -> Result<bool> {
         let Some(entry) = self.doubt else { return Ok(false) };
         match entry.standing(store).await? {
@@ -119,11 +120,12 @@ impl Attempts {
         Ok(false)
     }
 
-    /// What a write that failed with `error` does next: nothing where it is done all the same, or `true`
-    /// to try again.
+    /// Whether a write that failed with `error` is retried. `false` where its entry is in the log
+    /// after all, so that it is done.
     ///
     /// # Errors
-    /// `error`, unless the shard was lost to another writer; crowded, where the time is over.
+    /// `error`, unless the shard was lost to another writer; crowded, where [`WRITE_LIMIT`] is
+    /// over.
     pub async fn goes_on(&mut self, store: &Store, shard: ShardId, error: Error) -> Result<bool> {
         let is_fenced = matches!(error, Error::Fenced { .. });
         let may_be_written = is_fenced || matches!(error, Error::Crowded { .. });
@@ -147,8 +149,8 @@ fn unknown(entry: PlannedEntry) -> Error {
     Error::Poisoned {
         shard: entry.shard_id,
         reason: format!(
-            "another writer took the shard while entry {} of its log was written, and nothing stands \
-             there now, so whether the rows of this call are in the shard is not known",
+            "another writer took the shard while this call wrote entry {} of its log. The log has no \
+             such entry now, so it is not known whether the rows of this call are in the shard",
             entry.position
         ),
     }

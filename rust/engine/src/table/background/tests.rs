@@ -1,6 +1,6 @@
-//! Stories of a job with maintenance beside it.
+//! Tests of a job with background maintenance.
 //!
-//! Owns: that the debt is paid, that the job lives on, and that the task ends with it.
+//! Owns: that rounds run, that the job is not disturbed, and that the task ends with the job.
 //! Does not own: compaction and collection themselves.
 
 use std::sync::Arc;
@@ -73,7 +73,7 @@ async fn a_shard_with_enough_generations_is_compacted_and_its_job_is_not_fenced(
     job.flush().await.unwrap();
     assert_eq!(job.epoch(), epoch);
     assert_eq!(table.shards().await.unwrap()[0].writer_epoch, epoch);
-    assert_eq!(job.stats().uncompacted_generations, 1, "the job knows what was compacted");
+    assert_eq!(job.stats().uncompacted_generations, 1, "the job has read the drained manifest");
     let stats = job.maintenance_stats();
     assert_eq!((stats.compactions, stats.maintenance_errors), (3, 0), "{stats:?}");
     assert_eq!(table.latest_base().await.unwrap().count_rows(None).await.unwrap(), 12);
@@ -102,7 +102,7 @@ async fn puts_that_wait_for_a_compaction_get_one() {
         max_uncompacted_generations: 2,
         max_compaction_wait: Duration::from_mins(5),
         max_memtable_rows: 1,
-        // As long as puts wait, this limit does not hold.
+        // The limit does not apply while puts wait.
         maintenance_bytes_per_second: 1_000_000_000,
         ..by_generations(100)
     };
@@ -132,7 +132,7 @@ async fn what_was_compacted_is_collected_while_the_job_runs() {
 }
 
 #[tokio::test]
-async fn an_error_is_counted_and_told_and_fails_no_put() {
+async fn an_error_is_counted_and_recorded_and_fails_no_put() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
     let job = start(&table, by_generations(1)).await;
@@ -156,22 +156,22 @@ async fn an_error_is_counted_and_told_and_fails_no_put() {
 }
 
 #[tokio::test]
-async fn a_look_up_that_failed_is_told_until_the_next_one_makes_up_for_it() {
+async fn a_failed_look_up_is_recorded_until_the_next_one_makes_up_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
     table.alter_deletion_vectors(true).await.unwrap();
     let job = start(&table, WriterConfig::default()).await;
-    // A file where the folder of deletion vectors should be made.
-    let vectors = folder.path().join("_lancemem").join("deletion_vectors");
-    assert!(!vectors.exists());
-    std::fs::create_dir_all(vectors.parent().unwrap()).unwrap();
-    std::fs::write(&vectors, b"in the way").unwrap();
+    // A file in the place of the folder of deletion vectors.
+    let deletion_vectors = folder.path().join("_lancemem").join("deletion_vectors");
+    assert!(!deletion_vectors.exists());
+    std::fs::create_dir_all(deletion_vectors.parent().unwrap()).unwrap();
+    std::fs::write(&deletion_vectors, b"in the way").unwrap();
     job.put(&rows(0..5, 1)).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.maintenance_errors > 0).await;
     assert!(!stats.last_maintenance_error.unwrap().is_empty());
     assert_eq!(stats.deletion_vector_files, 0);
-    std::fs::remove_file(&vectors).unwrap();
+    std::fs::remove_file(&deletion_vectors).unwrap();
     job.put(&rows(0..5, 2)).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.last_maintenance_error.is_none()).await;

@@ -1,7 +1,7 @@
-//! Commits that are held while another handle commits and cleans old versions up.
+//! Tests that hold a commit while another handle commits and cleans up old versions.
 //!
-//! Owns: the moments that no call to a file system marks. Does not own: the holds (`holds`), or the same stories
-//! with two processes (`tests/durability/test_cleaned_up.py`).
+//! Owns: interleavings between two file system calls. Does not own: the sync points (`holds`), or
+//! the same tests with two processes (`tests/durability/test_cleaned_up.py`).
 
 use std::path::Path;
 
@@ -72,7 +72,7 @@ async fn open(folder: &Path) -> Dataset {
 
 #[tokio::test]
 async fn a_rewrite_that_was_planned_before_a_version_that_is_gone_brings_no_row_back() {
-    // Before it reads, and when Lance has compared its commit with the versions that there were.
+    // Before it reads, and after Lance has checked its commit against the versions since.
     for held in [Hold::Rewrite, Hold::Commit] {
         let folder = tempfile::tempdir().unwrap();
         let (table, job) = table_in(folder.path()).await;
@@ -102,7 +102,8 @@ async fn a_commit_below_the_newest_version_does_not_count() {
     let number = table.latest_base().await.unwrap().version().version;
     let meanwhile = async {
         gate.wait_for_visitors(1).await;
-        // Its number is given to another commit, which is gone when it is created.
+        // Another commit takes its version number, and is cleaned up before the manifest is
+        // created.
         commit_of_another(folder.path()).await;
         commit_of_another(folder.path()).await;
         clean_up(folder.path()).await;

@@ -1,6 +1,6 @@
-//! Stories of a snapshot whose parts are read while the table changes.
+//! Tests of a snapshot whose parts are read while the table changes.
 //!
-//! Owns: what happens between the parts of one shard and the base version.
+//! Owns: changes between reading the parts of one shard and reading the base version.
 //! Does not own: the plan over a snapshot, or the order of rows in one part.
 
 use arrow_array::cast::AsArray;
@@ -26,7 +26,7 @@ fn rows(ids: &[i64], value: i64) -> RecordBatch {
     RecordBatch::try_new(schema, vec![ids, values]).unwrap()
 }
 
-/// A job that puts, flushes and compacts between its answer and whatever its reader asks next.
+/// A job that puts, flushes and compacts after it has taken its snapshot.
 #[derive(Debug)]
 struct Busy(Arc<Job>);
 
